@@ -1,0 +1,153 @@
+"""Kubernetes' feature gates as one frozen value, and what disappears when a gate is off.
+
+A gate that is off makes the server drop its fields silently, on create always, on update unless the stored object already uses one of
+the gate's fields (ratcheting), so that switching a gate off never breaks objects that exist.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from drakit.cluster import resources
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import Resource
+
+
+class Gate(enum.StrEnum):
+    """The gates this server reads. All but the last two are Kubernetes' own names."""
+
+    PARTITIONABLE_DEVICES = "DRAPartitionableDevices"
+    CONSUMABLE_CAPACITY = "DRAConsumableCapacity"
+    DEVICE_TAINTS = "DRADeviceTaints"
+    BINDING_CONDITIONS = "DRADeviceBindingConditions"
+    LIST_TYPE_ATTRIBUTES = "DRAListTypeAttributes"
+    ADMIN_ACCESS = "DRAAdminAccess"
+    PRIORITIZED_LIST = "DRAPrioritizedList"
+    CLAIM_DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
+    MIXINS = "DRAMixins"
+    """Ours: ``mixins`` and ``includes`` in ResourceSlices, which no released Kubernetes has."""
+    COUNTERS_BESIDE_DEVICES = "DRACountersBesideDevices"
+    """Ours: the older rule (1.33, 1.34) under which one slice may hold both sharedCounters and devices."""
+
+
+_OFF_BY_DEFAULT = frozenset({Gate.LIST_TYPE_ATTRIBUTES, Gate.COUNTERS_BESIDE_DEVICES})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureGates:
+    """Which gates are on. The default is Kubernetes 1.36's, with mixins on."""
+
+    enabled: frozenset[Gate] = field(default_factory=lambda: frozenset(Gate) - _OFF_BY_DEFAULT)
+
+    @classmethod
+    def of(cls, changes: Mapping[str, bool]) -> Self:
+        """Return the defaults with ``changes`` by Kubernetes' names; an unknown name raises ValueError."""
+        known = {gate.value for gate in Gate}
+        if unknown := sorted(set(changes) - known):
+            raise ValueError(f"unknown feature gates {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+        on = {Gate(name) for name, state in changes.items() if state}
+        off = {Gate(name) for name, state in changes.items() if not state}
+        return cls(enabled=(cls().enabled | on) - off)
+
+    def on(self, gate: Gate) -> bool:
+        """Say whether ``gate`` is on."""
+        return gate in self.enabled
+
+
+_SUBREQUEST_PATHS = ("spec.devices.requests[].exactly", "spec.devices.requests[].firstAvailable[]")
+
+
+def _in_requests(name: str) -> tuple[str, ...]:
+    return tuple(f"{path}.{name}" for path in _SUBREQUEST_PATHS)
+
+
+# Field paths by gate: "[]" walks a list, "{}" a map, a plain word names a field. Source: the drop functions of each kind's strategy
+# in Kubernetes 1.36; the mixins rows are ours.
+_SLICE_FIELDS: dict[Gate, tuple[str, ...]] = {
+    Gate.DEVICE_TAINTS: ("spec.devices[].taints",),
+    Gate.PARTITIONABLE_DEVICES: (
+        "spec.sharedCounters",
+        "spec.perDeviceNodeSelection",
+        "spec.devices[].consumesCounters",
+        "spec.devices[].nodeName",
+        "spec.devices[].nodeSelector",
+        "spec.devices[].allNodes",
+    ),
+    Gate.BINDING_CONDITIONS: (
+        "spec.devices[].bindingConditions",
+        "spec.devices[].bindingFailureConditions",
+        "spec.devices[].bindsToNode",
+    ),
+    Gate.CONSUMABLE_CAPACITY: ("spec.devices[].allowMultipleAllocations", "spec.devices[].capacity{}.requestPolicy"),
+    Gate.LIST_TYPE_ATTRIBUTES: tuple(
+        f"spec.devices[].attributes{{}}.{name}" for name in ("bools", "ints", "strings", "versions")
+    ),
+    Gate.MIXINS: (
+        "spec.mixins",
+        "spec.sharedCounters[].includes",
+        "spec.devices[].includes",
+        "spec.devices[].consumesCounters[].includes",
+    ),
+}
+_CLAIM_SPEC_FIELDS: dict[Gate, tuple[str, ...]] = {
+    Gate.PRIORITIZED_LIST: ("spec.devices.requests[].firstAvailable",),
+    Gate.ADMIN_ACCESS: ("spec.devices.requests[].exactly.adminAccess",),
+    Gate.DEVICE_TAINTS: _in_requests("tolerations"),
+    Gate.CONSUMABLE_CAPACITY: (*_in_requests("capacity"), "spec.devices.constraints[].distinctAttribute"),
+}
+_CLAIM_STATUS_FIELDS: dict[Gate, tuple[str, ...]] = {
+    Gate.ADMIN_ACCESS: ("status.allocation.devices.results[].adminAccess",),
+    Gate.DEVICE_TAINTS: ("status.allocation.devices.results[].tolerations",),
+    Gate.CONSUMABLE_CAPACITY: (
+        "status.allocation.devices.results[].shareID",
+        "status.allocation.devices.results[].consumedCapacity",
+        "status.devices[].shareID",
+    ),
+    Gate.BINDING_CONDITIONS: (
+        "status.allocation.devices.results[].bindingConditions",
+        "status.allocation.devices.results[].bindingFailureConditions",
+    ),
+    Gate.CLAIM_DEVICE_STATUS: ("status.devices",),
+}
+
+
+def _rules(resource: Resource) -> list[tuple[Gate, tuple[str, ...]]]:
+    if resource is resources.SLICE:
+        return list(_SLICE_FIELDS.items())
+    if resource is resources.CLAIM:
+        return [*_CLAIM_SPEC_FIELDS.items(), *_CLAIM_STATUS_FIELDS.items()]
+    if resource is resources.CLAIM_TEMPLATE:
+        return [(gate, tuple(f"spec.{path}" for path in paths)) for gate, paths in _CLAIM_SPEC_FIELDS.items()]
+    return []
+
+
+def _steps(path: str) -> tuple[str, ...]:
+    return tuple(path.replace("[]", ".[]").replace("{}", ".{}").split("."))
+
+
+def _parents(value: Json, steps: tuple[str, ...]) -> list[Object]:
+    """Return every object that holds the last step's field."""
+    if len(steps) == 1:
+        return [value] if isinstance(value, dict) and steps[0] in value else []
+    step, rest = steps[0], steps[1:]
+    if isinstance(value, list):
+        children = value if step == "[]" else []
+    elif isinstance(value, dict):
+        children = list(value.values()) if step == "{}" else [value.get(step)]
+    else:
+        return []
+    return [parent for child in children for parent in _parents(child, rest)]
+
+
+def drop_disabled(resource: Resource, new: Object, old: Object | None, gates: FeatureGates) -> None:
+    """Remove from ``new`` the fields of gates that are off, unless ``old`` already uses that gate."""
+    for gate, paths in _rules(resource):
+        if gates.on(gate):
+            continue
+        steps = [_steps(path) for path in paths]
+        if old is not None and any(_parents(old, one) for one in steps):
+            continue
+        for one in steps:
+            for parent in _parents(new, one):
+                del parent[one[-1]]

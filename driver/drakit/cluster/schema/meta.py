@@ -1,0 +1,82 @@
+"""Shapes shared by all kinds: ObjectMeta, conditions, node selectors."""
+
+from drakit.cluster.schema import formats
+from drakit.cluster.schema.shape import ANY, BOOLEAN, INTEGER, STRING, TIME, ListOf, MapOf, Shape, Struct, choice, text
+
+_OWNER = Struct(
+    fields={
+        "apiVersion": STRING,
+        "kind": STRING,
+        "name": STRING,
+        "uid": STRING,
+        "controller": BOOLEAN,
+        "blockOwnerDeletion": BOOLEAN,
+    },
+    required=("apiVersion", "kind", "name", "uid"),
+)
+_MANAGED_FIELDS = Struct(
+    fields={
+        "manager": STRING,
+        "operation": STRING,
+        "apiVersion": STRING,
+        "time": TIME,
+        "fieldsType": STRING,
+        "fieldsV1": ANY,
+        "subresource": STRING,
+    }
+)
+OBJECT_META = Struct(
+    fields={
+        "name": text(formats.dns_subdomain),
+        "generateName": text(formats.generate_name),
+        "namespace": text(formats.dns_label),
+        "selfLink": STRING,
+        "uid": STRING,
+        "resourceVersion": STRING,
+        "generation": INTEGER,
+        "creationTimestamp": TIME,
+        "deletionTimestamp": TIME,
+        "deletionGracePeriodSeconds": INTEGER,
+        "labels": MapOf(value=text(formats.label_value), format=formats.label_key),
+        "annotations": MapOf(value=STRING),
+        "ownerReferences": ListOf(item=_OWNER, keys=("uid",), merge_key="uid"),
+        "finalizers": ListOf(item=text(formats.label_key), unique=True),
+        "managedFields": ListOf(item=_MANAGED_FIELDS),
+    }
+)
+CONDITION = Struct(
+    fields={
+        "type": text(formats.label_key),
+        "status": choice("True", "False", "Unknown"),
+        "observedGeneration": INTEGER,
+        "lastTransitionTime": TIME,
+        "reason": text(formats.condition_reason),
+        "message": STRING,
+    },
+    required=("type", "status", "lastTransitionTime", "reason"),
+)
+_REQUIREMENT = Struct(
+    fields={
+        "key": STRING,
+        "operator": choice("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"),
+        "values": ListOf(item=STRING),
+    },
+    required=("key", "operator"),
+)
+NODE_SELECTOR = Struct(
+    fields={
+        "nodeSelectorTerms": ListOf(
+            item=Struct(
+                fields={"matchExpressions": ListOf(item=_REQUIREMENT), "matchFields": ListOf(item=_REQUIREMENT)}
+            )
+        )
+    },
+    required=("nodeSelectorTerms",),
+    atomic=True,
+)
+
+
+def kind(fields: dict[str, Shape], *, required: tuple[str, ...] = (), is_open: bool = False) -> Struct:
+    """Return the shape of a whole kind: ``fields`` beside apiVersion, kind and metadata."""
+    head: dict[str, Shape] = {"apiVersion": STRING, "kind": STRING, "metadata": OBJECT_META}
+    return Struct(fields=head | fields, required=required, open=is_open)

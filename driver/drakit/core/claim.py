@@ -1,0 +1,76 @@
+"""An allocated ResourceClaim as a node driver sees it (resource.k8s.io/v1 ResourceClaim.status.allocation)."""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+
+from drakit.core import names, quantity, records
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClaimRef:
+    """What the kubelet says of a claim; the UID alone is its identity."""
+
+    uid: names.ClaimUid
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class ConfigSource(enum.Enum):
+    """Who wrote a configuration: an admin in the DeviceClass, or a user in the claim."""
+
+    CLASS = "FromClass"
+    CLAIM = "FromClaim"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpaqueConfig:
+    """One entry of status.allocation.devices.config; empty ``requests`` means all of them."""
+
+    source: ConfigSource
+    driver: str
+    parameters: records.Record
+    requests: tuple[str, ...] = ()
+
+    def applies_to(self, request: str) -> bool:
+        """Whether it names the request, or the parent of a sub-request ``parent/sub``, or nothing (all requests)."""
+        return not self.requests or request in self.requests or request.partition("/")[0] in self.requests
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AllocationResult:
+    """One device given to one request; ``share_id`` is set exactly when the device allows multiple allocations."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    share_id: names.ShareId | None = None
+    consumed_capacity: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
+    admin_access: bool = False
+
+    @property
+    def base_request(self) -> str:
+        """The request without its sub-request, as the kubelet knows it."""
+        return self.request.partition("/")[0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """An allocated claim, with the results and configurations of every driver."""
+
+    ref: ClaimRef
+    results: tuple[AllocationResult, ...]
+    configs: tuple[OpaqueConfig, ...] = ()
+
+    def results_of(self, driver: str) -> tuple[AllocationResult, ...]:
+        """The results of one driver, in order."""
+        return tuple(result for result in self.results if result.driver == driver)
+
+    def configs_of(self, driver: str) -> tuple[OpaqueConfig, ...]:
+        """The configurations of one driver from weakest to strongest: those of classes before those of the claim, later ones last."""
+        own = [config for config in self.configs if config.driver == driver]
+        return tuple(sorted(own, key=lambda config: config.source is ConfigSource.CLAIM))

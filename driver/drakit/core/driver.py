@@ -1,0 +1,110 @@
+"""The author's contract: what a DRA driver written on drakit is, and what it is handed.
+
+A driver is one class with three verbs, and two optional ones:
+
+``discover()``      what hardware is there now. A pure read; called at start, on change and at intervals.
+``prepare(grant)``  make one granted device usable for one claim, say what the container needs.
+``unprepare(grant)``undo it.
+``plan(grant)``     optional: choose identities (a class id, a name) before hardware is touched.
+``fits(device, config)`` optional: whether a configuration that names no request is meant for this device.
+
+What is done for the author: the claim is fetched, its UID and allocation checked; results of other drivers are left out; opaque parameters are
+decoded strictly into ``config_type``; calls for one physical device never overlap (see ``Device.lock_names``), also across two processes of a
+rolling update; every intent and result is on disk before it counts; CDI files are written, verified and removed; errors reach the pod's events.
+
+What the author owes:
+
+1. ``prepare`` is idempotent: it may find its own earlier effects, whole or half, after a crash.
+2. ``unprepare`` works from ``grant.device``, ``grant.share_id`` and ``grant.intent`` alone: ``grant.record`` is empty if the process died inside
+   ``prepare``. It may run in a process that did not prepare, and for things already gone; then it succeeds.
+3. What the driver did not make it never destroys.
+4. Values handed in are frozen; the driver keeps no memory of claims of its own.
+5. Errors say who must act: ConfigError (the user), DeviceGoneError (operator), DeviceBusyError and RetryError (the kubelet retries). Anything
+   else is a bug: it is logged with its trace and reported for that claim only.
+"""
+
+import abc
+import dataclasses
+import types
+from collections.abc import Mapping
+from typing import ClassVar, Generic, TypeVar
+
+from drakit.core import claim as claims
+from drakit.core import device as devices
+from drakit.core import edits as cdi_edits
+from drakit.core import inventory, names, quantity, records
+
+
+@dataclasses.dataclass(frozen=True)
+class NoConfig:
+    """The configuration of a driver that takes none: any opaque parameter is refused."""
+
+
+Config = TypeVar("Config")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grant(Generic[Config]):
+    """One device given to one claim.
+
+    ``device`` is the flat device as it was when the claim was prepared, also if it is gone now. ``consumed_capacity`` is what the scheduler
+    accounted, after rounding: enforce this, not the request. ``config`` is decoded; ``config_source`` says who wrote it (None: defaults).
+    ``intent`` is what ``plan`` returned; ``record`` what ``prepare`` returned, empty until it has.
+    """
+
+    claim: claims.ClaimRef
+    request: str
+    pool: str
+    device: devices.Device
+    config: Config
+    config_source: claims.ConfigSource | None = None
+    share_id: names.ShareId | None = None
+    consumed_capacity: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
+    admin_access: bool = False
+    intent: records.Record = records.EMPTY
+    record: records.Record = records.EMPTY
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Result of ``prepare``: what the container needs, and a small JSON object to remember."""
+
+    edits: cdi_edits.Edits = dataclasses.field(default_factory=cdi_edits.Edits)
+    record: records.Record = records.EMPTY
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "record", records.freeze_record(self.record))
+
+
+class Driver(abc.ABC, Generic[Config]):
+    """Base of every driver; see the module's docstring for the contract.
+
+    ``name`` is the driver's name, a DNS subdomain. ``config_types`` are frozen dataclasses for opaque parameters: one, or several told apart by
+    class attributes ``api_version`` and ``kind``. The first one's defaults are used where nothing is configured.
+    """
+
+    name: str
+    config_types: ClassVar[tuple[type[object], ...]] = (NoConfig,)
+
+    @abc.abstractmethod
+    def discover(self) -> inventory.Inventory:
+        """What is there now; raises HardwareError when it cannot be read (the last inventory then stays published)."""
+
+    @abc.abstractmethod
+    def prepare(self, grant: Grant[Config]) -> Prepared:
+        """Make the device usable for the claim. Idempotent; see the module's obligations 1 to 5."""
+
+    def unprepare(self, grant: Grant[Config]) -> None:
+        """Undo ``prepare``; succeeds when there is nothing to undo. Default: nothing was done."""
+
+    def plan(self, grant: Grant[Config]) -> records.Record:  # noqa: ARG002 - the default needs nothing of it
+        """Identities chosen before hardware is touched; stored durably, then passed back in ``grant.intent``. May read hardware, never change it."""
+        return types.MappingProxyType({})
+
+    def fits(self, device: devices.Device, config: object) -> bool:  # noqa: ARG002
+        """Whether a configuration that names no request is meant for this device. Default: yes."""
+        return True
+
+    def default_config(self, device: devices.Device) -> object:  # noqa: ARG002
+        """The configuration of a grant for which nobody wrote one; raises ConfigError where one is required."""
+        return self.config_types[0]()

@@ -1,0 +1,71 @@
+"""Names as the resource.k8s.io API accepts them.
+
+Each ``check_*`` returns its argument or raises InventoryError naming ``field``; none of them changes a name. The rules are those of
+resource.k8s.io/v1 as Kubernetes 1.36 validates them.
+"""
+
+import re
+from typing import NewType
+
+from drakit.core import errors
+
+ClaimUid = NewType("ClaimUid", str)
+ShareId = NewType("ShareId", str)
+
+LABEL_MAX = 63
+SUBDOMAIN_MAX = 253
+DRIVER_MAX = 63
+IDENTIFIER_MAX = 32
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def is_label(text: str) -> bool:
+    """Whether text is a DNS-1123 label of at most 63 characters."""
+    return len(text) <= LABEL_MAX and _LABEL.fullmatch(text) is not None
+
+
+def is_subdomain(text: str, *, limit: int = SUBDOMAIN_MAX) -> bool:
+    """Whether text is a DNS-1123 subdomain of at most ``limit`` characters."""
+    return 0 < len(text) <= limit and all(_LABEL.fullmatch(part) for part in text.split("."))
+
+
+def check_label(text: str, field: str) -> str:
+    """A device, request, counter set, counter or mixin name."""
+    if is_label(text):
+        return text
+    raise errors.InventoryError(
+        f"{text!r} is not a DNS label (lower-case letters, digits and '-', at most {LABEL_MAX}, first and last alphanumeric)",
+        field=field,
+    )
+
+
+def check_driver(text: str, field: str = "driver") -> str:
+    """A driver name: a DNS subdomain of at most 63 characters, for example ``gpu.drakit.dev``."""
+    if is_subdomain(text, limit=DRIVER_MAX):
+        return text
+    raise errors.InventoryError(f"{text!r} is not a driver name (a DNS subdomain of at most {DRIVER_MAX} characters)", field=field)
+
+
+def check_pool(text: str, field: str = "pool") -> str:
+    """A pool name: DNS subdomains joined by '/', at most 253 characters together."""
+    if 0 < len(text) <= SUBDOMAIN_MAX and all(is_subdomain(part) for part in text.split("/")):
+        return text
+    raise errors.InventoryError(f"{text!r} is not a pool name (DNS subdomains joined by '/')", field=field)
+
+
+def check_qualified(text: str, field: str) -> str:
+    """An attribute or capacity key: ``id`` or ``domain/id`` with a C identifier of at most 32 characters."""
+    domain, slash, identifier = text.rpartition("/")
+    if slash and not is_subdomain(domain, limit=DRIVER_MAX):
+        raise errors.InventoryError(f"{text!r} has a domain that is not a DNS subdomain of at most {DRIVER_MAX} characters", field=field)
+    if len(identifier) > IDENTIFIER_MAX or not _IDENTIFIER.fullmatch(identifier):
+        raise errors.InventoryError(f"{text!r} must end in a C identifier of at most {IDENTIFIER_MAX} characters", field=field)
+    return text
+
+
+def is_uid(text: str) -> bool:
+    """Whether text is a lower-case RFC 4122 UUID, as claim UIDs and share ids are."""
+    return _UID.fullmatch(text) is not None

@@ -1,0 +1,103 @@
+"""Capacities and the request policies that say how much of one a share may take (KEP-5075, resource.k8s.io/v1 requestPolicy).
+
+A policy either lists valid values or gives a range with a minimum, an optional maximum and an optional step. A request between two valid
+amounts is rounded up to the next; one above the largest cannot be met. Step arithmetic is on whole numbers, as the API server does it.
+"""
+
+import dataclasses
+
+from drakit.core import errors, quantity
+
+VALID_VALUES_MAX = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ValidRange:
+    """From ``min`` in steps of ``step`` up to ``max``; without step any amount, without max up to the whole capacity."""
+
+    min: quantity.Quantity
+    max: quantity.Quantity | None = None
+    step: quantity.Quantity | None = None
+
+    def __post_init__(self) -> None:
+        if self.max is not None and self.max < self.min:
+            raise errors.InventoryError(f"{self.max} is below min {self.min}", field="validRange.max")
+        if self.step is not None and self.step.value <= 0:
+            raise errors.InventoryError("must be at least 1", field="validRange.step")
+        if self.max is not None and not self.is_on_step(self.max):
+            raise errors.InventoryError(f"{self.max} is not min plus a multiple of step {self.step}", field="validRange.max")
+
+    def is_on_step(self, amount: quantity.Quantity) -> bool:
+        """Whether amount is min plus a whole number of steps."""
+        return self.step is None or (amount.value - self.min.value) % self.step.value == 0
+
+    def round_up(self, amount: quantity.Quantity) -> quantity.Quantity | None:
+        """The smallest valid amount that is at least ``amount``; None when it lies above max."""
+        if amount <= self.min:
+            return self.min
+        if self.step is not None and not self.is_on_step(amount):
+            steps = -(-(amount.value - self.min.value) // self.step.value)
+            amount = quantity.Quantity((self.min.value + steps * self.step.value) * 10**9, amount.format)
+        return None if self.max is not None and amount > self.max else amount
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RequestPolicy:
+    """What a share takes: ``default`` when it does not ask, else its request rounded up to a valid amount."""
+
+    default: quantity.Quantity | None = None
+    valid_values: tuple[quantity.Quantity, ...] = ()
+    valid_range: ValidRange | None = None
+
+    def __post_init__(self) -> None:
+        if self.valid_values and self.valid_range is not None:
+            raise errors.InventoryError("give validValues or validRange, not both", field="requestPolicy")
+        if (self.valid_values or self.valid_range) and self.default is None:
+            raise errors.InventoryError("is required beside validValues or validRange", field="requestPolicy.default")
+        if len(self.valid_values) > VALID_VALUES_MAX:
+            raise errors.InventoryError(f"at most {VALID_VALUES_MAX} values", field="requestPolicy.validValues")
+        if any(low >= high for low, high in zip(self.valid_values, self.valid_values[1:], strict=False)):
+            raise errors.InventoryError("must ascend", field="requestPolicy.validValues")
+        if self.default is not None and self.round_up(self.default) != self.default:
+            raise errors.InventoryError(f"{self.default} is not itself a valid amount", field="requestPolicy.default")
+
+    def round_up(self, amount: quantity.Quantity) -> quantity.Quantity | None:
+        """The smallest valid amount that is at least ``amount``; None when there is none."""
+        if self.valid_values:
+            return next((value for value in self.valid_values if value >= amount), None)
+        return self.valid_range.round_up(amount) if self.valid_range else amount
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """How much a device has of something, and, where it is shared, how it may be asked for."""
+
+    value: quantity.Quantity
+    policy: RequestPolicy | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy is None:
+            return
+        largest = [*self.policy.valid_values[-1:], self.policy.default]
+        if self.policy.valid_range is not None:
+            span = self.policy.valid_range
+            largest += [span.min, span.max, None if span.step is None else span.min + span.step]
+        for amount in largest:
+            if amount is not None and amount > self.value:
+                raise errors.InventoryError(f"{amount} is above the capacity {self.value}", field="requestPolicy")
+
+    @classmethod
+    def of(cls, value: "Capacity | int | str | quantity.Quantity") -> "Capacity":
+        """A capacity without a policy from a number, text or quantity; a capacity is returned as it is."""
+        return value if isinstance(value, Capacity) else Capacity(value=quantity.Quantity.of(value))
+
+    def consumed_by(self, requested: quantity.Quantity | None) -> quantity.Quantity | None:
+        """What one share takes of this capacity; None when the request cannot be met even by an unused device.
+
+        Without a request: the policy's default, or everything where there is none (KEP-5075, consumed capacity).
+        """
+        if requested is None:
+            default = self.policy.default if self.policy else None
+            return self.value if default is None else default
+        amount = self.policy.round_up(requested) if self.policy else requested
+        return None if amount is None or amount > self.value else amount

@@ -1,0 +1,116 @@
+"""What the engine and the publisher need of the world, as protocols.
+
+Adapters live in the folders named beside each port; fakes live in tests. Methods raise the errors of ``core.errors`` only.
+"""
+
+import contextlib
+import datetime
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from drakit.core import claim, edits, lifecycle, names, outcome, slices
+
+
+class Journal(Protocol):
+    """Crash-safe memory of claims (drakit.journal). A method that returns has made its change durable."""
+
+    def entry(self, uid: names.ClaimUid) -> lifecycle.Entry | None:
+        """The claim's entry, or None when it is absent. Cost does not grow with the number of claims."""
+
+    def entries(self) -> Sequence[lifecycle.Entry]:
+        """All entries, oldest first."""
+
+    def holdings(self, pool: str, device: str) -> Sequence[lifecycle.Holding]:
+        """The claims that hold a device. Cost does not grow with the number of claims."""
+
+    def begin(self, entry: lifecycle.Entry) -> None:
+        """absent -> preparing, with every intent; raises IllegalMoveError when the claim is known."""
+
+    def complete(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry], boot_id: str) -> None:
+        """preparing -> prepared, with every record and edit."""
+
+    def withdraw(self, uid: names.ClaimUid) -> None:
+        """preparing, prepared or unpreparing -> unpreparing."""
+
+    def forget(self, uid: names.ClaimUid) -> None:
+        """unpreparing -> absent."""
+
+
+class CdiDirectory(Protocol):
+    """CDI specification files of prepared grants (drakit.cdi); one file a grant, replaced atomically."""
+
+    def write(self, name: edits.CdiName, content: edits.Edits) -> None:
+        """Make the file hold exactly this; durable and visible when it returns. Writing what is there changes nothing."""
+
+    def intact(self, name: edits.CdiName, content: edits.Edits) -> bool:
+        """Whether the file is there, byte for byte as ``write`` would leave it."""
+
+    def remove(self, claim_uid: names.ClaimUid) -> None:
+        """Remove every file of a claim; nothing to remove is success."""
+
+    def claims(self) -> frozenset[names.ClaimUid]:
+        """The claims that have a file of this driver."""
+
+
+class ClaimSource(Protocol):
+    """Allocated claims (drakit.kube.claims, or a file)."""
+
+    def fetch(self, ref: claim.ClaimRef) -> claim.Claim:
+        """The claim as it is now; raises ClaimError when it is gone, not allocated or replaced, ApiError when it cannot be asked."""
+
+
+class SliceStore(Protocol):
+    """The ResourceSlices of this driver on this node (drakit.kube.slices)."""
+
+    def list(self) -> Sequence[slices.Published]:
+        """All of them; raises ApiError."""
+
+    def create(self, wanted: slices.Create) -> slices.Published:
+        """Create one; the answer may lack fields the server dropped. Raises ApiError."""
+
+    def update(self, wanted: slices.Update) -> slices.Published:
+        """Replace one; raises ApiError with status 409 when it changed meanwhile."""
+
+    def delete(self, published: slices.Published) -> None:
+        """Delete one if it is still this one; gone already is success. Raises ApiError."""
+
+    def watch(self, stop: threading.Event) -> Iterator[None]:
+        """Yield once per change of these slices made by anyone, and once after every reconnection, until ``stop`` is set."""
+
+
+class DeviceLocks(Protocol):
+    """Locks on physical devices, shared by all processes of this driver on the node (drakit.journal.locks)."""
+
+    def hold(self, lock_names: Iterable[str]) -> contextlib.AbstractContextManager[None]:
+        """Hold all of them, taken in sorted order so that no two holders wait for each other."""
+
+
+class Clock(Protocol):
+    """Time."""
+
+    def now(self) -> datetime.datetime:
+        """Wall-clock time, in UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that only grow."""
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait until the event is set or the time is over; whether it is set."""
+
+
+class Caller(Protocol):
+    """Whoever waits for an answer (the kubelet's call)."""
+
+    def is_waiting(self) -> bool:
+        """False once the call was cancelled or its deadline passed."""
+
+
+class ClaimEngine(Protocol):
+    """What the gRPC service calls (drakit.node.engine)."""
+
+    def prepare(self, refs: Sequence[claim.ClaimRef], caller: Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
+        """Prepare claims; one outcome for each UID asked for, never more or fewer."""
+
+    def unprepare(self, refs: Sequence[claim.ClaimRef], caller: Caller) -> Mapping[names.ClaimUid, str]:
+        """Unprepare claims; an error text for each UID asked for, empty for success."""

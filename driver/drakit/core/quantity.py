@@ -1,0 +1,145 @@
+"""Kubernetes' Quantity, exact.
+
+A quantity is a whole number of nano units and one of three formats, which only decides how it is written. Comparison, hashing and arithmetic
+are by value: ``Quantity.parse("1Gi") == Quantity.parse("1024Mi")``. Text finer than a nano is rounded away from zero, as Kubernetes does
+(apimachinery resource.Quantity). Values beyond the int64 range of Kubernetes are kept exactly here; the API server would cap them.
+"""
+
+import dataclasses
+import enum
+import functools
+import re
+from typing import Self
+
+from drakit.core import errors
+
+_NANO = 10**9
+_TEXT = re.compile(r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?P<suffix>[A-Za-z]{0,2}|[eE][+-]?[0-9]+)")
+_EXPONENT = re.compile(r"[eE](?P<power>[+-]?[0-9]+)")
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
+_MAX_POWER = 60
+_MAX_TEXT = 128
+
+
+class Format(enum.Enum):
+    """How a quantity is written."""
+
+    DECIMAL = "DecimalSI"
+    BINARY = "BinarySI"
+    EXPONENT = "DecimalExponent"
+
+
+@functools.total_ordering
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    """A number with a unit-less magnitude, counted in nanos (10**-9)."""
+
+    nanos: int
+    format: Format = Format.DECIMAL
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``40Gi``, ``500m``, ``1e3``, ``-1.5``; raises QuantityError for anything Kubernetes would refuse."""
+        match = _TEXT.fullmatch(text) if len(text) <= _MAX_TEXT else None
+        if match is None or not (match["whole"] or match["part"]):
+            raise errors.QuantityError(
+                f"{text[:_MAX_TEXT]!r} is not a quantity; write a number with an optional suffix, such as 40Gi, 500m or 5G"
+            )
+        power_of_two, power_of_ten, form = _scale(match["suffix"], text)
+        digits = int(match["whole"] + (match["part"] or "") or "0")
+        nanos = _scaled(digits, power_of_two, power_of_ten - len(match["part"] or ""))
+        return cls(-nanos if match["sign"] == "-" else nanos, form)
+
+    @classmethod
+    def of(cls, value: "int | str | Quantity") -> "Quantity":
+        """A quantity from a whole number, text, or a quantity."""
+        if isinstance(value, Quantity):
+            return value
+        return cls(value * _NANO) if isinstance(value, int) else cls.parse(value)
+
+    @classmethod
+    def binary(cls, value: int) -> Self:
+        """A whole number to be written with binary suffixes, such as a count of bytes."""
+        return cls(value * _NANO, Format.BINARY)
+
+    @property
+    def value(self) -> int:
+        """The whole number, rounded up, as Quantity.Value() gives."""
+        return -(-self.nanos // _NANO)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quantity) and self.nanos == other.nanos
+
+    def __hash__(self) -> int:
+        return hash(self.nanos)
+
+    def __lt__(self, other: "Quantity") -> bool:
+        return self.nanos < other.nanos
+
+    def __add__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nanos + other.nanos, self.format)
+
+    def __sub__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nanos - other.nanos, self.format)
+
+    def __bool__(self) -> bool:
+        return self.nanos != 0
+
+    def __str__(self) -> str:
+        """The canonical form: the largest suffix that keeps the number whole."""
+        if self.format is Format.BINARY and abs(self.nanos) >= 1024 * _NANO:
+            return _binary_text(self.value)
+        mantissa, power = _decimal_parts(self.nanos, cap=_MAX_POWER if self.format is Format.EXPONENT else 18)
+        if self.format is Format.EXPONENT:
+            return f"{mantissa}e{power}" if power else str(mantissa)
+        return f"{mantissa}{_DECIMAL_SUFFIX[power]}"
+
+    def __repr__(self) -> str:
+        return f"Quantity({str(self)!r})"
+
+
+ZERO = Quantity(0)
+ONE = Quantity(_NANO)
+
+
+def _scale(suffix: str, text: str) -> tuple[int, int, Format]:
+    if suffix in _BINARY:
+        return _BINARY[suffix], 0, Format.BINARY
+    if suffix in _DECIMAL:
+        return 0, _DECIMAL[suffix], Format.DECIMAL
+    exponent = _EXPONENT.fullmatch(suffix)
+    if exponent is None:
+        raise errors.QuantityError(f"{text!r} has an unknown suffix {suffix!r}; use n u m k M G T P E or Ki Mi Gi Ti Pi Ei")
+    power = int(exponent["power"])
+    if abs(power) > _MAX_POWER:
+        raise errors.QuantityError(f"{text!r} has an exponent beyond {_MAX_POWER}")
+    return 0, power, Format.EXPONENT
+
+
+def _scaled(digits: int, power_of_two: int, power_of_ten: int) -> int:
+    """digits * 2**a * 10**b in nanos, rounded away from zero."""
+    power = power_of_ten + 9
+    shifted = digits << power_of_two
+    factor: int = 10 ** abs(power)
+    return shifted * factor if power >= 0 else -(-shifted // factor)
+
+
+def _binary_text(value: int) -> str:
+    suffix = ""
+    for name in _BINARY:
+        if value % 1024:
+            break
+        value, suffix = value // 1024, name
+    return f"{value}{suffix}"
+
+
+def _decimal_parts(nanos: int, *, cap: int) -> tuple[int, int]:
+    """Mantissa and power of ten, the power a multiple of three and as large as keeps the mantissa whole."""
+    if nanos == 0:
+        return 0, 0
+    power = -9
+    while power < cap and nanos % 1000 == 0:
+        nanos, power = nanos // 1000, power + 3
+    return nanos, power
