@@ -1,0 +1,237 @@
+"""Every setting of the node driver, from four sources: defaults, then a YAML file, then environment, then flags; later ones win.
+
+Keys are the same everywhere: ``node.name`` in the file is ``DRAKIT_NODE__NAME`` in the environment. A key or a ``DRAKIT_`` variable nobody
+knows is an error, because a misspelt setting that is ignored is worse than a driver that does not start. Groups are frozen once read.
+"""
+
+import difflib
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import pydantic
+import yaml
+
+from drakit.core import errors
+
+ENV_PREFIX = "DRAKIT_"
+ENV_NESTING = "__"
+
+Seconds = float
+
+
+class _Group(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Node(_Group):
+    """Where the driver runs and what it may touch."""
+
+    name: str = ""
+    """Name of this node as Kubernetes knows it; required to publish. In a DaemonSet: spec.nodeName by the downward API."""
+
+    plugins_dir: pathlib.Path = pathlib.Path("/var/lib/kubelet/plugins")
+    """The kubelet's plugin directory; each driver keeps its journal, locks and service socket in a folder of its name below it."""
+
+    registry_dir: pathlib.Path = pathlib.Path("/var/lib/kubelet/plugins_registry")
+    """The kubelet's registration directory. Must be the same path in the container and on the host."""
+
+    cdi_dir: pathlib.Path = pathlib.Path("/var/run/cdi")
+    """Where CDI files go; the container runtime must read it."""
+
+
+class Api(_Group):
+    """How the API server is reached."""
+
+    kubeconfig: pathlib.Path | None = None
+    """Kubeconfig to use; without one, the service account of the pod."""
+
+    timeout: Seconds = 15.0
+    """Longest wait for one answer, in seconds."""
+
+
+class Publish(_Group):
+    """How devices are offered."""
+
+    form: Literal["auto", "flat", "mixins"] = "auto"
+    """auto writes mixins where the API server was seen to store them, flat elsewhere."""
+
+    rescan: Seconds = 60.0
+    """Seconds between two looks at the hardware."""
+
+
+class Gpu(_Group):
+    """The GPU driver."""
+
+    enabled: bool = True
+    """Whether GPUs are served at all."""
+
+    driver_name: str = "gpu.drakit.dev"
+    """Driver name; gpu.nvidia.com serves claims written for NVIDIA's driver."""
+
+
+class NicRule(_Group):
+    """Figures for the interfaces whose name matches; quantities in bits per second, such as 10G."""
+
+    match: str
+    """Glob on the interface name, for example eth*."""
+
+    speed: str | None = None
+    """Bandwidth to offer; needed where the kernel knows none that can be believed (veth, virtio)."""
+
+    reserve: str | None = None
+    """Kept back for the host's own traffic."""
+
+    default: str | None = None
+    """What a share gets that does not ask."""
+
+    min: str | None = None
+    """Smallest share."""
+
+    step: str | None = None
+    """Shares are min plus a multiple of step."""
+
+
+class Nic(_Group):
+    """The network interface driver."""
+
+    enabled: bool = True
+    """Whether network interfaces are served at all."""
+
+    driver_name: str = "nic.drakit.dev"
+    """Driver name."""
+
+    include: tuple[str, ...] = ("*",)
+    """Globs of interface names to offer."""
+
+    exclude: tuple[str, ...] = ()
+    """Globs of interface names never to offer."""
+
+    offer_addressed: bool = False
+    """Whether interfaces that carry global addresses are offered."""
+
+    netns: str | None = None
+    """Name of the network namespace to look at; without one, the process's own."""
+
+    rules: tuple[NicRule, ...] = ()
+    """Figures by interface name; the first match counts."""
+
+
+class Log(_Group):
+    """What is logged, to standard error."""
+
+    format: Literal["console", "json"] = "console"
+    """console for people, json for machines."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level to write."""
+
+
+class Mock(_Group):
+    """Hardware that is not there."""
+
+    machine: str | None = None
+    """Name of a machine file, or a path to one; real hardware without it."""
+
+    dir: pathlib.Path | None = None
+    """Where the mock keeps its state, which outlives the driver; below the plugin directory if not given."""
+
+
+class Settings(_Group):
+    """All groups together."""
+
+    node: Node = Node()
+    api: Api = Api()
+    publish: Publish = Publish()
+    gpu: Gpu = Gpu()
+    nic: Nic = Nic()
+    log: Log = Log()
+    mock: Mock = Mock()
+
+
+def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings that hold, from all four sources.
+
+    ``flags`` are dotted keys (``node.name``) with the values given on the command line; None means not given. Raises SettingsError naming the
+    key, what is wrong with it, and, for an unknown one, what was probably meant.
+    """
+    environ = os.environ if environ is None else environ
+    _check_environment(environ)
+    merged = _read(file)
+    _overlay(merged, _from_environment(environ))
+    for key, value in flags.items():
+        if value is not None:
+            _overlay(merged, _nested(key.split("."), value))
+    try:
+        return Settings.model_validate(merged)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise errors.SettingsError(_explain(key, first["type"], first["msg"]), key=key) from error
+
+
+def keys() -> Iterator[tuple[str, str, object]]:
+    """Every key with its documentation and default, for the reference and for --help."""
+    for group, field in Settings.model_fields.items():
+        model = field.annotation
+        if isinstance(model, type) and issubclass(model, pydantic.BaseModel):
+            for name, inner in model.model_fields.items():
+                yield f"{group}.{name}", inner.description or "", inner.default
+
+
+def _read(file: pathlib.Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        content = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise errors.SettingsError(f"cannot read: {error.strerror}", key=str(file)) from error
+    except yaml.YAMLError as error:
+        raise errors.SettingsError(f"is not YAML: {error}", key=str(file)) from error
+    if content is not None and not isinstance(content, dict):
+        raise errors.SettingsError("must be a mapping of groups such as node, api, nic", key=str(file))
+    return content or {}
+
+
+def _variable(key: str) -> str:
+    return ENV_PREFIX + key.replace(".", ENV_NESTING).upper()
+
+
+def _check_environment(environ: Mapping[str, str]) -> None:
+    known = {_variable(key) for key, _, _ in keys()}
+    for name in sorted(environ):
+        if name.startswith(ENV_PREFIX) and name not in known:
+            raise errors.SettingsError(f"is not a setting{_suggest(name, known)}", key=name)
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, _, default in keys():
+        text = environ.get(_variable(key))
+        if text is not None:
+            _overlay(found, _nested(key.split("."), yaml.safe_load(text) if isinstance(default, tuple) else text))
+    return found
+
+
+def _nested(path: list[str], value: object) -> dict[str, Any]:
+    return {path[0]: _nested(path[1:], value) if len(path) > 1 else value}
+
+
+def _overlay(base: dict[str, Any], over: Mapping[str, Any]) -> None:
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
+            _overlay(base[key], value)
+        else:
+            base[key] = value
+
+
+def _explain(key: str, kind: str, message: str) -> str:
+    if kind != "extra_forbidden":
+        return message
+    return f"is not a setting{_suggest(key, {name for name, _, _ in keys()})}"
+
+
+def _suggest(name: str, known: set[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"

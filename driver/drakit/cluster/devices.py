@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from drakit.cluster import json_types
 from drakit.cluster.json_types import Json, Object
 
 
@@ -27,26 +28,22 @@ class DeviceView:
     """One device as selectors see it. Two views are the same only if they are one object.
 
     ``attributes`` maps a qualified or unqualified name to ``{"string" | "int" | "bool" | "version" | "strings" | ...: value}`` as
-    published; ``capacity`` maps names to quantities as published (strings, or numbers where the JSON had numbers).
+    published; ``capacity`` maps names to quantities as published.
     """
 
     driver: str
-    attributes: Mapping[str, Json]
-    capacity: Mapping[str, Json]
+    attributes: Mapping[str, Mapping[str, Json]]
+    capacity: Mapping[str, str]
     allow_multiple_allocations: bool
 
 
 def view_of(driver: str, device: Object) -> DeviceView:
-    """Return the view of a device of ``ResourceSlice.spec.devices``; wrongly typed maps are read as empty."""
-    attributes = device.get("attributes")
-    capacities = device.get("capacity")
+    """Return the view of one entry of ``ResourceSlice.spec.devices``; values of the wrong type are left out."""
+    attributes = json_types.mapping(device, "attributes")
+    capacities = json_types.mapping(device, "capacity")
     return DeviceView(
         driver=driver,
-        attributes=attributes if isinstance(attributes, dict) else {},
-        capacity={
-            name: entry.get("value") for name, entry in capacities.items() if isinstance(entry, dict)
-        }
-        if isinstance(capacities, dict)
-        else {},
+        attributes={name: value for name, value in attributes.items() if isinstance(value, dict)},
+        capacity={name: str(value["value"]) for name, value in capacities.items() if isinstance(value, dict) and "value" in value},
         allow_multiple_allocations=device.get("allowMultipleAllocations") is True,
     )

@@ -48,7 +48,8 @@ class Grant(Generic[Config]):
     """One device given to one claim.
 
     ``device`` is the flat device as it was when the claim was prepared, also if it is gone now. ``consumed_capacity`` is what the scheduler
-    accounted, after rounding: enforce this, not the request. ``config`` is decoded; ``config_source`` says who wrote it (None: defaults).
+    accounted, after rounding: enforce this, not the request. ``config`` is decoded; ``config_source`` says who wrote it (None:
+    defaults), ``parameters`` what was written.
     ``intent`` is what ``plan`` returned; ``record`` what ``prepare`` returned, empty until it has.
     """
 
@@ -58,6 +59,7 @@ class Grant(Generic[Config]):
     device: devices.Device
     config: Config
     config_source: claims.ConfigSource | None = None
+    parameters: records.Record | None = None
     share_id: names.ShareId | None = None
     consumed_capacity: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
     admin_access: bool = False

@@ -80,15 +80,16 @@ class Edits:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CdiName:
-    """Identity of one prepared device towards the container runtime: ``<driver>/claim=<claim UID>-<device>[-<share id>]``.
+    """Identity of one prepared device towards the container runtime: ``<driver>/claim=<claim UID>-<device>[-<share id>][-<request>]``.
 
-    A claim's UID makes it unique for ever, so a runtime never finds an old specification under a new name.
+    ``request`` is given for admin access alone, where one claim may hold one device twice. A claim's UID makes it unique for ever, so a runtime never finds an old specification under a new name.
     """
 
     driver: str
     claim_uid: names.ClaimUid
     device: str
     share_id: names.ShareId | None = None
+    request: str = ""
 
     @property
     def kind(self) -> str:
@@ -98,7 +99,7 @@ class CdiName:
     @property
     def device_name(self) -> str:
         """Device name within the kind."""
-        return "-".join(part for part in (self.claim_uid, self.device, self.share_id) if part)
+        return "-".join(part for part in (self.claim_uid, self.device, self.share_id, self.request) if part)
 
     @property
     def qualified(self) -> str:

@@ -6,15 +6,13 @@ decoder does for a real API server: unknown fields are dropped (and reported), n
 
 import datetime
 import enum
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from drakit.cluster import errors
+from drakit.cluster import errors, quantity
 from drakit.cluster.json_types import Json
 
-_QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
 _INT64 = 1 << 63
 
 Format: TypeAlias = Callable[[str], str]
@@ -149,8 +147,11 @@ def _integer(value: Json) -> Json:
 
 
 def _quantity(value: Json) -> Json:
-    written = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-    return written if isinstance(written, str) and _QUANTITY.fullmatch(written) else None
+    """Return a quantity in canonical form, as a server gives it back: ``1024Mi`` becomes ``1Gi``."""
+    try:
+        return str(quantity.parse(value))
+    except quantity.QuantityError:
+        return None
 
 
 def _time(value: Json) -> Json:

@@ -1,0 +1,124 @@
+"""The values of CEL in Python.
+
+null None, bool bool, int int, uint `Uint`, double float, string str, bytes bytes, list list or tuple, map dict; the others
+are classes of this package. Map keys are what the language allows (bool, int, uint, string); `equality.find` keeps
+True and 1 apart. `DomainMap` is Kubernetes' map from domain to attributes, where an unknown domain is an empty map.
+"""
+
+import dataclasses
+import ipaddress
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+Value: TypeAlias = Any
+"""Any CEL value as described above; one alias, so that signatures say what they mean."""
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+UINT_MAX: Final = 2**64 - 1
+EMPTY: Final[dict[str, Value]] = {}
+
+
+class Uint(int):
+    """An unsigned integer of 64 bits; equal to the int of the same value, and of another type."""
+
+    __slots__ = ()
+
+
+class DomainMap(dict[str, Value]):
+    """Indexing an unknown domain gives an empty map; `in`, iteration and size see only what is there."""
+
+    __slots__ = ()
+
+    def __missing__(self, key: str) -> dict[str, Value]:
+        return EMPTY
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TypeValue:
+    """A type as a value, the result of `type(x)`; two are equal when their names are."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Optional:
+    """A value that may be absent."""
+
+    present: bool
+    value: Value = None
+
+    @classmethod
+    def of(cls, value: Value) -> "Optional":
+        return cls(present=True, value=value)
+
+
+NONE: Final = Optional(present=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    """A span of time in nanoseconds."""
+
+    nanos: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Timestamp:
+    """An instant in nanoseconds since 1970-01-01T00:00:00Z."""
+
+    nanos: int
+
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ip:
+    """An IP address."""
+
+    address: Address
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cidr:
+    """An address with the length of its prefix; bits after the prefix are kept."""
+
+    address: Address
+    length: int
+
+    def masked(self) -> "Cidr":
+        """The same network with the bits after the prefix set to zero."""
+        network = ipaddress.ip_network((self.address, self.length), strict=False)
+        return Cidr(network.network_address, self.length)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Url:
+    """A parsed URL; `text` identifies it, the other fields are what CEL can ask for."""
+
+    text: str
+    scheme: str
+    host: str
+    hostname: str
+    port: str
+    path: str
+    query: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NamedFormat:
+    """One of Kubernetes' named string formats: `validate` gives the complaints, `regex_size` is for the cost."""
+
+    name: str
+    regex_size: int
+    validate: Callable[[str], list[str]] = dataclasses.field(compare=False)
+
+
+def size(value: Value) -> int:
+    """The size that costs are counted by: characters, bytes, elements, entries; 1 for what has none."""
+    if isinstance(value, (str, bytes, list, tuple, dict)):
+        return len(value)
+    if isinstance(value, (Ip, Cidr)):
+        return value.address.max_prefixlen // 8
+    return 1

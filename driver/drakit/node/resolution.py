@@ -1,0 +1,151 @@
+"""From an allocated claim to the grants of one driver on one node: pure checks that a claim means what it says.
+
+A claim is written by others; every name in it is looked up, none is trusted.
+"""
+
+from collections.abc import Callable, Sequence
+
+from drakit.core import claim as claims
+from drakit.core import config, errors, lifecycle
+from drakit.core import device as devices
+from drakit.core import driver as drivers
+
+
+def resolve(
+    claim: claims.Claim, author: drivers.Driver[object], pool: str, device_of: Callable[[str], devices.Device | None]
+) -> tuple[drivers.Grant[object], ...]:
+    """The grants of a claim in the order of its results.
+
+    Raises ClaimError for a claim without a result of this driver, a foreign pool, an unknown device, a share without an id or an id without a
+    share, or the same grant twice; ConfigError for parameters that do not decode.
+    """
+    results = claim.results_of(author.name)
+    if not results:
+        others = ", ".join(sorted({result.driver for result in claim.results})) or "none"
+        raise errors.ClaimError(
+            errors.ClaimFault.FOREIGN,
+            f"no device of driver {author.name} is allocated (drivers: {others})",
+            field="status.allocation.devices.results",
+        )
+    grants = tuple(_grant(claim, index, result, author, pool, device_of) for index, result in enumerate(results))
+    _check_distinct(grants)
+    return grants
+
+
+def _grant(
+    claim: claims.Claim,
+    index: int,
+    result: claims.AllocationResult,
+    author: drivers.Driver[object],
+    pool: str,
+    device_of: Callable[[str], devices.Device | None],
+) -> drivers.Grant[object]:
+    field = f"status.allocation.devices.results[{index}]"
+    if result.pool != pool:
+        raise errors.ClaimError(
+            errors.ClaimFault.UNKNOWN_DEVICE, f"{result.pool!r} is not this node's pool {pool!r}", field=f"{field}.pool"
+        )
+    found = device_of(result.device)
+    if found is None:
+        raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"this node has no device {result.device!r}", field=f"{field}.device")
+    _check_share(result, found, field)
+    chosen = config.choose(claim, result, author, found)
+    return drivers.Grant(
+        claim=claim.ref,
+        request=result.request,
+        pool=result.pool,
+        device=found,
+        config=chosen.config,
+        config_source=chosen.source,
+        parameters=chosen.parameters,
+        share_id=result.share_id,
+        consumed_capacity=result.consumed_capacity,
+        admin_access=result.admin_access,
+    )
+
+
+def _check_share(result: claims.AllocationResult, found: devices.Device, field: str) -> None:
+    if result.admin_access:
+        return
+    if found.allow_multiple_allocations and result.share_id is None:
+        raise errors.ClaimError(errors.ClaimFault.MALFORMED, "a share of a shared device needs an id", field=f"{field}.shareID")
+    if not found.allow_multiple_allocations and result.share_id is not None:
+        raise errors.ClaimError(errors.ClaimFault.MALFORMED, "the device is not shared", field=f"{field}.shareID")
+
+
+def _check_distinct(grants: Sequence[drivers.Grant[object]]) -> None:
+    seen: set[tuple[str, str, str]] = set()
+    for grant in grants:
+        key = (grant.pool, grant.device.name, grant.share_id or (grant.request if grant.admin_access else ""))
+        if key in seen:
+            raise errors.ClaimError(
+                errors.ClaimFault.MALFORMED, f"{grant.device.name} is granted twice", field="status.allocation.devices.results"
+            )
+        seen.add(key)
+
+
+def to_entry(grant: drivers.Grant[object]) -> lifecycle.GrantEntry:
+    """What the journal keeps of a grant before it is prepared."""
+    return lifecycle.GrantEntry(
+        request=grant.request,
+        pool=grant.pool,
+        device=grant.device,
+        share_id=grant.share_id,
+        consumed_capacity=grant.consumed_capacity,
+        admin_access=grant.admin_access,
+        parameters=grant.parameters,
+        config_source=grant.config_source,
+        intent=grant.intent,
+    )
+
+
+def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: drivers.Driver[object]) -> drivers.Grant[object]:
+    """The grant as it was; parameters that no longer decode (an upgrade in between) give way to defaults, because undoing must go on."""
+    return drivers.Grant(
+        claim=ref,
+        request=entry.request,
+        pool=entry.pool,
+        device=entry.device,
+        config=_recall(entry, author),
+        config_source=entry.config_source,
+        parameters=entry.parameters,
+        share_id=entry.share_id,
+        consumed_capacity=entry.consumed_capacity,
+        admin_access=entry.admin_access,
+        intent=entry.intent,
+        record=entry.record,
+    )
+
+
+def _recall(entry: lifecycle.GrantEntry, author: drivers.Driver[object]) -> object:
+    if entry.parameters is None:
+        return author.default_config(entry.device)
+    try:
+        return config.decode(entry.parameters, author.config_types)
+    except errors.ConfigError:
+        return author.default_config(entry.device)
+
+
+def is_same(entry: lifecycle.Entry, claim: claims.Claim, driver_name: str) -> bool:
+    """Whether an entry is about the allocation the claim has now (a claim can be deallocated and allocated anew under one UID)."""
+    now = sorted((r.request, r.pool, r.device, r.share_id or "") for r in claim.results_of(driver_name))
+    return sorted(grant.key for grant in entry.grants) == now
+
+
+def lock_names(grants: Sequence[lifecycle.GrantEntry] | Sequence[drivers.Grant[object]]) -> frozenset[str]:
+    """The locks that guard everything these grants touch."""
+    return frozenset(name for grant in grants for name in grant.device.lock_names)
+
+
+def check_free(grant: drivers.Grant[object], holdings: Sequence[lifecycle.Holding]) -> None:
+    """Raise DeviceBusyError if another claim holds the device exclusively: the last line of defence against double use.
+
+    Admin access neither blocks nor is blocked; shares of one device stand side by side.
+    """
+    for holding in holdings:
+        if holding.claim.uid == grant.claim.uid or holding.admin_access or grant.admin_access:
+            continue
+        if holding.share_id is None or grant.share_id is None or holding.share_id == grant.share_id:
+            raise errors.DeviceBusyError(
+                f"{grant.device.name} is still held by claim {holding.claim} ({holding.claim.uid}), which is {holding.state.value}"
+            )
