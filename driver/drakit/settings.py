@@ -65,7 +65,7 @@ class Gpu(_Group):
     """The GPU driver."""
 
     enabled: bool = True
-    """Whether GPUs are served at all."""
+    """Whether GPUs are served at all, where there are any."""
 
     driver_name: str = "gpu.drakit.dev"
     """Driver name; gpu.nvidia.com serves claims written for NVIDIA's driver."""
@@ -92,6 +92,9 @@ class NicRule(_Group):
     step: str | None = None
     """Shares are min plus a multiple of step."""
 
+    max: str | None = None
+    """Largest share."""
+
 
 class Nic(_Group):
     """The network interface driver."""
@@ -110,6 +113,12 @@ class Nic(_Group):
 
     offer_addressed: bool = False
     """Whether interfaces that carry global addresses are offered."""
+
+    take_over: tuple[str, ...] = ()
+    """Globs of interface names to offer whatever the host uses them for, its default route included."""
+
+    reserve: str = "0"
+    """Bandwidth of every interface kept back for the host's own traffic, unless a rule says otherwise."""
 
     netns: str | None = None
     """Name of the network namespace to look at; without one, the process's own."""
@@ -171,7 +180,7 @@ def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, envir
         raise errors.SettingsError(_explain(key, first["type"], first["msg"]), key=key) from error
 
 
-def keys() -> Iterator[tuple[str, str, object]]:
+def known_keys() -> Iterator[tuple[str, str, object]]:
     """Every key with its documentation and default, for the reference and for --help."""
     for group, field in Settings.model_fields.items():
         model = field.annotation
@@ -199,7 +208,7 @@ def _variable(key: str) -> str:
 
 
 def _check_environment(environ: Mapping[str, str]) -> None:
-    known = {_variable(key) for key, _, _ in keys()}
+    known = {_variable(key) for key, _, _ in known_keys()}
     for name in sorted(environ):
         if name.startswith(ENV_PREFIX) and name not in known:
             raise errors.SettingsError(f"is not a setting{_suggest(name, known)}", key=name)
@@ -207,7 +216,7 @@ def _check_environment(environ: Mapping[str, str]) -> None:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key, _, default in keys():
+    for key, _, default in known_keys():
         text = environ.get(_variable(key))
         if text is not None:
             _overlay(found, _nested(key.split("."), yaml.safe_load(text) if isinstance(default, tuple) else text))
@@ -229,7 +238,7 @@ def _overlay(base: dict[str, Any], over: Mapping[str, Any]) -> None:
 def _explain(key: str, kind: str, message: str) -> str:
     if kind != "extra_forbidden":
         return message
-    return f"is not a setting{_suggest(key, {name for name, _, _ in keys()})}"
+    return f"is not a setting{_suggest(key, {name for name, _, _ in known_keys()})}"
 
 
 def _suggest(name: str, known: set[str]) -> str:

@@ -118,8 +118,8 @@ def decide_capacity(case: Object) -> Object:
 
 
 def consume(case: Object) -> Json:
-    """Say how much a request takes."""
-    return str(capacity.consumed(requested(case), capacity.decode_capacity(case.get("capacity"))))
+    """Say how much a request takes, in whole units rounded up, as it was recorded."""
+    return capacity.consumed(requested(case), capacity.decode_capacity(case.get("capacity"))).units
 
 
 def violates(case: Object) -> Json:
@@ -143,7 +143,7 @@ def fits(case: Object) -> Json:
 def consume_all(case: Object) -> Json:
     """Say how much the requirements take of each capacity."""
     amounts = capacity.consume_all(requirements(case), capacity.decode_capacities(case.get("capacities")))
-    return {name: str(amount) for name, amount in amounts.items()}
+    return {name: amount.units for name, amount in amounts.items()}
 
 
 def requirements(case: Object) -> dict[str, Quantity]:

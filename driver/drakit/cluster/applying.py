@@ -68,15 +68,12 @@ def apply(shape: Shape, live: Object, wanted: Object, me: Manager, *, force: boo
     Raises ConflictError, naming each field and its owner, where another manager owns a field with a different value and not ``force``.
     """
     wanted = configuration(wanted, me.subresource)
-    managers = read_managers(live) or _first(shape, live)
+    managers = read_managers(live) or _first(shape, live, me.time)
     others = tuple(manager for manager in managers if not manager.same(me))
     before = frozenset[Path]().union(*(manager.fields for manager in managers if manager.same(me)))
     mine = frozenset(owned(shape, wanted))
     contested = {
-        (manager, path)
-        for manager in others
-        for path in manager.fields & mine
-        if lookup(shape, live, path) != lookup(shape, wanted, path)
+        (manager, path) for manager in others for path in manager.fields & mine if lookup(shape, live, path) != lookup(shape, wanted, path)
     }
     if contested and not force:
         raise _conflict(contested)
@@ -84,12 +81,10 @@ def apply(shape: Shape, live: Object, wanted: Object, me: Manager, *, force: boo
     others = tuple(replace(manager, fields=manager.fields - lost) for manager in others)
     kept = mine.union(*(manager.fields for manager in others))
     merged = _merge(shape, live, wanted)
-    for path in sorted(before - kept, key=len, reverse=True):
+    for path in sorted(before - kept, key=len):  # Items go before their fields: without its keys an item has no path.
         _remove(shape, merged, path)
-    managers = (*others, replace(me, fields=mine))
-    return Applied(
-        obj=json_types.mapping(merged), managers=tuple(manager for manager in managers if manager.fields)
-    )
+    managers = (*others, _settled(managers, replace(me, fields=mine)))
+    return Applied(obj=json_types.mapping(merged), managers=tuple(manager for manager in managers if manager.fields))
 
 
 def after_write(shape: Shape, old: Object, new: Object, me: Manager) -> tuple[Manager, ...]:
@@ -103,15 +98,19 @@ def after_write(shape: Shape, old: Object, new: Object, me: Manager) -> tuple[Ma
     changed |= paths_now ^ paths_then
     others = [replace(manager, fields=manager.fields - changed) for manager in managers if not manager.same(me)]
     before = frozenset[Path]().union(*(manager.fields for manager in managers if manager.same(me)))
-    mine = replace(me, fields=(before & paths_now) | (changed & paths_now))
+    mine = _settled(managers, replace(me, fields=(before & paths_now) | (changed & paths_now)))
     return tuple(manager for manager in (*others, mine) if manager.fields)
+
+
+def _settled(managers: tuple[Manager, ...], me: Manager) -> Manager:
+    """Return the known entry of a manager that owns what it did before, so that repeating an apply changes no time."""
+    known = (one for one in managers if one.same(me) and one.fields == me.fields)
+    return next(known, me)
 
 
 def configuration(obj: Object, subresource: str | None) -> Object:
     """Return the part of an object that managers can own through ``subresource`` (None: through any)."""
-    metadata = {
-        key: value for key, value in json_types.mapping(obj, "metadata").items() if key not in _SERVER_FIELDS
-    }
+    metadata = {key: value for key, value in json_types.mapping(obj, "metadata").items() if key not in _SERVER_FIELDS}
     body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata", "status")}
     status: Object = {"status": obj["status"]} if "status" in obj else {}
     if subresource:
@@ -200,9 +199,9 @@ def _item_step(shape: ListOf, item: Json) -> str:
     return f"k:{json.dumps(present, separators=(',', ':'))}"
 
 
-def _first(shape: Shape, live: Object) -> tuple[Manager, ...]:
+def _first(shape: Shape, live: Object, now: str) -> tuple[Manager, ...]:
     fields = frozenset(owned(shape, configuration(live, None)))
-    return (Manager(name=FIRST, operation="Update", fields=fields),) if fields else ()
+    return (Manager(name=FIRST, operation="Update", fields=fields, time=now),) if fields else ()
 
 
 def _conflict(contested: set[tuple[Manager, Path]]) -> errors.ConflictError:

@@ -31,6 +31,9 @@ class Gate(enum.StrEnum):
     """Ours: the older rule (1.33, 1.34) under which one slice may hold both sharedCounters and devices."""
 
 
+_NEEDS = {Gate.BINDING_CONDITIONS: Gate.CLAIM_DEVICE_STATUS}
+"""Gates that are off without another one."""
+
 _OFF_BY_DEFAULT = frozenset({Gate.LIST_TYPE_ATTRIBUTES, Gate.COUNTERS_BESIDE_DEVICES})
 
 
@@ -51,8 +54,8 @@ class FeatureGates:
         return cls(enabled=(cls().enabled | on) - off)
 
     def on(self, gate: Gate) -> bool:
-        """Say whether ``gate`` is on."""
-        return gate in self.enabled
+        """Say whether ``gate`` is on, and the gate that it needs."""
+        return gate in self.enabled and _NEEDS.get(gate, gate) in self.enabled
 
 
 _SUBREQUEST_PATHS = ("spec.devices.requests[].exactly", "spec.devices.requests[].firstAvailable[]")
@@ -80,9 +83,7 @@ _SLICE_FIELDS: dict[Gate, tuple[str, ...]] = {
         "spec.devices[].bindsToNode",
     ),
     Gate.CONSUMABLE_CAPACITY: ("spec.devices[].allowMultipleAllocations", "spec.devices[].capacity{}.requestPolicy"),
-    Gate.LIST_TYPE_ATTRIBUTES: tuple(
-        f"spec.devices[].attributes{{}}.{name}" for name in ("bools", "ints", "strings", "versions")
-    ),
+    Gate.LIST_TYPE_ATTRIBUTES: tuple(f"spec.devices[].attributes{{}}.{name}" for name in ("bools", "ints", "strings", "versions")),
     Gate.MIXINS: (
         "spec.mixins",
         "spec.sharedCounters[].includes",

@@ -7,7 +7,7 @@ wrongly typed field: they return the empty value of the type asked for, as Go's 
 from collections.abc import Iterable
 from typing import TypeAlias
 
-Json: TypeAlias = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 Object: TypeAlias = dict[str, Json]
 
 

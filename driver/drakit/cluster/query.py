@@ -34,9 +34,7 @@ class Query:
         return all(predicate(obj) for predicate in self.predicates)
 
 
-def parse(
-    resource: Resource, *, namespace: str | None = None, field_selector: str = "", label_selector: str = ""
-) -> Query:
+def parse(resource: Resource, *, namespace: str | None = None, field_selector: str = "", label_selector: str = "") -> Query:
     """Return the query; raise BadRequestError for a selector that cannot be read or a field that cannot be selected."""
     fields = tuple(_field_term(resource, term) for term in field_selector.split(",") if term.strip())
     labels = tuple(_label_term(term) for term in re.split(r",(?![^()]*\))", label_selector) if term.strip())

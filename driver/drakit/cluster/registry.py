@@ -7,11 +7,11 @@ changes nothing stores nothing and sends no event.
 import datetime
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
-from drakit.cluster import applying, errors, json_types, naming, patching, query, resources, strategies, watching
+from drakit.cluster import applying, errors, json_types, naming, patching, query, refusals, resources, strategies, watching
 from drakit.cluster.api import Listing
 from drakit.cluster.applying import Manager
-from drakit.cluster.errors import Cause, Details
 from drakit.cluster.features import FeatureGates, drop_disabled
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.patching import PatchKind
@@ -43,7 +43,8 @@ class Registry:
         self.gates = gates or FeatureGates()
         self._clock = now
         for name in DEFAULT_NAMESPACES:
-            self.create(resources.NAMESPACE, {"metadata": {"name": name}})
+            if self.store.get(resources.NAMESPACE, Key("", name)) is None:
+                self.create(resources.NAMESPACE, {"metadata": {"name": name}})
 
     def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """Return one object."""
@@ -54,7 +55,7 @@ class Registry:
         key = Key(namespace if resource.namespaced else "", name)
         found = self.store.get(resource, key)
         if found is None:
-            raise _not_found(resource, name)
+            raise refusals.not_found(resource, name)
         return found
 
     def select(self, resource: Resource, wanted: query.Query) -> tuple[list[Entry], int]:
@@ -71,15 +72,13 @@ class Registry:
         label_selector: str = "",
     ) -> Listing:
         """Return the objects of a selection."""
-        wanted = query.parse(
-            resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector
-        )
+        wanted = query.parse(resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector)
         entries, version = self.select(resource, wanted)
         return Listing(items=[entry.copy() for entry in entries], resource_version=str(version))
 
-    def create(self, resource: Resource, obj: Object, *, namespace: str = "", manager: str = "") -> Object:
+    def create(self, resource: Resource, obj: Object, *, namespace: str = "") -> Object:
         """Store a new object."""
-        return self._create(resource, obj, namespace, manager=manager).copy()
+        return self._create(resource, obj, namespace).copy()
 
     def update(self, resource: Resource, obj: Object, *, subresource: str = "", manager: str = "") -> Object:
         """Replace an object or its status."""
@@ -124,7 +123,7 @@ class Registry:
         """Delete an object, or mark it where finalizers or a running pod hold it."""
         with self.store.lock:
             old = self.entry(resource, name, namespace)
-            _check_preconditions(resource, old, uid=uid or "", version=resource_version or "")
+            refusals.check_preconditions(resource, old, uid=uid or "", version=resource_version or "")
             if resource is resources.NAMESPACE:
                 self._empty_namespace(name)
             grace = strategies.grace_seconds(resource, old.view, grace_seconds)
@@ -142,14 +141,10 @@ class Registry:
     ) -> Listing:
         """Delete all objects of a selection, each as :meth:`delete` does."""
         with self.store.lock:
-            listing = self.list(
-                resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector
-            )
+            listing = self.list(resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector)
             for obj in listing.items:
                 metadata = json_types.mapping(obj, "metadata")
-                self.delete(
-                    resource, json_types.text(metadata, "name"), namespace=json_types.text(metadata, "namespace")
-                )
+                self.delete(resource, json_types.text(metadata, "name"), namespace=json_types.text(metadata, "namespace"))
             return Listing(items=listing.items, resource_version=str(self.store.version))
 
     def watch(
@@ -164,18 +159,14 @@ class Registry:
         timeout: float | None = None,
     ) -> watching.LocalWatch:
         """Return the changes after ``since``."""
-        wanted = query.parse(
-            resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector
-        )
+        wanted = query.parse(resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector)
         every = watching.BOOKMARK_SECONDS if bookmarks else None
-        return watching.LocalWatch(
-            self.store, resource, wanted, since=since, bookmark_every=every, timeout=timeout
-        )
+        return watching.LocalWatch(self.store, resource, wanted, since=since, bookmark_every=every, timeout=timeout)
 
     def _now(self) -> str:
         return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def _create(self, resource: Resource, body: Object, namespace: str, *, manager: str) -> Entry:
+    def _create(self, resource: Resource, body: Object, namespace: str, managers: tuple[Manager, ...] = ()) -> Entry:
         obj, _ = shapes.decode(resource, body)
         metadata = json_types.child(obj, "metadata")
         if metadata.pop("resourceVersion", "") not in ("", "0"):
@@ -190,8 +181,7 @@ class Registry:
             self._settle_name(resource, metadata)
             drop_disabled(resource, obj, None, self.gates)
             self._validate(resource, obj, None)
-            if manager.startswith("\x00"):
-                raise AssertionError
+            applying.write_managers(obj, managers)
             return self.store.put(resource, obj)
 
     def _settle_name(self, resource: Resource, metadata: Object) -> None:
@@ -206,9 +196,7 @@ class Registry:
                 return
             if not generated:
                 break
-        name = json_types.text(metadata, "name")
-        details = Details(name=name, group=resource.group, kind=resource.plural)
-        raise errors.AlreadyExistsError(f'{resource.qualified} "{name}" already exists', details)
+        raise refusals.already_exists(resource, json_types.text(metadata, "name"))
 
     def _check_namespace(self, resource: Resource, metadata: Object) -> None:
         if not resource.namespaced:
@@ -222,16 +210,14 @@ class Registry:
         """Store ``body`` over ``old``; the store's lock is held."""
         new, _ = shapes.decode(resource, body)
         metadata = json_types.child(new, "metadata")
-        _check_preconditions(
+        refusals.check_preconditions(
             resource,
             old,
             uid=json_types.text(metadata, "uid"),
-            version=json_types.text(metadata, "resourceVersion").removeprefix("0"),
+            version=json_types.text(metadata, "resourceVersion"),
         )
         self._prepare(resource, new, old, subresource)
-        me = Manager(
-            name=manager or _UNKNOWN_MANAGER, operation="Update", subresource=subresource, time=self._now()
-        )
+        me = Manager(name=manager or _UNKNOWN_MANAGER, operation="Update", subresource=subresource, time=self._now())
         applying.write_managers(new, applying.after_write(shapes.shape_of(resource), old.view, new, me))
         return self._store_update(resource, old, new)
 
@@ -267,42 +253,29 @@ class Registry:
         wanted, _ = shapes.decode(resource, patch)
         old = self.store.get(resource, key)
         if old is None and me.subresource:
-            raise _not_found(resource, key.name)
+            raise refusals.not_found(resource, key.name)
         if old is None:
             return self._apply_new(resource, key, wanted, me)
         metadata = json_types.mapping(wanted, "metadata")
         uid, version = json_types.text(metadata, "uid"), json_types.text(metadata, "resourceVersion")
-        _check_preconditions(resource, old, uid=uid, version=version)
+        refusals.check_preconditions(resource, old, uid=uid, version=version)
         outcome = applying.apply(shapes.shape_of(resource), old.copy(), wanted, me, force=force)
         new = outcome.obj
         self._prepare(resource, new, old, me.subresource)
-        applying.write_managers(new, _keep_times(outcome.managers, old.view, me))
+        applying.write_managers(new, outcome.managers)
         return self._store_update(resource, old, new)
 
     def _apply_new(self, resource: Resource, key: Key, wanted: Object, me: Manager) -> Entry:
         if uid := json_types.text(wanted, "metadata", "uid"):
             raise errors.ConflictError(f"uid mismatch: the provided object specified uid {uid}, and no existing object was found")
         json_types.child(wanted, "metadata")["name"] = key.name
-        created = self._create(resource, wanted, key.namespace, manager=me.name)
-        obj = created.copy()
         fields = frozenset(applying.owned(shapes.shape_of(resource), applying.configuration(wanted, me.subresource)))
-        applying.write_managers(obj, (Manager(name=me.name, operation="Apply", fields=fields, time=me.time),))
-        return self.store.put(resource, obj)
+        return self._create(resource, wanted, key.namespace, (replace(me, fields=fields),))
 
     def _validate(self, resource: Resource, new: Object, old: Object | None) -> None:
         failures = rules.check(resource, new, old, self.gates)
-        if not json_types.text(new, "metadata", "name"):
-            failures.insert(0, rules.unnamed())
-        if old is not None and json_types.text(old, "metadata", "deletionTimestamp"):
-            failures += rules.while_deleted(new, old)
-        if not failures:
-            return
-        name = json_types.text(new, "metadata", "name") or json_types.text(new, "metadata", "generateName")
-        causes = tuple(Cause(reason=one.type, message=one.message, field=one.field) for one in failures)
-        listed = [f"{one.field}: {one.message}" for one in failures]
-        text = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
-        details = Details(name=name, group=resource.group, kind=resource.kind, causes=causes)
-        raise errors.InvalidError(f'{_kind_name(resource)} "{name}" is invalid: {text}', details)
+        if failures:
+            raise refusals.invalid(resource, new, failures)
 
     def _is_held(self, resource: Resource, obj: Object) -> bool:
         """Say whether something keeps a deleted object: its finalizers, or a namespace's contents."""
@@ -328,11 +301,16 @@ class Registry:
 
     def _remove(self, resource: Resource, old: Entry) -> Entry:
         last = self.store.remove(resource, old.key)
-        holder = self.store.get(resources.NAMESPACE, Key("", old.key.namespace)) if resource.namespaced else None
-        if holder is not None and json_types.text(holder.view, "metadata", "deletionTimestamp"):
-            if not self._is_held(resources.NAMESPACE, holder.view):
-                self.store.remove(resources.NAMESPACE, holder.key)
+        if resource.namespaced:
+            self._finish_namespace(old.key.namespace)
         return last
+
+    def _finish_namespace(self, name: str) -> None:
+        """Remove a namespace that only waited for its last object."""
+        holder = self.store.get(resources.NAMESPACE, Key("", name))
+        waits = holder is not None and bool(json_types.text(holder.view, "metadata", "deletionTimestamp"))
+        if holder is not None and waits and not self._is_held(resources.NAMESPACE, holder.view):
+            self.store.remove(resources.NAMESPACE, holder.key)
 
     def _empty_namespace(self, name: str) -> None:
         for resource in resources.ALL:
@@ -342,3 +320,30 @@ class Registry:
     def _is_empty(self, namespace: str) -> bool:
         wanted = query.Query(namespace=namespace)
         return not any(self.select(resource, wanted)[0] for resource in resources.ALL if resource.namespaced)
+
+
+def _settle_namespace(resource: Resource, metadata: Object, namespace: str) -> None:
+    """Write the namespace of the request into a new object; refuse one that says otherwise, or none where one is needed."""
+    given = json_types.text(metadata, "namespace")
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
+        return
+    if given and namespace and given != namespace:
+        raise errors.BadRequestError(f"metadata.namespace: the object's namespace {given} does not match the request's {namespace}")
+    if not (given or namespace):
+        raise errors.BadRequestError(f"metadata.namespace: a {resource.kind} needs a namespace")
+    metadata["namespace"] = given or namespace
+
+
+def _patched(resource: Resource, live: Object, patch: Json, kind: PatchKind) -> Object:
+    if kind is PatchKind.JSON:
+        new = patching.json_patch(live, patch)
+    elif not isinstance(patch, dict):
+        raise errors.BadRequestError("body: this kind of patch is an object")
+    elif kind is PatchKind.MERGE:
+        new = patching.merge(live, patch)
+    else:
+        new = patching.strategic(shapes.shape_of(resource), live, patch)
+    if not isinstance(new, dict):
+        raise errors.BadRequestError("body: the patch leaves no object")
+    return new

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import types
 from collections.abc import Mapping
 
 from drakit.core import names, quantity, records
@@ -51,6 +52,9 @@ class AllocationResult:
     share_id: names.ShareId | None = None
     consumed_capacity: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
     admin_access: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "consumed_capacity", types.MappingProxyType(dict(self.consumed_capacity)))
 
     @property
     def base_request(self) -> str:

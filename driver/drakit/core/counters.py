@@ -18,11 +18,17 @@ def freeze_counters(counters: Mapping[str, "int | str | quantity.Quantity"], fie
     """A read-only copy with checked names and parsed values; raises InventoryError."""
     if len(counters) > COUNTERS_MAX:
         raise errors.InventoryError(f"{len(counters)} counters are over the limit of {COUNTERS_MAX}", field=field)
-    frozen = {names.check_label(name, field): quantity.Quantity.of(value) for name, value in counters.items()}
-    for name, value in frozen.items():
-        if value < quantity.ZERO:
-            raise errors.InventoryError("a counter cannot be negative", field=f"{field}[{name}]")
-    return types.MappingProxyType(frozen)
+    return types.MappingProxyType({names.check_label(name, field): _amount(value, f"{field}[{name}]") for name, value in counters.items()})
+
+
+def _amount(value: "int | str | quantity.Quantity", field: str) -> quantity.Quantity:
+    try:
+        amount = quantity.Quantity.of(value)
+    except errors.QuantityError as error:
+        raise errors.InventoryError(error.reason, field=field) from error
+    if amount < quantity.ZERO:
+        raise errors.InventoryError("a counter cannot be negative", field=field)
+    return amount
 
 
 def check_includes(includes: tuple[str, ...], field: str) -> None:

@@ -47,5 +47,3 @@ def _exclusive(item: device.Device) -> device.Device:
         return item
     capacity = {name: policy.Capacity(value=entry.value) for name, entry in item.capacity.items()}
     return dataclasses.replace(item, allow_multiple_allocations=False, capacity=capacity)
-
-

@@ -9,6 +9,7 @@ from drakit.core import attribute, counters, errors, mixins, names, policy
 
 ATTRIBUTES_AND_CAPACITY_MAX = 32
 TAINTS_MAX = 16
+ATTRIBUTE_VALUES_MAX = 48
 CONSUMPTIONS_MAX = 2
 CONDITIONS_MAX = 4
 
@@ -29,6 +30,12 @@ class Taint:
     value: str = ""
     effect: TaintEffect = TaintEffect.NO_SCHEDULE
     time_added: datetime.datetime | None = None
+
+    def __post_init__(self) -> None:
+        names.check_label_key(self.key, "taints.key")
+        names.check_label_value(self.value, f"taints[{self.key}].value")
+        if self.time_added is not None and self.time_added.tzinfo is None:
+            raise errors.InventoryError("needs a time zone", field=f"taints[{self.key}].timeAdded")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,6 +70,10 @@ class Device:
     def _check_limits(self, field: str) -> None:
         if len(self.attributes) + len(self.capacity) > ATTRIBUTES_AND_CAPACITY_MAX:
             raise errors.InventoryError(f"attributes and capacity together are over {ATTRIBUTES_AND_CAPACITY_MAX}", field=field)
+        if sum(len(value) if isinstance(value, tuple) else 1 for value in self.attributes.values()) > ATTRIBUTE_VALUES_MAX:
+            raise errors.InventoryError(
+                f"attribute values, those in lists included, are over {ATTRIBUTE_VALUES_MAX}", field=f"{field}.attributes"
+            )
         if len(self.taints) > TAINTS_MAX:
             raise errors.InventoryError(f"over {TAINTS_MAX} taints", field=f"{field}.taints")
         if len(self.consumes) > CONSUMPTIONS_MAX:
@@ -72,7 +83,10 @@ class Device:
         if max(len(self.binding_conditions), len(self.binding_failure_conditions)) > CONDITIONS_MAX:
             raise errors.InventoryError(f"over {CONDITIONS_MAX} conditions", field=f"{field}.bindingConditions")
         if bool(self.binding_conditions) != bool(self.binding_failure_conditions):
-            raise errors.InventoryError("give bindingConditions and bindingFailureConditions, or neither", field=field)
+            raise errors.InventoryError("give bindingFailureConditions too, or neither", field=f"{field}.bindingConditions")
+        conditions = (*self.binding_conditions, *self.binding_failure_conditions)
+        if len(set(conditions)) != len(conditions):
+            raise errors.InventoryError("names a condition twice", field=f"{field}.bindingConditions")
 
     def _check_policies(self, field: str) -> None:
         if self.allow_multiple_allocations:

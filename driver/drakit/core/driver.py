@@ -63,8 +63,8 @@ class Grant(Generic[Config]):
     share_id: names.ShareId | None = None
     consumed_capacity: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
     admin_access: bool = False
-    intent: records.Record = records.EMPTY
-    record: records.Record = records.EMPTY
+    intent: records.Record = dataclasses.field(default_factory=records.empty)
+    record: records.Record = dataclasses.field(default_factory=records.empty)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Prepared:
     """Result of ``prepare``: what the container needs, and a small JSON object to remember."""
 
     edits: cdi_edits.Edits = dataclasses.field(default_factory=cdi_edits.Edits)
-    record: records.Record = records.EMPTY
+    record: records.Record = dataclasses.field(default_factory=records.empty)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "record", records.freeze_record(self.record))

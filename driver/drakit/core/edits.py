@@ -52,6 +52,9 @@ class Hook:
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
     timeout: int | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "env", types.MappingProxyType(dict(self.env)))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetDevice:
@@ -82,7 +85,8 @@ class Edits:
 class CdiName:
     """Identity of one prepared device towards the container runtime: ``<driver>/claim=<claim UID>-<device>[-<share id>][-<request>]``.
 
-    ``request`` is given for admin access alone, where one claim may hold one device twice. A claim's UID makes it unique for ever, so a runtime never finds an old specification under a new name.
+    ``request`` is given for admin access alone, where one claim may hold one device twice. A claim's UID makes it unique for ever, so a runtime
+    never finds an old specification under a new name.
     """
 
     driver: str

@@ -26,6 +26,9 @@ class Inventory:
         _check_unique((item.name for item in self.counter_sets), "sharedCounters")
         flat = self if self.is_flat else self.flat()
         sets = {item.name: item.counters for item in flat.counter_sets}
+        for name, held in sets.items():
+            if not held:
+                raise errors.InventoryError("has no counter", field=f"sharedCounters[{name}]")
         for item in flat.devices:
             _check_consumption(item, sets)
 

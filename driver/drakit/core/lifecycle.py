@@ -18,7 +18,8 @@ from collections.abc import Mapping
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
-from drakit.core import edits, names, quantity, records
+from drakit.core import edits as cdi_edits
+from drakit.core import names, quantity, records
 
 
 class State(enum.Enum):
@@ -77,9 +78,9 @@ class GrantEntry:
     admin_access: bool = False
     parameters: records.Record | None = None
     config_source: claims.ConfigSource | None = None
-    intent: records.Record = records.EMPTY
-    record: records.Record = records.EMPTY
-    edits: edits.Edits | None = None
+    intent: records.Record = dataclasses.field(default_factory=records.empty)
+    record: records.Record = dataclasses.field(default_factory=records.empty)
+    edits: cdi_edits.Edits | None = None
 
     @property
     def key(self) -> tuple[str, str, str, str]:

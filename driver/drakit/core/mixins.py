@@ -93,4 +93,13 @@ def freeze_attributes(values: Mapping[str, attribute.AttributeValue], field: str
 
 def freeze_capacity(values: Mapping[str, "policy.Capacity | int | str | quantity.Quantity"], field: str) -> Mapping[str, policy.Capacity]:
     """A read-only copy with checked names; plain amounts become capacities; raises InventoryError."""
-    return types.MappingProxyType({names.check_qualified(name, field): policy.Capacity.of(value) for name, value in values.items()})
+    return types.MappingProxyType(
+        {names.check_qualified(name, field): _capacity(value, f"{field}[{name}]") for name, value in values.items()}
+    )
+
+
+def _capacity(value: "policy.Capacity | int | str | quantity.Quantity", field: str) -> policy.Capacity:
+    try:
+        return policy.Capacity.of(value)
+    except errors.QuantityError as error:
+        raise errors.InventoryError(error.reason, field=field) from error

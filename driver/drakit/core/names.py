@@ -19,6 +19,7 @@ IDENTIFIER_MAX = 32
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -64,6 +65,21 @@ def check_qualified(text: str, field: str) -> str:
     if len(identifier) > IDENTIFIER_MAX or not _IDENTIFIER.fullmatch(identifier):
         raise errors.InventoryError(f"{text!r} must end in a C identifier of at most {IDENTIFIER_MAX} characters", field=field)
     return text
+
+
+def check_label_key(text: str, field: str) -> str:
+    """A taint key or condition type: ``name`` or ``domain/name`` as in the keys of Kubernetes labels."""
+    domain, slash, name = text.rpartition("/")
+    if name and check_label_value(name, field) and (not slash or is_subdomain(domain)):
+        return text
+    raise errors.InventoryError(f"{text!r} is not a label key such as example.com/unhealthy", field=field)
+
+
+def check_label_value(text: str, field: str) -> str:
+    """A taint value: empty, or at most 63 letters, digits, '-', '_' and '.', first and last alphanumeric."""
+    if not text or (len(text) <= LABEL_MAX and _LABEL_VALUE.fullmatch(text)):
+        return text
+    raise errors.InventoryError(f"{text!r} is not a label value of at most {LABEL_MAX} characters", field=field)
 
 
 def is_uid(text: str) -> bool:

@@ -5,6 +5,7 @@ amounts is rounded up to the next; one above the largest cannot be met. Step ari
 """
 
 import dataclasses
+import itertools
 
 from drakit.core import errors, quantity
 
@@ -56,8 +57,8 @@ class RequestPolicy:
             raise errors.InventoryError("is required beside validValues or validRange", field="requestPolicy.default")
         if len(self.valid_values) > VALID_VALUES_MAX:
             raise errors.InventoryError(f"at most {VALID_VALUES_MAX} values", field="requestPolicy.validValues")
-        if any(low >= high for low, high in zip(self.valid_values, self.valid_values[1:], strict=False)):
-            raise errors.InventoryError("must ascend", field="requestPolicy.validValues")
+        if any(low.value >= high.value for low, high in itertools.pairwise(self.valid_values)):
+            raise errors.InventoryError("must ascend, each by at least one whole unit", field="requestPolicy.validValues")
         if self.default is not None and self.round_up(self.default) != self.default:
             raise errors.InventoryError(f"{self.default} is not itself a valid amount", field="requestPolicy.default")
 

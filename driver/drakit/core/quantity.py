@@ -2,7 +2,8 @@
 
 A quantity is a whole number of nano units and one of three formats, which only decides how it is written. Comparison, hashing and arithmetic
 are by value: ``Quantity.parse("1Gi") == Quantity.parse("1024Mi")``. Text finer than a nano is rounded away from zero, as Kubernetes does
-(apimachinery resource.Quantity). Values beyond the int64 range of Kubernetes are kept exactly here; the API server would cap them.
+(apimachinery resource.Quantity); a binary quantity is capped at 2**63 - 1, as there. Stricter than Kubernetes in one point: a lone sign or
+dot is refused, not read as zero.
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
 _MAX_POWER = 60
+_MAX_BINARY = (2**63 - 1) * _NANO
 _MAX_TEXT = 128
 
 
@@ -50,6 +52,9 @@ class Quantity:
         power_of_two, power_of_ten, form = _scale(match["suffix"], text)
         digits = int(match["whole"] + (match["part"] or "") or "0")
         nanos = _scaled(digits, power_of_two, power_of_ten - len(match["part"] or ""))
+        if form is Format.BINARY:
+            nanos = min(nanos, _MAX_BINARY)
+            form = Format.DECIMAL if 0 < nanos < _NANO else form
         return cls(-nanos if match["sign"] == "-" else nanos, form)
 
     @classmethod
@@ -66,8 +71,9 @@ class Quantity:
 
     @property
     def value(self) -> int:
-        """The whole number, rounded up, as Quantity.Value() gives."""
-        return -(-self.nanos // _NANO)
+        """The whole number, rounded away from zero, as Quantity.Value() gives."""
+        whole = -(-abs(self.nanos) // _NANO)
+        return whole if self.nanos >= 0 else -whole
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quantity) and self.nanos == other.nanos
@@ -79,17 +85,17 @@ class Quantity:
         return self.nanos < other.nanos
 
     def __add__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.nanos + other.nanos, self.format)
+        return Quantity(self.nanos + other.nanos, (self or other).format)
 
     def __sub__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.nanos - other.nanos, self.format)
+        return Quantity(self.nanos - other.nanos, (self or other).format)
 
     def __bool__(self) -> bool:
         return self.nanos != 0
 
     def __str__(self) -> str:
-        """The canonical form: the largest suffix that keeps the number whole."""
-        if self.format is Format.BINARY and abs(self.nanos) >= 1024 * _NANO:
+        """The canonical form: the largest suffix that keeps the number whole; decimal where a binary one would lose a fraction."""
+        if self.format is Format.BINARY and abs(self.nanos) >= 1024 * _NANO and self.nanos % _NANO == 0:
             return _binary_text(self.value)
         mantissa, power = _decimal_parts(self.nanos, cap=_MAX_POWER if self.format is Format.EXPONENT else 18)
         if self.format is Format.EXPONENT:

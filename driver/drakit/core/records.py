@@ -15,6 +15,11 @@ Record = Mapping[str, Json]
 EMPTY: Record = types.MappingProxyType({})
 
 
+def empty() -> Record:
+    """The empty record, as a default of dataclass fields (a read-only mapping is not hashable before Python 3.12)."""
+    return EMPTY
+
+
 def freeze(value: object) -> Json:
     """An immutable copy of a JSON value: mappings become read-only, lists become tuples.
 

@@ -1,6 +1,6 @@
-"""From an inventory to the ResourceSlices of one pool: paging by the API's limits, and the difference to what is published.
+"""The ResourceSlices of one pool as values: pages wanted, slices published, and the changes between them.
 
-Everything here is pure and deterministic: the same inventory gives byte-identical pages. Rules of paging (resource.k8s.io/v1, 1.36):
+``paging`` makes pages of an inventory, ``reconcile`` the changes. Rules of paging (resource.k8s.io/v1, 1.36):
 at most 128 devices a slice, 64 where any of them has taints, counters or list attributes; at most 8 counter sets a slice; counter sets and
 devices in separate slices (together before 1.35); devices and mixins together under 128 a slice; a slice carries the mixins it uses.
 """
@@ -8,7 +8,8 @@ devices in separate slices (together before 1.35); devices and mixins together u
 import dataclasses
 import enum
 
-from drakit.core import counters, device, mixins
+from drakit.core import counters, device
+from drakit.core import mixins as parts
 
 DEVICES_MAX = 128
 DEVICES_MAX_DETAILED = 64
@@ -36,7 +37,7 @@ class Page:
 
     devices: tuple[device.Device, ...] = ()
     counter_sets: tuple[counters.CounterSet, ...] = ()
-    mixins: mixins.Mixins = dataclasses.field(default_factory=mixins.Mixins)
+    mixins: parts.Mixins = dataclasses.field(default_factory=parts.Mixins)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,14 +13,13 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-import structlog
-
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, lifecycle, names, outcome, ports
 from drakit.node import claim_locks, offer, resolution
+from drakit.telemetry import logs
 
-_log = structlog.get_logger("drakit.engine")
+_log = logs.get_logger(__name__)
 
 Grant = drivers.Grant[object]
 
@@ -38,7 +37,7 @@ class Engine:
 
     def __init__(
         self,
-        author: drivers.Driver[object],
+        author: offer.Author,
         *,
         place: Place,
         offered: offer.Offer,

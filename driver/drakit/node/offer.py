@@ -5,14 +5,18 @@ A failed discovery keeps the last inventory: hardware that cannot be read for a 
 
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 from drakit.core import device, driver, inventory
+
+# Whatever its configuration type: the node passes configurations on and never looks inside.
+Author = driver.Driver[Any]
 
 
 class Offer:
     """The current inventory of one driver, shared by the engine and the publisher; safe between threads."""
 
-    def __init__(self, author: driver.Driver[object]) -> None:
+    def __init__(self, author: Author) -> None:
         self._author = author
         self._lock = threading.Lock()
         self._inventory = inventory.Inventory()

@@ -12,11 +12,10 @@ import dataclasses
 import enum
 import threading
 
-import structlog
+from drakit.core import counters, degrade, errors, inventory, mixins, paging, ports, quantity, reconcile, slices
+from drakit.telemetry import logs
 
-from drakit.core import counters, degrade, errors, inventory, mixins, ports, quantity, slices
-
-_log = structlog.get_logger("drakit.publisher")
+_log = logs.get_logger(__name__)
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
@@ -121,14 +120,14 @@ class Publisher:
             if item not in ours:
                 self._store.delete(item)
         pages = self.pages(offered, server)
-        changes = slices.plan(pages, ours, driver=self._target.driver, node=self._target.node, pool=self._target.pool)
+        changes = reconcile.plan(pages, ours, driver=self._target.driver, node=self._target.node, pool=self._target.pool)
         for item in changes.deletes:
             self._store.delete(item)
         dropped: set[str] = set()
         for update in changes.updates:
-            dropped.update(slices.dropped(update.spec.page, self._store.update(update).spec.page))
+            dropped.update(reconcile.dropped(update.spec.page, self._store.update(update).spec.page))
         for create in changes.creates:
-            dropped.update(slices.dropped(create.spec.page, self._store.create(create).spec.page))
+            dropped.update(reconcile.dropped(create.spec.page, self._store.create(create).spec.page))
         writes = len(changes.deletes) + len(changes.updates) + len(changes.creates)
         if writes:
             _log.info("slices published", driver=self._target.driver, pool=self._target.pool, pages=len(pages), writes=writes)
@@ -138,7 +137,7 @@ class Publisher:
         """The pages that say the truth on this server."""
         reduced = reduced_for(server, offered)
         form = slices.Form.MIXINS if self._writes_mixins(server) else slices.Form.FLAT
-        return slices.paginate(reduced, form=form, layout=server.layout)
+        return paging.paginate(reduced, form=form, layout=server.layout)
 
     def _writes_mixins(self, server: Server) -> bool:
         return self._form is FormChoice.MIXINS or (self._form is FormChoice.AUTO and server.mixins)
@@ -156,7 +155,7 @@ class Publisher:
             _log.warning("counter sets are not taken without devices", error=str(error))
             return Server(mixins=False, layout=slices.Layout.TOGETHER)
         self._store.delete(stored)
-        dropped = slices.dropped(wanted.spec.page, stored.spec.page)
+        dropped = reconcile.dropped(wanted.spec.page, stored.spec.page)
         return _without(Server(), frozenset(dropped)) if dropped else Server()
 
 

@@ -6,12 +6,11 @@ again by the next call for it or by the next start.
 
 import dataclasses
 
-import structlog
-
 from drakit.core import lifecycle, names, ports
 from drakit.node import engine
+from drakit.telemetry import logs
 
-_log = structlog.get_logger("drakit.recovery")
+_log = logs.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,11 @@ from drakit.core import claim as claims
 from drakit.core import config, errors, lifecycle
 from drakit.core import device as devices
 from drakit.core import driver as drivers
+from drakit.node import offer
 
 
 def resolve(
-    claim: claims.Claim, author: drivers.Driver[object], pool: str, device_of: Callable[[str], devices.Device | None]
+    claim: claims.Claim, author: offer.Author, pool: str, device_of: Callable[[str], devices.Device | None]
 ) -> tuple[drivers.Grant[object], ...]:
     """The grants of a claim in the order of its results.
 
@@ -36,7 +37,7 @@ def _grant(
     claim: claims.Claim,
     index: int,
     result: claims.AllocationResult,
-    author: drivers.Driver[object],
+    author: offer.Author,
     pool: str,
     device_of: Callable[[str], devices.Device | None],
 ) -> drivers.Grant[object]:
@@ -99,7 +100,7 @@ def to_entry(grant: drivers.Grant[object]) -> lifecycle.GrantEntry:
     )
 
 
-def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: drivers.Driver[object]) -> drivers.Grant[object]:
+def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: offer.Author) -> drivers.Grant[object]:
     """The grant as it was; parameters that no longer decode (an upgrade in between) give way to defaults, because undoing must go on."""
     return drivers.Grant(
         claim=ref,
@@ -117,7 +118,7 @@ def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: driver
     )
 
 
-def _recall(entry: lifecycle.GrantEntry, author: drivers.Driver[object]) -> object:
+def _recall(entry: lifecycle.GrantEntry, author: offer.Author) -> object:
     if entry.parameters is None:
         return author.default_config(entry.device)
     try:

@@ -69,9 +69,7 @@ _REQUEST = Struct(
     required=("name",),
 )
 _REQUEST_NAMES = ListOf(item=STRING, limit=MAX_REQUESTS, unique=True)
-_OPAQUE = Struct(
-    fields={"driver": text(formats.driver_name), "parameters": ANY}, required=("driver", "parameters")
-)
+_OPAQUE = Struct(fields={"driver": text(formats.driver_name), "parameters": ANY}, required=("driver", "parameters"))
 _CLAIM_SPEC = Struct(
     fields={
         "devices": Struct(
@@ -133,9 +131,7 @@ _ALLOCATION = Struct(
         "allocationTimestamp": TIME,
     }
 )
-_RESERVATION = Struct(
-    fields={"apiGroup": STRING, "resource": STRING, "name": STRING, "uid": STRING}, required=("resource", "name", "uid")
-)
+_RESERVATION = Struct(fields={"apiGroup": STRING, "resource": STRING, "name": STRING, "uid": STRING}, required=("resource", "name", "uid"))
 _DEVICE_STATUS = Struct(
     fields={
         "driver": text(formats.driver_name),
@@ -163,9 +159,7 @@ _CLAIM_STATUS = Struct(
     }
 )
 CLAIM = meta.kind({"spec": _CLAIM_SPEC, "status": _CLAIM_STATUS}, required=("spec",))
-TEMPLATE = meta.kind(
-    {"spec": Struct(fields={"metadata": meta.OBJECT_META, "spec": _CLAIM_SPEC}, required=("spec",))}, required=("spec",)
-)
+TEMPLATE = meta.kind({"spec": Struct(fields={"metadata": meta.OBJECT_META, "spec": _CLAIM_SPEC}, required=("spec",))}, required=("spec",))
 CLASS = meta.kind(
     {
         "spec": Struct(

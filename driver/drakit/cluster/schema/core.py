@@ -23,9 +23,7 @@ _CONTAINERS = _named(
     volumeDevices=_keyed("devicePath"),
     resources=Struct(fields={"claims": ListOf(item=ANY)}, open=True),
 )
-_RESOURCE_CLAIMS = _named(
-    resourceClaimName=text(formats.dns_subdomain), resourceClaimTemplateName=text(formats.dns_subdomain)
-)
+_RESOURCE_CLAIMS = _named(resourceClaimName=text(formats.dns_subdomain), resourceClaimTemplateName=text(formats.dns_subdomain))
 _POD_SPEC = Struct(
     fields={
         "containers": _CONTAINERS,

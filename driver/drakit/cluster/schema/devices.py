@@ -44,12 +44,8 @@ _POLICY = Struct(
 _CAPACITY = Struct(fields={"value": QUANTITY, "requestPolicy": _POLICY}, required=("value",))
 _ATTRIBUTES = MapOf(value=_ATTRIBUTE, format=formats.qualified_name)
 _CAPACITIES = MapOf(value=_CAPACITY, format=formats.qualified_name)
-_COUNTERS = MapOf(
-    value=Struct(fields={"value": QUANTITY}, required=("value",)), limit=MAX_COUNTERS, format=formats.dns_label
-)
-_INCLUDES = ListOf(
-    item=Struct(fields={"name": text(formats.dns_label)}, required=("name",)), limit=MAX_INCLUDES, name_key="name"
-)
+_COUNTERS = MapOf(value=Struct(fields={"value": QUANTITY}, required=("value",)), limit=MAX_COUNTERS, format=formats.dns_label)
+_INCLUDES = ListOf(item=Struct(fields={"name": text(formats.dns_label)}, required=("name",)), limit=MAX_INCLUDES, name_key="name")
 _TAINT = Struct(
     fields={
         "key": text(formats.label_key),
@@ -85,9 +81,7 @@ _DEVICE = Struct(
     },
     required=("name",),
 )
-_COUNTER_SET = Struct(
-    fields={"name": text(formats.dns_label), "counters": _COUNTERS, "includes": _INCLUDES}, required=("name",)
-)
+_COUNTER_SET = Struct(fields={"name": text(formats.dns_label), "counters": _COUNTERS, "includes": _INCLUDES}, required=("name",))
 
 
 def _mixins(**fields: MapOf) -> ListOf:

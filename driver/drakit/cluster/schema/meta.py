@@ -66,9 +66,7 @@ _REQUIREMENT = Struct(
 NODE_SELECTOR = Struct(
     fields={
         "nodeSelectorTerms": ListOf(
-            item=Struct(
-                fields={"matchExpressions": ListOf(item=_REQUIREMENT), "matchFields": ListOf(item=_REQUIREMENT)}
-            )
+            item=Struct(fields={"matchExpressions": ListOf(item=_REQUIREMENT), "matchFields": ListOf(item=_REQUIREMENT)})
         )
     },
     required=("nodeSelectorTerms",),

@@ -135,7 +135,7 @@ def _code(escape: str) -> int:
     if mark in _SIMPLE:
         return _SIMPLE[mark]
     if mark in "xXuU":
-        return int(escape[2:], 16)
+        return int(escape[2:], 16)  # noqa: FURB166 - \u is no prefix of Python's
     if mark in "0123":
         return int(escape[1:], 8)
     return ord(mark)

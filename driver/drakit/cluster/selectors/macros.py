@@ -6,7 +6,7 @@ macros of Kubernetes' base environment.
 
 import itertools
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from drakit.cluster.selectors import syntax
 from drakit.cluster.selectors.syntax import Expr
@@ -25,6 +25,13 @@ class MacroError(ValueError):
         self.offset = offset
 
 
+class Place(TypedDict):
+    """What tells a node from the others."""
+
+    number: int
+    offset: int
+
+
 class Maker:
     """Makes nodes with numbers of their own, all at the offset of the call being expanded."""
 
@@ -32,9 +39,9 @@ class Maker:
         self._numbers = itertools.count(1)
         self.offset = 0
 
-    def place(self, offset: int | None = None) -> dict[str, int]:
+    def place(self, offset: int | None = None) -> Place:
         """The number and the offset of a new node."""
-        return {"number": next(self._numbers), "offset": self.offset if offset is None else offset}
+        return Place(number=next(self._numbers), offset=self.offset if offset is None else offset)
 
     def literal(self, value: Any) -> Expr:
         return syntax.Literal(**self.place(), value=value)
@@ -89,7 +96,7 @@ def expand(maker: Maker, function: str, target: Expr | None, args: Args) -> Expr
     """What the call is rewritten to, None if it is no macro. Raises MacroError."""
     if target is None:
         return _has(maker, args) if function == "has" and len(args) == 1 else None
-    if function == "bind" and len(args) == 3 and _is_cel(target):  # noqa: PLR2004 - name, value, result
+    if function == "bind" and len(args) == 3 and _is_cel(target):
         return maker.bind(_name(args[0]), args[1], args[2])
     expander = _MEMBERS.get((function, len(args)))
     return None if expander is None else expander(maker, target, args)
@@ -159,7 +166,7 @@ def _collect(maker: Maker, target: Expr, args: Args, count: int, *, keep: Expr |
 
 
 def _map(maker: Maker, target: Expr, args: Args) -> Expr:
-    keep = args[1] if len(args) > 2 else None  # noqa: PLR2004 - variable, filter, element
+    keep = args[1] if len(args) > 2 else None
     return _collect(maker, target, args, 1, keep=keep, element=args[-1])
 
 
@@ -172,7 +179,7 @@ def _transform_list(maker: Maker, target: Expr, args: Args) -> Expr:
 
 
 def _filter_of(args: Args) -> Expr | None:
-    return args[2] if len(args) > 3 else None  # noqa: PLR2004 - key, value, filter, element
+    return args[2] if len(args) > 3 else None
 
 
 def _transform_map(maker: Maker, target: Expr, args: Args) -> Expr:
@@ -198,9 +205,7 @@ def _opt_map(*, flat: bool) -> Expander:
         held = f"@{name}#target"
         inner = maker.bind(name, maker.call("value", target=maker.ident(held)), args[1])
         present = inner if flat else maker.call("optional.of", inner)
-        chosen = maker.call(
-            "_?_:_", maker.call("hasValue", target=maker.ident(held)), present, maker.call("optional.none")
-        )
+        chosen = maker.call("_?_:_", maker.call("hasValue", target=maker.ident(held)), present, maker.call("optional.none"))
         return maker.bind(held, target, chosen)
 
     return expander

@@ -4,6 +4,8 @@ Operators are reduced with an explicit stack, so only brackets and calls nest Py
 Kubernetes: 250 levels of any one rule.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Final, NoReturn
 
 from drakit.cluster.selectors import errors, lexer, macros, syntax
@@ -22,9 +24,30 @@ _FUNCTIONS: Final = {operator: f"_{operator}_" for operator in _PRECEDENCE} | {"
 _CHAINED: Final = frozenset({"_&&_", "_||_"})
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _RESERVED: Final = frozenset(
-    "as break const continue else false for function if import in let loop package namespace null return true var void while".split()
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "false",
+        "for",
+        "function",
+        "if",
+        "import",
+        "in",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "null",
+        "return",
+        "true",
+        "var",
+        "void",
+        "while",
+    ]
 )
-_NUMBERS: Final = frozenset({Kind.INT, Kind.UINT, Kind.FLOAT})
 
 
 def parse(source: str) -> Expr:
@@ -97,38 +120,33 @@ class _Parser:
         if levels > MAX_DEPTH:
             raise _SyntaxError(f"expression recursion limit exceeded: {MAX_DEPTH}", self._next.offset)
 
-    def _expression(self) -> Expr:
+    def _expression(self, *, conditional: bool = True) -> Expr:
+        """Operands joined by operators, reduced by precedence, left to right; then `?:`, where it may stand."""
         self._depth += 1
         self._deepen(self._depth)
-        result = self._binary()
-        if self._at("?"):
-            result = self._conditional(result)
-        self._depth -= 1
-        return result
-
-    def _conditional(self, condition: Expr) -> Expr:
-        offset = self._take().offset
-        chosen = self._binary()
-        self._expect(":")
-        otherwise = self._expression()
-        return syntax.Call(**self._make.place(offset), function="_?_:_", args=(condition, chosen, otherwise))
-
-    def _binary(self) -> Expr:
-        """Operands joined by operators, reduced by precedence, left to right."""
         operands = [self._operand()]
         pending: list[Token] = []
         chain = 0
         while (operator := self._operator()) is not None:
-            if operator.text not in ("&&", "||"):
-                chain += 1
-                self._deepen(chain + 2)
+            chain += operator.text not in ("&&", "||")
+            self._deepen(chain + 2)
             while pending and _PRECEDENCE[pending[-1].text] >= _PRECEDENCE[operator.text]:
                 self._reduce(operands, pending.pop())
             pending.append(operator)
             operands.append(self._operand())
         while pending:
             self._reduce(operands, pending.pop())
+        if conditional and self._at("?"):
+            operands.append(self._conditional(operands.pop()))
+        self._depth -= 1
         return operands[0]
+
+    def _conditional(self, condition: Expr) -> Expr:
+        offset = self._take().offset
+        chosen = self._expression(conditional=False)
+        self._expect(":")
+        otherwise = self._expression()
+        return syntax.Call(**self._make.place(offset), function="_?_:_", args=(condition, chosen, otherwise))
 
     def _operator(self) -> Token | None:
         token = self._next
@@ -145,49 +163,79 @@ class _Parser:
         operands.append(syntax.Call(**self._make.place(operator.offset), function=function, args=args))
 
     def _operand(self) -> Expr:
+        """A primary expression with its prefix and what follows it."""
         prefix = self._next
-        count = 0
-        if self._at("!", "-") and not self._signed_number():
-            while self._at(prefix.text):
-                count += 1
-                self._position += 1
-        result = self._suffixes(self._primary())
+        count = self._prefixes()
+        token = self._take()
+        start = self._start_of(token)
+        result = start(token)
+        links = 2
+        while (suffix := self._suffix_after(result)) is not None:
+            result = suffix(result)
+            links += 1
+            self._deepen(links)
         if count % 2 == 0:
             return result
         return syntax.Call(**self._make.place(prefix.offset), function=f"{prefix.text}_", args=(result,))
+
+    def _prefixes(self) -> int:
+        """How many `!` or `-` stand here; a minus before a number belongs to the number."""
+        sign = self._next.text
+        if not self._at("!", "-") or self._signed_number():
+            return 0
+        first = self._position
+        while self._at(sign):
+            self._position += 1
+        return self._position - first
 
     def _signed_number(self) -> bool:
         following = self._words[self._position + 1]
         return self._at("-") and following.kind in (Kind.INT, Kind.FLOAT)
 
-    def _suffixes(self, operand: Expr) -> Expr:
-        """Selections, calls and indices after a primary expression."""
-        count = 0
-        while True:
-            if self._at("."):
-                operand = self._select(operand)
-            elif self._at("["):
-                operand = self._index(operand)
-            elif self._at("{") and syntax.qualified_name(operand) is not None:
-                operand = self._struct(operand)
-            else:
-                return operand
-            count += 1
-            self._deepen(count + 2)
+    def _start_of(self, token: Token) -> Callable[[Token], Expr]:
+        if token.kind is Kind.SIGN:
+            return {"(": self._group, "[": self._list, "{": self._map, "-": self._negative, ".": self._dotted}.get(
+                token.text, self._unexpected
+            )
+        if token.kind is Kind.NAME:
+            return self._call if self._at("(") and token.text not in _RESERVED else self._name
+        return self._unexpected if token.kind is Kind.END else self._constant
+
+    def _suffix_after(self, operand: Expr) -> Callable[[Expr], Expr] | None:
+        if self._at("."):
+            return functools.partial(self._call, self._method()) if self._calls_member() else self._select
+        if self._at("["):
+            return self._index
+        if self._at("{") and syntax.qualified_name(operand) is not None:
+            return self._struct
+        return None
+
+    def _calls_member(self) -> bool:
+        following = self._words[self._position + 1 : self._position + 3]
+        return len(following) > 1 and following[0].kind is Kind.NAME and following[1].text == "("
+
+    def _method(self) -> Token:
+        self._position += 1
+        return self._field()
 
     def _select(self, operand: Expr) -> Expr:
         offset = self._take().offset
         optional = self._accept("?")
+        name = self._field()
+        if not optional:
+            return syntax.Select(**self._make.place(offset), operand=operand, field=name.text)
+        field = syntax.Literal(**self._make.place(name.offset), value=name.text)
+        return syntax.Call(**self._make.place(offset), function="_?._", args=(operand, field))
+
+    def _field(self) -> Token:
         name = self._take()
-        if name.kind is not Kind.NAME or name.text in ("in", "true", "false", "null"):
-            self._position -= 1
-            self._fail()
-        if optional:
-            field = syntax.Literal(**self._make.place(name.offset), value=name.text)
-            return syntax.Call(**self._make.place(offset), function="_?._", args=(operand, field))
-        if self._at("("):
-            return self._call(name, operand)
-        return syntax.Select(**self._make.place(offset), operand=operand, field=name.text)
+        if name.kind is not Kind.NAME or name.text in ("in", *_CONSTANTS):
+            self._unexpected(name)
+        return name
+
+    def _unexpected(self, _: Token) -> NoReturn:
+        self._position -= 1
+        self._fail()
 
     def _index(self, operand: Expr) -> Expr:
         offset = self._take().offset
@@ -210,7 +258,7 @@ class _Parser:
         self._expect("}")
         return syntax.StructExpr(**self._make.place(offset), name=syntax.qualified_name(operand) or "")
 
-    def _call(self, name: Token, target: Expr | None) -> Expr:
+    def _call(self, name: Token, target: Expr | None = None) -> Expr:
         offset = self._take().offset
         args: list[Expr] = []
         if not self._at(")"):
@@ -224,42 +272,32 @@ class _Parser:
             return expanded
         return syntax.Call(**self._make.place(offset), function=name.text, args=tuple(args), target=target)
 
-    def _primary(self) -> Expr:
-        token = self._take()
-        if token.kind is Kind.SIGN and token.text in "([{-.":
-            return self._bracketed(token)
-        if token.kind in _NUMBERS:
-            return syntax.Literal(**self._make.place(token.offset), value=lexer.number(token, negative=False))
-        if token.kind is Kind.TEXT:
-            return syntax.Literal(**self._make.place(token.offset), value=lexer.text(token))
-        if token.kind is Kind.NAME:
-            return self._named(token)
-        self._position -= 1
-        return self._fail()
+    def _group(self, _: Token) -> Expr:
+        inner = self._expression()
+        self._expect(")")
+        return inner
 
-    def _bracketed(self, token: Token) -> Expr:
-        if token.text == "(":
-            inner = self._expression()
-            self._expect(")")
-            return inner
-        if token.text == "[":
-            return self._list(token)
-        if token.text == "{":
-            return self._map(token)
-        if token.text == "-" and self._next.kind in (Kind.INT, Kind.FLOAT):
-            return syntax.Literal(**self._make.place(token.offset), value=lexer.number(self._take(), negative=True))
-        if token.text == "." and self._next.kind is Kind.NAME:
-            return self._named(self._take(), dot=".")
-        self._position -= 1
-        return self._fail()
+    def _negative(self, token: Token) -> Expr:
+        if self._next.kind not in (Kind.INT, Kind.FLOAT):
+            self._unexpected(token)
+        return syntax.Literal(**self._make.place(token.offset), value=lexer.number(self._take(), negative=True))
 
-    def _named(self, token: Token, dot: str = "") -> Expr:
+    def _constant(self, token: Token) -> Expr:
+        value = lexer.text(token) if token.kind is Kind.TEXT else lexer.number(token, negative=False)
+        return syntax.Literal(**self._make.place(token.offset), value=value)
+
+    def _dotted(self, token: Token) -> Expr:
+        name = self._next
+        if name.kind is not Kind.NAME:
+            self._unexpected(token)
+        self._position += 1
+        return self._call(name) if self._at("(") else self._name(name, dot=".")
+
+    def _name(self, token: Token, dot: str = "") -> Expr:
         if token.text in _CONSTANTS:
             return syntax.Literal(**self._make.place(token.offset), value=_CONSTANTS[token.text])
         if token.text in _RESERVED:
             raise _SyntaxError(f"reserved identifier: {token.text}", token.offset)
-        if self._at("("):
-            return self._call(token, None)
         return syntax.Ident(**self._make.place(token.offset), name=dot + token.text)
 
     def _list(self, token: Token) -> Expr:
@@ -272,9 +310,7 @@ class _Parser:
             if not self._accept(","):
                 break
         self._expect("]")
-        return syntax.ListExpr(
-            **self._make.place(token.offset), elements=tuple(elements), optional=frozenset(optional)
-        )
+        return syntax.ListExpr(**self._make.place(token.offset), elements=tuple(elements), optional=frozenset(optional))
 
     def _map(self, token: Token) -> Expr:
         entries: list[syntax.Entry] = []

@@ -41,6 +41,7 @@ class Semver:
         return hash(self.rank)
 
 
+@functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Semver:
     """A version from its text, strictly. Raises ValueError."""
     if not text:

@@ -42,6 +42,8 @@ def substitute(bindings: Bindings, value: Type, *, unbound: Type | None = None) 
 
 
 def _assignable(bindings: Bindings, given: Type, wanted: Type) -> bool:
+    if given == wanted:
+        return True
     if wanted.kind is Kind.PARAM:
         verdict = _bind(bindings, wanted, given)
         if verdict is not None:

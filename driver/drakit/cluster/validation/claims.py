@@ -34,9 +34,7 @@ def devices(wanted: Json, path: str) -> Iterator[Failure]:
     names = set[str]()
     for index, request in enumerate(requests):
         name = json_types.text(request, "name")
-        names |= {name} | {
-            f"{name}/{json_types.text(one, 'name')}" for one in json_types.items(request, "firstAvailable")
-        }
+        names |= {name} | {f"{name}/{json_types.text(one, 'name')}" for one in json_types.items(request, "firstAvailable")}
         yield from _request(request, f"{path}.requests[{index}]")
     for index, constraint in enumerate(json_types.items(wanted, "constraints")):
         yield from _constraint(constraint, names, f"{path}.constraints[{index}]")
@@ -125,6 +123,11 @@ def _status(new: Object, old: Object | None) -> Iterator[Failure]:
     reserved = json_types.items(new, "status", "reservedFor")
     if reserved and allocation is None:
         yield failure.forbidden("status.reservedFor", "may not be specified when allocated is not set")
+    if json_types.text(old, "metadata", "deletionTimestamp"):
+        known = {json_types.text(one, "uid") for one in json_types.items(old, "status", "reservedFor")}
+        if any(json_types.text(one, "uid") not in known for one in reserved):
+            detail = "new entries may not be added while deletionTimestamp is set"
+            yield failure.forbidden("status.reservedFor", detail)
     results = json_types.items(allocation, "devices", "results")
     allocated = {_device_key(result) for result in results}
     for index, device in enumerate(json_types.items(new, "status", "devices")):

@@ -10,6 +10,4 @@ def check(new: Object) -> list[Failure]:
     """Return what is wrong with a class."""
     spec = json_types.mapping(new, "spec")
     configs = enumerate(json_types.items(spec, "config"))
-    return fields.chain(
-        claims.selectors(spec, "spec"), *(claims.parameters(one, f"spec.config[{index}]") for index, one in configs)
-    )
+    return fields.chain(claims.selectors(spec, "spec"), *(claims.parameters(one, f"spec.config[{index}]") for index, one in configs))

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from drakit.cluster import json_types
 from drakit.cluster.json_types import Json
@@ -78,6 +78,6 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def chain(*checks: Iterator[Failure] | list[Failure]) -> list[Failure]:
+def chain(*checks: Iterable[Failure]) -> list[Failure]:
     """Return the failures of several checks as one list."""
     return list(itertools.chain(*checks))

@@ -51,9 +51,7 @@ def _range(limits: Object, default: Quantity, total: Quantity, path: str) -> Ite
         yield from _step(limits, (low, default, high, total), path)
 
 
-def _step(
-    limits: Object, amounts: tuple[Quantity, Quantity, Quantity | None, Quantity], path: str
-) -> Iterator[Failure]:
+def _step(limits: Object, amounts: tuple[Quantity, Quantity, Quantity | None, Quantity], path: str) -> Iterator[Failure]:
     """Steps count in whole units, each amount rounded up, as Kubernetes 1.36 does. A zero step is ours to refuse."""
     low, default, high, total = (None if amount is None else amount.units for amount in amounts)
     step = quantity.parse(limits["step"]).units

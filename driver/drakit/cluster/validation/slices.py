@@ -164,9 +164,7 @@ def _mixins(spec: Object) -> Iterator[Failure]:
     total = len(json_types.items(spec, "devices")) + sum(len(json_types.items(mixins, name)) for name in _MIXIN_LISTS)
     if mixins and total > MAX_MIXINS_AND_DEVICES:
         yield failure.too_many("spec.mixins", total, MAX_MIXINS_AND_DEVICES)
-    known = {
-        name: {json_types.text(mixin, "name") for mixin in json_types.items(mixins, name)} for name in _MIXIN_LISTS
-    }
+    known = {name: {json_types.text(mixin, "name") for mixin in json_types.items(mixins, name)} for name in _MIXIN_LISTS}
     for index, counter_set in enumerate(json_types.items(spec, "sharedCounters")):
         yield from _includes(counter_set, known["counterSet"], f"spec.sharedCounters[{index}]")
     for index, device in enumerate(json_types.items(spec, "devices")):

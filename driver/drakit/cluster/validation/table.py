@@ -5,14 +5,14 @@ from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Object
 from drakit.cluster.resources import Resource
 from drakit.cluster.schema import table
-from drakit.cluster.validation import claims, classes, fields, pods, slices
+from drakit.cluster.validation import claims, classes, fields, metadata, pods, slices
 from drakit.cluster.validation.failure import Failure
 
 
 def check(resource: Resource, new: Object, old: Object | None, gates: FeatureGates) -> list[Failure]:
     """Return every failure of ``new``, already decoded; ``old`` is the stored object of an update."""
     single = list(fields.check(table.shape_of(resource), new, ""))
-    return single + _between_fields(resource, new, old, gates)
+    return metadata.check(new, old) + single + _between_fields(resource, new, old, gates)
 
 
 def _between_fields(resource: Resource, new: Object, old: Object | None, gates: FeatureGates) -> list[Failure]:

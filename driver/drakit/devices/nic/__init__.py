@@ -1,0 +1,1 @@
+"""The NIC family: network interfaces shared by many claims, one share for each share id, accounted by bandwidth."""

@@ -1,0 +1,166 @@
+"""The CDI directory of a node: core.ports.CdiDirectory, one file a grant, ours among those of other vendors.
+
+Invariants:
+
+- A file appears whole or not at all: it is written beside its place under a name that runtimes pass over (no ``.json``), synced, renamed, and
+  the directory synced, before ``write`` returns.
+- Only names that start with ``<driver>-claim_`` and a claim UID are ever read, replaced or removed, and temporary names of our own.
+- Files are 0644 and a missing directory is made 0755, as CDI's own tools do: a specification holds no secret, and runtimes and inspection tools
+  that do not run as root read it too. Only root can write.
+
+Two processes of a rolling update may work at once. Each holds a shared flock on the directory while it writes; leftovers of a crash are swept
+only by one that can hold it alone.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import pathlib
+import re
+import secrets
+from collections.abc import Iterator
+
+from drakit.cdi import spec
+from drakit.core import edits, errors, names
+
+_DIRECTORY_MODE = 0o755
+_FILE_MODE = 0o644
+_OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
+_UID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_FIXES = {
+    errno.ENOSPC: "free space on its file system",
+    errno.EDQUOT: "raise the quota or free space",
+    errno.EROFS: "mount it read-write into the driver's container",
+    errno.EACCES: "let the driver write there",
+    errno.EPERM: "let the driver write there",
+    errno.ENOTDIR: "give the path of a directory",
+    errno.EISDIR: "remove the directory that has the file's name",
+    errno.ELOOP: "remove the symbolic link",
+}
+
+
+class Directory:
+    """The files of one driver in one CDI directory. Raises CdiError when it cannot be made, read or written; then nothing is half written."""
+
+    def __init__(self, path: pathlib.Path, *, driver: str) -> None:
+        self.path = path
+        self._driver = spec.check_driver(driver)
+        prefix = re.escape(spec.file_prefix(driver))
+        self._name = re.compile(rf"{prefix}(?P<uid>{_UID})-.+\.json")
+        self._temporary = re.compile(rf"\.{prefix}[0-9a-f]{{16}}\.tmp")
+        self._sweep()
+
+    def write(self, name: edits.CdiName, content: edits.Edits) -> None:
+        """Make the file hold exactly this, durably; writing what is there only syncs. Raises CdiError, ClaimError."""
+        wanted = self._encoded(name, content)
+        target = spec.file_name(name)
+        with self._refused(target), self._opened(fcntl.LOCK_SH) as directory:
+            if _content(directory, target, len(wanted) + 1) != wanted:
+                _replace(directory, target, f".{spec.file_prefix(self._driver)}{secrets.token_hex(8)}.tmp", wanted)
+            os.fsync(directory)
+
+    def intact(self, name: edits.CdiName, content: edits.Edits) -> bool:
+        """Whether the file is there, byte for byte as ``write`` would leave it. Raises CdiError, ClaimError."""
+        wanted = self._encoded(name, content)
+        target = spec.file_name(name)
+        with self._refused(target):
+            try:
+                directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
+            try:
+                return _content(directory, target, len(wanted) + 1) == wanted
+            finally:
+                os.close(directory)
+
+    def remove(self, claim_uid: names.ClaimUid) -> None:
+        """Remove every file of a claim of this driver, durably; nothing to remove is success. Raises CdiError, ClaimError."""
+        spec.check_uid(claim_uid, "claim.uid")
+        with self._refused(""):
+            if not self.path.exists():
+                return
+            with self._opened(fcntl.LOCK_SH) as directory:
+                for entry in _listing(directory):
+                    if self._uid_of(entry) == claim_uid:
+                        with contextlib.suppress(FileNotFoundError):
+                            os.unlink(entry, dir_fd=directory)
+                os.fsync(directory)
+
+    def claims(self) -> frozenset[names.ClaimUid]:
+        """The claims that have a file of this driver. Raises CdiError."""
+        with self._refused(""), contextlib.suppress(FileNotFoundError):
+            return frozenset(uid for entry in _listing(self.path) if (uid := self._uid_of(entry)))
+        return frozenset()
+
+    def _encoded(self, name: edits.CdiName, content: edits.Edits) -> bytes:
+        if name.driver != self._driver:
+            raise errors.CdiError(f"driver: {name.driver!r} is not {self._driver!r}, whose files these are")
+        return spec.encode(name, content)
+
+    def _uid_of(self, entry: str) -> names.ClaimUid | None:
+        match = self._name.fullmatch(entry)
+        return names.ClaimUid(match["uid"]) if match else None
+
+    def _sweep(self) -> None:
+        """Make the directory where missing, and remove what a crash left, unless another process is writing."""
+        with self._refused(""), contextlib.suppress(BlockingIOError), self._opened(fcntl.LOCK_EX | fcntl.LOCK_NB) as directory:
+            for entry in _listing(directory):
+                if self._temporary.fullmatch(entry):
+                    os.unlink(entry, dir_fd=directory)
+
+    @contextlib.contextmanager
+    def _opened(self, lock: int) -> Iterator[int]:
+        """A locked descriptor of the directory, made first where missing (/var/run is emptied by a reboot)."""
+        if not self.path.is_dir():
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.chmod(_DIRECTORY_MODE)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, lock)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _refused(self, entry: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            fix = _FIXES.get(error.errno or 0, "")
+            message = f"{self.path / entry}: {error.strerror or error}" + (f"; {fix}" if fix else "")
+            raise errors.CdiError(message) from error
+
+
+def _listing(directory: int | pathlib.Path) -> list[str]:
+    return os.listdir(directory)  # noqa: PTH208 - of a descriptor too, which no Path can be
+
+
+def _content(directory: int, name: str, limit: int) -> bytes | None:
+    """At most ``limit`` bytes of a regular file; None when there is no such file. What is not a regular file has no content of ours."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _OPEN, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(limit)
+
+
+def _replace(directory: int, name: str, temporary: str, content: bytes) -> None:
+    """Write a synced file under a temporary name and rename it; on failure the temporary file is gone and the old one stays."""
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=directory)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), _FILE_MODE)
+            os.fsync(file.fileno())
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise

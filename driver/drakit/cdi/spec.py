@@ -1,0 +1,219 @@
+"""A CDI specification document for one prepared grant (CDI spec 1.1.0, cncf-tags/container-device-interface).
+
+The document declares the lowest version that suffices, so that old runtimes take it, and never below 0.5.0: a device name starts with a claim
+UID, which may start with a digit, and runtimes refuse that in documents of 0.3.0 and 0.4.0. Rules that a runtime applies when it loads a file
+are applied here first, because it reports a bad file only as "unresolvable CDI devices". Bytes are deterministic.
+"""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from drakit.core import edits, errors, names
+
+FLOOR: Final = "0.5.0"
+_FILE_NAME_MAX = 255
+_INTERFACE_NAME_MAX = 15
+_TIMEOUT_MAX = 2**32 - 1
+_INT64_MAX = 2**63 - 1
+_FILE_MODE_MAX = 0o7777
+_NODE_TYPES = frozenset({"", "b", "c", "u", "p"})
+_VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+
+# What needs a version above the floor, highest first: deviceNode.hostPath (0.5.0), mount.type (0.4.0) and everything else lie below it, and
+# Edits cannot express annotations (0.6.0), intelRdt and additionalGids (0.7.0).
+_NEEDS: tuple[tuple[str, Callable[[edits.Edits], bool]], ...] = (("1.1.0", lambda content: bool(content.net_devices)),)
+
+
+def encode(name: edits.CdiName, content: edits.Edits) -> bytes:
+    """The document as a file's bytes; raises CdiError naming the field that a runtime would refuse, ClaimError for a malformed identity."""
+    return (json.dumps(document(name, content), indent=2, sort_keys=True) + "\n").encode()
+
+
+def document(name: edits.CdiName, content: edits.Edits) -> dict[str, object]:
+    """The document as a JSON object: one device, its edits. Raises as ``encode`` does."""
+    check_name(name)
+    _check(content)
+    return {
+        "cdiVersion": version_for(content),
+        "kind": name.kind,
+        "devices": [{"name": name.device_name, "containerEdits": _container_edits(content)}],
+    }
+
+
+def version_for(content: edits.Edits) -> str:
+    """The lowest CDI version that can express the edits, at least 0.5.0."""
+    return next((version for version, is_needed in _NEEDS if is_needed(content)), FLOOR)
+
+
+def file_prefix(driver: str) -> str:
+    """How the name of every file of a driver starts. '_' occurs in no driver name, so no driver's prefix starts another's."""
+    return f"{driver}-claim_"
+
+
+def file_name(name: edits.CdiName) -> str:
+    """``<driver>-claim_<device name>.json``; where that is over 255 bytes its end is replaced by a digest. Raises as ``check_name`` does."""
+    check_name(name)
+    stem = f"{file_prefix(name.driver)}{name.device_name}"
+    room = _FILE_NAME_MAX - len(".json")
+    if len(stem) > room:
+        digest = hashlib.sha256(stem.encode()).hexdigest()[:16]
+        stem = f"{stem[: room - len(digest) - 1]}-{digest}"
+    return f"{stem}.json"
+
+
+def check_driver(driver: str) -> str:
+    """A driver name that can be a CDI vendor, which must start with a letter; raises CdiError."""
+    if names.is_subdomain(driver, limit=names.DRIVER_MAX) and _VENDOR.fullmatch(driver):
+        return driver
+    raise errors.CdiError(f"driver: {driver!r} cannot be a CDI vendor; use a DNS subdomain that starts with a letter")
+
+
+def check_uid(uid: str, field: str) -> str:
+    """A UUID, which alone may become part of a path; raises ClaimError."""
+    if names.is_uid(uid):
+        return uid
+    raise errors.ClaimError(errors.ClaimFault.MALFORMED, f"{uid!r} is not a UUID", field=field)
+
+
+def check_name(name: edits.CdiName) -> None:
+    """An identity whose every part may become part of a path; raises ClaimError, or CdiError for the driver and the device."""
+    check_driver(name.driver)
+    check_uid(name.claim_uid, "claim.uid")
+    if name.share_id is not None:
+        check_uid(name.share_id, "shareID")
+    if not names.is_label(name.device):
+        raise errors.CdiError(f"device: {name.device!r} is not a DNS label")
+    if not _DEVICE.fullmatch(name.device_name):
+        raise errors.CdiError(f"request: {name.request!r} cannot be part of a CDI device name; use DNS labels")
+
+
+def _container_edits(content: edits.Edits) -> dict[str, object]:
+    return _present(
+        env=_env(content.env),
+        deviceNodes=[_device_node(node) for node in content.device_nodes],
+        mounts=[
+            _present(hostPath=mount.host_path, containerPath=mount.container_path, options=list(mount.options), type=mount.type)
+            for mount in content.mounts
+        ],
+        hooks=[
+            _present(hookName=hook.name.value, path=hook.path, args=list(hook.args), env=_env(hook.env), timeout=hook.timeout)
+            for hook in content.hooks
+        ],
+        netDevices=[_present(hostInterfaceName=link.host_interface_name, name=link.name) for link in content.net_devices],
+    )
+
+
+def _device_node(node: edits.DeviceNode) -> dict[str, object]:
+    return _present(
+        path=node.path,
+        hostPath=node.host_path,
+        type=node.type,
+        major=node.major,
+        minor=node.minor,
+        fileMode=node.file_mode,
+        permissions=node.permissions,
+    )
+
+
+def _env(variables: Mapping[str, str]) -> list[str]:
+    """NAME=value entries in order of name; a value may hold '=' and newlines."""
+    return [f"{name}={variables[name]}" for name in sorted(variables)]
+
+
+def _present(**values: object) -> dict[str, object]:
+    """Only what is set: the schema has no null, and an empty list says nothing."""
+    return {key: value for key, value in values.items() if value is not None and value not in ("", [])}
+
+
+def _check(content: edits.Edits) -> None:
+    if not content:
+        raise errors.CdiError("edits: empty; a runtime refuses a CDI device without edits, so give the container no CDI id instead")
+    for problem in _problems(content):
+        raise errors.CdiError(f"edits.{problem}")
+
+
+def _problems(content: edits.Edits) -> Iterator[str]:
+    yield from _env_problems("env", content.env)
+    for number, node in enumerate(content.device_nodes):
+        yield from _node_problems(f"deviceNodes[{number}]", node)
+    for number, mount in enumerate(content.mounts):
+        yield from _mount_problems(f"mounts[{number}]", mount)
+    for number, hook in enumerate(content.hooks):
+        yield from _hook_problems(f"hooks[{number}]", hook)
+    yield from _net_problems(content.net_devices)
+
+
+def _env_problems(field: str, variables: Mapping[str, str]) -> Iterator[str]:
+    for name, value in variables.items():
+        if not name or "=" in name:
+            yield f"{field}[{name!r}]: a name must not be empty or hold '='"
+        yield from _text_problems(f"{field}[{name!r}]", name, value)
+
+
+def _node_problems(field: str, node: edits.DeviceNode) -> Iterator[str]:
+    yield from _path_problems(f"{field}.path", node.path)
+    if node.host_path:
+        yield from _path_problems(f"{field}.hostPath", node.host_path)
+    if node.type not in _NODE_TYPES:
+        yield f"{field}.type: {node.type!r} is not one of b, c, u, p"
+    if set(node.permissions) - set("rwm"):
+        yield f"{field}.permissions: {node.permissions!r} is not made of r, w and m"
+    if (node.major is None) != (node.minor is None):
+        yield f"{field}: give major and minor, or neither"
+    for key, number, limit in (
+        ("major", node.major, _INT64_MAX),
+        ("minor", node.minor, _INT64_MAX),
+        ("fileMode", node.file_mode, _FILE_MODE_MAX),
+    ):
+        if number is not None and not 0 <= number <= limit:
+            yield f"{field}.{key}: {number} is out of range"
+
+
+def _mount_problems(field: str, mount: edits.Mount) -> Iterator[str]:
+    if not mount.host_path:
+        yield f"{field}.hostPath: is required"
+    yield from _path_problems(f"{field}.containerPath", mount.container_path)
+    yield from _text_problems(field, mount.host_path, mount.type, *mount.options)
+
+
+def _hook_problems(field: str, hook: edits.Hook) -> Iterator[str]:
+    yield from _path_problems(f"{field}.path", hook.path)
+    yield from _text_problems(f"{field}.args", *hook.args)
+    yield from _env_problems(f"{field}.env", hook.env)
+    if hook.timeout is not None and not 1 <= hook.timeout <= _TIMEOUT_MAX:
+        yield f"{field}.timeout: {hook.timeout} is not a number of seconds from 1 up"
+
+
+def _net_problems(links: tuple[edits.NetDevice, ...]) -> Iterator[str]:
+    for number, link in enumerate(links):
+        for key, name in (("hostInterfaceName", link.host_interface_name), ("name", link.name)):
+            if not _is_interface_name(name):
+                yield f"netDevices[{number}].{key}: {name!r} is not an interface name"
+    for key, taken in (("hostInterfaceName", [link.host_interface_name for link in links]), ("name", [link.name for link in links])):
+        yield from (f"netDevices: {key} {name!r} is used {count} times" for name, count in Counter(taken).items() if count > 1)
+
+
+def _is_interface_name(name: str) -> bool:
+    """As the kernel has it (dev_valid_name): 1 to 15 bytes, no '/', ':' or white space, not '.' or '..'."""
+    fits = 0 < len(name.encode(errors="replace")) <= _INTERFACE_NAME_MAX
+    return fits and name not in {".", ".."} and name.isprintable() and not any(char in "/:" or char.isspace() for char in name)
+
+
+def _path_problems(field: str, path: str) -> Iterator[str]:
+    if not path.startswith("/"):
+        yield f"{field}: {path!r} is not an absolute path"
+    yield from _text_problems(field, path)
+
+
+def _text_problems(field: str, *texts: str) -> Iterator[str]:
+    """What neither an argument list nor JSON in UTF-8 can carry."""
+    for text in texts:
+        if "\0" in text:
+            yield f"{field}: {text!r} holds a NUL"
+        elif not text.isascii() and text.encode(errors="replace").decode() != text:
+            yield f"{field}: {text!r} is not valid Unicode"

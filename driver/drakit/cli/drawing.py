@@ -1,0 +1,118 @@
+"""Pictures in characters: which memory slices of a GPU belong to whom, and how a NIC's bandwidth is shared.
+
+Pure: values in, text out, so that the same picture is right on a terminal, in a pipe and in a test.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from drakit.core import inventory, quantity
+
+_SLICE = re.compile(r"memory-slice-([0-9]+)")
+_CELL = 7
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Span:
+    """Neighbouring memory slices of one GPU under one label."""
+
+    start: int
+    size: int
+    label: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GpuMap:
+    """One GPU's memory slices: ``width`` of them, and who has which."""
+
+    counter_set: str
+    width: int
+    spans: tuple[Span, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One NIC: its capacity, and the shares taken from it by label."""
+
+    device: str
+    capacity: quantity.Quantity
+    shares: tuple[tuple[str, quantity.Quantity], ...] = ()
+
+
+def gpu_maps(offered: inventory.Inventory, taken: Mapping[str, str]) -> tuple[GpuMap, ...]:
+    """The map of every counter set that counts memory slices; ``taken`` gives a label for each device in use."""
+    flat = offered.flat()
+    spans: dict[str, list[Span]] = {}
+    for device in flat.devices:
+        if device.name not in taken:
+            continue
+        for part in device.consumes:
+            places = sorted(_places(part.counters))
+            if places:
+                spans.setdefault(part.counter_set, []).append(Span(start=places[0], size=len(places), label=taken[device.name]))
+    widths = {item.name: len(list(_places(item.counters))) for item in flat.counter_sets}
+    return tuple(
+        GpuMap(counter_set=name, width=width, spans=tuple(sorted(spans.get(name, []), key=lambda span: span.start)))
+        for name, width in widths.items()
+        if width
+    )
+
+
+def draw_gpu(gpu: GpuMap) -> list[str]:
+    """Four lines: slice numbers, a frame with labels, and what is free."""
+    numbers = "".join(f"{index:^{_CELL + 1}}" for index in range(gpu.width))
+    top, middle, bottom = "+", "|", "+"
+    position = 0
+    for span in (*gpu.spans, None):
+        end = gpu.width if span is None else span.start
+        for _ in range(position, end):
+            top, middle, bottom = f"{top}{'-' * _CELL}+", f"{middle}{'.':^{_CELL}}|", f"{bottom}{'-' * _CELL}+"
+        if span is not None:
+            width = span.size * (_CELL + 1) - 1
+            top, middle, bottom = f"{top}{'=' * width}+", f"{middle}{span.label[:width]:^{width}}|", f"{bottom}{'=' * width}+"
+            position = span.start + span.size
+    return [f" {numbers}", top, middle, bottom]
+
+
+def draw_bar(bar: Bar, width: int = 60) -> list[str]:
+    """A bar of the whole capacity, then a line for each share with its letter, amount and label."""
+    total = bar.capacity.nanos or 1
+    used, cells = 0, ""
+    for index, (_, amount) in enumerate(bar.shares):
+        used += amount.nanos
+        cells += _letter(index) * max(round(used * width / total) - len(cells), 1)
+    free = quantity.Quantity(max(total - used, 0), bar.capacity.format)
+    lines = [f"[{cells[:width]:.<{width}}] {bar.capacity} in all, {free} free"]
+    return lines + [f"  {_letter(index)} {amount!s:>6}  {label}" for index, (label, amount) in enumerate(bar.shares)]
+
+
+def fragmentation(offered: inventory.Inventory, taken: Iterable[str]) -> Mapping[str, tuple[int, int]]:
+    """For each counter set: how many of its devices still fit beside those taken, and how many there are."""
+    flat = offered.flat()
+    by_name = flat.by_name()
+    left = {item.name: {name: value.nanos for name, value in item.counters.items()} for item in flat.counter_sets}
+    for name in taken:
+        for part in by_name[name].consumes if name in by_name else ():
+            for counter, value in part.counters.items():
+                left[part.counter_set][counter] -= value.nanos
+    result: dict[str, tuple[int, int]] = {}
+    for device in flat.devices:
+        for part in device.consumes:
+            fits = all(value.nanos <= left[part.counter_set][counter] for counter, value in part.counters.items())
+            possible, total = result.get(part.counter_set, (0, 0))
+            result[part.counter_set] = (possible + fits, total + 1)
+    return result
+
+
+def indent(lines: Sequence[str], by: str = "  ") -> str:
+    """Lines as one text, each moved to the right."""
+    return "\n".join(f"{by}{line}".rstrip() for line in lines)
+
+
+def _places(counters: Mapping[str, quantity.Quantity]) -> Iterable[int]:
+    return (int(match[1]) for name, value in counters.items() if value and (match := _SLICE.fullmatch(name)))
+
+
+def _letter(index: int) -> str:
+    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index % 26]

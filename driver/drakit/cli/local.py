@@ -1,0 +1,149 @@
+"""``drakit prepare`` and ``drakit unprepare``: what a kubelet would ask, asked by hand, with claims from files and no API server."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from drakit.cli import composition, options, output
+from drakit.core import claim as claims
+from drakit.core import errors, names, outcome
+from drakit.kube import file_claims
+from drakit.node import station
+
+Row = dict[str, object]
+
+
+class Present:
+    """A person at a terminal always waits."""
+
+    def is_waiting(self) -> bool:
+        """Yes."""
+        return True
+
+
+class Nowhere:
+    """No claims: unpreparing needs none."""
+
+    def fetch(self, ref: claims.ClaimRef) -> claims.Claim:
+        """Always NOT_FOUND."""
+        raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {ref} is in no file")
+
+
+def prepare(
+    file: Annotated[pathlib.Path, typer.Argument(metavar="CLAIM.yaml", help="File with one or more allocated ResourceClaims.")],
+    mock: options.Mock = None,
+    folder: options.Folder = None,
+    node: options.Node = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    form: options.Output = options.Format.TABLE,
+) -> None:
+    """Prepare the devices of an allocated claim, without Kubernetes.
+
+    The file holds a ResourceClaim as the API server would give it, with status.allocation. What a container would get is written to the CDI
+    directory, and shown.
+
+    [bold]Examples[/bold]
+
+      drakit prepare claim.yaml --mock dgx-a100-40gb-2gpu --node node-1
+
+      kubectl get resourceclaim gpu -o yaml > claim.yaml && drakit prepare claim.yaml
+    """
+    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+    source = file_claims.FileClaims(file)
+    wanted = {ref.uid: {result.driver for result in source.fetch(ref).results} for ref in source.refs}
+    rows: list[Row] = []
+    failed: list[str] = []
+    served: set[str] = set()
+    for family in composition.families(settings):
+        own = [ref for ref in source.refs if family.post.driver_name in wanted[ref.uid]]
+        served.update(ref.uid for ref in own)
+        with _station(family, source) as opened:
+            for ref in own:
+                answer = opened.engine.prepare([ref], Present())[ref.uid]
+                rows += _rows(ref, family, answer)
+                failed += [f"{ref}: {answer.error}"] if answer.error else []
+    failed += [f"{ref}: {_foreign(wanted[ref.uid])}" for ref in source.refs if ref.uid not in served]
+    _show(rows, form)
+    if failed:
+        raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
+
+
+def unprepare(
+    what: Annotated[list[str], typer.Argument(metavar="UID|CLAIM.yaml...", help="Claim UIDs, or files that hold the claims.")],
+    mock: options.Mock = None,
+    folder: options.Folder = None,
+    node: options.Node = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+) -> None:
+    """Give back the devices of claims, also of claims that were never prepared.
+
+    [bold]Examples[/bold]
+
+      drakit unprepare claim.yaml --mock dgx-a100-40gb-2gpu
+
+      drakit unprepare 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c --mock dgx-a100-40gb-2gpu
+    """
+    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+    refs = [ref for text in what for ref in _refs(text)]
+    failed: list[str] = []
+    for family in composition.families(settings):
+        with _station(family, Nowhere()) as opened:
+            failed += [f"{uid}: {error}" for uid, error in opened.engine.unprepare(refs, Present()).items() if error]
+    if failed:
+        raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
+    for ref in refs:
+        output.console().print(f"unprepared {ref.uid}")
+
+
+@contextlib.contextmanager
+def _station(family: composition.Family, source: file_claims.FileClaims | Nowhere) -> Iterator[station.Station]:
+    with station.Station.open(family.post, family.folders, source) as opened:
+        yield opened
+
+
+def _refs(text: str) -> Sequence[claims.ClaimRef]:
+    if names.is_uid(text):
+        return [claims.ClaimRef(uid=names.ClaimUid(text), namespace="unknown", name="unknown")]
+    path = pathlib.Path(text)
+    if not path.exists():
+        raise errors.ConfigError(f"{text!r} is neither a claim UID nor a file")
+    return file_claims.FileClaims(path).refs
+
+
+def _rows(ref: claims.ClaimRef, family: composition.Family, answer: outcome.Outcome) -> list[Row]:
+    return [
+        {
+            "claim": str(ref),
+            "uid": ref.uid,
+            "driver": family.post.driver_name,
+            "request": item.request,
+            "pool": item.pool,
+            "device": item.device,
+            "shareID": item.share_id,
+            "cdiDevices": list(item.cdi_ids),
+            "cdiDirectory": str(family.folders.cdi),
+        }
+        for item in answer.devices
+    ]
+
+
+def _foreign(drivers: set[str]) -> str:
+    return f"status.allocation.devices.results: no device of a driver served here (drivers: {', '.join(sorted(drivers)) or 'none'})"
+
+
+def _show(rows: list[Row], form: options.Format) -> None:
+    if form is not options.Format.TABLE:
+        output.document(rows, form)
+    elif rows:
+        cells = [(row["claim"], row["request"], row["device"], row["shareID"] or "", *_listed(row["cdiDevices"])) for row in rows]
+        output.console().print(output.table("", ["CLAIM", "REQUEST", "DEVICE", "SHARE", "CDI DEVICE"], cells))
+        output.console().print(f"\nCDI files are in {rows[0]['cdiDirectory']}")
+
+
+def _listed(ids: object) -> tuple[str, ...]:
+    return (", ".join(ids),) if isinstance(ids, list) else ()

@@ -1,0 +1,57 @@
+"""The command ``drakit`` itself: its sub-commands, its version, and how errors leave it."""
+
+import importlib.metadata
+import sys
+from typing import Annotated
+
+import typer
+
+from drakit.cli import local, run, show, slices
+from drakit.core import errors
+
+app = typer.Typer(
+    name="drakit",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(run.run)
+app.command()(slices.slices)
+app.command()(show.show)
+app.command()(local.prepare)
+app.command()(local.unprepare)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(importlib.metadata.version("drakit"))
+        raise typer.Exit
+
+
+@app.callback()
+def drakit(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+) -> None:
+    """Kubernetes DRA drivers for GPUs and network interfaces, and a local cluster to run them on.
+
+    [bold]Start here[/bold]
+
+      drakit demo                                        watch it all work, with pretend hardware and no Kubernetes
+
+      drakit slices --mock dgx-a100-40gb-2gpu            what a node would publish
+
+      drakit show --mock dgx-a100-40gb-2gpu              what it has, and who has it
+    """
+    del version
+
+
+def main() -> None:
+    """Run the command line; an error that a person can mend is one line and status 1, never a trace."""
+    try:
+        app()
+    except errors.DrakitError as error:
+        print(f"drakit: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.exit(0)

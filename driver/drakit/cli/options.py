@@ -1,0 +1,93 @@
+"""Options that several commands share, and the settings they make."""
+
+import enum
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+import yaml
+
+from drakit import settings as values
+from drakit.core import errors
+from drakit.telemetry import logs
+
+Mock = Annotated[
+    str | None,
+    typer.Option(
+        "--mock", metavar="MACHINE", help="Pretend to be this machine, for example dgx-a100-40gb-2gpu; or a path to a machine file."
+    ),
+]
+Folder = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--folder", metavar="DIR", help="Keep everything (journal, CDI files, mock hardware) below DIR instead of the system's places."
+    ),
+]
+Config = Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE", help="YAML file with settings.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting, as in the file: --set nic.include='[eth1, eth2]'. May be repeated."),
+]
+Families = Annotated[
+    list[str] | None, typer.Option("--family", metavar="NAME", help="Only this device family: gpu or nic. May be repeated.")
+]
+Node = Annotated[str | None, typer.Option("--node", metavar="NAME", help="Name of this node.")]
+
+
+class Format(enum.StrEnum):
+    """How a result is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json or yaml for machines.")]
+
+
+def read(
+    *,
+    config: pathlib.Path | None = None,
+    assignments: Sequence[str] | None = None,
+    mock: str | None = None,
+    folder: pathlib.Path | None = None,
+    node: str | None = None,
+    local: bool = False,
+    flags: Mapping[str, object] | None = None,
+) -> values.Settings:
+    """The settings of a command, and the logging they ask for; raises SettingsError.
+
+    ``local`` commands that pretend keep their state in the user's own state folder unless told otherwise, so that they need no root.
+    """
+    if local and mock is not None and folder is None:
+        folder = state_folder() / (pathlib.Path(mock).stem if "/" in mock else mock)
+    given: dict[str, object] = {"mock.machine": mock, "node.name": node, **(flags or {})}
+    if folder is not None:
+        given |= places(folder)
+    for text in assignments or ():
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise errors.SettingsError("write KEY=VALUE", key=text)
+        given[key] = yaml.safe_load(value)
+    settings = values.load(given, file=config)
+    logs.setup(level=logs.Level[settings.log.level.upper()], style=logs.Style(settings.log.format))
+    return settings
+
+
+def places(folder: pathlib.Path) -> dict[str, object]:
+    """The settings that keep everything below one folder."""
+    folder = folder.absolute()
+    return {
+        "node.plugins_dir": folder / "plugins",
+        "node.registry_dir": folder / "plugins_registry",
+        "node.cdi_dir": folder / "cdi",
+        "mock.dir": folder / "mock",
+    }
+
+
+def state_folder() -> pathlib.Path:
+    """Where an ordinary user's programs keep state (XDG Base Directory Specification)."""
+    base = os.environ.get("XDG_STATE_HOME") or pathlib.Path.home() / ".local" / "state"
+    return pathlib.Path(base) / "drakit"

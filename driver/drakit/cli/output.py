@@ -1,0 +1,46 @@
+"""Results on standard output: rich tables on a terminal, plain ones in a pipe, JSON or YAML for machines."""
+
+import json
+from collections.abc import Iterable, Sequence
+
+import rich.console
+import rich.table
+import yaml
+
+from drakit.cli import options
+
+# A pipe has no width; a table in it must not be cut.
+PIPE_WIDTH = 200
+
+
+def console() -> rich.console.Console:
+    """Standard output, as wide as a pipe needs."""
+    out = rich.console.Console(highlight=False)
+    return out if out.is_terminal else rich.console.Console(highlight=False, width=PIPE_WIDTH)
+
+
+def document(content: object, form: options.Format) -> None:
+    """Write one JSON or YAML document."""
+    if form is options.Format.JSON:
+        print(json.dumps(content, indent=2))
+    else:
+        print(yaml.safe_dump(content, sort_keys=False, width=120), end="")
+
+
+def documents(contents: Iterable[object], form: options.Format) -> None:
+    """Write several objects: a JSON List, or YAML documents apart."""
+    items = list(contents)
+    if form is options.Format.JSON:
+        document({"apiVersion": "v1", "kind": "List", "items": items}, form)
+    else:
+        print(yaml.safe_dump_all(items, sort_keys=False, width=120, explicit_start=True), end="")
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> rich.table.Table:
+    """A table with a header; numbers keep their right edge."""
+    made = rich.table.Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        made.add_column(name, overflow="fold")
+    for row in rows:
+        made.add_row(*(str(cell) for cell in row))
+    return made

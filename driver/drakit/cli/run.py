@@ -1,0 +1,89 @@
+"""``drakit run``: the node driver, until it is told to stop."""
+
+import pathlib
+import signal
+import threading
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import typer
+
+from drakit import settings as values
+from drakit.cli import composition, options
+from drakit.core import errors
+from drakit.kube import claims, client, slices
+from drakit.node import clock, node, publisher
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
+
+LIVENESS_SECONDS = 1.0
+
+
+def run(
+    mock: options.Mock = None,
+    folder: options.Folder = None,
+    node_name: options.Node = None,
+    kubeconfig: Annotated[
+        pathlib.Path | None, typer.Option("--kubeconfig", help="Kubeconfig; without one, the pod's service account.")
+    ] = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    families: options.Families = None,
+    form: Annotated[Literal["auto", "flat", "mixins"] | None, typer.Option("--form", help="How slices are written.")] = None,
+    log_format: Annotated[Literal["console", "json"] | None, typer.Option("--log-format", help="console or json.")] = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None, typer.Option("--log-level", help="Least severe level to write.")
+    ] = None,
+) -> None:
+    """Serve this node's devices to the kubelet and publish them, until SIGTERM or Ctrl-C.
+
+    Settings come from defaults, then --config, then DRAKIT_ variables, then flags. Slices stay published when the driver stops, so that a quick
+    restart costs nobody a device.
+
+    [bold]Examples[/bold]
+
+      drakit run --node $(hostname)
+
+      drakit run --mock dgx-a100-40gb-2gpu --node node-1 --folder /tmp/dra/node-1 --kubeconfig /tmp/dra/kubeconfig
+    """
+    flags = {"api.kubeconfig": kubeconfig, "publish.form": form, "log.format": log_format, "log.level": log_level}
+    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, flags=flags)
+    if not settings.node.name:
+        raise errors.SettingsError("is required to publish devices; give --node or DRAKIT_NODE__NAME", key="node.name")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    serve(settings, composition.families(settings, only=families or ()), stop)
+
+
+def serve(settings: values.Settings, families: Sequence[composition.Family], stop: threading.Event) -> None:
+    """Serve all families until ``stop`` is set; raises when one cannot start or dies."""
+    api = client.connect(settings.api.kubeconfig)
+    nodes: list[node.Node] = []
+    try:
+        for family in families:
+            started = _node(settings, family, api)
+            nodes.append(started)
+            started.start()
+        _log.info("serving", drivers=[family.post.driver_name for family in families], node=settings.node.name)
+        while not stop.wait(LIVENESS_SECONDS):
+            if any(started.failed.is_set() for started in nodes):
+                raise errors.HardwareError("drakit run", "a part of the driver died; see the log")
+    finally:
+        for started in reversed(nodes):
+            started.stop()
+        api.close()
+
+
+def _node(settings: values.Settings, family: composition.Family, api: client.Client) -> node.Node:
+    ticking = clock.SystemClock()
+    outside = node.Outside(
+        claim_source=claims.ApiClaims(api),
+        slice_store=slices.ApiSlices(api, driver=family.post.driver_name, node=settings.node.name, clock=ticking),
+        registry=settings.node.registry_dir,
+        clock=ticking,
+        rescan_seconds=settings.publish.rescan,
+        form=publisher.FormChoice(settings.publish.form),
+    )
+    return node.Node(family.post, family.folders, outside, node_name=settings.node.name)

@@ -1,0 +1,139 @@
+"""``drakit show``: what this node has, what is taken, and by whom."""
+
+from collections.abc import Sequence
+
+from drakit.cli import composition, drawing, local, options, output
+from drakit.core import device as devices
+from drakit.core import inventory, lifecycle, quantity
+from drakit.node import station
+
+
+def show(
+    mock: options.Mock = None,
+    folder: options.Folder = None,
+    node: options.Node = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    families: options.Families = None,
+    style: options.Output = options.Format.TABLE,
+) -> None:
+    """Show devices, MIG placements on the memory-slice map, shares with their bandwidth, and prepared claims.
+
+    Reads the hardware and the driver's journal; changes nothing, and needs no API server.
+
+    [bold]Examples[/bold]
+
+      drakit show --mock dgx-a100-40gb-2gpu
+
+      drakit show --family nic -o json
+    """
+    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+    documents = []
+    for family in composition.families(settings, only=families or ()):
+        with station.Station(family.post, family.folders, local.Nowhere()) as opened:
+            opened.offered.refresh()
+            offered, entries = opened.offered.inventory, opened.journal.entries()
+        documents.append(_document(family, offered, entries))
+        if style is options.Format.TABLE:
+            _print(family, offered, entries)
+    if style is not options.Format.TABLE:
+        output.document(documents, style)
+
+
+def _print(family: composition.Family, offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> None:
+    out = output.console()
+    out.rule(f"[bold]{family.post.driver_name}[/bold] on {family.post.place.pool}", align="left")
+    taken = taken_by(entries)
+    fitting = drawing.fragmentation(offered, taken)
+    for gpu in drawing.gpu_maps(offered, taken):
+        possible, total = fitting[gpu.counter_set]
+        out.print(f"{gpu.counter_set}: {possible} of {total} devices still fit", markup=False)
+        out.print(drawing.indent(drawing.draw_gpu(gpu)), markup=False)
+    for bar in bars(offered, entries):
+        out.print(bar.device, markup=False)
+        out.print(drawing.indent(drawing.draw_bar(bar)), markup=False)
+    rows = [
+        (item.name, _kind(item), _amounts(item), "shared" if item.allow_multiple_allocations else "", taken.get(item.name, ""))
+        for item in offered.flat().devices
+    ]
+    out.print(output.table("", ["DEVICE", "KIND", "CAPACITY", "", "CLAIM"], rows))
+    claims = [
+        (str(entry.claim), entry.claim.uid, entry.state.value, ", ".join(grant.device.name for grant in entry.grants)) for entry in entries
+    ]
+    out.print(output.table("\nClaims", ["CLAIM", "UID", "STATE", "DEVICES"], claims) if claims else "\nNo claim is prepared.")
+
+
+def taken_by(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
+    """Device name to the claim that has it alone; shares are not in it."""
+    return {
+        grant.device.name: entry.claim.name
+        for entry in entries
+        for grant in entry.grants
+        if grant.share_id is None and not grant.admin_access
+    }
+
+
+def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tuple[drawing.Bar, ...]:
+    """The bandwidth of every shared device, and the shares taken from it."""
+    shares: dict[str, list[tuple[str, quantity.Quantity]]] = {}
+    for entry in entries:
+        for grant in entry.grants:
+            if grant.share_id is not None and "bandwidth" in grant.consumed_capacity:
+                label = f"{entry.claim} share {grant.share_id}"
+                shares.setdefault(grant.device.name, []).append((label, grant.consumed_capacity["bandwidth"]))
+    return tuple(
+        drawing.Bar(device=item.name, capacity=item.capacity["bandwidth"].value, shares=tuple(shares.get(item.name, ())))
+        for item in offered.flat().devices
+        if "bandwidth" in item.capacity
+    )
+
+
+def _document(family: composition.Family, offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> dict[str, object]:
+    taken = taken_by(entries)
+    return {
+        "driver": family.post.driver_name,
+        "pool": family.post.place.pool,
+        "devices": [_device(item, taken.get(item.name)) for item in offered.flat().devices],
+        "fitting": {name: {"fit": fit, "of": total} for name, (fit, total) in drawing.fragmentation(offered, taken).items()},
+        "claims": [_claim(entry) for entry in entries],
+    }
+
+
+def _device(item: devices.Device, claim: str | None) -> dict[str, object]:
+    return {
+        "name": item.name,
+        "attributes": {name: value if isinstance(value, str | int) else str(value) for name, value in item.attributes.items()},
+        "capacity": {name: str(capacity.value) for name, capacity in item.capacity.items()},
+        "shared": item.allow_multiple_allocations,
+        "claim": claim,
+    }
+
+
+def _claim(entry: lifecycle.Entry) -> dict[str, object]:
+    return {
+        "namespace": entry.claim.namespace,
+        "name": entry.claim.name,
+        "uid": entry.claim.uid,
+        "state": entry.state.value,
+        "devices": [
+            {
+                "request": grant.request,
+                "device": grant.device.name,
+                "shareID": grant.share_id,
+                "consumedCapacity": {name: str(value) for name, value in grant.consumed_capacity.items()},
+            }
+            for grant in entry.grants
+        ],
+    }
+
+
+def _kind(item: devices.Device) -> str:
+    for key in ("profile", "type", "kind"):
+        if key in item.attributes:
+            return str(item.attributes[key])
+    return ""
+
+
+def _amounts(item: devices.Device) -> str:
+    wanted = ("memory", "multiprocessors", "bandwidth")
+    return ", ".join(f"{name} {item.capacity[name].value}" for name in wanted if name in item.capacity)

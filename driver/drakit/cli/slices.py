@@ -1,0 +1,106 @@
+"""``drakit slices``: the ResourceSlices this node would publish, and what each form of them costs."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from drakit.cli import composition, local, options, output
+from drakit.core import factoring, inventory, paging, reconcile, records
+from drakit.core import slices as values
+from drakit.kube import slice_codec
+from drakit.node import station
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sheaf:
+    """The slices of one driver in one form, as objects and as the bytes that would travel."""
+
+    driver: str
+    form: values.Form
+    objects: tuple[object, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Size as compact JSON, as it is sent."""
+        return sum(len(json.dumps(item, separators=(",", ":")).encode()) for item in self.objects)
+
+
+def slices(
+    mock: options.Mock = None,
+    folder: options.Folder = None,
+    node: options.Node = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    families: options.Families = None,
+    form: Annotated[
+        values.Form | None, typer.Option("--form", help="flat repeats every fact, mixins shares them. Both are compared in the table.")
+    ] = None,
+    style: options.Output = options.Format.TABLE,
+) -> None:
+    """Show the ResourceSlices this node would publish, without publishing them.
+
+    The table compares the two forms; yaml and json print the objects (flat unless --form mixins is given), and the sizes go to standard error.
+
+    [bold]Examples[/bold]
+
+      drakit slices --mock dgx-a100-40gb-2gpu
+
+      drakit slices --mock dgx-h100 --family gpu --form mixins -o yaml
+    """
+    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+    sheaves = [
+        sheaf(family, offered, shape)
+        for family, offered in inventories(composition.families(settings, only=families or ()))
+        for shape in (values.Form if form is None else [form])
+    ]
+    if style is options.Format.TABLE:
+        _table(sheaves)
+        return
+    wanted = form or values.Form.FLAT
+    output.documents((item for one in sheaves if one.form is wanted for item in one.objects), style)
+    for one in sheaves:
+        typer.echo(f"# {one.driver} {one.form.value}: {len(one.objects)} slices, {one.bytes} bytes", err=True)
+
+
+def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
+    """What each family offers now, knowing what its journal prepared."""
+    found = []
+    for family in families:
+        with station.Station(family.post, family.folders, local.Nowhere()) as opened:
+            opened.offered.refresh()
+            found.append((family, opened.offered.inventory))
+    return found
+
+
+def sheaf(family: composition.Family, offered: inventory.Inventory, form: values.Form) -> Sheaf:
+    """The slices of a first publication."""
+    shared = factoring.factor(offered) if form is values.Form.MIXINS and offered.is_flat else offered
+    pages = paging.paginate(shared, form=form, layout=values.Layout.APART)
+    node = family.post.place.pool
+    changes = reconcile.plan(pages, (), driver=family.post.driver_name, node=node, pool=node)
+    return Sheaf(driver=family.post.driver_name, form=form, objects=tuple(_object(create) for create in changes.creates))
+
+
+def _object(create: values.Create) -> object:
+    return {
+        "apiVersion": slice_codec.API_VERSION,
+        "kind": slice_codec.KIND,
+        "metadata": {"generateName": create.prefix},
+        "spec": records.thaw(slice_codec.encode(create.spec)),
+    }
+
+
+def _table(sheaves: Sequence[Sheaf]) -> None:
+    flat = {one.driver: one.bytes for one in sheaves if one.form is values.Form.FLAT}
+    rows = []
+    for one in sheaves:
+        specs = [item["spec"] for item in one.objects if isinstance(item, dict)]
+        devices = sum(len(spec.get("devices", ())) for spec in specs)
+        sets = sum(len(spec.get("sharedCounters", ())) for spec in specs)
+        share = f"{100 * one.bytes / flat[one.driver]:.0f}%" if one.driver in flat else ""
+        rows.append((one.driver, one.form.value, len(one.objects), devices, sets, one.bytes, share))
+    columns = ["DRIVER", "FORM", "SLICES", "DEVICES", "COUNTER SETS", "BYTES", "OF FLAT"]
+    output.console().print(output.table("", columns, rows))

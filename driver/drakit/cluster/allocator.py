@@ -1,0 +1,135 @@
+"""The scheduler's decision: which devices the claims of one pod get on one node. Pure: no I/O, no clock.
+
+Decides as Kubernetes 1.36's structured allocator does (first fit in the order of pools, slices and devices, depth first), without its
+known errors: a rejected candidate gives back its counters and constraint state; counters are kept by driver and pool; admin access needs
+no free counters; distinctAttribute compares all devices; matchAttribute on lists is restored when the search goes back.
+
+:func:`allocate` is for one decision. An :class:`Allocator` keeps what slices and selectors teach for many decisions over one state of the
+slices: make a new one when a slice or class changes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from drakit.cluster import json_types, reasons, search
+from drakit.cluster.allocation import Writer
+from drakit.cluster.features import FeatureGates, Gate
+from drakit.cluster.inventory import Inventory
+from drakit.cluster.json_types import Object
+from drakit.cluster.pools import Condition, SliceIndex
+from drakit.cluster.ports import AllocationError, SelectorPort
+from drakit.cluster.problem import MAX_RESULTS, Problem
+from drakit.cluster.reasons import Reason
+from drakit.cluster.requests import Claim, Mode, Option, Reader
+from drakit.cluster.state import AllocatedState
+from drakit.cluster.suitability import Suitability
+
+_KEPT_NODES = 128
+
+
+class Allocator:
+    """Allocates over one set of slices and classes."""
+
+    def __init__(self, slices: Sequence[Object], classes: Mapping[str, Object], selectors: SelectorPort, features: FeatureGates) -> None:
+        self._classes = classes
+        self._selectors = selectors
+        self._features = features
+        self._index = SliceIndex(slices, features)
+        self._inventories: dict[str, tuple[Object, Inventory]] = {}
+
+    def allocate(
+        self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState, new_share_id: Callable[[], str]
+    ) -> list[Object] | None:
+        """Return one AllocationResult per claim, or None where they do not fit together on ``node``.
+
+        Raise AllocationError where a claim, class, selector or pool makes a decision impossible. Nothing is recorded in ``allocated``.
+        """
+        problem = self.problem(claims=claims, node=node, allocated=allocated)
+        picks = search.solve(problem)
+        if picks is None:
+            self._check_pools(problem)
+            return None
+        writer = Writer(node, self._features, new_share_id)
+        return [writer.write(claim, [pick for pick in picks if pick.claim == claim.number]) for claim in problem.claims]
+
+    def explain(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> list[Reason]:
+        """Return why the claims do not fit on ``node``. Raise AllocationError as :meth:`allocate` does before it chooses devices."""
+        return reasons.explain(self.problem(claims=claims, node=node, allocated=allocated))
+
+    def problem(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> Problem:
+        """Return what there is to solve. Raise AllocationError for what is wrong before any device is chosen."""
+        inventory = self._inventory(node)
+        reader = Reader(self._classes, self._features)
+        read = reader.read(claims)
+        problem = Problem(
+            claims=read,
+            requests=[request for claim in read for request in claim.requests],
+            wants=reader.wants,
+            inventory=inventory,
+            suitability=Suitability(inventory, allocated, node, self._selectors, self._features),
+            lists=self._features.on(Gate.LIST_TYPE_ATTRIBUTES),
+        )
+        for claim in read:
+            _find_every(problem, claim)
+            _check_size(problem, claim)
+        return problem
+
+    def _inventory(self, node: Object) -> Inventory:
+        """Return the node's inventory, compiled again only when its name or labels changed."""
+        name = json_types.text(node, "metadata", "name")
+        labels = json_types.mapping(node, "metadata", "labels")
+        known = self._inventories.get(name)
+        if known is None or known[0] != labels:
+            if len(self._inventories) >= _KEPT_NODES:
+                self._inventories.pop(next(iter(self._inventories)))
+            known = (json_types.copy_object(labels), Inventory(self._index.pools(node)))
+            self._inventories[name] = known
+        return known[1]
+
+    def _check_pools(self, problem: Problem) -> None:
+        """Raise if an invalid pool may be why nothing fits."""
+        for pool in problem.inventory.pools:
+            if pool.condition is Condition.INVALID:
+                raise AllocationError(f"nothing fits, and pool {pool.id} is invalid: {pool.reason}")
+
+
+def _find_every(problem: Problem, claim: Claim) -> None:
+    """Find the devices of requests for all, which must know every pool."""
+    for option in _options(claim):
+        if option.mode is not Mode.ALL:
+            continue
+        for pool in problem.inventory.pools:
+            if pool.condition is not Condition.USABLE:
+                state = pool.condition.name.lower()
+                raise AllocationError(
+                    f"{claim.label}, request {option.name}: asks for all devices, but pool {pool.id} is {state}: {pool.reason}"
+                )
+        try:
+            problem.every[option] = problem.suitability.all_of(option.want)
+        except AllocationError as error:
+            raise AllocationError(f"{claim.label}, request {option.name}: {error}") from error
+
+
+def _check_size(problem: Problem, claim: Claim) -> None:
+    least = sum(min(problem.number(option) for option in request.options) for request in claim.requests)
+    if least > MAX_RESULTS:
+        raise AllocationError(f"{claim.label}: asks for at least {least} devices; a claim may have {MAX_RESULTS}")
+
+
+def _options(claim: Claim) -> list[Option]:
+    return [option for request in claim.requests for option in request.options]
+
+
+def allocate(
+    *,
+    claims: Sequence[Object],
+    slices: Sequence[Object],
+    classes: Mapping[str, Object],
+    node: Object,
+    allocated: AllocatedState,
+    selectors: SelectorPort,
+    features: FeatureGates,
+    new_share_id: Callable[[], str],
+) -> list[Object] | None:
+    """Decide once: see :meth:`Allocator.allocate`. ``classes`` are DeviceClasses by name."""
+    allocator = Allocator(slices, classes, selectors, features)
+    return allocator.allocate(claims=claims, node=node, allocated=allocated, new_share_id=new_share_id)

@@ -1,0 +1,77 @@
+"""Which nodes a slice, or a single device of one, is for: a node name, all nodes, or a v1 NodeSelector."""
+
+from collections.abc import Callable
+
+from drakit.cluster import json_types
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.ports import AllocationError
+
+
+def matches(node: Object, place: Object) -> bool:
+    """Return whether the node selection in ``place`` (``nodeName``, ``allNodes`` or ``nodeSelector``) covers ``node``.
+
+    Raise :class:`AllocationError` for a selector that cannot be read.
+    """
+    if name := json_types.text(place, "nodeName"):
+        return name == json_types.text(node, "metadata", "name")
+    if place.get("allNodes") is True:
+        return True
+    selector = place.get("nodeSelector")
+    return selector is not None and selects(selector, node)
+
+
+def selects(selector: Json, node: Object) -> bool:
+    """Return whether a NodeSelector selects the node: any term whose requirements all hold; an empty term selects nothing."""
+    terms = [_term(term, node) for term in json_types.objects(selector, "nodeSelectorTerms")]
+    return any(terms)
+
+
+def _term(term: Object, node: Object) -> bool:
+    labels = {key: value for key, value in json_types.mapping(node, "metadata", "labels").items() if isinstance(value, str)}
+    fields = {"metadata.name": json_types.text(node, "metadata", "name")}
+    held = [_requirement(one, labels) for one in json_types.objects(term, "matchExpressions")]
+    held += [_requirement(_checked_field(one), fields) for one in json_types.objects(term, "matchFields")]
+    return bool(held) and all(held)
+
+
+def _checked_field(requirement: Object) -> Object:
+    key, operator = json_types.text(requirement, "key"), json_types.text(requirement, "operator")
+    values = json_types.items(requirement, "values")
+    if key != "metadata.name" or operator not in {"In", "NotIn"} or len(values) != 1:
+        raise AllocationError(
+            f"node selector: matchFields knows only metadata.name with In or NotIn and one value, not {key} {operator} {values}"
+        )
+    return requirement
+
+
+def _requirement(requirement: Object, labels: dict[str, str]) -> bool:
+    key, operator = json_types.text(requirement, "key"), json_types.text(requirement, "operator")
+    values = json_types.strings(requirement, "values")
+    if operator not in _OPERATORS:
+        raise AllocationError(f"node selector: {key}: unknown operator {operator!r}; known are {', '.join(_OPERATORS)}")
+    allowed, holds = _OPERATORS[operator]
+    if not allowed(values):
+        raise AllocationError(f"node selector: {key}: {operator} does not take {len(values)} values {values}")
+    return holds(labels.get(key), values)
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return int(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _compare(label: str | None, values: list[str], sign: int) -> bool:
+    left, right = _number(label), _number(values[0])
+    return left is not None and right is not None and sign * left > sign * right
+
+
+_OPERATORS: dict[str, tuple[Callable[[list[str]], bool], Callable[[str | None, list[str]], bool]]] = {
+    "In": (bool, lambda label, values: label is not None and label in values),
+    "NotIn": (bool, lambda label, values: label is None or label not in values),
+    "Exists": (lambda values: not values, lambda label, _: label is not None),
+    "DoesNotExist": (lambda values: not values, lambda label, _: label is None),
+    "Gt": (lambda values: len(values) == 1 and _number(values[0]) is not None, lambda label, values: _compare(label, values, 1)),
+    "Lt": (lambda values: len(values) == 1 and _number(values[0]) is not None, lambda label, values: _compare(label, values, -1)),
+}

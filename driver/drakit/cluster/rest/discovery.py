@@ -1,0 +1,63 @@
+"""Discovery: which groups, versions and resources there are; and the server's version."""
+
+from drakit.cluster import resources
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import Resource
+
+GIT_VERSION = "v1.36.2+drakit"
+_COLLECTION_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_STATUS_VERBS = ("get", "patch", "update")
+
+
+def documents() -> dict[str, Object]:
+    """Return every discovery document by its path."""
+    groups = sorted({one.group for one in resources.ALL if one.group})
+    found: dict[str, Object] = {
+        "/version": {
+            "major": "1",
+            "minor": "36",
+            "gitVersion": GIT_VERSION,
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": "none",
+            "compiler": "none",
+            "platform": "linux/amd64",
+        },
+        "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in groups]},
+    }
+    found |= {f"/apis/{name}": _group(name) | {"kind": "APIGroup", "apiVersion": "v1"} for name in groups}
+    for prefix in sorted({one.prefix for one in resources.ALL}):
+        found[prefix] = _resource_list([one for one in resources.ALL if one.prefix == prefix])
+    return found
+
+
+def _group(name: str) -> Object:
+    names = sorted({one.version for one in resources.ALL if one.group == name})
+    versions: list[Json] = [{"groupVersion": f"{name}/{version}", "version": version} for version in names]
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _resource_list(found: list[Resource]) -> Object:
+    listed: list[Json] = []
+    for one in found:
+        listed.append(_resource(one, "", _COLLECTION_VERBS))
+        if one.has_status:
+            listed.append(_resource(one, "status", _STATUS_VERBS))
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": found[0].api_version, "resources": listed}
+
+
+def _resource(one: Resource, subresource: str, verbs: tuple[str, ...]) -> Json:
+    entry: Object = {
+        "name": f"{one.plural}/{subresource}" if subresource else one.plural,
+        "singularName": "" if subresource else one.singular,
+        "namespaced": one.namespaced,
+        "kind": one.kind,
+        "verbs": list(verbs),
+    }
+    if one.short_names and not subresource:
+        entry["shortNames"] = list(one.short_names)
+    if one.categories and not subresource:
+        entry["categories"] = list(one.categories)
+    return entry

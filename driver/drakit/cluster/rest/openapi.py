@@ -1,0 +1,100 @@
+"""OpenAPI v3 documents made from the shapes: enough for kubectl to know kinds, fields and fieldValidation.
+
+They hold no descriptions, and no request bodies: kubectl then chooses its patches by its own types.
+"""
+
+from drakit.cluster import resources
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import Resource
+from drakit.cluster.schema import table
+from drakit.cluster.schema.shape import Leaf, ListOf, MapOf, Shape, Type
+
+_PREFIX = "/openapi/v3"
+_LEAVES: dict[Type, Object] = {
+    Type.STRING: {"type": "string"},
+    Type.INTEGER: {"type": "integer", "format": "int64"},
+    Type.BOOLEAN: {"type": "boolean"},
+    Type.QUANTITY: {"type": "string"},
+    Type.TIME: {"type": "string", "format": "date-time"},
+    Type.ANY: {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+}
+_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
+
+
+def documents() -> dict[str, Object]:
+    """Return the index and one document per group version, by path."""
+    prefixes = sorted({one.prefix for one in resources.ALL})
+    index: Object = {prefix.lstrip("/"): {"serverRelativeURL": _PREFIX + prefix} for prefix in prefixes}
+    found: dict[str, Object] = {_PREFIX: {"paths": index}}
+    for prefix in prefixes:
+        found[_PREFIX + prefix] = _document([one for one in resources.ALL if one.prefix == prefix])
+    return found
+
+
+def _document(found: list[Resource]) -> Object:
+    paths: Object = {}
+    for one in found:
+        scope = "{namespace}" if one.namespaced else ""
+        for subresource in ("", "status") if one.has_status else ("",):
+            paths[one.path(scope, "{name}", subresource)] = {
+                "patch": _operation(one, "patch", subresource),
+                "put": _operation(one, "put", subresource),
+                "get": _operation(one, "get", subresource),
+            }
+        paths[one.path(scope)] = {"post": _operation(one, "post", ""), "get": _operation(one, "list", "")}
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "drakit local cluster", "version": "v1"},
+        "paths": paths,
+        "components": {"schemas": {_schema_name(one): _schema(one) for one in found}},
+    }
+
+
+def _operation(one: Resource, action: str, subresource: str) -> Json:
+    parameters: list[Json] = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _PARAMETERS]
+    reference: Object = {"$ref": f"#/components/schemas/{_schema_name(one)}"}
+    return {
+        "operationId": f"{action}{one.kind}{subresource.title()}",
+        "parameters": [] if action in ("get", "list") else parameters,
+        "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}},
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": _gvk(one),
+    }
+
+
+def _gvk(one: Resource) -> Object:
+    return {"group": one.group, "version": one.version, "kind": one.kind}
+
+
+def _schema_name(one: Resource) -> str:
+    group = one.group.partition(".")[0] or "core"
+    return f"io.k8s.api.{group}.{one.version}.{one.kind}"
+
+
+def _schema(one: Resource) -> Json:
+    return schema(table.shape_of(one)) | {"x-kubernetes-group-version-kind": [_gvk(one)]}
+
+
+def schema(shape: Shape) -> Object:
+    """Return the OpenAPI schema of a shape."""
+    if isinstance(shape, Leaf):
+        return dict(_LEAVES[shape.type])
+    if isinstance(shape, ListOf):
+        return _list_traits(shape) | {"type": "array", "items": schema(shape.item)}
+    if isinstance(shape, MapOf):
+        return {"type": "object", "additionalProperties": schema(shape.value)}
+    found: Object = {"type": "object", "properties": {name: schema(one) for name, one in shape.fields.items()}}
+    if shape.required:
+        found["required"] = list(shape.required)
+    if shape.open:
+        found["x-kubernetes-preserve-unknown-fields"] = True
+    return found
+
+
+def _list_traits(shape: ListOf) -> Object:
+    traits: Object = {"x-kubernetes-list-type": "map" if shape.keys else "set" if shape.unique else "atomic"}
+    if shape.keys:
+        traits["x-kubernetes-list-map-keys"] = list(shape.keys)
+    if shape.merge_key:
+        traits |= {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": shape.merge_key}
+    return traits

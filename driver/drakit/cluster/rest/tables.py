@@ -1,0 +1,145 @@
+"""The Table form of objects, which ``kubectl get`` asks for: columns chosen by the server."""
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from drakit.cluster import json_types, resources
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import Resource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column: its header and how its cell is read from an object. ``wide`` columns show with ``-o wide`` only."""
+
+    name: str
+    read: Callable[[Object], Json]
+    wide: bool = False
+
+
+def wanted(accept: str) -> bool:
+    """Say whether a client prefers a Table: the first kind that an Accept header names."""
+    return "as=Table" in accept.partition(",")[0]
+
+
+def table(resource: Resource, objects: list[Object], version: str) -> Object:
+    """Return objects as a meta.k8s.io/v1 Table."""
+    columns = _COLUMNS.get(resource, (_NAME, _AGE))
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": version},
+        "columnDefinitions": [
+            {
+                "name": column.name,
+                "type": "string",
+                "format": "name" if column is _NAME else "",
+                "description": column.name,
+                "priority": int(column.wide),
+            }
+            for column in columns
+        ],
+        "rows": [_row(columns, obj) for obj in objects],
+    }
+
+
+def _row(columns: tuple[Column, ...], obj: Object) -> Json:
+    partial: Object = {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": json_types.mapping(obj, "metadata"),
+    }
+    return {"cells": [column.read(obj) for column in columns], "object": partial}
+
+
+def age(moment: str) -> str:
+    """Return how long ago a time was, in its largest unit: ``5s``, ``12m``, ``3h``, ``8d``."""
+    if not moment:
+        return "<unknown>"
+    passed = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(moment)
+    seconds = max(0, int(passed.total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _field(*path: str, default: str = "") -> Callable[[Object], Json]:
+    return lambda obj: json_types.text(obj, *path) or default
+
+
+def _pod_status(pod: Object) -> Json:
+    if json_types.text(pod, "metadata", "deletionTimestamp"):
+        return "Terminating"
+    return json_types.text(pod, "status", "reason") or json_types.text(pod, "status", "phase") or "Unknown"
+
+
+def _pod_ready(pod: Object) -> Json:
+    states = json_types.items(pod, "status", "containerStatuses")
+    ready = sum(json_types.at(state, "ready") is True for state in states)
+    return f"{ready}/{len(json_types.items(pod, 'spec', 'containers'))}"
+
+
+def _restarts(pod: Object) -> Json:
+    states = json_types.items(pod, "status", "containerStatuses")
+    return str(sum(json_types.number(state, "restartCount") for state in states))
+
+
+def _claim_state(claim: Object) -> Json:
+    states = [
+        word
+        for word, holds in (
+            ("deleted", json_types.text(claim, "metadata", "deletionTimestamp")),
+            ("allocated", json_types.at(claim, "status", "allocation") is not None),
+            ("reserved", json_types.items(claim, "status", "reservedFor")),
+        )
+        if holds
+    ]
+    return ",".join(states) if "allocated" in states else ",".join([*states, "pending"])
+
+
+def _node_status(node: Object) -> Json:
+    conditions = json_types.items(node, "status", "conditions")
+    ready = [json_types.text(one, "status") for one in conditions if json_types.text(one, "type") == "Ready"]
+    return {"True": "Ready", "False": "NotReady"}.get("".join(ready), "Unknown")
+
+
+def _event_object(event: Object) -> Json:
+    involved = json_types.mapping(event, "involvedObject")
+    return f"{json_types.text(involved, 'kind').lower()}/{json_types.text(involved, 'name')}"
+
+
+def _event_age(event: Object) -> Json:
+    return age(json_types.text(event, "lastTimestamp") or json_types.text(event, "metadata", "creationTimestamp"))
+
+
+_NAME = Column(name="Name", read=_field("metadata", "name"))
+_AGE = Column(name="Age", read=lambda obj: age(json_types.text(obj, "metadata", "creationTimestamp")))
+_COLUMNS: dict[Resource, tuple[Column, ...]] = {
+    resources.POD: (
+        _NAME,
+        Column(name="Ready", read=_pod_ready),
+        Column(name="Status", read=_pod_status),
+        Column(name="Restarts", read=_restarts),
+        _AGE,
+        Column(name="Node", read=_field("spec", "nodeName", default="<none>"), wide=True),
+    ),
+    resources.NODE: (_NAME, Column(name="Status", read=_node_status), _AGE),
+    resources.NAMESPACE: (_NAME, Column(name="Status", read=_field("status", "phase")), _AGE),
+    resources.EVENT: (
+        Column(name="Last Seen", read=_event_age),
+        Column(name="Type", read=_field("type")),
+        Column(name="Reason", read=_field("reason")),
+        Column(name="Object", read=_event_object),
+        Column(name="Message", read=_field("message")),
+    ),
+    resources.CLAIM: (_NAME, Column(name="State", read=_claim_state), _AGE),
+    resources.SLICE: (
+        _NAME,
+        Column(name="Node", read=_field("spec", "nodeName", default="<none>")),
+        Column(name="Driver", read=_field("spec", "driver")),
+        Column(name="Pool", read=_field("spec", "pool", "name")),
+        _AGE,
+    ),
+}

@@ -1,0 +1,84 @@
+"""URLs of the API: which resource, object and sub-resource a path names, and which verb a method is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from drakit.cluster import errors, resources
+from drakit.cluster.resources import Resource
+from drakit.cluster.rest.access import Attributes
+
+_TRUE = ("1", "true", "True")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What a path names: a collection where ``name`` is empty."""
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+_BY_PATH: dict[tuple[str, str], Resource] = {(one.prefix, one.plural): one for one in resources.ALL}
+_OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+
+
+def parse(path: str) -> Target | None:
+    """Return what ``path`` names, or None for a path that names no resource this server has."""
+    parts = path.strip("/").split("/")
+    depth = 2 if parts[0] == "api" else 3
+    prefix, rest = "/" + "/".join(parts[:depth]), parts[depth:]
+    if rest[:1] == ["namespaces"] and (prefix, "".join(rest[2:3])) in _BY_PATH:
+        resource = _BY_PATH[prefix, rest[2]]
+        return _target(resource, rest[3:], namespace=rest[1]) if resource.namespaced else None
+    found = _BY_PATH.get((prefix, rest[0])) if rest else None
+    if found is None or (found.namespaced and len(rest) > 1):
+        return None
+    return _target(found, rest[1:], namespace="")
+
+
+def _target(resource: Resource, rest: list[str], *, namespace: str) -> Target | None:
+    if len(rest) > 2 or "" in rest:
+        return None
+    name, subresource = (*rest, "", "")[:2]
+    known = not subresource or (subresource == "status" and resource.has_status)
+    return Target(resource=resource, namespace=namespace, name=name, subresource=subresource) if known else None
+
+
+def verb(target: Target, method: str, parameters: Mapping[str, str]) -> str:
+    """Return RBAC's verb for a request; MethodNotAllowedError where there is none."""
+    found = (_OBJECT_VERBS if target.name else _COLLECTION_VERBS).get(method)
+    if found is None or (target.subresource and found == "delete"):
+        raise errors.MethodNotAllowedError("the server does not allow this method on the requested resource")
+    if found == "list" and flag(parameters, "watch"):
+        return "watch"
+    return found
+
+
+def attributes(target: Target, word: str) -> Attributes:
+    """Return what a request on a resource wants, for authorization."""
+    return Attributes(
+        verb=word,
+        group=target.resource.group,
+        resource=target.resource.plural,
+        subresource=target.subresource,
+        namespace=target.namespace,
+        name=target.name,
+    )
+
+
+def flag(parameters: Mapping[str, str], name: str) -> bool:
+    """Return a boolean query parameter."""
+    return parameters.get(name, "") in _TRUE
+
+
+def whole(parameters: Mapping[str, str], name: str) -> int | None:
+    """Return a query parameter that is a whole number, None if it is not given; BadRequestError if it is something else."""
+    given = parameters.get(name, "")
+    if not given:
+        return None
+    if not given.isdecimal():
+        raise errors.BadRequestError(f"{name}: want a whole number, got {given!r}")
+    return int(given)

@@ -1,0 +1,141 @@
+"""What allocated claims hold: an incremental sum over their results.
+
+Adding or removing a claim costs its number of results. A result with admin access holds nothing; a result with a share id takes its
+consumed capacity (KEP-5075); any other result holds its device alone.
+
+Recorded results rule, not the present slices: a device that became shareable stays held alone until its holder is gone, one that
+became exclusive is not given out while shares remain, and a changed policy never changes what was consumed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from drakit.cluster import capacity, json_types
+from drakit.cluster.capacity import Amounts
+from drakit.cluster.devices import DeviceId
+from drakit.cluster.json_types import Json, Object
+
+_NOTHING: Mapping[str, int] = {}
+
+
+@dataclass(slots=True)
+class _Use:
+    """What one device has given out; ``taken`` is in nanos by capacity name."""
+
+    holders: int = 0
+    shares: int = 0
+    taken: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    device: DeviceId
+    shared: bool
+    amounts: Amounts
+
+
+class AllocatedState:
+    """Devices, shares and capacity in use in the cluster."""
+
+    def __init__(self, *, consumable_capacity: bool = True) -> None:
+        """``consumable_capacity``: the gate. Where it is off, a result with a share id holds its device alone."""
+        self._consumable_capacity = consumable_capacity
+        self._uses: dict[DeviceId, _Use] = {}
+        self._claims: dict[str, list[_Result]] = {}
+
+    @classmethod
+    def of(cls, claims: Iterable[Object], *, consumable_capacity: bool = True) -> "AllocatedState":
+        """Return the state after adding every claim; those without an allocation add nothing."""
+        state = cls(consumable_capacity=consumable_capacity)
+        for claim in claims:
+            state.add(claim)
+        return state
+
+    def add(self, claim: Object) -> None:
+        """Count the claim's results; a claim of the same UID added before is replaced.
+
+        Raise QuantityError on a malformed consumed capacity; then nothing changes.
+        """
+        results = self._results(json_types.at(claim, "status", "allocation", "devices", "results"))
+        self.remove(claim)
+        self._claims[_key(claim)] = results
+        for result in results:
+            self._count(result, 1)
+
+    def remove(self, claim: Object) -> None:
+        """Give back what was counted when the claim was added, whatever its results say now; an unknown claim is no error."""
+        for result in self._claims.pop(_key(claim), ()):
+            self._count(result, -1)
+
+    def _results(self, results: Json) -> list[_Result]:
+        decoded = []
+        for result in json_types.objects(results):
+            if result.get("adminAccess") is True:
+                continue
+            device = DeviceId(*(json_types.text(result, name) for name in ("driver", "pool", "device")))
+            shared = self._consumable_capacity and bool(result.get("shareID"))
+            amounts = capacity.decode_amounts(result.get("consumedCapacity")) if shared else {}
+            decoded.append(_Result(device, shared, amounts))
+        return decoded
+
+    def _count(self, result: _Result, sign: int) -> None:
+        if result.shared:
+            self.share(result.device, result.amounts, sign)
+        else:
+            self.hold(result.device, sign)
+
+    def hold(self, device: DeviceId, sign: int = 1) -> None:
+        """Count one holder of the whole device, or with -1 give it back."""
+        self._use(device).holders += sign
+        self._forget_unused(device)
+
+    def share(self, device: DeviceId, amounts: Amounts, sign: int = 1) -> None:
+        """Count one share and what it consumes, or with -1 give it back."""
+        self._use(device).shares += sign
+        self.consume(device, amounts, sign)
+
+    def consume(self, device: DeviceId, amounts: Amounts, sign: int = 1) -> None:
+        """Count consumed capacity alone."""
+        taken = self._use(device).taken
+        for name, amount in amounts.items():
+            taken[name] = taken.get(name, 0) + sign * amount.nanos
+            if not taken[name]:
+                del taken[name]
+        self._forget_unused(device)
+
+    def _use(self, device: DeviceId) -> _Use:
+        return self._uses.setdefault(device, _Use())
+
+    def _forget_unused(self, device: DeviceId) -> None:
+        use = self._uses[device]
+        if not (use.holders or use.shares or use.taken):
+            del self._uses[device]
+
+    def held(self, device: DeviceId) -> bool:
+        """Return whether a claim holds the whole device."""
+        use = self._uses.get(device)
+        return use is not None and use.holders > 0
+
+    def shared(self, device: DeviceId) -> bool:
+        """Return whether shares or capacity of the device are given out."""
+        use = self._uses.get(device)
+        return use is not None and (use.shares > 0 or bool(use.taken))
+
+    def draws_counters(self, device: DeviceId) -> bool:
+        """Return whether some claim has the device, so that its counters are consumed (once, however many shares there are)."""
+        use = self._uses.get(device)
+        return use is not None and (use.holders > 0 or use.shares > 0)
+
+    def taken(self, device: DeviceId) -> Mapping[str, int]:
+        """Return the consumed capacity in nanos by name."""
+        use = self._uses.get(device)
+        return use.taken if use is not None else _NOTHING
+
+    def snapshot(self) -> dict[DeviceId, tuple[int, int, dict[str, int]]]:
+        """Return all uses as (holders, shares, taken nanos), for comparison."""
+        return {device: (use.holders, use.shares, dict(use.taken)) for device, use in self._uses.items()}
+
+
+def _key(claim: Object) -> str:
+    uid = json_types.text(claim, "metadata", "uid")
+    return uid or f"{json_types.text(claim, 'metadata', 'namespace')}/{json_types.text(claim, 'metadata', 'name')}"

@@ -1,0 +1,65 @@
+"""Which opaque parameters configure a grant, decoded strictly.
+
+Precedence (resource.k8s.io/v1, status.allocation.devices.config): class before claim, earlier before later; the last that applies wins whole,
+nothing is merged. All that apply are decoded, so a mistake is told even where a stronger configuration hides it. One that names the request
+must fit the device; one that names no request is for all devices it fits. Errors say whose configuration it is, because an admin writes the
+class and a user the claim.
+"""
+
+import dataclasses
+
+from drakit.core import claim as claims
+from drakit.core import decoding, errors, records
+from drakit.core import device as devices
+from drakit.core import driver as drivers
+
+_WHOSE = {claims.ConfigSource.CLASS: "the DeviceClass, which its admin must change", claims.ConfigSource.CLAIM: "the claim"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The configuration of one grant; ``source`` and ``parameters`` are None when it is the driver's default."""
+
+    config: object
+    source: claims.ConfigSource | None = None
+    parameters: records.Record | None = None
+
+
+def decode(parameters: records.Record, types: tuple[type[object], ...]) -> object:
+    """A value of one of ``types`` from opaque parameters; raises ConfigError whose field is the JSON path, such as ``parameters.sharing``."""
+    return decoding.decode(parameters, types, root="parameters")
+
+
+def choose(
+    claim: claims.Claim, result: claims.AllocationResult, driver: "drivers.Driver[drivers.Config]", device: devices.Device
+) -> Chosen:
+    """The configuration of one allocation result. Raises ConfigError, also from ``driver.default_config`` where one is required."""
+    chosen: Chosen | None = None
+    for entry in claim.configs_of(result.driver):
+        if entry.applies_to(result.request):
+            config = _decoded(entry, driver.config_types)
+            if driver.fits(device, config):
+                chosen = Chosen(config=config, source=entry.source, parameters=entry.parameters)
+            elif entry.requests:
+                raise _misfit(entry, config, result)
+    return chosen or Chosen(config=driver.default_config(device))
+
+
+def _decoded(entry: claims.OpaqueConfig, types: tuple[type[object], ...]) -> object:
+    try:
+        return decode(entry.parameters, types)
+    except errors.ConfigError as error:
+        raise type(error)(f"{error.reason} ({_origin(entry)})", field=error.field) from error
+
+
+def _misfit(entry: claims.OpaqueConfig, config: object, result: claims.AllocationResult) -> errors.ConfigError:
+    kind = decoding.kind_of(type(config))
+    return errors.ConfigError(
+        f"{kind} does not fit device {result.device} of request {result.request} ({_origin(entry)}); name other requests in the config",
+        field="parameters",
+    )
+
+
+def _origin(entry: claims.OpaqueConfig) -> str:
+    requests = f", for {', '.join(entry.requests)}" if entry.requests else ""
+    return f"from the config of {_WHOSE[entry.source]}{requests}"

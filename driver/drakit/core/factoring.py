@@ -1,0 +1,218 @@
+"""Automatic factoring: what many devices repeat is moved into a few mixins.
+
+Law: ``factor(x).flat() == x.flat()``, and the result is never larger than the flat form by the measure used. The choice is deterministic.
+
+Greedy: of the fact sets that two devices have in common, take the one that saves most, give it a mixin, take its facts from every device that
+has them all, and repeat until nothing saves. So no device includes two mixins with the same fact, and the order of includes does not matter.
+Mixins live in one slice, so a mixin is paid once for every slice that is likely to need it.
+"""
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from drakit.core import counters, device, mixins, paging, policy, quantity, slices
+from drakit.core import inventory as inventories
+
+MIXINS_MAX = 30
+_CANDIDATES_MAX = 128
+
+# Bytes of compact JSON around names and values: the slice's own fields, a mixin or a device, a fact, a request policy, an include.
+_SLICE = 400
+_OBJECT = 40
+_FACT = 16
+_POLICY = 100
+_INCLUDES = 14
+_INCLUDE = 16
+
+_Fact = tuple[str, str, str]
+_Value = TypeVar("_Value")
+
+
+def factor(inventory: inventories.Inventory, *, size: "Callable[[inventories.Inventory], int] | None" = None) -> inventories.Inventory:
+    """The smallest of the flat form, the inventory as it is, and the automatic factoring; the first of equals.
+
+    ``size`` measures an inventory, for example by its encoded slices; without one ``estimate`` does.
+    """
+    flat = inventory.flat()
+    return min((flat, inventory, _factored(flat)), key=size or estimate)
+
+
+def estimate(inventory: inventories.Inventory) -> int:
+    """About how many bytes of JSON the inventory takes in slices of 1.35 and later: names, values and punctuation, mixins paid in every slice."""
+    pages = paging.paginate(inventory, form=slices.Form.MIXINS, layout=slices.Layout.APART)
+    return sum(_SLICE + _page_size(page) for page in pages)
+
+
+def _page_size(page: slices.Page) -> int:
+    parts = [part for item in page.devices for part in item.consumes]
+    rows = [_device_facts(item) for item in page.devices]
+    rows += [_device_facts(mixin) for mixin in page.mixins.device]
+    rows += [_counter_facts(item.counters) for item in page.counter_sets] + [_counter_facts(part.counters) for part in parts]
+    rows += [_counter_facts(mixin.counters) for mixin in page.mixins.counter_set]
+    rows += [_counter_facts(mixin.counters) for mixin in page.mixins.consumption]
+    includes = [item.includes for item in page.devices] + [item.includes for item in page.counter_sets] + [part.includes for part in parts]
+    return sum(_OBJECT + sum(map(_fact_size, row)) for row in rows) + sum(
+        _INCLUDES + sum(_INCLUDE + len(name) for name in names) for names in includes if names
+    )
+
+
+def _device_facts(item: device.Device | mixins.DeviceMixin) -> list[_Fact]:
+    return _facts("attributes", item.attributes) + _facts("capacity", item.capacity)
+
+
+def _counter_facts(values: Mapping[str, quantity.Quantity]) -> list[_Fact]:
+    return _facts("counters", values)
+
+
+def _facts(section: str, values: Mapping[str, object]) -> list[_Fact]:
+    return [_fact(section, name, value) for name, value in values.items()]
+
+
+def _fact(section: str, name: str, value: object) -> _Fact:
+    """A name with its value; the value as its canonical text, which tells True from 1 and a version from text."""
+    if isinstance(value, policy.Capacity) and value.policy is None:
+        return section, name, str(value.value)
+    return section, name, repr(value)
+
+
+def _fact_size(fact: _Fact) -> int:
+    section, name, text = fact
+    bulky = section == "capacity" and text.startswith("Capacity(")
+    return _FACT + len(name) + (_POLICY if bulky else len(text))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Factored:
+    """The outcome for some rows of facts. A mixin is its facts, and a row that has them all; a row keeps some facts and includes mixins."""
+
+    mixins: Sequence[tuple[Collection[_Fact], int]]
+    own: Sequence[Collection[_Fact]]
+    includes: Sequence[tuple[str, ...]]
+
+
+class _Rows:
+    """Rows of facts as bit masks, reduced step by step; ``per_slice`` rows share a slice."""
+
+    def __init__(self, rows: Sequence[Sequence[_Fact]], per_slice: int) -> None:
+        self._facts = list(dict.fromkeys(fact for row in rows for fact in row))
+        self._sizes = list(map(_fact_size, self._facts))
+        bits = {fact: 1 << index for index, fact in enumerate(self._facts)}
+        self._own = [sum(bits[fact] for fact in row) for row in rows]
+        self._included: list[tuple[int, ...]] = [() for _ in rows]
+        self._mixins: list[tuple[int, int]] = []
+        self._per_slice = per_slice
+
+    def factored(self) -> _Factored:
+        while len(self._mixins) < MIXINS_MAX and self._take_best():
+            pass
+        return _Factored(
+            mixins=[(self._named(mask), row) for mask, row in self._mixins],
+            own=[self._named(mask) for mask in self._own],
+            includes=[tuple(map(_mixin_name, numbers)) for numbers in self._included],
+        )
+
+    def _take_best(self) -> bool:
+        """Make a mixin of the fact set that saves most; False when none saves."""
+        best = max(self._candidates(), key=self._gain, default=0)
+        if self._gain(best) <= 0:
+            return False
+        rows = self._rows_with(best)
+        for row in rows:
+            self._own[row] &= ~best
+            self._included[row] += (len(self._mixins),)
+        self._mixins.append((best, rows[0]))
+        return True
+
+    def _candidates(self) -> list[int]:
+        """Fact sets that pairs of rows share, the most promising by size and number of pairs."""
+        shared = Counter(one & other for one, other in itertools.combinations(self._own, 2))
+        del shared[0]
+        return sorted(shared, key=lambda mask: (-shared[mask] * self._size(mask), mask))[:_CANDIDATES_MAX]
+
+    def _gain(self, mask: int) -> int:
+        """Bytes saved by a mixin of these facts."""
+        size, rows = self._size(mask), self._rows_with(mask)
+        references = sum(_INCLUDE + (0 if self._included[row] else _INCLUDES) for row in rows)
+        copies = len({row // self._per_slice for row in rows})
+        return size * len(rows) - references - copies * (size + _OBJECT)
+
+    def _rows_with(self, mask: int) -> list[int]:
+        full = counters.INCLUDES_MAX
+        return [row for row, own in enumerate(self._own) if own & mask == mask and len(self._included[row]) < full]
+
+    def _size(self, mask: int) -> int:
+        return sum(self._sizes[index] for index in _bits(mask))
+
+    def _named(self, mask: int) -> frozenset[_Fact]:
+        return frozenset(self._facts[index] for index in _bits(mask))
+
+
+def _bits(mask: int) -> list[int]:
+    return [index for index in range(mask.bit_length()) if mask >> index & 1]
+
+
+def _mixin_name(index: int) -> str:
+    return f"m{index}"
+
+
+def _factored(flat: inventories.Inventory) -> inventories.Inventory:
+    parts = [part for item in flat.devices for part in item.consumes]
+    held = _Rows([_counter_facts(item.counters) for item in flat.counter_sets], slices.COUNTER_SETS_MAX).factored()
+    drawn = _Rows([_counter_facts(part.counters) for part in parts], slices.DEVICES_MAX_DETAILED).factored()
+    shared = _Rows([_device_facts(item) for item in flat.devices], slices.DEVICES_MAX_DETAILED).factored()
+    thin = iter(_thin_consumptions(parts, drawn))
+    devices = [dataclasses.replace(item, consumes=tuple(itertools.islice(thin, len(item.consumes)))) for item in flat.devices]
+    held_values = [item.counters for item in flat.counter_sets]
+    return inventories.Inventory(
+        devices=tuple(map(_thin_device, devices, shared.own, shared.includes)),
+        counter_sets=tuple(
+            dataclasses.replace(item, counters=_pick("counters", item.counters, own), includes=includes)
+            for item, own, includes in zip(flat.counter_sets, held.own, held.includes, strict=True)
+        ),
+        mixins=mixins.Mixins(
+            device=tuple(_device_mixin(index, flat.devices[row], facts) for index, (facts, row) in enumerate(shared.mixins)),
+            counter_set=tuple(mixins.CounterSetMixin(name=name, counters=values) for name, values in _counter_mixins(held_values, held)),
+            consumption=tuple(
+                mixins.ConsumptionMixin(name=name, counters=values)
+                for name, values in _counter_mixins([part.counters for part in parts], drawn)
+            ),
+        ),
+    )
+
+
+def _thin_device(item: device.Device, own: Collection[_Fact], includes: tuple[str, ...]) -> device.Device:
+    return dataclasses.replace(
+        item,
+        attributes=_pick("attributes", item.attributes, own),
+        capacity=_pick("capacity", item.capacity, own),
+        includes=includes,
+    )
+
+
+def _thin_consumptions(parts: Sequence[counters.CounterConsumption], drawn: _Factored) -> list[counters.CounterConsumption]:
+    return [
+        dataclasses.replace(part, counters=_pick("counters", part.counters, own), includes=includes)
+        for part, own, includes in zip(parts, drawn.own, drawn.includes, strict=True)
+    ]
+
+
+def _device_mixin(index: int, example: device.Device, facts: Collection[_Fact]) -> mixins.DeviceMixin:
+    return mixins.DeviceMixin(
+        name=_mixin_name(index),
+        attributes=_pick("attributes", example.attributes, facts),
+        capacity=_pick("capacity", example.capacity, facts),
+    )
+
+
+def _counter_mixins(
+    values: Sequence[Mapping[str, quantity.Quantity]], outcome: _Factored
+) -> list[tuple[str, Mapping[str, quantity.Quantity]]]:
+    return [(_mixin_name(index), _pick("counters", values[row], facts)) for index, (facts, row) in enumerate(outcome.mixins)]
+
+
+def _pick(section: str, values: Mapping[str, _Value], facts: Collection[_Fact]) -> Mapping[str, _Value]:
+    """The entries that are among the facts, in the order they had."""
+    return {name: value for name, value in values.items() if _fact(section, name, value) in facts}

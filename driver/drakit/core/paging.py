@@ -1,0 +1,139 @@
+"""From an inventory to pages, one a ResourceSlice, by the API's limits.
+
+Pure and deterministic: the same inventory gives the same pages. Laws: every device and counter set is on exactly one page; devices keep the
+inventory's order, which is policy (with TOGETHER, order holds on each page, and pages follow the order of their first devices); a page carries
+just the mixins it uses, in the order of their definition; an empty inventory gives one empty page, which says that the driver is here.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from drakit.core import counters, device, errors, mixins, slices
+from drakit.core import inventory as inventories
+
+Mixin = TypeVar("Mixin", mixins.DeviceMixin, mixins.CounterSetMixin, mixins.ConsumptionMixin)
+
+
+class _Use(NamedTuple):
+    """A mixin that something on a page includes: its kind (a field of ``mixins.Mixins``) and its name."""
+
+    kind: str
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Group:
+    """What must share a page: positions of devices and of counter sets in the inventory, and the mixins they use."""
+
+    devices: tuple[int, ...] = ()
+    counter_sets: tuple[int, ...] = ()
+    uses: frozenset[_Use] = frozenset()
+    detailed: bool = False
+
+    def __add__(self, other: "_Group") -> "_Group":
+        return _Group(
+            devices=self.devices + other.devices,
+            counter_sets=self.counter_sets + other.counter_sets,
+            uses=self.uses | other.uses,
+            detailed=self.detailed or other.detailed,
+        )
+
+    @property
+    def fits(self) -> bool:
+        """Whether one slice can hold it."""
+        limit = slices.DEVICES_MAX_DETAILED if self.detailed else slices.DEVICES_MAX
+        within = len(self.devices) <= limit and len(self.counter_sets) <= slices.COUNTER_SETS_MAX
+        return within and (not self.uses or len(self.devices) + len(self.uses) < slices.DEVICES_MAX)
+
+
+def paginate(inventory: inventories.Inventory, *, form: slices.Form, layout: slices.Layout) -> tuple[slices.Page, ...]:
+    """The pages of a pool, at least one. Raises InventoryError where devices that must share a slice are too many for one (TOGETHER)."""
+    source = inventory.flat() if form is slices.Form.FLAT else inventory
+    if layout is slices.Layout.TOGETHER:
+        groups = _pack(_together(source))
+    else:
+        groups = _pack(map(_set_group, range(len(source.counter_sets)), source.counter_sets))
+        groups += _pack(map(_device_group, range(len(source.devices)), source.devices))
+    return tuple(_page(source, group) for group in groups) or (slices.Page(),)
+
+
+def _pack(groups: Iterable[_Group]) -> list[_Group]:
+    """Fill pages in order; a group that no longer fits opens the next page."""
+    pages: list[_Group] = []
+    for group in groups:
+        if pages and (merged := pages[-1] + group).fits:
+            pages[-1] = merged
+        else:
+            pages.append(group)
+    return pages
+
+
+def _device_group(index: int, item: device.Device) -> _Group:
+    drawn = (_Use("consumption", name) for part in item.consumes for name in part.includes)
+    return _Group(
+        devices=(index,),
+        uses=frozenset({*(_Use("device", name) for name in item.includes), *drawn}),
+        detailed=_is_detailed(item),
+    )
+
+
+def _set_group(index: int, item: counters.CounterSet) -> _Group:
+    return _Group(counter_sets=(index,), uses=frozenset(_Use("counter_set", name) for name in item.includes))
+
+
+def _is_detailed(item: device.Device) -> bool:
+    """Whether the lower limit of devices a slice applies."""
+    return bool(item.taints or item.consumes) or any(isinstance(value, tuple) for value in item.attributes.values())
+
+
+def _together(source: inventories.Inventory) -> list[_Group]:
+    """Counter sets with all devices that draw from them, by the first device; devices without a set alone; unused sets last."""
+    roots = _roots(source)
+    parts: dict[str, _Group] = {}
+    for index, item in enumerate(source.devices):
+        key = f"set {roots[item.consumes[0].counter_set]}" if item.consumes else f"device {item.name}"
+        parts[key] = parts.get(key, _Group()) + _device_group(index, item)
+    for index, held in enumerate(source.counter_sets):
+        key = f"set {roots[held.name]}"
+        parts[key] = parts.get(key, _Group()) + _set_group(index, held)
+    for group in parts.values():
+        if not group.fits:
+            raise _too_large(source, group)
+    return list(parts.values())
+
+
+def _roots(source: inventories.Inventory) -> dict[str, str]:
+    """For each counter set, the name that stands for all sets joined with it by devices that draw from two."""
+    roots = {item.name: item.name for item in source.counter_sets}
+    for item in source.devices:
+        joined = {roots[part.counter_set] for part in item.consumes}
+        if len(joined) > 1:
+            root = min(joined)
+            roots = {name: root if old in joined else old for name, old in roots.items()}
+    return roots
+
+
+def _too_large(source: inventories.Inventory, group: _Group) -> errors.InventoryError:
+    name = source.counter_sets[group.counter_sets[0]].name
+    return errors.InventoryError(
+        f"{len(group.devices)} devices, {len(group.counter_sets)} counter sets and {len(group.uses)} mixins must share one slice, "
+        f"which holds {slices.DEVICES_MAX_DETAILED} devices and {slices.COUNTER_SETS_MAX} counter sets",
+        field=f"sharedCounters[{name}]",
+    )
+
+
+def _page(source: inventories.Inventory, group: _Group) -> slices.Page:
+    return slices.Page(
+        devices=tuple(source.devices[index] for index in sorted(group.devices)),
+        counter_sets=tuple(source.counter_sets[index] for index in group.counter_sets),
+        mixins=mixins.Mixins(
+            device=_used(source.mixins.device, "device", group),
+            counter_set=_used(source.mixins.counter_set, "counter_set", group),
+            consumption=_used(source.mixins.consumption, "consumption", group),
+        ),
+    )
+
+
+def _used(defined: Sequence[Mixin], kind: str, group: _Group) -> tuple[Mixin, ...]:
+    return tuple(mixin for mixin in defined if _Use(kind, mixin.name) in group.uses)

@@ -1,0 +1,142 @@
+"""What to write so that the published slices of one pool become the wanted pages: the rules of Kubernetes' own slice controller.
+
+A slice belongs to a page by the index its name starts with (``00000-gpu.example.com-node1-abcde``), which also is the order in which the
+scheduler tries devices. A change of one page is one update and keeps the pool's generation; a new page or a change of several raises it, so
+that the scheduler sees either all of the old or all of the new. Equality is by meaning: quantities by value, devices in order, and a taint's
+time only where both sides give one. Everything here is pure.
+"""
+
+import dataclasses
+import datetime
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from drakit.core import attribute, device, features, slices
+
+_INDEX = re.compile(r"[0-9a-f]+")
+_TIME_TOLERANCE = datetime.timedelta(seconds=1)
+
+_TaintId = tuple[str, str, str, device.TaintEffect]
+
+
+def index_width(count: int) -> int:
+    """How many hex digits name the slices of a pool of ``count`` pages."""
+    return max(slices.INDEX_WIDTH_MIN, len(f"{max(count - 1, 0):x}"))
+
+
+def generate_name(index: int, width: int, driver: str, node: str) -> str:
+    """metadata.generateName of a slice; the API server keeps 58 characters of it and adds five of its own."""
+    return f"{index:0{width}x}-{driver}-{node}-"
+
+
+def index_of(name: str, width: int) -> int | None:
+    """The index a slice's name starts with; None when it is not exactly ``width`` hex digits before the first ``-``."""
+    head, dash, _ = name.partition("-")
+    return int(head, 16) if dash and len(head) == width and _INDEX.fullmatch(head) else None
+
+
+def plan(pages: Sequence[slices.Page], published: Iterable[slices.Published], *, driver: str, node: str, pool: str) -> slices.Changes:
+    """What to delete, update and create. No page at all withdraws the pool; slices of other drivers, nodes and pools are left alone."""
+    existing = sorted(
+        (item for item in published if (item.spec.driver, item.spec.node, item.spec.pool.name) == (driver, node, pool)),
+        key=lambda item: (item.spec.pool.generation, item.name),
+    )
+    current = _current(existing, len(pages))
+    kept = {item.name for item in current.values()}
+    wanted = [adopt(page, [item.spec.page for item in existing]) for page in pages]
+    changed = {index for index, item in current.items() if item.spec.pool.count != len(pages) or not same(wanted[index], item.spec.page)}
+    missing = [index for index in range(len(pages)) if index not in current]
+    generation = max((item.spec.pool.generation for item in existing), default=0)
+    if missing or len(changed) > 1:
+        generation, changed = generation + 1, set(current)
+    target = slices.Pool(name=pool, generation=generation, count=len(pages))
+    specs = [slices.SliceSpec(driver=driver, node=node, pool=target, page=page) for page in wanted]
+    width = index_width(len(pages))
+    return slices.Changes(
+        deletes=tuple(item for item in existing if item.name not in kept),
+        updates=tuple(slices.Update(index=index, published=current[index], spec=specs[index]) for index in sorted(changed)),
+        creates=tuple(slices.Create(index=index, prefix=generate_name(index, width, driver, node), spec=specs[index]) for index in missing),
+    )
+
+
+def _current(existing: Sequence[slices.Published], count: int) -> dict[int, slices.Published]:
+    """The slices that stand for pages: of the highest generation, with an index in range; the first by name where two share one."""
+    newest = max((item.spec.pool.generation for item in existing), default=0)
+    current: dict[int, slices.Published] = {}
+    for item in existing:
+        index = index_of(item.name, index_width(count))
+        if index is not None and index < count and item.spec.pool.generation == newest:
+            current.setdefault(index, item)
+    return current
+
+
+def adopt(page: slices.Page, stored: Iterable[slices.Page]) -> slices.Page:
+    """The page with the times of taints that are stored already, so that publishing again does not restart the eviction clock.
+
+    A taint is the same when device, key, value and effect are; where several pages have it, the last one counts. A time that differs from the
+    stored one by more than a second is the driver's own and stays.
+    """
+    known = {_taint_id(item, taint): taint.time_added for one in stored for item in one.devices for taint in item.taints}
+    if not known:
+        return page
+    return dataclasses.replace(page, devices=tuple(_with_times(item, known) for item in page.devices))
+
+
+def _with_times(item: device.Device, known: Mapping[_TaintId, datetime.datetime | None]) -> device.Device:
+    taints = tuple(_with_time(taint, known.get(_taint_id(item, taint))) for taint in item.taints)
+    return item if taints == item.taints else dataclasses.replace(item, taints=taints)
+
+
+def _with_time(taint: device.Taint, stored: datetime.datetime | None) -> device.Taint:
+    if stored is None or stored == taint.time_added or not _times_agree(taint.time_added, stored):
+        return taint
+    return dataclasses.replace(taint, time_added=stored)
+
+
+def _taint_id(item: device.Device, taint: device.Taint) -> _TaintId:
+    return (item.name, taint.key, taint.value, taint.effect)
+
+
+def same(wanted: slices.Page, stored: slices.Page) -> bool:
+    """Whether both pages mean the same to the API."""
+    return (
+        (wanted.counter_sets, len(wanted.devices)) == (stored.counter_sets, len(stored.devices))
+        and _mixins_shape(wanted) == _mixins_shape(stored)
+        and all(_same_device(one, other) for one, other in zip(wanted.devices, stored.devices, strict=True))
+    )
+
+
+def _same_device(wanted: device.Device, stored: device.Device) -> bool:
+    return _shape(wanted) == _shape(stored) and all(
+        _times_agree(one.time_added, other.time_added) for one, other in zip(wanted.taints, stored.taints, strict=True)
+    )
+
+
+def _shape(item: device.Device) -> Mapping[str, object]:
+    """All fields of a device, attributes with their types (True is not 1), taints without times."""
+    fields = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+    return fields | {"attributes": _typed(item.attributes), "taints": [_taint_id(item, taint) for taint in item.taints]}
+
+
+def _mixins_shape(page: slices.Page) -> object:
+    shared = [(mixin.name, _typed(mixin.attributes), mixin.capacity) for mixin in page.mixins.device]
+    return shared, page.mixins.counter_set, page.mixins.consumption
+
+
+def _typed(values: Mapping[str, attribute.AttributeValue]) -> Mapping[str, object]:
+    return {name: (type(value), type(value[0]) if isinstance(value, tuple) else None, value) for name, value in values.items()}
+
+
+def _times_agree(one: datetime.datetime | None, other: datetime.datetime | None) -> bool:
+    return one is None or other is None or abs(one - other) <= _TIME_TOLERANCE
+
+
+def dropped(sent: slices.Page, stored: slices.Page) -> tuple[str, ...]:
+    """Names of the feature gates whose fields did not come back as sent, in a fixed order; empty when nothing was lost.
+
+    ``unknown`` stands for any difference that no gate explains, such as a slice changed by a webhook.
+    """
+    if same(sent, stored):
+        return ()
+    found = features.differing(sent, stored)
+    return found or (features.UNKNOWN,)

@@ -1,0 +1,57 @@
+"""What a container gets for a GPU: device nodes and environment, as CDI edits.
+
+Device nodes carry their numbers, so that a runtime can make them where the host has none. A MIG device needs its parent's node and the two
+capability nodes that open its GPU instance and its compute instance; without them CUDA does not see it.
+"""
+
+from collections.abc import Mapping
+
+from drakit.core import edits
+from drakit.devices.gpu import port
+
+_CHARACTER = "c"
+_CONTROL_MINOR = 255
+_MODESET_MINOR = 254
+
+
+def of_gpu(request: str, device: str, gpu: port.Gpu, majors: port.DeviceMajors) -> edits.Edits:
+    """The edits of a whole GPU."""
+    return edits.Edits(env=_environment(request, device, gpu.uuid), device_nodes=_common(gpu, majors))
+
+
+def of_mig(
+    request: str, device: str, gpu: port.Gpu, mig_uuid: str, majors: port.DeviceMajors, minors: port.CapabilityMinors
+) -> edits.Edits:
+    """The edits of a MIG device."""
+    capabilities = (
+        _node(f"/dev/nvidia-caps/nvidia-cap{minor}", majors.caps, minor) for minor in (minors.gpu_instance, minors.compute_instance)
+    )
+    return edits.Edits(env=_environment(request, device, mig_uuid), device_nodes=(*_common(gpu, majors), *capabilities))
+
+
+def variable(request: str, device: str) -> str:
+    """The variable that tells a container its device's UUID, for example ``GPU_DEVICE_TRAINER_GPU_0``.
+
+    It begins with the request, which the workload knows, and ends with the device, which no two claims of a node hold for different hardware: so
+    claims that meet in one container never overwrite each other's.
+    """
+    return f"GPU_DEVICE_{request}_{device}".upper().replace("-", "_").replace("/", "_")
+
+
+def _environment(request: str, device: str, uuid: str) -> Mapping[str, str]:
+    # "void" keeps NVIDIA's legacy runtime hook from injecting devices of its own choice on top.
+    return {"NVIDIA_VISIBLE_DEVICES": "void", variable(request, device): uuid}
+
+
+def _common(gpu: port.Gpu, majors: port.DeviceMajors) -> tuple[edits.DeviceNode, ...]:
+    return (
+        _node(f"/dev/nvidia{gpu.minor}", majors.nvidia, gpu.minor),
+        _node("/dev/nvidiactl", majors.nvidia, _CONTROL_MINOR),
+        _node("/dev/nvidia-modeset", majors.nvidia, _MODESET_MINOR),
+        _node("/dev/nvidia-uvm", majors.uvm, 0),
+        _node("/dev/nvidia-uvm-tools", majors.uvm, 1),
+    )
+
+
+def _node(path: str, major: int, minor: int) -> edits.DeviceNode:
+    return edits.DeviceNode(path=path, type=_CHARACTER, major=major, minor=minor)

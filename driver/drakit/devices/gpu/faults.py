@@ -1,0 +1,196 @@
+"""Faults on demand for mock hardware, from outside the process that meets them.
+
+A fault waits at a call, before its effect or between the effect and the answer. Met, it hangs until it is released or the process is killed, kills
+the process as SIGKILL does, or makes the call fail. Faults are kept in the machine's directory and used up under a lock before they act, so a
+process that starts anew does not meet the one that killed its predecessor.
+"""
+
+import contextlib
+import dataclasses
+import enum
+import fcntl
+import json
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Iterator
+
+from drakit.core import errors
+from drakit.devices import tables
+from drakit.devices.gpu import port
+
+_FILE = "gpu-faults.json"
+_LOCK = "gpu-faults.lock"
+_STALLS = "gpu-stalled"
+_POLL_SECONDS = 0.01
+_FILE_MODE = 0o600
+_DIRECTORY_MODE = 0o700
+
+
+class Moment(enum.Enum):
+    """When a fault acts: before the call has its effect, or after it and before the answer."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class Action(enum.Enum):
+    """What a fault does."""
+
+    HANG = "hang"
+    DIE = "die"
+    FAIL = "fail"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A fault at a method of the port; it lets ``skip`` calls pass, then acts ``times`` times. ``code`` is what a failing call returns."""
+
+    call: str
+    moment: Moment
+    action: Action
+    code: port.Code = port.Code.UNKNOWN
+    skip: int = 0
+    times: int = 1
+
+    def __post_init__(self) -> None:
+        if self.call not in port.CALLS:
+            raise errors.SettingsError(f"no call {self.call!r}; known are {', '.join(port.CALLS)}", key="fault.call")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stall:
+    """A process that hangs at a call."""
+
+    pid: int
+    call: str
+    moment: Moment
+
+
+class Faults:
+    """The faults of the machine in a directory."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
+
+    def arm(self, *faults: Fault) -> None:
+        """Let these faults wait, beside those that wait already."""
+        with self._locked():
+            self._write([*self._read(), *faults])
+
+    def disarm(self) -> None:
+        """Forget all faults and release whoever hangs."""
+        with self._locked():
+            self._write([])
+        self.release()
+
+    def stalled(self) -> tuple[Stall, ...]:
+        """The living processes that hang."""
+        with contextlib.suppress(FileNotFoundError):
+            found = (_decode_stall(file) for file in sorted((self._directory / _STALLS).iterdir()))
+            return tuple(stall for stall in found if stall is not None and _is_alive(stall.pid))
+        return ()
+
+    def release(self) -> None:
+        """Let all hanging calls go on."""
+        with contextlib.suppress(FileNotFoundError):
+            for file in (self._directory / _STALLS).iterdir():
+                file.unlink(missing_ok=True)
+
+    def meet(self, call: str, moment: Moment) -> None:
+        """Act as the first fault waiting here says; raises CallError for one that makes the call fail."""
+        if not (self._directory / _FILE).exists():
+            return
+        fault = self._use(call, moment)
+        if fault is None:
+            return
+        if fault.action is Action.FAIL:
+            raise port.CallError(port.CALLS[call], fault.code, f"injected {moment.value} the effect")
+        if fault.action is Action.DIE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._hang(call, moment)
+
+    def _use(self, call: str, moment: Moment) -> Fault | None:
+        """The fault that acts now, used up by one; faults that let this call pass count it."""
+        with self._locked():
+            waiting = self._read()
+            for index, fault in enumerate(waiting):
+                if (fault.call, fault.moment) != (call, moment):
+                    continue
+                spent = dataclasses.replace(fault, skip=fault.skip - 1) if fault.skip else dataclasses.replace(fault, times=fault.times - 1)
+                self._write([*waiting[:index], *([spent] if spent.times else []), *waiting[index + 1 :]])
+                return None if fault.skip else fault
+        return None
+
+    def _hang(self, call: str, moment: Moment) -> None:
+        folder = self._directory / _STALLS
+        folder.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+        mark = folder / f"{os.getpid()}-{time.monotonic_ns()}.json"
+        mark.write_text(json.dumps({"pid": os.getpid(), "call": call, "moment": moment.value}), "utf-8")
+        while mark.exists():
+            time.sleep(_POLL_SECONDS)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        descriptor = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _read(self) -> list[Fault]:
+        file = self._directory / _FILE
+        try:
+            text = file.read_text("utf-8")
+        except FileNotFoundError:
+            return []
+        return [_decode_fault(row) for row in tables.from_yaml(text, str(file)).rows("faults")]
+
+    def _write(self, faults: list[Fault]) -> None:
+        file = self._directory / _FILE
+        if not faults:
+            file.unlink(missing_ok=True)
+            return
+        beside = file.with_suffix(".new")
+        beside.write_text(json.dumps({"faults": [_encode_fault(fault) for fault in faults]}, indent=1), "utf-8")
+        beside.replace(file)
+
+
+def _encode_fault(fault: Fault) -> dict[str, object]:
+    times = {"skip": fault.skip, "times": fault.times}
+    return {"call": fault.call, "moment": fault.moment.value, "action": fault.action.value, "code": fault.code.name, **times}
+
+
+def _decode_fault(row: tables.Table) -> Fault:
+    fault = Fault(
+        call=row.text("call"),
+        moment=Moment(row.choice("moment", [item.value for item in Moment])),
+        action=Action(row.choice("action", [item.value for item in Action])),
+        code=port.Code[row.choice("code", [item.name for item in port.Code])] if "code" in row else port.Code.UNKNOWN,
+        skip=row.optional("skip", row.integer) or 0,
+        times=row.integer("times", least=1) if "times" in row else 1,
+    )
+    row.close()
+    return fault
+
+
+def _decode_stall(file: pathlib.Path) -> Stall | None:
+    """A stall from its mark; None for one that is just being written or released."""
+    try:
+        told = json.loads(file.read_text("utf-8"))
+        return Stall(pid=int(told["pid"]), call=str(told["call"]), moment=Moment(told["moment"]))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

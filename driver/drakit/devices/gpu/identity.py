@@ -1,0 +1,115 @@
+"""What a grant is of, in terms that outlive the process, the device's name and its place in the inventory.
+
+An identity is chosen by ``plan``, kept in the journal as the grant's intent, and is all that is needed to find again, or to know to be gone, what
+``prepare`` made. It carries the boot, because no GPU instance survives one.
+"""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Self
+
+from drakit.core import device as devices
+from drakit.core import errors, records
+from drakit.devices.gpu import attributes, port
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slot:
+    """Where a partition lies: nothing else of drakit's can be there at the same time."""
+
+    gpu: port.GpuUuid
+    profile_id: int
+    placement: port.Placement
+
+    def is_instance(self, instance: port.GpuInstance) -> bool:
+        """Whether an instance of this GPU fills the slot."""
+        return (instance.profile_id, instance.placement) == (self.profile_id, self.placement)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Identity:
+    """A whole GPU (``slot`` is None) or a partition of one, in one boot.
+
+    ``borrowed`` is set for admin access, which uses what is there and makes nothing.
+    """
+
+    boot: str
+    gpu: port.GpuUuid
+    slot: Slot | None = None
+    borrowed: bool = False
+
+    @classmethod
+    def of(cls, device: devices.Device, *, boot: str, borrowed: bool) -> Self:
+        """The identity of an offered device, read from its attributes."""
+        told = device.attributes
+        if told.get(attributes.TYPE) == attributes.TYPE_GPU:
+            return cls(boot=boot, gpu=port.GpuUuid(_text(told, attributes.UUID)), borrowed=borrowed)
+        gpu = port.GpuUuid(_text(told, attributes.PARENT_UUID))
+        start, size = _integer(told, attributes.PLACEMENT_START), _integer(told, attributes.PLACEMENT_SIZE)
+        slot = Slot(gpu=gpu, profile_id=_integer(told, attributes.PROFILE_ID), placement=port.Placement(start=start, size=size))
+        return cls(boot=boot, gpu=gpu, slot=slot, borrowed=borrowed)
+
+    @classmethod
+    def from_record(cls, record: records.Record) -> Self:
+        """The identity kept in an intent; raises JournalError for one this driver did not write."""
+        gpu = port.GpuUuid(_text(record, "gpu"))
+        slot = None
+        if "profile" in record:
+            placement = port.Placement(start=_integer(record, "start"), size=_integer(record, "size"))
+            slot = Slot(gpu=gpu, profile_id=_integer(record, "profile"), placement=placement)
+        return cls(boot=_text(record, "boot"), gpu=gpu, slot=slot, borrowed=record.get("borrowed") is True)
+
+    def to_record(self) -> records.Record:
+        """The identity as an intent."""
+        record: dict[str, object] = {"boot": self.boot, "gpu": self.gpu}
+        if self.slot is not None:
+            record |= {"profile": self.slot.profile_id, "start": self.slot.placement.start, "size": self.slot.placement.size}
+        return records.freeze_record(record | {"borrowed": True} if self.borrowed else record)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Made:
+    """The MIG device that fills a slot, kept as the grant's record."""
+
+    uuid: str
+    instance_id: int
+    compute_id: int
+
+    @classmethod
+    def from_record(cls, record: records.Record) -> Self:
+        """What is remembered; raises JournalError for a record this driver did not write."""
+        return cls(uuid=_text(record, "uuid"), instance_id=_integer(record, "gi"), compute_id=_integer(record, "ci"))
+
+    def to_record(self) -> records.Record:
+        """What to remember."""
+        return records.freeze_record({"uuid": self.uuid, "gi": self.instance_id, "ci": self.compute_id})
+
+
+def owned(intents: Iterable[records.Record], boot: str) -> frozenset[Slot]:
+    """The slots that the intents of this boot may have filled.
+
+    An intent that cannot be read owns nothing: what it made is then left alone, and what overlaps it withheld.
+    """
+    return frozenset(slot for intent in intents if (slot := _owned_slot(intent, boot)) is not None)
+
+
+def _owned_slot(intent: records.Record, boot: str) -> Slot | None:
+    try:
+        found = Identity.from_record(intent)
+    except errors.JournalError:
+        return None
+    return found.slot if found.boot == boot and not found.borrowed else None
+
+
+def _text(record: records.Record | attributes.Attributes, key: str) -> str:
+    value = record.get(key)
+    if isinstance(value, str) and value:
+        return value
+    raise errors.JournalError(f"what is remembered of the device lacks {key!r}")
+
+
+def _integer(record: records.Record | attributes.Attributes, key: str) -> int:
+    value = record.get(key)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise errors.JournalError(f"what is remembered of the device lacks {key!r}")

@@ -1,0 +1,146 @@
+"""Making, finding and removing the instance that fills a slot: the steps that touch hardware, in the order that survives a crash between any two.
+
+A MIG device is a GPU instance with one compute instance that fills it. Both are looked for by listing instances, because one without a compute
+instance has no UUID and is in no list of MIG devices. Nothing is destroyed unless its profile and placement match, and, once they are known, its
+ids and UUID as well: NVML gives ids out again, and probably UUIDs too.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+from drakit.core import errors
+from drakit.devices.gpu import identity, port
+
+_GONE = frozenset({port.Code.NOT_FOUND, port.Code.NOT_SUPPORTED})
+
+
+def obstacles(hardware: port.GpuPort, wanted: identity.Identity) -> tuple[port.GpuInstance, ...]:
+    """The instances in the way: those that overlap the slot, or any at all for a whole GPU."""
+    found = hardware.gpu_instances(wanted.gpu)
+    slot = wanted.slot
+    return tuple(item for item in found if slot is None or item.placement.overlaps(slot.placement))
+
+
+def look(hardware: port.GpuPort, slot: identity.Slot) -> identity.Made | None:
+    """The MIG device that fills the slot, or None when there is none or only half of one."""
+    instance = _filling(hardware, slot)
+    if instance is None:
+        return None
+    compute = _whole_compute(hardware, slot, instance)
+    return None if compute is None else _made(instance, compute)
+
+
+def ensure(hardware: port.GpuPort, slot: identity.Slot) -> identity.Made:
+    """The MIG device that fills the slot, made as far as it is not there.
+
+    Raises DeviceBusyError when something else lies there, DeviceGoneError when the GPU or its MIG mode is gone, CallError otherwise. When the
+    compute instance cannot be made, the GPU instance is removed at once.
+    """
+    instance = _filling(hardware, slot) or _create(hardware, slot)
+    try:
+        compute = _whole_compute(hardware, slot, instance) or _create_compute(hardware, slot, instance)
+    except port.CallError as error:
+        _undo(hardware, slot, error)
+        raise
+    return _made(instance, compute)
+
+
+def remove(hardware: port.GpuPort, slot: identity.Slot, known: identity.Made | None) -> None:
+    """Destroy what fills the slot, if it is what is known of it (None: it was being made and nothing is known).
+
+    Whatever is gone already is success, once a second look agrees. Raises DeviceBusyError while a process still uses it, HardwareError otherwise.
+    """
+    instance = _present(hardware, slot)
+    if instance is None or (known is not None and instance.id != known.instance_id):
+        return
+    with _gone_is_success(slot):
+        computes = hardware.compute_instances(slot.gpu, instance.id)
+        if known is not None and any(item.id == known.compute_id and item.mig_uuid != known.uuid for item in computes):
+            return
+        for compute in computes:
+            with _gone_is_success(slot):
+                hardware.destroy_compute_instance(slot.gpu, instance.id, compute.id)
+        hardware.destroy_gpu_instance(slot.gpu, instance.id)
+    if _present(hardware, slot) == instance:
+        raise errors.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} is still there")
+
+
+def describe(slot: identity.Slot) -> str:
+    """A slot in words for an error."""
+    return f"profile {slot.profile_id} at memory slice {slot.placement.start} of {slot.gpu}"
+
+
+def _filling(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
+    return next(filter(slot.is_instance, hardware.gpu_instances(slot.gpu)), None)
+
+
+def _present(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
+    """What fills the slot; nothing does once the GPU or its MIG mode is gone, but one error is not believed to say so."""
+    try:
+        return _filling(hardware, slot)
+    except port.CallError as error:
+        if error.code in _GONE and not _has_mig(hardware, slot.gpu):
+            return None
+        raise
+
+
+def _has_mig(hardware: port.GpuPort, gpu: port.GpuUuid) -> bool:
+    if all(item.uuid != gpu for item in hardware.gpus()):
+        return False
+    mode = hardware.mig_mode(gpu)
+    return mode is not None and mode.current
+
+
+def _whole_profile(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstanceProfile:
+    """The profile that fills the GPU instance: the most slices, and of those the plain one (lowest enum)."""
+    profiles = hardware.compute_instance_profiles(slot.gpu, instance.id)
+    return max(profiles, key=lambda item: (item.slices, -item.enum))
+
+
+def _whole_compute(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstance | None:
+    found = hardware.compute_instances(slot.gpu, instance.id)
+    if not found:
+        return None
+    whole = _whole_profile(hardware, slot, instance)
+    return next((item for item in found if item.profile_id == whole.id), None)
+
+
+def _create(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance:
+    try:
+        created = hardware.create_gpu_instance(slot.gpu, slot.profile_id, slot.placement)
+    except port.CallError as error:
+        if error.code is port.Code.INSUFFICIENT_RESOURCES:
+            raise errors.DeviceBusyError(f"{describe(slot)} is taken: {error}") from error
+        if error.code in _GONE:
+            raise errors.DeviceGoneError(f"{describe(slot)} cannot be made, the GPU or its MIG mode is gone: {error}") from error
+        raise
+    if not slot.is_instance(created):
+        hardware.destroy_gpu_instance(slot.gpu, created.id)
+        raise errors.HardwareError(port.CALLS["create_gpu_instance"], f"made {created} instead of {describe(slot)}")
+    return created
+
+
+def _create_compute(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstance:
+    return hardware.create_compute_instance(slot.gpu, instance.id, _whole_profile(hardware, slot, instance).id)
+
+
+def _undo(hardware: port.GpuPort, slot: identity.Slot, cause: port.CallError) -> None:
+    try:
+        remove(hardware, slot, None)
+    except errors.DrakitError as error:
+        cause.add_note(f"and what had been made could not be removed: {error}")
+
+
+def _made(instance: port.GpuInstance, compute: port.ComputeInstance) -> identity.Made:
+    return identity.Made(uuid=compute.mig_uuid, instance_id=instance.id, compute_id=compute.id)
+
+
+@contextlib.contextmanager
+def _gone_is_success(slot: identity.Slot) -> Iterator[None]:
+    try:
+        yield
+    except port.CallError as error:
+        if error.code is port.Code.IN_USE:
+            raise errors.DeviceBusyError(f"{describe(slot)} is still in use by a process: {error}") from error
+        if error.code not in _GONE:
+            raise

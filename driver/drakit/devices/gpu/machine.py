@@ -1,0 +1,161 @@
+"""The GPUs of a mock machine, read from its file and from the tables of GPU models in ``models/``.
+
+Every table says where it comes from: measured on hardware, documented by the vendor, or guessed.
+"""
+
+import dataclasses
+import enum
+import importlib.resources
+import uuid
+from collections.abc import Mapping
+
+from drakit.core import errors
+from drakit.devices import machines, tables
+from drakit.devices.gpu import port
+
+_SUFFIX = ".yaml"
+_MIB = 1 << 20
+_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "mock.gpu.drakit.dev")
+
+
+class Evidence(enum.Enum):
+    """Where a table comes from."""
+
+    MEASURED = "measured"
+    DOCUMENTED = "documented"
+    GUESSED = "guessed"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model:
+    """A kind of GPU; ``profiles`` (with their placements, by profile id) is empty when it has no MIG. ``memory`` is in bytes."""
+
+    evidence: Evidence
+    product_name: str
+    brand: str
+    architecture: str
+    compute_capability: tuple[int, int]
+    memory: int
+    profiles: Mapping[int, tuple[port.GpuInstanceProfile, tuple[port.Placement, ...]]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Board:
+    """One GPU of the machine; ``mig_mode`` is how it is first found."""
+
+    gpu: port.Gpu
+    model: Model
+    mig_mode: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GpuMachine:
+    """All GPUs of a machine, by UUID in the order of their minor numbers."""
+
+    name: str
+    evidence: Evidence
+    versions: port.Versions
+    boards: Mapping[port.GpuUuid, Board]
+
+
+def load(choice: machines.Choice) -> GpuMachine:
+    """The GPUs of the chosen machine; raises SettingsError for an unknown machine or model and for malformed tables."""
+    return read(machines.load(choice.name), choice.owner)
+
+
+def read(machine: machines.Machine, owner: str) -> GpuMachine:
+    """The GPUs a machine's file describes, with UUIDs derived from machine, owner and minor number."""
+    top = machine.family("gpus").table("gpus")
+    evidence = _evidence(top)
+    versions = port.Versions(driver=top.text("driverVersion"), cuda=top.text("cudaDriverVersion"))
+    models: dict[str, Model] = {}
+    boards = [_board(row, minor, f"{machine.name}/{owner}", models) for minor, row in enumerate(top.rows("boards"))]
+    top.close()
+    return GpuMachine(name=machine.name, evidence=evidence, versions=versions, boards={item.gpu.uuid: item for item in boards})
+
+
+def model_names() -> tuple[str, ...]:
+    """The GPU models there are, sorted."""
+    folder = importlib.resources.files(__package__) / "models"
+    return tuple(sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX)))
+
+
+def load_model(name: str, *, field: str = "model") -> Model:
+    """The model of that name; raises SettingsError that lists the known ones."""
+    if name not in model_names():
+        raise errors.SettingsError(f"no GPU model {name!r}; known are {', '.join(model_names())}", key=field)
+    text = (importlib.resources.files(__package__) / "models" / f"{name}{_SUFFIX}").read_text("utf-8")
+    return read_model(tables.from_yaml(text, name))
+
+
+def read_model(top: tables.Table) -> Model:
+    """A model from its table."""
+    capability = top.integers("computeCapability")
+    if len(capability) != len(("major", "minor")):
+        raise errors.SettingsError("must be [major, minor]", key=top.at("computeCapability"))
+    profiles: dict[int, tuple[port.GpuInstanceProfile, tuple[port.Placement, ...]]] = {}
+    for row in top.rows("profiles"):
+        profile, placements = _profile(row)
+        if profile.id in profiles:
+            raise errors.SettingsError(f"{profile.id} is the id of two profiles", key=row.at("id"))
+        profiles[profile.id] = (profile, placements)
+    model = Model(
+        evidence=_evidence(top),
+        product_name=top.text("productName"),
+        brand=top.text("brand"),
+        architecture=top.text("architecture"),
+        compute_capability=(capability[0], capability[1]),
+        memory=top.integer("memoryMiB", least=1) * _MIB,
+        profiles=profiles,
+    )
+    top.close()
+    return model
+
+
+def _profile(row: tables.Table) -> tuple[port.GpuInstanceProfile, tuple[port.Placement, ...]]:
+    profile = port.GpuInstanceProfile(
+        enum=row.integer("enum"),
+        id=row.integer("id"),
+        name=row.text("name"),
+        slices=row.integer("slices", least=1),
+        instances=row.integer("instances", least=1),
+        multiprocessors=row.integer("multiprocessors", least=1),
+        copy_engines=row.integer("copyEngines"),
+        decoders=row.integer("decoders"),
+        encoders=row.integer("encoders"),
+        jpeg_engines=row.integer("jpegEngines"),
+        ofa_engines=row.integer("ofaEngines"),
+        memory_mib=row.integer("memoryMiB", least=1),
+    )
+    size = row.integer("size", least=1)
+    placements = tuple(port.Placement(start=start, size=size) for start in row.integers("starts"))
+    row.close()
+    return profile, placements
+
+
+def _board(row: tables.Table, minor: int, origin: str, models: dict[str, Model]) -> Board:
+    name = row.text("model")
+    if name not in models:
+        models[name] = load_model(name, field=row.at("model"))
+    model = models[name]
+    gpu = port.Gpu(
+        uuid=port.GpuUuid(f"GPU-{uuid.uuid5(_NAMESPACE, f'{origin}/{minor}')}"),
+        minor=minor,
+        product_name=model.product_name,
+        pci_bus_id=row.text("pciBusID"),
+        memory=model.memory,
+        brand=model.brand,
+        architecture=model.architecture,
+        compute_capability=model.compute_capability,
+        pcie_root=row.optional("pcieRoot", row.text),
+        numa_node=row.optional("numaNode", row.integer),
+    )
+    mig_mode = row.flag("migMode")
+    if mig_mode and not model.profiles:
+        raise errors.SettingsError(f"{name} has no MIG", key=row.at("migMode"))
+    row.close()
+    return Board(gpu=gpu, model=model, mig_mode=mig_mode)
+
+
+def _evidence(table: tables.Table) -> Evidence:
+    return Evidence(table.choice("evidence", [item.value for item in Evidence]))

@@ -1,0 +1,159 @@
+"""Mock GPUs that outlive the driver: the port on a machine made of data, with its state in a directory.
+
+Any number of processes may use one directory at the same time, as drivers, as admins or as onlookers; what one makes the others see, and a killed
+process leaves what it made. ``set_mig_mode`` is for playing the admin; the driver does not know it.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from drakit.devices import machines
+from drakit.devices.gpu import faults, machine, port, rules, state
+
+Result = TypeVar("Result")
+
+# Guessed: what a machine with few other modules assigns. 195 alone is fixed (Documentation/admin-guide/devices.txt).
+_MAJORS = port.DeviceMajors(nvidia=195, uvm=511, caps=510)
+# Guessed from listings of /proc/driver/nvidia-caps/mig-minors: 1 and 2 are config and monitor, then 9 minors an instance, 15 instances a GPU.
+_FIRST_CAPABILITY = 3
+_CAPABILITIES_PER_INSTANCE = 9
+_INSTANCES_PER_GPU = 15
+
+
+class MockGpus(port.GpuPort):
+    """The GPUs of a mock machine; raises SettingsError on construction when machine or directory cannot be used."""
+
+    def __init__(self, choice: machines.Choice) -> None:
+        self._directory = choice.directory
+        self._machine = machine.load(choice)
+        self._faults = faults.Faults(choice.directory)
+        boards = self._machine.boards.items()
+        initial = state.MachineState(
+            machine=self._machine.name,
+            owner=choice.owner,
+            boot_id=machines.boot_id(choice.directory),
+            gpus={uuid: state.GpuState(mig_mode=board.mig_mode) for uuid, board in boards},
+        )
+        self._state = state.StateFile(choice.directory, initial)
+        self._state.read()
+
+    def boot_id(self) -> str:
+        with self._call("boot_id"):
+            return machines.boot_id(self._directory)
+
+    def versions(self) -> port.Versions:
+        with self._call("versions"):
+            return self._machine.versions
+
+    def gpus(self) -> Sequence[port.Gpu]:
+        with self._call("gpus"):
+            return tuple(board.gpu for board in self._machine.boards.values())
+
+    def mig_mode(self, gpu: port.GpuUuid) -> port.MigMode | None:
+        with self._call("mig_mode"):
+            if not self._board(gpu, "mig_mode").model.profiles:
+                return None
+            current = self._state.read().gpus[gpu].mig_mode
+            return port.MigMode(current=current, pending=current)
+
+    def gpu_instance_profiles(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstanceProfile]:
+        with self._call("gpu_instance_profiles"):
+            known = self._board(gpu, "gpu_instance_profiles").model.profiles.values()
+            return tuple(sorted((profile for profile, _ in known), key=lambda profile: profile.enum))
+
+    def possible_placements(self, gpu: port.GpuUuid, profile_id: int) -> Sequence[port.Placement]:
+        call = "possible_placements"
+        with self._call(call):
+            known = self._board(gpu, call).model.profiles
+            if profile_id not in known:
+                raise rules.failure(call, port.Code.INVALID_ARGUMENT, f"no GPU instance profile {profile_id}")
+            return known[profile_id][1]
+
+    def gpu_instances(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstance]:
+        with self._call("gpu_instances"):
+            return tuple(item.instance for item in self._read(gpu, "gpu_instances").instances)
+
+    def create_gpu_instance(self, gpu: port.GpuUuid, profile_id: int, placement: port.Placement) -> port.GpuInstance:
+        call = "create_gpu_instance"
+        with self._call(call):
+            model = self._board(gpu, call).model
+            return self._change(gpu, lambda now: rules.create_instance(model, now, profile_id, placement))
+
+    def destroy_gpu_instance(self, gpu: port.GpuUuid, instance_id: int) -> None:
+        call = "destroy_gpu_instance"
+        with self._call(call):
+            self._board(gpu, call)
+            self._change(gpu, lambda now: (rules.destroy_instance(now, instance_id), None))
+
+    def compute_instance_profiles(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstanceProfile]:
+        call = "compute_instance_profiles"
+        with self._call(call):
+            return rules.compute_profiles(self._board(gpu, call).model, self._read(gpu, call), instance_id, call)
+
+    def compute_instances(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstance]:
+        call = "compute_instances"
+        with self._call(call):
+            found = rules.find(self._read(gpu, call), instance_id, call)
+            return tuple(_visible(gpu, instance_id, item) for item in found.computes)
+
+    def create_compute_instance(self, gpu: port.GpuUuid, instance_id: int, profile_id: int) -> port.ComputeInstance:
+        call = "create_compute_instance"
+        with self._call(call):
+            model = self._board(gpu, call).model
+            created = self._change(gpu, lambda now: rules.create_compute(model, now, instance_id, profile_id))
+            return _visible(gpu, instance_id, created)
+
+    def destroy_compute_instance(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> None:
+        call = "destroy_compute_instance"
+        with self._call(call):
+            self._board(gpu, call)
+            self._change(gpu, lambda now: (rules.destroy_compute(now, instance_id, compute_id), None))
+
+    def device_majors(self) -> port.DeviceMajors:
+        with self._call("device_majors"):
+            return _MAJORS
+
+    def capability_minors(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> port.CapabilityMinors:
+        call = "capability_minors"
+        with self._call(call):
+            rules.find_compute(rules.find(self._read(gpu, call), instance_id, call), compute_id, call)
+            per_gpu = _INSTANCES_PER_GPU * _CAPABILITIES_PER_INSTANCE
+            first = _FIRST_CAPABILITY + self._board(gpu, call).gpu.minor * per_gpu + instance_id * _CAPABILITIES_PER_INSTANCE
+            return port.CapabilityMinors(gpu_instance=first, compute_instance=first + 1 + compute_id)
+
+    def set_mig_mode(self, gpu: port.GpuUuid, *, enabled: bool) -> None:
+        """Turn MIG on or off as an admin would."""
+        model = self._board(gpu, "set_mig_mode").model
+        self._change(gpu, lambda now: (rules.set_mode(model, now, enabled=enabled), None))
+
+    @contextlib.contextmanager
+    def _call(self, call: str) -> Iterator[None]:
+        """A call from its beginning to its answer; faults act outside the lock on the state, and a state that cannot be kept is one more fault."""
+        try:
+            self._faults.meet(call, faults.Moment.BEFORE)
+            yield
+            self._faults.meet(call, faults.Moment.AFTER)
+        except OSError as error:
+            raise rules.failure(call, port.Code.UNKNOWN, str(error)) from error
+
+    def _board(self, gpu: port.GpuUuid, call: str) -> machine.Board:
+        if gpu not in self._machine.boards:
+            raise rules.failure(call, port.Code.NOT_FOUND, gpu)
+        return self._machine.boards[gpu]
+
+    def _read(self, gpu: port.GpuUuid, call: str) -> state.GpuState:
+        self._board(gpu, call)
+        return self._state.read().gpus[gpu]
+
+    def _change(self, gpu: port.GpuUuid, move: Callable[[state.GpuState], tuple[state.GpuState, Result]]) -> Result:
+        def moved(now: state.MachineState) -> tuple[state.MachineState, Result]:
+            after, result = move(now.gpus[gpu])
+            return now.with_gpu(gpu, after), result
+
+        return self._state.change(moved)
+
+
+def _visible(gpu: port.GpuUuid, instance_id: int, compute: state.Compute) -> port.ComputeInstance:
+    mig_uuid = rules.mig_uuid(gpu, instance_id, compute.id)
+    return port.ComputeInstance(id=compute.id, profile_id=compute.profile_id, mig_uuid=mig_uuid)

@@ -1,0 +1,217 @@
+"""From GPUs to what is offered: the whole GPU and every MIG partition as devices, one counter set for each GPU, written with mixins.
+
+A GPU in MIG mode is offered as all its partitions, small ones first, and whole at the end; any other GPU is offered whole, without counters. What
+an instance takes that drakit did not make is taken off the GPU's counters, and devices that no longer fit are withheld.
+
+The whole GPU is offered beside its partitions also on Ampere, as in KEP-4815's example. There it is a promise of exclusive use only: CUDA on an
+Ampere GPU whose MIG mode is on needs an instance, so ask for the largest profile instead, or let an admin turn MIG off.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+from drakit.core import counters, inventory, mixins
+from drakit.core import device as devices
+from drakit.devices.gpu import attributes, mig, port
+
+_SLUG_MAX = 32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class View:
+    """A GPU as it was found: its partitions (none while MIG is off), and the instances on it that are not drakit's."""
+
+    gpu: port.Gpu
+    partitions: tuple[mig.Partition, ...] = ()
+    foreign: tuple[port.GpuInstance, ...] = ()
+
+    @functools.cached_property
+    def pool(self) -> mig.Counters:
+        """All the GPU has."""
+        return mig.pool(self.partitions)
+
+    @functools.cached_property
+    def left(self) -> mig.Counters:
+        """What drakit may give away of it."""
+        return mig.remaining(self.pool, self.foreign, self.partitions)
+
+    @property
+    def offered(self) -> tuple[mig.Partition, ...]:
+        """The partitions that fit what is left."""
+        return tuple(item for item in self.partitions if mig.fits(mig.draw(item), self.left))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole GPU can be given away."""
+        return not self.foreign
+
+    @property
+    def counter_set(self) -> str:
+        """Name of the GPU's counter set."""
+        return f"gpu-{self.gpu.minor}-counter-set"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Product:
+    """GPUs that are described by the same mixins; ``slug`` is part of the mixins' names."""
+
+    slug: str
+    sample: View
+
+    @property
+    def whole(self) -> str:
+        return f"whole-{self.slug}"
+
+    @property
+    def common(self) -> str:
+        return f"product-{self.slug}"
+
+    def profile(self, profile: port.GpuInstanceProfile) -> str:
+        return f"{self.slug}-{profile_slug(profile)}"
+
+    @property
+    def profiles(self) -> tuple[port.GpuInstanceProfile, ...]:
+        return tuple(dict.fromkeys(item.profile for item in self.sample.partitions))
+
+
+def whole_name(gpu: port.Gpu) -> str:
+    """Device name of a whole GPU."""
+    return f"gpu-{gpu.minor}"
+
+
+def partition_name(gpu: port.Gpu, partition: mig.Partition) -> str:
+    """Device name of a partition: the profile's hardware id tells variants of one size apart."""
+    return f"gpu-{gpu.minor}-mig-{profile_slug(partition.profile)}-{partition.placement.start}"
+
+
+def profile_slug(profile: port.GpuInstanceProfile) -> str:
+    """A profile's name as part of a DNS label, and its hardware id: ``1g.5gb+me`` gives ``1g5gb-me-20``."""
+    return f"{profile.name.lower().replace('.', '').replace('+', '-')}-{profile.id}"
+
+
+def author(versions: port.Versions, views: Sequence[View]) -> inventory.Inventory:
+    """The inventory of a node in the author's form, GPU by GPU."""
+    products = _products(views)
+    return inventory.Inventory(
+        devices=tuple(device for view in views for device in _devices(view, products[_alike(view)])),
+        counter_sets=tuple(_counter_set(view, products[_alike(view)]) for view in views if view.partitions),
+        mixins=mixins.Mixins(
+            device=tuple(_device_mixins(versions, views, tuple(products.values()))),
+            counter_set=tuple(
+                mixins.CounterSetMixin(name=product.whole, counters=product.sample.pool)
+                for product in products.values()
+                if product.sample.partitions
+            ),
+            consumption=tuple(_consumption_mixins(views, tuple(products.values()))),
+        ),
+    )
+
+
+def _devices(view: View, product: _Product) -> Iterator[devices.Device]:
+    for partition in view.offered:
+        yield _partition_device(view, partition, product)
+    if view.is_whole:
+        yield _whole_device(view, product)
+
+
+def _partition_device(view: View, partition: mig.Partition, product: _Product) -> devices.Device:
+    profile = product.profile(partition.profile)
+    placement = _placement_slug(partition.placement)
+    return devices.Device(
+        name=partition_name(view.gpu, partition),
+        includes=("system", product.common, f"mig-{profile}", _parent(view), f"placement-{placement}"),
+        consumes=(counters.CounterConsumption(counter_set=view.counter_set, includes=(f"mig-{profile}", f"slices-{placement}")),),
+    )
+
+
+def _whole_device(view: View, product: _Product) -> devices.Device:
+    consumes = (counters.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),) if view.partitions else ()
+    return devices.Device(
+        name=whole_name(view.gpu),
+        includes=("system", product.common, product.whole),
+        attributes={attributes.UUID: view.gpu.uuid, **attributes.location(view.gpu)},
+        consumes=consumes,
+    )
+
+
+def _counter_set(view: View, product: _Product) -> counters.CounterSet:
+    taken = {name: amount for name, amount in view.left.items() if amount != view.pool[name]}
+    return counters.CounterSet(name=view.counter_set, includes=(product.whole,), counters=taken)
+
+
+def _device_mixins(versions: port.Versions, views: Sequence[View], products: Sequence[_Product]) -> Iterator[mixins.DeviceMixin]:
+    if views:
+        yield mixins.DeviceMixin(name="system", attributes=attributes.system(versions))
+    for product in products:
+        yield from _product_mixins(product)
+    for view in views:
+        if view.partitions:
+            parent = {attributes.PARENT_UUID: view.gpu.uuid, **attributes.location(view.gpu)}
+            yield mixins.DeviceMixin(name=_parent(view), attributes=parent)
+    for placement in _placements(views):
+        yield mixins.DeviceMixin(name=f"placement-{_placement_slug(placement)}", attributes=attributes.placement(placement))
+
+
+def _product_mixins(product: _Product) -> Iterator[mixins.DeviceMixin]:
+    gpu, whole = product.sample.gpu, product.sample.pool
+    yield mixins.DeviceMixin(name=product.common, attributes=attributes.product(gpu))
+    yield mixins.DeviceMixin(
+        name=product.whole,
+        attributes={attributes.TYPE: attributes.TYPE_GPU},
+        capacity=attributes.capacity(whole) if whole else attributes.memory_only(gpu),
+    )
+    for profile in product.profiles:
+        yield mixins.DeviceMixin(
+            name=f"mig-{product.profile(profile)}",
+            attributes=attributes.profile(profile),
+            capacity=attributes.capacity(mig.engines(profile)),
+        )
+
+
+def _consumption_mixins(views: Sequence[View], products: Sequence[_Product]) -> Iterator[mixins.ConsumptionMixin]:
+    for product in products:
+        if product.sample.partitions:
+            yield mixins.ConsumptionMixin(name=product.whole, counters=product.sample.pool)
+        for profile in product.profiles:
+            yield mixins.ConsumptionMixin(name=f"mig-{product.profile(profile)}", counters=mig.engines(profile))
+    for placement in _placements(views):
+        yield mixins.ConsumptionMixin(name=f"slices-{_placement_slug(placement)}", counters=mig.slices(placement))
+
+
+def _products(views: Sequence[View]) -> Mapping[object, _Product]:
+    """The views' products, with a slug of its own for each: the name of the product, numbered where two differ in more than that."""
+    samples: dict[object, View] = {}
+    for view in views:
+        samples.setdefault(_alike(view), view)
+    taken: dict[str, int] = {}
+    products: dict[object, _Product] = {}
+    for key, sample in samples.items():
+        slug = _slug(sample.gpu.product_name)
+        taken[slug] = taken.get(slug, 0) + 1
+        products[key] = _Product(slug=slug if taken[slug] == 1 else f"{slug}-{taken[slug]}", sample=sample)
+    return products
+
+
+def _alike(view: View) -> object:
+    """What two GPUs must agree in to share mixins."""
+    gpu = view.gpu
+    return (gpu.product_name, gpu.brand, gpu.architecture, gpu.compute_capability, gpu.memory, view.partitions)
+
+
+def _placements(views: Sequence[View]) -> tuple[port.Placement, ...]:
+    return tuple(sorted({item.placement for view in views for item in view.partitions}))
+
+
+def _placement_slug(placement: port.Placement) -> str:
+    return f"{placement.start}-{placement.size}"
+
+
+def _parent(view: View) -> str:
+    return f"parent-gpu-{view.gpu.minor}"
+
+
+def _slug(text: str) -> str:
+    """Text as part of a DNS label."""
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
+    return "-".join(part for part in plain.split("-") if part)[:_SLUG_MAX].rstrip("-") or "gpu"

@@ -1,0 +1,225 @@
+"""What the GPU driver needs of the hardware, in NVML's own terms, and the errors it gives.
+
+Every method is one NVML call, or a fixed sequence of them that reads one thing; ``CALLS`` names the call that its errors carry. GPUs are named by
+UUID. Profile ids are hardware ids (``profileInfo.id``), never NVML's enum. Values that a GPU may not support are None. Methods raise
+``CallError`` and nothing else; they are safe to call from several threads.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+from typing import NewType, Protocol
+
+from drakit.core import errors
+
+GpuUuid = NewType("GpuUuid", str)
+
+CALLS: Mapping[str, str] = {
+    "boot_id": "/proc/sys/kernel/random/boot_id",
+    "versions": "nvmlSystemGetDriverVersion",
+    "gpus": "nvmlDeviceGetHandleByIndex",
+    "mig_mode": "nvmlDeviceGetMigMode",
+    "gpu_instance_profiles": "nvmlDeviceGetGpuInstanceProfileInfoV",
+    "possible_placements": "nvmlDeviceGetGpuInstancePossiblePlacements",
+    "gpu_instances": "nvmlDeviceGetGpuInstances",
+    "create_gpu_instance": "nvmlDeviceCreateGpuInstanceWithPlacement",
+    "destroy_gpu_instance": "nvmlGpuInstanceDestroy",
+    "compute_instance_profiles": "nvmlGpuInstanceGetComputeInstanceProfileInfo",
+    "compute_instances": "nvmlGpuInstanceGetComputeInstances",
+    "create_compute_instance": "nvmlGpuInstanceCreateComputeInstance",
+    "destroy_compute_instance": "nvmlComputeInstanceDestroy",
+    "device_majors": "/proc/devices",
+    "capability_minors": "/proc/driver/nvidia/capabilities",
+}
+
+
+class Code(enum.Enum):
+    """NVML return codes that mean something to the driver (nvml.h, nvmlReturn_t)."""
+
+    INVALID_ARGUMENT = 2
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    NOT_FOUND = 6
+    DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    IN_USE = 19
+    INSUFFICIENT_RESOURCES = 23
+    UNKNOWN = 999
+
+
+class CallError(errors.HardwareError):
+    """An NVML call that failed, with its return code."""
+
+    def __init__(self, call: str, code: Code, detail: str = "") -> None:
+        super().__init__(call, f"{code.name} ({detail})" if detail else code.name)
+        self.code = code
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Versions:
+    """Versions of the GPU driver (``580.95.05``) and of the CUDA driver API (``13.0``)."""
+
+    driver: str
+    cuda: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU as NVML and sysfs describe it.
+
+    ``minor`` is N of /dev/nvidiaN. ``architecture`` and ``brand`` are NVML's enums as words, ``memory`` is in bytes, ``pci_bus_id`` as sysfs
+    writes it (``0000:07:00.0``), ``pcie_root`` the root complex above it (``pci0000:00``).
+    """
+
+    uuid: GpuUuid
+    minor: int
+    product_name: str
+    pci_bus_id: str
+    memory: int | None = None
+    brand: str | None = None
+    architecture: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    pcie_root: str | None = None
+    numa_node: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MigMode:
+    """Whether MIG is on now, and whether it will be after the next reset."""
+
+    current: bool
+    pending: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GpuInstanceProfile:
+    """A size a GPU instance can have (nvmlGpuInstanceProfileInfo_v2_t).
+
+    ``name`` is without NVML's leading ``MIG ``, for example ``1g.5gb+me``. ``slices`` are compute slices, ``instances`` how many of this
+    profile an empty GPU holds.
+    """
+
+    enum: int
+    id: int
+    name: str
+    slices: int
+    instances: int
+    multiprocessors: int
+    copy_engines: int
+    decoders: int
+    encoders: int
+    jpeg_engines: int
+    ofa_engines: int
+    memory_mib: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, order=True)
+class Placement:
+    """Consecutive memory slices (nvmlGpuInstancePlacement_t)."""
+
+    start: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """One past the last slice."""
+        return self.start + self.size
+
+    def overlaps(self, other: "Placement") -> bool:
+        """Whether the two have a memory slice in common."""
+        return self.start < other.end and other.start < self.end
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GpuInstance:
+    """A GPU instance that exists; ``id`` is reused after it is destroyed (nvmlGpuInstanceInfo_t)."""
+
+    id: int
+    profile_id: int
+    placement: Placement
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComputeInstanceProfile:
+    """A size a compute instance can have within its GPU instance."""
+
+    enum: int
+    id: int
+    slices: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComputeInstance:
+    """A compute instance that exists; ``mig_uuid`` is the UUID of the MIG device it is (nvmlComputeInstanceInfo_t, nvmlDeviceGetUUID)."""
+
+    id: int
+    profile_id: int
+    mig_uuid: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceMajors:
+    """Major numbers of the character devices; those but the first are assigned when the modules are loaded (/proc/devices)."""
+
+    nvidia: int
+    uvm: int
+    caps: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CapabilityMinors:
+    """Minor numbers of /dev/nvidia-caps/nvidia-capN that open a MIG device: that of its GPU instance and that of its compute instance."""
+
+    gpu_instance: int
+    compute_instance: int
+
+
+class GpuPort(Protocol):
+    """The GPUs of one node."""
+
+    def boot_id(self) -> str:
+        """The current boot of the machine; no instance survives it."""
+
+    def versions(self) -> Versions:
+        """Versions of the driver."""
+
+    def gpus(self) -> Sequence[Gpu]:
+        """All GPUs, by minor number."""
+
+    def mig_mode(self, gpu: GpuUuid) -> MigMode | None:
+        """The GPU's MIG mode; None when it has no MIG."""
+
+    def gpu_instance_profiles(self, gpu: GpuUuid) -> Sequence[GpuInstanceProfile]:
+        """The profiles of the GPU, by enum; also while MIG is off."""
+
+    def possible_placements(self, gpu: GpuUuid, profile_id: int) -> Sequence[Placement]:
+        """Where an instance of a profile may lie on an empty GPU; also while MIG is off."""
+
+    def gpu_instances(self, gpu: GpuUuid) -> Sequence[GpuInstance]:
+        """All instances whoever made them, with or without compute instances, by placement; none while MIG is off."""
+
+    def create_gpu_instance(self, gpu: GpuUuid, profile_id: int, placement: Placement) -> GpuInstance:
+        """INVALID_ARGUMENT no such profile or placement; NOT_SUPPORTED MIG is off; INSUFFICIENT_RESOURCES something lies there."""
+
+    def destroy_gpu_instance(self, gpu: GpuUuid, instance_id: int) -> None:
+        """NOT_FOUND it is gone; IN_USE it still has compute instances or a client."""
+
+    def compute_instance_profiles(self, gpu: GpuUuid, instance_id: int) -> Sequence[ComputeInstanceProfile]:
+        """The profiles of an instance, by enum; NOT_FOUND the instance is gone."""
+
+    def compute_instances(self, gpu: GpuUuid, instance_id: int) -> Sequence[ComputeInstance]:
+        """The compute instances of an instance, by id; NOT_FOUND the instance is gone."""
+
+    def create_compute_instance(self, gpu: GpuUuid, instance_id: int, profile_id: int) -> ComputeInstance:
+        """NOT_FOUND the instance is gone; INVALID_ARGUMENT no such profile; INSUFFICIENT_RESOURCES the slices are taken."""
+
+    def destroy_compute_instance(self, gpu: GpuUuid, instance_id: int, compute_id: int) -> None:
+        """NOT_FOUND it is gone; IN_USE a client uses it."""
+
+    def device_majors(self) -> DeviceMajors:
+        """Major numbers of the device nodes."""
+
+    def capability_minors(self, gpu: GpuUuid, instance_id: int, compute_id: int) -> CapabilityMinors:
+        """Minor numbers of a MIG device's capabilities; NOT_FOUND the device is gone."""

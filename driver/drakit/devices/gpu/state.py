@@ -1,0 +1,182 @@
+"""What mock GPUs remember between processes: one file in the machine's directory, replaced whole.
+
+A change is made under an flock, written to a file beside, synced, renamed over the old one, and the directory synced: a process killed at any point
+leaves the state before or after the change, and several processes change it in turn. Reading needs no lock. Instances are forgotten when the
+machine has been booted anew since they were written; MIG mode stays, as it does on Ampere.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from drakit.core import errors
+from drakit.devices import machines, tables
+from drakit.devices.gpu import port
+
+Result = TypeVar("Result")
+
+_VERSION = 1
+_FILE = "gpus.json"
+_LOCK = "gpus.lock"
+_FILE_MODE = 0o600
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compute:
+    """A compute instance."""
+
+    id: int
+    profile_id: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Instance:
+    """A GPU instance and its compute instances."""
+
+    instance: port.GpuInstance
+    computes: tuple[Compute, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GpuState:
+    """What one GPU remembers; instances by placement."""
+
+    mig_mode: bool
+    instances: tuple[Instance, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MachineState:
+    """What all GPUs of a machine remember. ``machine`` and ``owner`` say whose state it is."""
+
+    machine: str
+    owner: str
+    boot_id: str
+    gpus: Mapping[port.GpuUuid, GpuState]
+
+    def with_gpu(self, uuid: port.GpuUuid, state: GpuState) -> "MachineState":
+        """The same machine with one GPU changed."""
+        return dataclasses.replace(self, gpus={**self.gpus, uuid: state})
+
+    def booted(self, boot_id: str) -> "MachineState":
+        """The machine as it comes up in a boot: unchanged in the same one, without instances in another."""
+        if boot_id == self.boot_id:
+            return self
+        gpus = {uuid: GpuState(mig_mode=state.mig_mode) for uuid, state in self.gpus.items()}
+        return dataclasses.replace(self, boot_id=boot_id, gpus=gpus)
+
+
+class StateFile:
+    """The state in a directory; ``initial`` is that of a machine never used, and says which machine it must be."""
+
+    def __init__(self, directory: pathlib.Path, initial: MachineState) -> None:
+        self._directory = directory
+        self._initial = initial
+
+    def read(self) -> MachineState:
+        """The state now; raises SettingsError when the file is another machine's or cannot be understood."""
+        boot_id = machines.boot_id(self._directory)
+        file = self._directory / _FILE
+        try:
+            text = file.read_text("utf-8")
+        except FileNotFoundError:
+            return self._initial.booted(boot_id)
+        state = _decode(text, str(file))
+        if (state.machine, state.owner) != (self._initial.machine, self._initial.owner):
+            found, wanted = f"{state.machine!r} of {state.owner!r}", f"{self._initial.machine!r} of {self._initial.owner!r}"
+            raise errors.SettingsError(f"is the state of machine {found}, not of {wanted}; use another directory", key=str(file))
+        return state.booted(boot_id)
+
+    def change(self, move: Callable[[MachineState], tuple[MachineState, Result]]) -> Result:
+        """Apply a move to the state, durably; nothing changes when the move raises."""
+        with self._locked():
+            after, result = move(self.read())
+            self._replace(_encode(after))
+        return result
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        machines.boot_id(self._directory)
+        descriptor = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _replace(self, text: str) -> None:
+        beside = self._directory / f"{_FILE}.new"
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE), "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(self._directory / _FILE)
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _encode(state: MachineState) -> str:
+    document = {
+        "version": _VERSION,
+        "machine": state.machine,
+        "owner": state.owner,
+        "bootID": state.boot_id,
+        "gpus": [
+            {"uuid": uuid, "migMode": gpu.mig_mode, "instances": [_encode_instance(item) for item in gpu.instances]}
+            for uuid, gpu in state.gpus.items()
+        ],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _encode_instance(item: Instance) -> dict[str, object]:
+    found = item.instance
+    computes = [{"id": compute.id, "profile": compute.profile_id} for compute in item.computes]
+    placement = {"start": found.placement.start, "size": found.placement.size}
+    return {"id": found.id, "profile": found.profile_id, **placement, "computes": computes}
+
+
+def _decode(text: str, origin: str) -> MachineState:
+    try:
+        top = tables.Table(json.loads(text), f"{origin}: ")
+    except json.JSONDecodeError as error:
+        raise errors.SettingsError(f"is not JSON: {error}", key=origin) from error
+    version = top.integer("version")
+    if version != _VERSION:
+        raise errors.SettingsError(f"version {version} is not {_VERSION}; use another directory", key=origin)
+    state = MachineState(
+        machine=top.text("machine"),
+        owner=top.maybe_empty("owner"),
+        boot_id=top.text("bootID"),
+        gpus={port.GpuUuid(row.text("uuid")): _decode_gpu(row) for row in top.rows("gpus")},
+    )
+    top.close()
+    return state
+
+
+def _decode_gpu(row: tables.Table) -> GpuState:
+    state = GpuState(mig_mode=row.flag("migMode"), instances=tuple(map(_decode_instance, row.rows("instances"))))
+    row.close()
+    return state
+
+
+def _decode_instance(row: tables.Table) -> Instance:
+    placement = port.Placement(start=row.integer("start"), size=row.integer("size", least=1))
+    found = port.GpuInstance(id=row.integer("id"), profile_id=row.integer("profile"), placement=placement)
+    computes = tuple(_decode_compute(item) for item in row.rows("computes"))
+    row.close()
+    return Instance(instance=found, computes=computes)
+
+
+def _decode_compute(row: tables.Table) -> Compute:
+    compute = Compute(id=row.integer("id"), profile_id=row.integer("profile"))
+    row.close()
+    return compute

@@ -1,0 +1,115 @@
+"""Mock machines: whole nodes as data, one YAML file each in this folder, and the directory in which a mock machine lives.
+
+A machine has a name, a description, and one key for each device family (``gpus``, ``nics``); a family reads its own key and says what it
+understands. The directory outlives the driver that uses it: it holds the state of the mock hardware and the id of the machine's current boot.
+"""
+
+import contextlib
+import dataclasses
+import importlib.resources
+import os
+import pathlib
+import tempfile
+import uuid
+
+from drakit.core import errors
+from drakit.devices import tables
+
+_SUFFIX = ".yaml"
+_FAMILIES = ("gpus", "nics")
+_BOOT_ID = "boot_id"
+_DIRECTORY_MODE = 0o700
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which mock machine to be, where it keeps its state, and whose it is.
+
+    ``owner`` (a node's name) makes the identities of two machines of one kind differ: GPU UUIDs are derived from it.
+    """
+
+    name: str
+    directory: pathlib.Path
+    owner: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine as its file describes it; ``families`` holds what each family has to read, by key."""
+
+    name: str
+    description: str
+    families: dict[str, object]
+
+    def family(self, key: str) -> tables.Table:
+        """A fresh reader over one family's part, as ``{key: ...}``; its ``rows(key)`` or ``table(key)`` is the content."""
+        found = {key: self.families[key]} if key in self.families else {}
+        return tables.Table(found, f"{self.name}: ")
+
+
+def names() -> tuple[str, ...]:
+    """The machines there are, sorted."""
+    folder = importlib.resources.files(__name__)
+    return tuple(sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX)))
+
+
+def load(name: str) -> Machine:
+    """The machine of that name, or in the file of that path (one with a ``/``); raises SettingsError that lists the known names."""
+    if "/" in name:
+        return _load_file(pathlib.Path(name))
+    if name not in names():
+        raise errors.SettingsError(f"no mock machine {name!r}; known are {', '.join(names())}, or give a path", key="mock.machine")
+    machine = parse((importlib.resources.files(__name__) / f"{name}{_SUFFIX}").read_text("utf-8"), name)
+    if machine.name != name:
+        raise errors.SettingsError(f"is {machine.name!r}, but the file is {name}{_SUFFIX}", key=f"{name}: name")
+    return machine
+
+
+def _load_file(path: pathlib.Path) -> Machine:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.SettingsError(f"cannot read {path}: {error}", key="mock.machine") from error
+    return parse(text, str(path))
+
+
+def parse(text: str, origin: str) -> Machine:
+    """A machine from the text of its file; raises SettingsError for anything unknown at the top level."""
+    top = tables.from_yaml(text, origin)
+    name, description = top.text("name"), top.text("description")
+    families = {key: top.anything(key) for key in _FAMILIES if key in top}
+    top.close()
+    return Machine(name=name, description=description, families=families)
+
+
+def boot_id(directory: pathlib.Path) -> str:
+    """The id of the machine's current boot, as /proc/sys/kernel/random/boot_id gives on a real one; the first call boots the machine."""
+    file = directory / _BOOT_ID
+    with contextlib.suppress(FileNotFoundError):
+        return file.read_text("ascii").strip()
+    directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+    return _publish(file, replace=False)
+
+
+def reboot(directory: pathlib.Path) -> str:
+    """Boot the machine anew: what hardware forgets at a reboot is forgotten from now on. Returns the new boot id."""
+    directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+    return _publish(directory / _BOOT_ID, replace=True)
+
+
+def _publish(file: pathlib.Path, *, replace: bool) -> str:
+    """Write a new id whole or not at all; without ``replace`` the first of several writers wins."""
+    fresh = str(uuid.uuid4())
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+    try:
+        os.write(descriptor, f"{fresh}\n".encode())
+        os.fsync(descriptor)
+        if replace:
+            pathlib.Path(temporary).replace(file)
+            return fresh
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, file)
+        return file.read_text("ascii").strip()
+    finally:
+        os.close(descriptor)
+        pathlib.Path(temporary).unlink(missing_ok=True)

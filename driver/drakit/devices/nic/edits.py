@@ -1,0 +1,33 @@
+"""What the container is told of its share.
+
+One environment variable a fact, all beginning with ``DRAKIT_NIC_<REQUEST>_<SHARE>_``: the request's name, by which a program finds its share, and
+the share's id, which keeps apart the shares of two claims that use one request name, or of one request for several NICs. In both, letters are
+upper-case and everything but letters and digits is '_'. Facts:
+
+    DEVICE      the device's name in the ResourceSlice
+    NIC         the host's interface
+    BANDWIDTH   the share's rate in bits per second
+    MAC         the share's own address
+    INTERFACE   the name asked for by NicConfig.interfaceName; absent when none was
+"""
+
+import re
+
+from drakit.core import edits
+from drakit.devices.nic import port
+
+_PREFIX = "DRAKIT_NIC"
+_NOT_NAME = re.compile(r"[^A-Z0-9]")
+
+
+def of(share: port.Share, *, request: str, device: str, interface_name: str) -> edits.Edits:
+    """The edits of one share."""
+    prefix = _NOT_NAME.sub("_", f"{_PREFIX}_{request}_{share.id}".upper())
+    facts = {
+        "DEVICE": device,
+        "NIC": share.interface,
+        "BANDWIDTH": str(share.bandwidth),
+        "MAC": share.mac,
+        "INTERFACE": interface_name,
+    }
+    return edits.Edits(env={f"{prefix}_{fact}": value for fact, value in facts.items() if value})

@@ -1,0 +1,207 @@
+"""The kernel's network interfaces, by netlink and ethtool, in the network namespace given.
+
+Everything is read through sockets that a thread of its own opens after it has entered the namespace; the thread ends with the call, so no other
+thread of the process is ever moved. The only importer of pyroute2, which is loaded at the first call, because that takes some 200 ms.
+"""
+
+import concurrent.futures
+import contextlib
+import errno
+import os
+import pathlib
+import socket
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from drakit.core import errors
+from drakit.devices.nic import ethtool, pci, port
+
+if TYPE_CHECKING:
+    import pyroute2
+    from pyroute2.netlink import nlmsg
+
+Answer = TypeVar("Answer")
+
+_NAMESPACES = pathlib.Path("/run/netns")
+_NAME_BYTES_MAX = 15
+_DUMP_TRIES = 10
+_DUMP_INTERRUPTED = 0x10
+_LOOPBACK_FLAG = 0x8
+_UNICAST = 1
+_PAIRS = frozenset({"veth", "netkit", "vxcan"})
+_SCOPE_LINK = 253
+_ENCAPSULATIONS = {1: port.ETHERNET, 772: port.LOOPBACK, 32: "infiniband", 65534: "none", 512: "ppp", 768: "ipip", 776: "sit"}
+
+
+class _Use(NamedTuple):
+    """Indices of the interfaces the host uses: by an address of global scope, by a default route."""
+
+    addressed: frozenset[int]
+    uplinks: frozenset[int]
+
+
+class KernelPort:
+    """The interfaces of one network namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor.
+
+    Shares are not installed in the kernel yet: ``install`` and ``remove`` change nothing and ``shares`` is always empty. What is prepared stands
+    in the journal's records alone.
+    """
+
+    def __init__(self, namespace: str | int | None = None) -> None:
+        self._namespace = namespace
+
+    def interfaces(self) -> tuple[port.Interface, ...]:
+        return self._inside(_read)
+
+    def interface(self, name: str) -> port.Interface | None:
+        return self._inside(lambda route, plain: _read_one(route, plain, name)) if len(name.encode()) <= _NAME_BYTES_MAX else None
+
+    def install(self, share: port.Share) -> None:
+        """Nothing: the kernel holds no part of a share yet."""
+
+    def remove(self, share_id: str) -> None:
+        """Nothing: the kernel holds no part of a share yet."""
+
+    def shares(self) -> tuple[port.Share, ...]:
+        return ()
+
+    def _inside(self, work: Callable[["pyroute2.IPRoute", socket.socket], Answer]) -> Answer:
+        """The result of ``work`` on a route and a plain socket of the namespace, in a thread that ends here."""
+        library = _library()
+        with _opened(self._namespace) as descriptor, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+            return thread.submit(_run, library, descriptor, work).result()
+
+
+def _run(library: types.ModuleType, descriptor: int | None, work: Callable[["pyroute2.IPRoute", socket.socket], Answer]) -> Answer:
+    """Enter the namespace and work there; must be called in a thread that nothing else uses, which stays inside."""
+    if descriptor is not None:
+        with _failing_as("setns"):
+            library.netns.setns(descriptor)
+    with _failing_as("socket"):
+        route, plain = library.IPRoute(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with route, plain:
+        return work(route, plain)
+
+
+def _library() -> types.ModuleType:
+    try:
+        import pyroute2  # noqa: PLC0415 - slow to load, and not needed on mock machines
+        import pyroute2.netns  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise errors.HardwareError("import pyroute2", "is not installed; install drakit[nic]") from error
+    return pyroute2
+
+
+@contextlib.contextmanager
+def _opened(namespace: str | int | None) -> Iterator[int | None]:
+    """The descriptor of a namespace; one that is opened here is closed here."""
+    if namespace is None or isinstance(namespace, int):
+        yield namespace
+        return
+    with _failing_as("open"):
+        descriptor = os.open(_NAMESPACES / namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _failing_as(call: str) -> Iterator[None]:
+    """Turn what the kernel and pyroute2 raise into a HardwareError of that call."""
+    library = _library()
+    try:
+        yield
+    except (OSError, library.NetlinkError, library.NetlinkDecodeError) as error:
+        raise errors.HardwareError(call, str(error)) from error
+
+
+def _read(route: "pyroute2.IPRoute", plain: socket.socket) -> tuple[port.Interface, ...]:
+    links = _dump("RTM_GETLINK", route.get_links)
+    use = _read_use(route)
+    return tuple(sorted((_interface(link, plain, use) for link in links), key=lambda item: item.ifindex))
+
+
+def _read_one(route: "pyroute2.IPRoute", plain: socket.socket, name: str) -> port.Interface | None:
+    """One interface; None also where the kernel knows it by this name only as an alternative one."""
+    library = _library()
+    with _failing_as("RTM_GETLINK"):
+        try:
+            answer = tuple(route.link("get", ifname=name))
+        except library.NetlinkError as error:
+            if error.code == errno.ENODEV:
+                return None
+            raise
+    found = [_interface(link, plain, _read_use(route)) for link in answer if link.get_attr("IFLA_IFNAME") == name]
+    return found[0] if found else None
+
+
+def _read_use(route: "pyroute2.IPRoute") -> _Use:
+    addresses = _dump("RTM_GETADDR", route.get_addr)
+    routes = _dump("RTM_GETROUTE", route.get_routes)
+    return _Use(
+        addressed=frozenset(item["index"] for item in addresses if item["scope"] < _SCOPE_LINK),
+        uplinks=frozenset(index for item in routes for index in _default_by(item)),
+    )
+
+
+def _dump(call: str, read: Callable[[], Iterable["nlmsg"]]) -> tuple["nlmsg", ...]:
+    """A whole table, read again where the kernel says that it changed meanwhile (NLM_F_DUMP_INTR), which pyroute2 leaves to its caller."""
+    for _ in range(_DUMP_TRIES):
+        with _failing_as(call):
+            answer = tuple(read())
+        if not any(item["header"]["flags"] & _DUMP_INTERRUPTED for item in answer):
+            return answer
+    raise errors.HardwareError(call, f"the table changed during each of {_DUMP_TRIES} reads")
+
+
+def _default_by(route: "nlmsg") -> list[int]:
+    """The interfaces by which a default route of any table and metric leaves; a spare uplink is an uplink too."""
+    if route["dst_len"] or route["type"] != _UNICAST:
+        return []
+    hops = [route.get_attr("RTA_OIF"), *(hop["oif"] for hop in route.get_attr("RTA_MULTIPATH") or ())]
+    return [hop for hop in hops if hop]
+
+
+def _interface(link: "nlmsg", plain: socket.socket, use: _Use) -> port.Interface:
+    index, name = link["index"], link.get_attr("IFLA_IFNAME")
+    kind = _kind(link)
+    with _failing_as("ETHTOOL"):
+        told = ethtool.ask(plain, name)
+    return port.Interface(
+        ifindex=index,
+        name=name,
+        altnames=_altnames(link),
+        mac=(link.get_attr("IFLA_ADDRESS") or "").lower(),
+        mtu=link.get_attr("IFLA_MTU"),
+        kind=kind,
+        encapsulation=_ENCAPSULATIONS.get(link["ifi_type"], f"type-{link['ifi_type']}"),
+        speed=told.speed,
+        carrier=bool(link.get_attr("IFLA_CARRIER")),
+        state=(link.get_attr("IFLA_OPERSTATE") or "unknown").lower(),
+        driver=told.driver,
+        pci=pci.look_up(told.bus_id) if told.bus_id else None,
+        master=link.get_attr("IFLA_MASTER") or None,
+        lower=_lower(link, kind),
+        default_route=index in use.uplinks,
+        addressed=index in use.addressed,
+    )
+
+
+def _kind(link: "nlmsg") -> str:
+    if link["flags"] & _LOOPBACK_FLAG:
+        return port.LOOPBACK
+    return link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") or port.PHYSICAL
+
+
+def _altnames(link: "nlmsg") -> tuple[str, ...]:
+    listed = link.get_attr("IFLA_PROP_LIST")
+    return tuple(listed.altnames()) if listed else ()
+
+
+def _lower(link: "nlmsg", kind: str) -> int | None:
+    """The interface below, if it is in this namespace. IFLA_LINK of a pair's end is its peer, which is not below it."""
+    if kind in _PAIRS or link.get_attr("IFLA_LINK_NETNSID") is not None:
+        return None
+    return link.get_attr("IFLA_LINK") or None

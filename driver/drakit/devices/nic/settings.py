@@ -1,0 +1,151 @@
+"""The admin's settings of the NIC family. Every rate is a whole number of bits per second, written as a Quantity (``25G``).
+
+Invariants, checked on construction (SettingsError names the key): a policy's default and max lie on min + n * step, as the API demands of
+requestPolicy.validRange (KEP-5075); rates fit 64 bits.
+"""
+
+import dataclasses
+import fnmatch
+from collections.abc import Mapping
+from typing import Self
+
+from drakit.core import errors, policy, quantity
+
+_NANO = 10**9
+_RATE_MAX = 2**63 - 1
+_POLICY_FIGURES = ("default", "min", "step", "max")
+_DEFAULT = quantity.Quantity.of("100M")
+_MIN = quantity.Quantity.of("10M")
+_STEP = quantity.Quantity.of("10M")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BandwidthPolicy:
+    """How much bandwidth a share may ask for: from ``min`` in steps of ``step`` up to ``max`` (None: the whole NIC).
+
+    ``default`` is what a share gets that does not ask. On a NIC too small for them, ``default`` and ``max`` are lowered to its largest valid amount.
+    """
+
+    default: quantity.Quantity = _DEFAULT
+    min: quantity.Quantity = _MIN
+    step: quantity.Quantity = _STEP
+    max: quantity.Quantity | None = None
+
+    def __post_init__(self) -> None:
+        for key in _POLICY_FIGURES:
+            amount = getattr(self, key)
+            if amount is not None:
+                _check_rate(amount, f"policy.{key}", least=1)
+        self._check_on_step(self.default, "policy.default")
+        if self.max is None:
+            return
+        self._check_on_step(self.max, "policy.max")
+        if self.max < self.default:
+            raise errors.SettingsError(f"{self.max} is below default {self.default}", key="policy.max")
+
+    @classmethod
+    def of(cls, figures: Mapping[str, quantity.Quantity]) -> Self:
+        """A policy from some of its figures by name. Without a default, a share that does not ask gets the valid amount next above 100M."""
+        least = figures.get("min", _MIN)
+        rates = cls(**{"default": least, "min": least, **figures})
+        if "default" in figures:
+            return rates
+        span = policy.ValidRange(min=rates.min, max=rates.max, step=rates.step)
+        return dataclasses.replace(rates, default=span.round_up(_DEFAULT) or rates.max or rates.default)
+
+    def _check_on_step(self, amount: quantity.Quantity, key: str) -> None:
+        if amount < self.min:
+            raise errors.SettingsError(f"{amount} is below min {self.min}", key=key)
+        if self.floor(amount.value) != amount.value:
+            raise errors.SettingsError(f"{amount} is not min {self.min} plus a multiple of step {self.step}", key=key)
+
+    def floor(self, amount: int) -> int:
+        """The largest min + n * step that is at most ``amount`` bits per second; below min when amount is."""
+        least, step = self.min.value, self.step.value
+        return least + (amount - least) // step * step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InterfaceRule:
+    """What the admin says about interfaces whose name matches the glob ``match``; None keeps the family's setting.
+
+    ``speed`` caps what the hardware reports, and stands in where it reports nothing that can be believed: a virtual interface is only offered
+    where a rule gives its speed. ``reserve`` is kept for the host's own traffic.
+    """
+
+    match: str
+    speed: quantity.Quantity | None = None
+    reserve: quantity.Quantity | None = None
+    policy: BandwidthPolicy | None = None
+
+    def __post_init__(self) -> None:
+        if self.speed is not None:
+            _check_rate(self.speed, f"interfaces[{self.match}].speed", least=1)
+        if self.reserve is not None:
+            _check_rate(self.reserve, f"interfaces[{self.match}].reserve", least=0)
+
+    @classmethod
+    def parse(cls, match: str, figures: Mapping[str, str | None]) -> Self:
+        """A rule from texts: ``speed`` and ``reserve``, and the policy's ``default``, ``min``, ``step`` and ``max``; None is not given.
+
+        Raises SettingsError whose key is ``interfaces[<match>].<figure>``.
+        """
+        root = f"interfaces[{match}]"
+        amounts = {name: _parse(text, f"{root}.{name}") for name, text in figures.items() if text is not None}
+        for name in amounts.keys() - {"speed", "reserve", *_POLICY_FIGURES}:
+            raise errors.SettingsError("is not a figure of an interface", key=f"{root}.{name}")
+        rates = {name: amounts[name] for name in _POLICY_FIGURES if name in amounts}
+        try:
+            chosen = BandwidthPolicy.of(rates) if rates else None
+        except errors.SettingsError as error:
+            raise errors.SettingsError(str(error), key=root) from error
+        return cls(match=match, speed=amounts.get("speed"), reserve=amounts.get("reserve"), policy=chosen)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NicSettings:
+    """Which interfaces are offered and how.
+
+    ``include``, ``exclude`` and ``take_over`` are globs of interface names, compared with case. ``offer_addressed`` offers interfaces on which the
+    host has an address, but not those of its default route; ``take_over`` lists those that may be offered whatever the host uses them for. Of
+    ``interfaces`` the first rule that matches counts.
+    """
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    take_over: tuple[str, ...] = ()
+    offer_addressed: bool = False
+    reserve: quantity.Quantity = quantity.ZERO
+    policy: BandwidthPolicy = dataclasses.field(default_factory=BandwidthPolicy)
+    interfaces: tuple[InterfaceRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_rate(self.reserve, "reserve", least=0)
+
+    def rule_for(self, name: str) -> InterfaceRule:
+        """The rule of one interface, every None but the speed's filled from the family's settings."""
+        rule = next((rule for rule in self.interfaces if fnmatch.fnmatchcase(name, rule.match)), InterfaceRule(match=name))
+        return dataclasses.replace(
+            rule,
+            reserve=self.reserve if rule.reserve is None else rule.reserve,
+            policy=rule.policy or self.policy,
+        )
+
+
+def matches(name: str, globs: tuple[str, ...]) -> bool:
+    """Whether any of the globs matches the whole name."""
+    return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+
+
+def _parse(text: str, key: str) -> quantity.Quantity:
+    try:
+        return quantity.Quantity.parse(text)
+    except errors.QuantityError as error:
+        raise errors.SettingsError(error.reason, key=key) from error
+
+
+def _check_rate(amount: quantity.Quantity, key: str, *, least: int) -> None:
+    if amount.nanos % _NANO:
+        raise errors.SettingsError(f"{amount} is not a whole number of bits per second", key=key)
+    if not least <= amount.value <= _RATE_MAX:
+        raise errors.SettingsError(f"{amount} is not between {least} and {_RATE_MAX} bits per second", key=key)

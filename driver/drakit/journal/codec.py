@@ -1,0 +1,125 @@
+"""lifecycle.Entry as rows of the tables of ``schema``, and back.
+
+What can be searched is a column; everything else is a JSON column of our own form. Rules that keep a file readable by the previous version:
+columns and keys are only added, an added one has a default, and a key's meaning never changes. Unknown keys are passed over when read, and moves
+after ``begin`` rewrite only ``record`` and ``edits``, so that what a newer version wrote into the other columns stays. Values pass the checks of
+``core`` when they are read, so a check there may be tightened only as far as no released version has written what it would refuse.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+from drakit.core import claim as claims
+from drakit.core import lifecycle, names, records
+from drakit.journal import device_json, edits_json, fields
+
+Choice = TypeVar("Choice", lifecycle.State, claims.ConfigSource)
+
+
+class ClaimRow(NamedTuple):
+    """Columns of ``claims`` but its row number."""
+
+    uid: str
+    namespace: str
+    name: str
+    state: str
+    boot_id: str
+
+
+class GrantRow(NamedTuple):
+    """Columns of ``grants`` but its claim; ``share_id`` is empty for an exclusive grant, JSON columns are None where the value is."""
+
+    position: int
+    request: str
+    pool: str
+    device: str
+    share_id: str
+    admin_access: int
+    snapshot: str
+    consumed: str
+    parameters: str | None
+    config_source: str | None
+    intent: str
+    record: str
+    edits: str | None
+
+
+def claim_row(entry: lifecycle.Entry) -> ClaimRow:
+    """The row of ``claims``."""
+    ref = entry.claim
+    return ClaimRow(uid=ref.uid, namespace=ref.namespace, name=ref.name, state=entry.state.value, boot_id=entry.boot_id)
+
+
+def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
+    """The row of ``grants``; raises ValueError for a record, intent or parameters with NaN or an infinity."""
+    return GrantRow(
+        position=position,
+        request=grant.request,
+        pool=grant.pool,
+        device=grant.device.name,
+        share_id=grant.share_id or "",
+        admin_access=int(grant.admin_access),
+        snapshot=fields.dump(device_json.encode(grant.device)),
+        consumed=fields.dump(device_json.encode_amounts(grant.consumed_capacity)),
+        parameters=None if grant.parameters is None else _record(grant.parameters),
+        config_source=None if grant.config_source is None else grant.config_source.value,
+        intent=_record(grant.intent),
+        record=_record(grant.record),
+        edits=None if grant.edits is None else fields.dump(edits_json.encode(grant.edits)),
+    )
+
+
+def entry(claim: ClaimRow, grants: Sequence[GrantRow]) -> lifecycle.Entry:
+    """The entry of a claim's rows; raises UnreadableError, whose message names the claim and the field."""
+    path = f"claim {claim.uid}"
+    return lifecycle.Entry(
+        claim=claims.ClaimRef(uid=names.ClaimUid(claim.uid), namespace=claim.namespace, name=claim.name),
+        state=state(claim.state, path),
+        grants=tuple(_grant(row, f"{path}: grants[{row.position}]") for row in grants),
+        boot_id=claim.boot_id,
+    )
+
+
+def holding(claim: ClaimRow, share_id: str, admin_access: int) -> lifecycle.Holding:
+    """A claim that holds a device; raises UnreadableError."""
+    return lifecycle.Holding(
+        claim=claims.ClaimRef(uid=names.ClaimUid(claim.uid), namespace=claim.namespace, name=claim.name),
+        state=state(claim.state, f"claim {claim.uid}"),
+        share_id=names.ShareId(share_id) if share_id else None,
+        admin_access=bool(admin_access),
+    )
+
+
+def state(text: str, path: str) -> lifecycle.State:
+    """The state that a column holds; raises UnreadableError."""
+    return _choice(lifecycle.State, text, f"{path}: state")
+
+
+def _grant(row: GrantRow, path: str) -> lifecycle.GrantEntry:
+    device = device_json.decode(fields.Fields.parse(row.snapshot, f"{path}.snapshot"))
+    if device.name != row.device:
+        raise fields.UnreadableError(f"{path}.device: {row.device!r} is not the snapshot's {device.name!r}")
+    return lifecycle.GrantEntry(
+        request=row.request,
+        pool=row.pool,
+        device=device,
+        share_id=names.ShareId(row.share_id) if row.share_id else None,
+        consumed_capacity=device_json.decode_amounts(fields.Fields.parse(row.consumed, f"{path}.consumed")),
+        admin_access=bool(row.admin_access),
+        parameters=None if row.parameters is None else fields.record(row.parameters, f"{path}.parameters"),
+        config_source=None if row.config_source is None else _choice(claims.ConfigSource, row.config_source, f"{path}.config_source"),
+        intent=fields.record(row.intent, f"{path}.intent"),
+        record=fields.record(row.record, f"{path}.record"),
+        edits=None if row.edits is None else edits_json.decode(fields.Fields.parse(row.edits, f"{path}.edits")),
+    )
+
+
+def _record(value: records.Record) -> str:
+    return fields.dump(records.thaw(value))
+
+
+def _choice(kind: type[Choice], text: str, path: str) -> Choice:
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise fields.UnreadableError(f"{path}: {error}") from error

@@ -1,0 +1,148 @@
+"""The journal: core.ports.Journal on SQLite.
+
+A method that returns has made its change durable; one that raises has changed nothing. Reads see every change that returned before, of any
+process. Any number of threads and processes may use one data directory; one process writes through one thread (``writer``).
+"""
+
+import collections
+import contextlib
+import pathlib
+import sqlite3
+import types
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+from drakit.core import errors, lifecycle, names
+from drakit.journal import codec, connection, fields, opening, rows, writer
+
+Quarantine = opening.Quarantine
+
+
+class Journal:
+    """Crash-safe memory of claims. Made by ``open``; closed by ``close`` or by leaving a ``with`` block.
+
+    ``quarantine`` says that an unreadable file was set aside, at this opening or at an earlier one after which nobody called ``rebuilt``.
+    ``last_boot_id`` is the boot in which the journal was opened before, empty for a new one.
+    """
+
+    def __init__(self, opened: opening.Opened) -> None:
+        self.path = opened.path
+        self.quarantine = opened.quarantine
+        self.last_boot_id = opened.last_boot_id
+        self._use = opened.use
+        self._writer = writer.Writer(opened.path)
+        self._idle: collections.deque[sqlite3.Connection] = collections.deque()
+        self._closed = False
+
+    @classmethod
+    def open(cls, directory: pathlib.Path, *, driver: str, boot_id: str) -> Self:
+        """Open the journal of a data directory, making both where missing; raises JournalError."""
+        try:
+            return cls(opening.open_file(directory, driver=driver, boot_id=boot_id))
+        except fields.UnreadableError as error:
+            raise errors.JournalError(f"{directory}: {error}; delete that row with sqlite3") from error
+
+    def close(self) -> None:
+        """End the writer and close every connection; twice is fine."""
+        self._closed = True
+        self._writer.close()
+        self._close_idle()
+        self._use.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+        self.close()
+
+    def entry(self, uid: names.ClaimUid) -> lifecycle.Entry | None:
+        """The claim's entry, or None when it is absent; raises JournalError."""
+        with self._reading() as database:
+            found = rows.of_claim(database, uid)
+            return None if found is None else codec.entry(*found)
+
+    def entries(self) -> Sequence[lifecycle.Entry]:
+        """All entries, oldest first, as of one moment; raises JournalError."""
+        with self._reading() as database:
+            return tuple(codec.entry(claim, grants) for claim, grants in rows.all_rows(database))
+
+    def holdings(self, pool: str, device: str) -> Sequence[lifecycle.Holding]:
+        """The claims that hold a device, oldest first, once for each grant; raises JournalError."""
+        with self._reading() as database:
+            return tuple(codec.holding(*row) for row in rows.holders(database, pool, device))
+
+    def begin(self, entry: lifecycle.Entry) -> None:
+        """absent -> preparing. Raises IllegalMoveError, ClaimError for a claim that names one grant twice, JournalError."""
+        _check_grants(entry.grants)
+        claim = codec.claim_row(entry)
+        grants = [codec.grant_row(position, grant) for position, grant in enumerate(entry.grants)]
+        self._commit(lambda database: rows.begin(database, claim, grants))
+
+    def complete(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry], boot_id: str) -> None:
+        """preparing -> prepared: store the boot and each grant's record and edits; all else stays as it was begun.
+
+        Raises IllegalMoveError, also when the grants are not those begun, and JournalError.
+        """
+        done = [codec.grant_row(position, grant) for position, grant in enumerate(grants)]
+        self._commit(lambda database: rows.complete(database, uid, done, boot_id))
+
+    def withdraw(self, uid: names.ClaimUid) -> None:
+        """preparing, prepared or unpreparing -> unpreparing. Raises IllegalMoveError, JournalError."""
+        self._commit(lambda database: rows.withdraw(database, uid))
+
+    def forget(self, uid: names.ClaimUid) -> None:
+        """unpreparing -> absent. Raises IllegalMoveError, JournalError."""
+        self._commit(lambda database: rows.forget(database, uid))
+
+    def rebuilt(self) -> None:
+        """Say that what a quarantine lost has been rebuilt: it is not reported again. Raises JournalError."""
+        self._commit(opening.clear_note)
+        self.quarantine = None
+
+    def _commit(self, change: writer.Change) -> None:
+        with self._translated():
+            self._writer.commit(change)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that nobody else uses meanwhile; a failed one is not used again."""
+        with self._translated():
+            if self._closed:
+                raise errors.JournalError(f"{self.path} is closed; open the journal again")
+            try:
+                database = self._idle.pop()
+            except IndexError:
+                database = connection.connect_reader(self.path)
+            try:
+                yield database
+            except BaseException:
+                database.close()
+                raise
+            self._idle.append(database)
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        """Close the connections that nobody uses, if the journal is closed; also called by a reader that outlived the closing."""
+        with contextlib.suppress(IndexError):
+            while self._closed:
+                self._idle.pop().close()
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            with connection.refused(self.path):
+                yield
+        except fields.UnreadableError as error:
+            raise errors.JournalError(f"{self.path}: {error}; restart the driver: the file is then set aside and rebuilt") from error
+
+
+def _check_grants(grants: Sequence[lifecycle.GrantEntry]) -> None:
+    keys = [grant.key for grant in grants]
+    for key in keys:
+        if keys.count(key) > 1:
+            request, pool, device, _ = key
+            raise errors.ClaimError(
+                errors.ClaimFault.MALFORMED,
+                f"request {request} is given device {pool}/{device} twice",
+                field="status.allocation.devices.results",
+            )

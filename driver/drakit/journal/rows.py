@@ -1,0 +1,101 @@
+"""The SQL of claims and grants: typed rows in and out, each statement O(1) in the number of claims but ``all_rows``.
+
+Functions that change rows check the move against ``lifecycle.TABLE`` inside the caller's transaction, so that two processes cannot make moves
+that exclude each other. They raise IllegalMoveError, and sqlite3.Error.
+"""
+
+import itertools
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from drakit.core import lifecycle, names
+from drakit.journal import codec
+
+Rows = tuple[codec.ClaimRow, tuple[codec.GrantRow, ...]]
+
+_SELECT = """
+SELECT c.uid, c.namespace, c.name, c.state, c.boot_id,
+       g.position, g.request, g.pool, g.device, g.share_id, g.admin_access,
+       g.snapshot, g.consumed, g.parameters, g.config_source, g.intent, g.record, g.edits
+FROM claims AS c LEFT JOIN grants AS g ON g.claim = c.seq"""
+_SELECT_ONE = f"{_SELECT} WHERE c.uid = ? ORDER BY g.position"
+_SELECT_ALL = f"{_SELECT} ORDER BY c.seq, g.position"
+_SELECT_HOLDERS = """
+SELECT c.uid, c.namespace, c.name, c.state, c.boot_id, g.share_id, g.admin_access
+FROM grants AS g JOIN claims AS c ON c.seq = g.claim WHERE g.pool = ? AND g.device = ? ORDER BY c.seq, g.position"""
+_INSERT_CLAIM = "INSERT INTO claims (uid, namespace, name, state, boot_id) VALUES (?, ?, ?, ?, ?)"
+_INSERT_GRANT = """
+INSERT INTO grants (claim, position, request, pool, device, share_id, admin_access,
+                    snapshot, consumed, parameters, config_source, intent, record, edits)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_CLAIM_COLUMNS = len(codec.ClaimRow._fields)
+
+
+def of_claim(connection: sqlite3.Connection, uid: names.ClaimUid) -> Rows | None:
+    """The rows of one claim."""
+    return next(_grouped(connection.execute(_SELECT_ONE, (uid,))), None)
+
+
+def all_rows(connection: sqlite3.Connection) -> Iterator[Rows]:
+    """The rows of every claim, oldest first."""
+    return _grouped(connection.execute(_SELECT_ALL))
+
+
+def holders(connection: sqlite3.Connection, pool: str, device: str) -> Iterator[tuple[codec.ClaimRow, str, int]]:
+    """Claim, share id and admin access of each grant of a device, oldest claim first."""
+    for row in connection.execute(_SELECT_HOLDERS, (pool, device)):
+        yield codec.ClaimRow(*row[:_CLAIM_COLUMNS]), row[_CLAIM_COLUMNS], row[_CLAIM_COLUMNS + 1]
+
+
+def insert(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:
+    """Add a claim that is absent."""
+    seq = connection.execute(_INSERT_CLAIM, claim).lastrowid
+    connection.executemany(_INSERT_GRANT, [(seq, *grant) for grant in grants])
+
+
+def begin(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:
+    """absent -> preparing."""
+    _, state = _moved(connection, names.ClaimUid(claim.uid), lifecycle.Move.BEGIN)
+    insert(connection, claim._replace(state=state.value), grants)
+
+
+def complete(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.GrantRow], boot_id: str) -> None:
+    """preparing -> prepared; stores each grant's record and edits, all else stays as it was begun."""
+    seq, state = _moved(connection, uid, lifecycle.Move.COMPLETE)
+    begun = connection.execute("SELECT position, request, pool, device, share_id FROM grants WHERE claim = ?", (seq,))
+    positions = {tuple(key): position for position, *key in begun}
+    given = {(row.request, row.pool, row.device, row.share_id): row for row in grants}
+    if len(given) != len(grants) or given.keys() != positions.keys():
+        raise lifecycle.IllegalMoveError(f"claim {uid} cannot complete with other grants than it began with")
+    connection.executemany(
+        "UPDATE grants SET record = ?, edits = ? WHERE claim = ? AND position = ?",
+        [(row.record, row.edits, seq, positions[key]) for key, row in given.items()],
+    )
+    connection.execute("UPDATE claims SET state = ?, boot_id = ? WHERE seq = ?", (state.value, boot_id, seq))
+
+
+def withdraw(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:
+    """preparing, prepared or unpreparing -> unpreparing."""
+    seq, state = _moved(connection, uid, lifecycle.Move.WITHDRAW)
+    connection.execute("UPDATE claims SET state = ? WHERE seq = ?", (state.value, seq))
+
+
+def forget(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:
+    """unpreparing -> absent."""
+    seq, _ = _moved(connection, uid, lifecycle.Move.FORGET)
+    connection.execute("DELETE FROM grants WHERE claim = ?", (seq,))
+    connection.execute("DELETE FROM claims WHERE seq = ?", (seq,))
+
+
+def _moved(connection: sqlite3.Connection, uid: names.ClaimUid, move: lifecycle.Move) -> tuple[int, lifecycle.State]:
+    """The claim's row number (0 when absent) and its state after the move."""
+    row = connection.execute("SELECT seq, state FROM claims WHERE uid = ?", (uid,)).fetchone()
+    seq, state = (0, lifecycle.State.ABSENT) if row is None else (row[0], codec.state(row[1], f"claim {uid}"))
+    return seq, lifecycle.after(state, move)
+
+
+def _grouped(cursor: Iterable[tuple[Any, ...]]) -> Iterator[Rows]:
+    for claim, joined in itertools.groupby(cursor, lambda row: row[:_CLAIM_COLUMNS]):
+        grants = [row[_CLAIM_COLUMNS:] for row in joined]
+        yield codec.ClaimRow(*claim), tuple(codec.GrantRow(*grant) for grant in grants if grant[0] is not None)

@@ -1,0 +1,99 @@
+"""Reading JSON of unknown quality: every step names the field, so that an error does too."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Self
+
+from drakit.core import errors, quantity, records
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A JSON value and its path from the object's root; ``value`` is None when the field is absent or null.
+
+    Each accessor raises ConfigError naming the path when the value is of another kind.
+    """
+
+    value: records.Json
+    path: str = ""
+
+    def __getitem__(self, key: str) -> "Field":
+        """A field of an object; reading from an absent object gives an absent field."""
+        inside = {} if self.value is None else self.object()
+        return Field(inside.get(key), errors.join_path(self.path, key))
+
+    def __bool__(self) -> bool:
+        """Whether the field is there."""
+        return self.value is not None
+
+    def text(self) -> str:
+        """Text that is not empty."""
+        if isinstance(self.value, str) and self.value:
+            return self.value
+        raise self._error("is missing" if self.value in (None, "") else f"must be text, not {self._kind()}")
+
+    def text_or_empty(self) -> str:
+        """Text, empty when absent."""
+        return self.text() if self.value not in (None, "") else ""
+
+    def integer(self) -> int:
+        """A whole number."""
+        if isinstance(self.value, int) and not isinstance(self.value, bool):
+            return self.value
+        raise self._error("is missing" if self.value is None else f"must be a whole number, not {self._kind()}")
+
+    def flag(self) -> bool:
+        """A truth value, false when absent."""
+        if self.value is None or isinstance(self.value, bool):
+            return bool(self.value)
+        raise self._error(f"must be true or false, not {self._kind()}")
+
+    def amount(self) -> quantity.Quantity:
+        """A quantity, which JSON may carry as text or as a whole number."""
+        if isinstance(self.value, int) and not isinstance(self.value, bool):
+            return quantity.Quantity.of(self.value)
+        try:
+            return quantity.Quantity.parse(self.text())
+        except errors.QuantityError as error:
+            raise self._error(error.reason) from error
+
+    def object(self) -> records.Record:
+        """A JSON object."""
+        if isinstance(self.value, Mapping):
+            return self.value
+        raise self._error("is missing" if self.value is None else f"must be an object, not {self._kind()}")
+
+    def items(self) -> Iterator[tuple[str, "Field"]]:
+        """The entries of an object; none when absent."""
+        for key, value in (self.object() if self else records.EMPTY).items():
+            yield key, Field(value, f"{self.path}[{key}]")
+
+    def each(self) -> Iterator["Field"]:
+        """The elements of a list; none when absent."""
+        if self.value is None:
+            return
+        if not isinstance(self.value, list | tuple):
+            raise self._error(f"must be a list, not {self._kind()}")
+        for index, value in enumerate(self.value):
+            yield Field(value, f"{self.path}[{index}]")
+
+    def texts(self) -> tuple[str, ...]:
+        """A list of texts, none of them empty; an empty tuple when absent."""
+        return tuple(element.text() for element in self.each())
+
+    def only_in(self, *allowed: str) -> Self:
+        """The same field, after checking that it is text and one of those allowed."""
+        if self.text() not in allowed:
+            raise self._error(f"is {self.value!r}, and must be {' or '.join(allowed)}")
+        return self
+
+    def error(self, message: str) -> errors.ConfigError:
+        """An error about this field."""
+        return self._error(message)
+
+    def _error(self, message: str) -> errors.ConfigError:
+        return errors.ConfigError(message, field=self.path)
+
+    def _kind(self) -> str:
+        kinds = {bool: "a truth value", int: "a number", float: "a number", str: "text", type(None): "null"}
+        return kinds.get(type(self.value), "an object" if isinstance(self.value, Mapping) else "a list")

@@ -1,0 +1,103 @@
+"""The ResourceSlices of one driver on one node, at the API server."""
+
+import http
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from drakit.core import errors, ports, records
+from drakit.core import slices as values
+from drakit.kube import fields, slice_codec, transport, watch
+
+PATH = f"/apis/{slice_codec.API_VERSION}/resourceslices"
+_KEPT_METADATA = ("name", "uid", "resourceVersion", "generateName", "labels", "annotations", "ownerReferences", "finalizers")
+
+
+Read = TypeVar("Read")
+
+
+class ApiSlices:
+    """``core.ports.SliceStore``. The node owns the slices, so that they go when it goes.
+
+    Metadata that others put on a slice survives an update. The node's UID is read before the first create after a list, so that a node that was
+    deleted and made again does not leave slices with an owner that is gone.
+    """
+
+    def __init__(self, api: transport.Transport, *, driver: str, node: str, clock: ports.Clock) -> None:
+        self._api = api
+        self._node = node
+        self._selector = f"spec.driver={driver},spec.nodeName={node}"
+        self._clock = clock
+        self._node_uid = ""
+        self._metadata: dict[str, records.Record] = {}
+
+    def list(self) -> Sequence[values.Published]:
+        """All slices of this driver and node; raises ApiError."""
+        answer = fields.Field(self._api.request("GET", PATH, query={"fieldSelector": self._selector}))
+        self._node_uid = ""
+        self._metadata = {}
+        return [self._decoded(item) for item in _readable(lambda: [*answer["items"].each()])]
+
+    def create(self, wanted: values.Create) -> values.Published:
+        """Create one slice; raises ApiError, with status 404 when the node does not exist."""
+        owner: records.Record = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._owner_uid(), "controller": True}
+        body = _object({"generateName": wanted.prefix, "ownerReferences": [owner]}, wanted.spec)
+        return self._decoded(fields.Field(self._api.request("POST", PATH, body=body)))
+
+    def update(self, wanted: values.Update) -> values.Published:
+        """Replace one slice as it was published; raises ApiError, with status 409 when it is another by now."""
+        published = wanted.published
+        metadata = {**self._metadata_of(published), "uid": published.uid, "resourceVersion": published.version}
+        answer = self._api.request("PUT", f"{PATH}/{published.name}", body=_object(metadata, wanted.spec))
+        return self._decoded(fields.Field(answer))
+
+    def delete(self, published: values.Published) -> None:
+        """Delete one slice if it is still as published; gone already is success. Raises ApiError, with status 409 when it is another by now."""
+        preconditions: records.Record = {"uid": published.uid, "resourceVersion": published.version}
+        body: records.Record = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        try:
+            self._api.request("DELETE", f"{PATH}/{published.name}", body=body)
+        except errors.ApiError as error:
+            if error.status != http.HTTPStatus.NOT_FOUND:
+                raise
+        self._metadata.pop(published.uid, None)
+
+    def watch(self, stop: threading.Event) -> Iterator[None]:
+        """Yield once per connection and once per change, until ``stop`` is set."""
+        return watch.changes(self._api, PATH, selector=self._selector, clock=self._clock, stop=stop)
+
+    def _owner_uid(self) -> str:
+        if not self._node_uid:
+            try:
+                node = self._api.request("GET", f"/api/v1/nodes/{self._node}")
+            except errors.ApiError as error:
+                if error.status == http.HTTPStatus.NOT_FOUND:
+                    message = f"there is no node {self._node!r} in this cluster; is the node name right?"
+                    raise errors.ApiError(message, status=error.status, reason=error.reason) from error
+                raise
+            self._node_uid = _readable(fields.Field(node)["metadata"]["uid"].text)
+        return self._node_uid
+
+    def _metadata_of(self, published: values.Published) -> records.Record:
+        """What the slice's metadata was when last seen; asked for where this process never saw it."""
+        if published.uid not in self._metadata:
+            self._decoded(fields.Field(self._api.request("GET", f"{PATH}/{published.name}")))
+        return self._metadata.get(published.uid, {"name": published.name})
+
+    def _decoded(self, found: fields.Field) -> values.Published:
+        published = _readable(lambda: slice_codec.decode(found.object()))
+        metadata = _readable(found["metadata"].object)
+        self._metadata[published.uid] = {key: metadata[key] for key in _KEPT_METADATA if key in metadata}
+        return published
+
+
+def _object(metadata: records.Record, spec: values.SliceSpec) -> records.Record:
+    return {"apiVersion": slice_codec.API_VERSION, "kind": slice_codec.KIND, "metadata": metadata, "spec": slice_codec.encode(spec)}
+
+
+def _readable(read: Callable[[], Read]) -> Read:
+    """What ``read`` gives; an answer of the API server that makes no sense is an ApiError."""
+    try:
+        return read()
+    except errors.ConfigError as error:
+        raise errors.ApiError(f"the API server sent an object that cannot be read: {error}") from error

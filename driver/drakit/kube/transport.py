@@ -1,0 +1,39 @@
+"""What the adapters here need of a connection to the API server; ``client.Client`` is the real one."""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from drakit.core import records
+
+JSON_TYPE = "application/json"
+
+Object = Mapping[str, records.Json]
+
+
+class Stream(Protocol):
+    """A running watch: one JSON object for each event, until the server ends it or ``close`` is called."""
+
+    def __iter__(self) -> Iterator[Object]:
+        """Events as they come; raises ApiError when the connection breaks, ends silently after ``close``."""
+
+    def close(self) -> None:
+        """End the iteration, also one that is waiting in another thread. Safe to call twice."""
+
+
+class Transport(Protocol):
+    """Requests to the API server. Every call has a time limit."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = JSON_TYPE,
+        timeout: float | None = None,
+    ) -> Object:
+        """Send one request, give back the JSON object of the answer; raises ApiError for any answer but 2xx, and for none (status 0)."""
+
+    def stream(self, path: str, *, query: Mapping[str, str], timeout: float) -> Stream:
+        """Start a watch; raises ApiError. ``timeout`` is the longest silence in seconds."""

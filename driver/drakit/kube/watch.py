@@ -1,0 +1,117 @@
+"""Notice of every change in a collection, through everything that happens to a watch.
+
+A watch ends for many reasons: the server's time limit, a restart, a proxy, a history that is gone (410). After each end the collection's version
+is read anew and the watch goes on from there. Ends in quick succession are answered with growing pauses, each a little random so that the nodes
+of a cluster do not come back all at once.
+"""
+
+import contextlib
+import http
+import random
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Self
+
+from drakit.core import errors, ports
+from drakit.kube import fields, transport
+from drakit.telemetry import logs
+
+SERVER_SECONDS = 300
+SILENCE_SECONDS = SERVER_SECONDS + 30.0
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+STEADY_SECONDS = 5.0
+_STOP_POLL_SECONDS = 0.5
+
+_log = logs.get_logger(__name__)
+_jitter = random.SystemRandom()
+
+
+def changes(api: transport.Transport, path: str, *, selector: str, clock: ports.Clock, stop: threading.Event) -> Iterator[None]:
+    """Yield once after every connection and once for every change after it, until ``stop`` is set.
+
+    Never raises for what the server does or fails to do. While it runs a thread waits beside it, to end a silent watch when ``stop`` is set.
+    """
+    pause = FIRST_PAUSE
+    with _Connection(stop) as connection:
+        while not stop.is_set():
+            started = clock.monotonic()
+            try:
+                for _ in _once(api, path, selector, connection):
+                    yield
+                    if stop.is_set():
+                        return
+            except errors.DrakitError as error:
+                if not (isinstance(error, errors.ApiError) and error.status == http.HTTPStatus.GONE):
+                    _log.warning("watch failed", path=path, error=str(error))
+            if clock.monotonic() - started >= STEADY_SECONDS:
+                pause = FIRST_PAUSE
+            else:
+                clock.wait(stop, pause * _jitter.uniform(0.8, 1.2))
+                pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def _once(api: transport.Transport, path: str, selector: str, connection: "_Connection") -> Iterator[None]:
+    """One list and one watch; raises ApiError or ConfigError when either fails."""
+    query = {"fieldSelector": selector}
+    version = fields.Field(api.request("GET", path, query={**query, "limit": "1"}))["metadata"]["resourceVersion"].text_or_empty()
+    query |= {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": str(SERVER_SECONDS)}
+    stream = api.stream(path, query=query, timeout=SILENCE_SECONDS)
+    with connection.of(stream):
+        yield
+        for event in stream:
+            if _is_change(event):
+                yield
+
+
+def _is_change(event: Mapping[str, object]) -> bool:
+    """Whether an event says that an object changed; raises ApiError for an error event."""
+    if event.get("type") == "ERROR":
+        status = event.get("object")
+        told = status if isinstance(status, Mapping) else {}
+        code = told.get("code")
+        raise errors.ApiError(
+            f"watch ended: {told.get('message') or 'no reason given'}",
+            status=code if isinstance(code, int) else 0,
+            reason=str(told.get("reason") or ""),
+        )
+    return event.get("type") in ("ADDED", "MODIFIED", "DELETED")
+
+
+class _Connection:
+    """Closes the stream of the moment when ``stop`` is set; a thread waits for that, because the reader cannot."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+        self._left = threading.Event()
+        self._lock = threading.Lock()
+        self._stream: transport.Stream | None = None
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._close_on_stop, name="watch-stop", daemon=True).start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._left.set()
+
+    @contextlib.contextmanager
+    def of(self, stream: transport.Stream) -> Iterator[None]:
+        """Make this the stream of the moment."""
+        with self._lock:
+            self._stream = stream
+        if self._stop.is_set():
+            stream.close()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._stream = None
+            stream.close()
+
+    def _close_on_stop(self) -> None:
+        while not self._left.is_set():
+            if self._stop.wait(_STOP_POLL_SECONDS):
+                with self._lock:
+                    if self._stream is not None:
+                        self._stream.close()
+                return

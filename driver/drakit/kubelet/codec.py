@@ -1,0 +1,84 @@
+"""Between the messages of the DRA service and the core's values.
+
+What the kubelet sends is checked here, claim by claim: a malformed one gets an error of its own and the others go on. What is answered always has
+exactly one entry for each UID asked for, because the kubelet fails the whole pod otherwise.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from drakit._proto import dra_v1_pb2 as wire
+from drakit.core import claim as claims
+from drakit.core import names, outcome
+
+ERROR_MAX = 1024
+NO_ANSWER = "the driver gave no answer for this claim; see its log"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The claims of one call: those that can be worked on, and what is wrong with the others, by UID as it was sent."""
+
+    refs: tuple[claims.ClaimRef, ...]
+    refused: Mapping[str, str]
+
+
+def decode_claims(sent: Iterable[wire.Claim]) -> Asked:
+    """Check every claim; one asked for twice is worked on once."""
+    refs: dict[str, claims.ClaimRef] = {}
+    refused: dict[str, str] = {}
+    for item in sent:
+        fault = _fault(item)
+        if fault:
+            refused[item.uid] = fault
+        else:
+            refs.setdefault(item.uid, claims.ClaimRef(uid=names.ClaimUid(item.uid), namespace=item.namespace, name=item.name))
+    return Asked(refs=tuple(ref for uid, ref in refs.items() if uid not in refused), refused=refused)
+
+
+def encode_prepared(asked: Asked, outcomes: Mapping[names.ClaimUid, outcome.Outcome]) -> wire.NodePrepareResourcesResponse:
+    """One entry for each claim asked for."""
+    missing = outcome.Outcome(error=NO_ANSWER)
+    entries = {str(ref.uid): _prepared(outcomes.get(ref.uid, missing)) for ref in asked.refs}
+    refused = {uid: wire.NodePrepareResourceResponse(error=text(error)) for uid, error in asked.refused.items()}
+    return wire.NodePrepareResourcesResponse(claims=entries | refused)
+
+
+def encode_unprepared(asked: Asked, results: Mapping[names.ClaimUid, str]) -> wire.NodeUnprepareResourcesResponse:
+    """One entry for each claim asked for; no error means that nothing is left."""
+    told = {str(ref.uid): results.get(ref.uid, NO_ANSWER) for ref in asked.refs} | dict(asked.refused)
+    return wire.NodeUnprepareResourcesResponse(
+        claims={uid: wire.NodeUnprepareResourceResponse(error=text(error)) for uid, error in told.items()}
+    )
+
+
+def text(error: str) -> str:
+    """An error as it may travel: valid UTF-8, and no longer than what a pod's event holds."""
+    clean = error.encode("utf-8", "replace").decode("utf-8")
+    return clean if len(clean) <= ERROR_MAX else f"{clean[: ERROR_MAX - 3]}..."
+
+
+def _fault(item: wire.Claim) -> str:
+    if not names.is_uid(item.uid):
+        return f"uid: {item.uid!r} is not a lower-case UUID"
+    if not names.is_label(item.namespace):
+        return f"namespace: {item.namespace!r} is not a DNS label"
+    if not names.is_subdomain(item.name):
+        return f"name: {item.name!r} is not a DNS subdomain"
+    return ""
+
+
+def _prepared(result: outcome.Outcome) -> wire.NodePrepareResourceResponse:
+    if result.error:
+        return wire.NodePrepareResourceResponse(error=text(result.error))
+    return wire.NodePrepareResourceResponse(devices=[_device(device) for device in result.devices])
+
+
+def _device(device: outcome.PreparedDevice) -> wire.Device:
+    return wire.Device(
+        request_names=[device.request.partition("/")[0]],
+        pool_name=device.pool,
+        device_name=device.device,
+        cdi_device_ids=device.cdi_ids,
+        share_id=device.share_id or None,
+    )

@@ -1,0 +1,193 @@
+"""Registration: how the kubelet learns that the driver is there, and the driver that the kubelet knows.
+
+The kubelet watches ``plugins_registry``. When a socket appears it asks GetInfo (it waits 1 s), connects to the driver's own socket, and reports back
+by NotifyRegistrationStatus (5 s). It unregisters only when that registration socket disappears. So:
+
+- The socket appears last, when the driver is ready to serve.
+- Its name is new at every start, because the kubelet backs off for minutes from a path on which it once failed.
+- Sockets of our own earlier lives that nobody serves any more are removed first: while one lies there the kubelet holds on to the old registration,
+  and refuses a second one of the same endpoint.
+- A socket somebody deleted while the driver lives is made again; without it the kubelet would keep the driver unregistered for ever.
+"""
+
+import dataclasses
+import enum
+import hashlib
+import os
+import pathlib
+import re
+import secrets
+import threading
+from collections.abc import Iterator, Sequence
+
+import grpc
+
+from drakit._proto import pluginregistration_v1_pb2 as wire
+from drakit._proto import pluginregistration_v1_pb2_grpc as services
+from drakit.core import errors, ports
+from drakit.kubelet import server
+from drakit.telemetry import logs
+
+PLUGIN_TYPE = "DRAPlugin"
+WATCH_SECONDS = 1.0
+_THREADS = 4
+
+_log = logs.get_logger(__name__)
+
+
+class State(enum.Enum):
+    """What the kubelet last said."""
+
+    UNKNOWN = "unknown"
+    REGISTERED = "registered"
+    REFUSED = "refused"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Status:
+    """What the kubelet last said, and why it refused."""
+
+    state: State = State.UNKNOWN
+    error: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """What the kubelet is told: the driver's name, the path of its own socket, and the services on it, most wanted first."""
+
+    name: str
+    endpoint: pathlib.Path
+    services: Sequence[str]
+
+
+class Registrar:
+    """Keeps the driver registered with the kubelet, from ``start`` to ``stop``."""
+
+    def __init__(self, plugin: Plugin, folder: pathlib.Path, clock: ports.Clock) -> None:
+        self._service = _RegistrationService(plugin)
+        self._plugin = plugin
+        self._folder = folder
+        self._clock = clock
+        self._stopped = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="registration", daemon=True)
+        self._server = self._new_server()
+
+    @property
+    def status(self) -> Status:
+        """What the kubelet last said."""
+        return self._service.status
+
+    @property
+    def socket(self) -> pathlib.Path:
+        """Path of the registration socket."""
+        return self._server.path
+
+    def start(self) -> None:
+        """Show the socket to the kubelet; raises SettingsError when the folder is missing or cannot be written."""
+        clear_stale(self._folder, self._plugin.name)
+        self._server.start()
+        self._watcher.start()
+
+    def wait_registered(self, seconds: float) -> bool:
+        """Wait until the kubelet has registered the driver; whether it has."""
+        return self._service.wait_registered(seconds)
+
+    def stop(self) -> None:
+        """Take the socket away, upon which the kubelet unregisters the driver. Safe to call twice."""
+        self._stopped.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        self._server.stop(grace=1.0)
+
+    def _new_server(self) -> server.SocketServer:
+        path = socket_path(self._folder, self._plugin.name, secrets.token_hex(4))
+        return server.SocketServer(path, self._service.register, threads=_THREADS, exclusive=False, make_folder=False)
+
+    def _watch(self) -> None:
+        while not self._clock.wait(self._stopped, WATCH_SECONDS):
+            if not self._server.is_at_path():
+                self._reappear()
+
+    def _reappear(self) -> None:
+        """Serve on a new socket in place of the one that was deleted; on failure the next round tries again."""
+        _log.warning("registration socket was deleted, making a new one", socket=str(self._server.path))
+        self._service.forget()
+        self._server.stop(grace=0)
+        replacement = self._new_server()
+        try:
+            replacement.start()
+        except (errors.SettingsError, OSError) as error:
+            _log.warning("registration socket cannot be made", error=str(error))
+        self._server = replacement
+
+
+class _RegistrationService(services.RegistrationServicer):
+    """Answers from memory at once, whatever the rest of the driver is busy with."""
+
+    def __init__(self, plugin: Plugin) -> None:
+        self._plugin_info = wire.PluginInfo(
+            type=PLUGIN_TYPE, name=plugin.name, endpoint=str(plugin.endpoint), supported_versions=plugin.services
+        )
+        self._changed = threading.Condition()
+        self._status = Status()
+
+    def register(self, grpc_server: grpc.Server) -> None:
+        services.add_RegistrationServicer_to_server(self, grpc_server)
+
+    @property
+    def status(self) -> Status:
+        with self._changed:
+            return self._status
+
+    def forget(self) -> None:
+        self._tell(Status())
+
+    def wait_registered(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._status.state is State.REGISTERED, seconds)
+
+    def GetInfo(self, request: wire.InfoRequest, context: grpc.ServicerContext) -> wire.PluginInfo:  # noqa: ARG002, N802 - the wire's shape
+        return self._plugin_info
+
+    def NotifyRegistrationStatus(  # noqa: N802 - the wire's name
+        self, request: wire.RegistrationStatus, context: grpc.ServicerContext
+    ) -> wire.RegistrationStatusResponse:
+        if request.plugin_registered:
+            self._tell(Status(state=State.REGISTERED))
+            _log.info("registered with the kubelet")
+            return wire.RegistrationStatusResponse()
+        self._tell(Status(state=State.REFUSED, error=request.error))
+        _log.error("the kubelet refused the registration", error=request.error)
+        context.abort(grpc.StatusCode.UNKNOWN, f"registration failed: {request.error}")
+        raise AssertionError("abort always raises")
+
+    def _tell(self, status: Status) -> None:
+        with self._changed:
+            self._status = status
+            self._changed.notify_all()
+
+
+def socket_path(folder: pathlib.Path, driver: str, token: str) -> pathlib.Path:
+    """``<driver>-<token>-reg.sock``; the driver's name gives way to its hash where the path would be too long for a socket."""
+    path = folder / f"{driver}-{token}-reg.sock"
+    return path if len(os.fsencode(path)) <= server.PATH_MAX_BYTES else folder / f"{_short_name(driver)}-{token}-reg.sock"
+
+
+def clear_stale(folder: pathlib.Path, driver: str) -> None:
+    """Remove registration sockets of this driver on which nobody listens; those of a living instance stay."""
+    for path in _own_sockets(folder, driver):
+        if server.occupant(path) is server.Occupant.STALE:
+            path.unlink(missing_ok=True)
+            _log.info("stale registration socket removed", socket=str(path))
+
+
+def _own_sockets(folder: pathlib.Path, driver: str) -> Iterator[pathlib.Path]:
+    own = re.compile(rf"(?:{re.escape(driver)}|{_short_name(driver)})-[0-9a-f]{{8}}-reg\.sock")
+    try:
+        yield from [path for path in folder.iterdir() if own.fullmatch(path.name)]
+    except OSError as error:
+        raise errors.SettingsError(f"cannot read {folder}: {error.strerror}; is the kubelet there?", key="plugins_registry") from error
+
+
+def _short_name(driver: str) -> str:
+    return f"dra-{hashlib.sha256(driver.encode()).hexdigest()[:8]}"

@@ -1,0 +1,179 @@
+"""One gRPC server on one unix socket, safe against stale files, second processes and other owners.
+
+Invariants:
+
+- A socket becomes visible at its path at once, complete and with mode 0600: gRPC binds it under a hidden name (which the kubelet ignores),
+  then it is renamed. gRPC on its own would replace a living server's socket without a word, and on stop remove whatever lies at the path.
+- Two living processes never serve one path: an flock beside the socket decides, and a path on which anybody listens is refused.
+- ``stop`` removes the file only while it is the one this server made.
+"""
+
+import contextlib
+import enum
+import errno
+import fcntl
+import os
+import pathlib
+import secrets
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from concurrent import futures
+
+import grpc
+
+from drakit.core import errors
+from drakit.telemetry import logs
+
+PATH_MAX_BYTES = 107
+FOLDER_MODE = 0o750
+SOCKET_MODE = 0o600
+_PROBE_SECONDS = 1.0
+
+Register = Callable[[grpc.Server], None]
+Identity = tuple[int, int]
+
+_log = logs.get_logger(__name__)
+
+
+class Occupant(enum.Enum):
+    """What lies at a path."""
+
+    NOTHING = "nothing"
+    STALE = "stale socket"
+    LISTENER = "listening socket"
+    OTHER = "something that is no socket"
+
+
+class SocketServer:
+    """A gRPC server on a unix socket, with threads of its own so that no other service can starve it.
+
+    ``register`` adds the services. With ``exclusive`` an flock on ``.<name>.lock`` beside the socket is held while serving. ``make_folder``
+    creates the socket's folder with mode 0750 where it is missing.
+    """
+
+    def __init__(self, path: pathlib.Path, register: Register, *, threads: int, exclusive: bool = True, make_folder: bool = True) -> None:
+        self.path = path
+        self._register = register
+        self._threads = threads
+        self._exclusive = exclusive
+        self._make_folder = make_folder
+        self._cleanup = contextlib.ExitStack()
+        self._identity: Identity | None = None
+        self._server: grpc.Server | None = None
+
+    def start(self) -> None:
+        """Bind and serve; raises SettingsError, and leaves nothing behind, when the path cannot be used."""
+        check_path(self.path)
+        with contextlib.ExitStack() as undo:
+            _prepare_folder(self.path.parent, create=self._make_folder)
+            if self._exclusive:
+                undo.enter_context(_lock(self.path))
+            _refuse_occupied(self.path)
+            self._server = self._serve(undo)
+            self._cleanup = undo.pop_all()
+        _log.info("serving", socket=str(self.path), threads=self._threads)
+
+    def _serve(self, undo: contextlib.ExitStack) -> grpc.Server:
+        pool = futures.ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix=self.path.stem)
+        undo.callback(pool.shutdown, wait=False)
+        server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
+        self._register(server)
+        hidden = self.path.with_name(f".{secrets.token_hex(4)}")
+        check_path(hidden)
+        _bind(server, hidden)
+        undo.callback(lambda: server.stop(0).wait())
+        hidden.chmod(SOCKET_MODE)
+        self._identity = _identity(hidden)
+        server.start()
+        hidden.replace(self.path)
+        return server
+
+    def stop(self, grace: float) -> None:
+        """Remove the socket if it is still ours, refuse new calls, and give running ones ``grace`` seconds. Safe to call twice."""
+        if self._server is None:
+            return
+        # While the socket is bound its inode cannot be given to another file, so this is the time to ask whose file it is.
+        if self.is_at_path():
+            self.path.unlink(missing_ok=True)
+        self._server.stop(grace).wait()
+        self._server = self._identity = None
+        self._cleanup.close()
+        _log.info("stopped", socket=str(self.path))
+
+    def is_at_path(self) -> bool:
+        """Whether the file at the path is the socket this server made."""
+        return self._identity is not None and _identity(self.path) == self._identity
+
+
+def check_path(path: pathlib.Path) -> None:
+    """Refuse a socket path that the kernel could not bind; raises SettingsError."""
+    length = len(os.fsencode(path))
+    if length > PATH_MAX_BYTES:
+        raise errors.SettingsError(
+            f"socket path {path} has {length} bytes and the kernel takes {PATH_MAX_BYTES}; use a shorter folder", key="socket path"
+        )
+
+
+def occupant(path: pathlib.Path) -> Occupant:
+    """What lies at a path now; a socket is asked by connecting to it."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return Occupant.NOTHING
+    if not stat.S_ISSOCK(mode):
+        return Occupant.OTHER
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PROBE_SECONDS)
+        status = probe.connect_ex(os.fspath(path))
+    return {errno.ECONNREFUSED: Occupant.STALE, errno.ENOENT: Occupant.NOTHING}.get(status, Occupant.LISTENER)
+
+
+def _refuse_occupied(path: pathlib.Path) -> None:
+    found = occupant(path)
+    if found is Occupant.LISTENER:
+        raise errors.SettingsError(f"another process serves {path}; stop it, or give this driver a folder of its own", key="socket path")
+    if found is Occupant.OTHER:
+        raise errors.SettingsError(f"{path} is in the way and no socket; remove it", key="socket path")
+
+
+def _prepare_folder(folder: pathlib.Path, *, create: bool) -> None:
+    try:
+        if create:
+            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        raise errors.SettingsError(f"cannot use folder {folder}: {error.strerror}", key="socket path") from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise errors.SettingsError(f"{folder} is not a folder", key="socket path")
+    if status.st_mode & stat.S_IWOTH:
+        raise errors.SettingsError(
+            f"anybody may write to {folder}, and so replace the socket; take that right away (chmod o-w)", key="socket path"
+        )
+
+
+@contextlib.contextmanager
+def _lock(path: pathlib.Path) -> Iterator[None]:
+    """Hold the flock that says who serves a path; the kernel drops it when the process dies. The file stays: removing it would be a race."""
+    lock = path.with_name(f".{path.name}.lock")
+    with lock.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise errors.SettingsError(f"another drakit process serves {path} (it holds {lock.name})", key="socket path") from error
+        yield
+
+
+def _bind(server: grpc.Server, path: pathlib.Path) -> None:
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise errors.SettingsError(f"cannot bind {path}; is its folder writable?", key="socket path") from error
+
+
+def _identity(path: pathlib.Path) -> Identity | None:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino

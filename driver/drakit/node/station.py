@@ -1,0 +1,92 @@
+"""The local half of a node: a driver with its engine, journal, locks and CDI directory, and nothing of Kubernetes.
+
+``drakit prepare`` needs no more than this; ``node.node`` adds the kubelet and the API server.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import types
+from collections.abc import Callable, Iterable
+from typing import Self
+
+from drakit.cdi import directory
+from drakit.core import names, ports, records
+from drakit.journal import journal, locks
+from drakit.node import engine, offer, recovery
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
+
+Intents = Callable[[], Iterable[records.Record]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Folders:
+    """Where a driver keeps things: its own ``data`` folder (journal, locks, service socket), and the CDI directory."""
+
+    data: pathlib.Path
+    cdi: pathlib.Path
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Post:
+    """Which driver works where: ``build`` makes it, given a way to read the intents of all claims the journal knows."""
+
+    driver_name: str
+    build: Callable[[Intents], offer.Author]
+    place: engine.Place
+
+
+class Station:
+    """An open station; made by ``open``, closed by ``close`` or by leaving a ``with`` block."""
+
+    def __init__(self, post: Post, folders: Folders, claim_source: ports.ClaimSource) -> None:
+        names.check_driver(post.driver_name)
+        self._closing = contextlib.ExitStack()
+        self.journal = journal.Journal.open(folders.data, driver=post.driver_name, boot_id=post.place.boot_id)
+        self._closing.callback(self.journal.close)
+        self.cdi = directory.Directory(folders.cdi, driver=post.driver_name)
+        self.author = post.build(self._intents)
+        self.offered = offer.Offer(self.author)
+        self.engine = engine.Engine(
+            self.author,
+            place=post.place,
+            offered=self.offered,
+            claim_source=claim_source,
+            journal=self.journal,
+            cdi=self.cdi,
+            locks=locks.FileLocks(folders.data),
+        )
+        self.report = recovery.Report()
+
+    @classmethod
+    def open(cls, post: Post, folders: Folders, claim_source: ports.ClaimSource) -> Self:
+        """Open the journal and the CDI directory and recover from whatever happened before; raises JournalError, CdiError, SettingsError."""
+        station = cls(post, folders, claim_source)
+        try:
+            station.recover()
+        except BaseException:
+            station.close()
+            raise
+        return station
+
+    def recover(self) -> None:
+        """Undo half states, rewrite lost CDI files, remove orphans; see ``recovery``."""
+        lost = self.journal.quarantine
+        if lost is not None:
+            _log.error("the journal could not be read and was set aside; CDI files it may have known are kept", quarantine=str(lost))
+        self.report = recovery.recover(self.engine, self.journal, self.cdi, sweep_orphans=lost is None)
+
+    def close(self) -> None:
+        """Close the journal; twice is fine."""
+        self._closing.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+        self.close()
+
+    def _intents(self) -> Iterable[records.Record]:
+        return [grant.intent for entry in self.journal.entries() for grant in entry.grants]

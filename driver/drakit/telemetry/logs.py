@@ -1,0 +1,143 @@
+"""Structured logs: one constant message and key=value fields a line, as JSON or for a console, on standard error.
+
+Every module takes its logger once, ``_log = logs.get_logger(__name__)``, before anything is set up; ``setup`` decides for all of them, also later,
+what is shown and how. Fields bound by ``bound`` travel with the thread, so that a line written deep inside a call says whose call it was.
+Until ``setup`` is called, warnings and worse are shown.
+"""
+
+import contextlib
+import dataclasses
+import enum
+import logging
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import structlog
+from structlog import typing as structlog_typing
+
+Logger = structlog.stdlib.BoundLogger
+
+
+class Style(enum.Enum):
+    """How a line is written."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class Level(enum.IntEnum):
+    """The least severe level that is shown."""
+
+    DEBUG = logging.DEBUG
+    INFO = logging.INFO
+    WARNING = logging.WARNING
+    ERROR = logging.ERROR
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Output:
+    """What ``setup`` decided; without a stream lines go to whatever standard error is at that moment."""
+
+    level: Level
+    render: structlog_typing.Processor
+    stream: TextIO | None = None
+
+
+_LEVELS: Mapping[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
+_WRITING = threading.Lock()
+
+
+def get_logger(name: str) -> Logger:
+    """The logger of one module; cheap, and bound to whatever ``setup`` says when a line is written."""
+    logger: Logger = structlog.wrap_logger(_Sink(name), processors=_PROCESSORS, wrapper_class=structlog.stdlib.BoundLogger).bind()
+    return logger
+
+
+def setup(*, level: Level = Level.INFO, style: Style = Style.JSON, stream: TextIO | None = None) -> None:
+    """Decide what is shown and how, for loggers that exist and for those to come; ``stream`` is standard error unless given.
+
+    Loggers taken from structlog itself, and warnings of libraries that use the standard library's logging, come out the same way.
+    """
+    _output.level, _output.render, _output.stream = level, _renderer(style, stream or sys.stderr), stream
+    structlog.configure(processors=_PROCESSORS, wrapper_class=structlog.stdlib.BoundLogger, logger_factory=_Sink)
+    root = logging.getLogger()
+    if not any(isinstance(known, _Foreign) for known in root.handlers):
+        root.addHandler(_Foreign(logging.WARNING))
+
+
+def bound(**fields: object) -> contextlib.AbstractContextManager[None]:
+    """Add fields to every line that this thread writes inside the block."""
+    return structlog.contextvars.bound_contextvars(**fields)
+
+
+def bound_claim(*, namespace: str, name: str, uid: str) -> contextlib.AbstractContextManager[None]:
+    """Add a claim's identity to every line that this thread writes inside the block."""
+    return bound(claim=f"{namespace}/{name}", claim_uid=uid)
+
+
+def bound_device(*, pool: str, device: str, share_id: str | None = None) -> contextlib.AbstractContextManager[None]:
+    """Add a device's identity to every line that this thread writes inside the block."""
+    share = {} if share_id is None else {"share_id": share_id}
+    return bound(pool=pool, device=device, **share)
+
+
+def _renderer(style: Style, stream: TextIO) -> structlog_typing.Processor:
+    if style is Style.JSON:
+        return structlog.processors.JSONRenderer(default=str)
+    return structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)
+
+
+_output = _Output(level=Level.WARNING, render=_renderer(Style.CONSOLE, sys.stderr))
+
+
+def _drop_unwanted(_sink: Any, method: str, event: structlog_typing.EventDict) -> structlog_typing.EventDict:
+    if _LEVELS.get(method, logging.ERROR) < _output.level:
+        raise structlog.DropEvent
+    return event
+
+
+def _render(sink: Any, method: str, event: structlog_typing.EventDict) -> Any:
+    if event.get("exc_info") and not isinstance(_output.render, structlog.dev.ConsoleRenderer):
+        event = structlog.processors.format_exc_info(sink, method, event)
+    return _output.render(sink, method, event)
+
+
+def _add_name(sink: "_Sink", _method: str, event: structlog_typing.EventDict) -> structlog_typing.EventDict:
+    event["logger"] = sink.name
+    return event
+
+
+_PROCESSORS: list[structlog_typing.Processor] = [
+    _drop_unwanted,
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.add_log_level,
+    _add_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    _render,
+]
+
+
+class _Sink:
+    """Writes finished lines of one logger, whole; a stream that is gone loses the line and nothing else."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+
+    def msg(self, line: str) -> None:
+        stream = _output.stream or sys.stderr
+        with _WRITING, contextlib.suppress(OSError, ValueError):
+            stream.write(line + "\n")
+            stream.flush()
+
+    debug = info = warning = error = exception = critical = msg
+
+
+class _Foreign(logging.Handler):
+    """Lets records of the standard library's logging come out as our lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        write = get_logger(record.name)
+        fields = {"exc_info": record.exc_info} if record.exc_info else {}
+        (write.error if record.levelno >= logging.ERROR else write.warning)(record.getMessage(), **fields)

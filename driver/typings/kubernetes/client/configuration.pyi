@@ -1,0 +1,17 @@
+from collections.abc import Sequence
+from typing import TypedDict
+
+class _Setting(TypedDict):
+    key: str
+    value: str | None
+
+class Configuration:
+    host: str
+    ssl_ca_cert: str | None
+    verify_ssl: bool
+    proxy: str | None
+    api_key: dict[str, str]
+    connection_pool_maxsize: int
+    socket_options: Sequence[tuple[int, int, int]] | None
+    def __init__(self, host: str | None = ...) -> None: ...
+    def auth_settings(self) -> dict[str, _Setting]: ...

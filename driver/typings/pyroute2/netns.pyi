@@ -1,0 +1,3 @@
+# Types of the part of pyroute2.netns that drakit calls.
+
+def setns(netns: int) -> None: ...

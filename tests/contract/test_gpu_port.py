@@ -1,0 +1,169 @@
+"""What every GpuPort must do; run on the mock, and meant for real NVML on a GPU with MIG mode on and no instances."""
+
+import pathlib
+
+import pytest
+
+from drakit.devices import machines
+from drakit.devices.gpu import mock, port
+
+UNKNOWN = 999
+
+
+@pytest.fixture(params=machines.names())
+def hardware(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> port.GpuPort:
+    return mock.MockGpus(machines.Choice(name=request.param, directory=tmp_path, owner="node-a"))
+
+
+@pytest.fixture
+def gpu(hardware: port.GpuPort) -> port.GpuUuid:
+    return hardware.gpus()[0].uuid
+
+
+def smallest(hardware: port.GpuPort, gpu: port.GpuUuid) -> tuple[port.GpuInstanceProfile, tuple[port.Placement, ...]]:
+    profile = min(hardware.gpu_instance_profiles(gpu), key=lambda item: (item.slices, item.memory_mib, item.decoders, item.enum))
+    return profile, tuple(hardware.possible_placements(gpu, profile.id))
+
+
+def whole(hardware: port.GpuPort, gpu: port.GpuUuid, instance: port.GpuInstance) -> port.ComputeInstanceProfile:
+    return max(hardware.compute_instance_profiles(gpu, instance.id), key=lambda item: item.slices)
+
+
+def make(hardware: port.GpuPort, gpu: port.GpuUuid) -> tuple[port.GpuInstance, port.ComputeInstance]:
+    profile, placements = smallest(hardware, gpu)
+    instance = hardware.create_gpu_instance(gpu, profile.id, placements[0])
+    return instance, hardware.create_compute_instance(gpu, instance.id, whole(hardware, gpu, instance).id)
+
+
+def code_of(caught: pytest.ExceptionInfo[port.CallError]) -> port.Code:
+    return caught.value.code
+
+
+def test_gpus_are_told_apart_by_uuid_minor_and_pci_address(hardware: port.GpuPort) -> None:
+    gpus = hardware.gpus()
+    assert gpus
+    for values in ([item.uuid for item in gpus], [item.minor for item in gpus], [item.pci_bus_id for item in gpus]):
+        assert len(set(values)) == len(gpus)
+    assert [item.minor for item in gpus] == sorted(item.minor for item in gpus)
+
+
+def test_every_profile_can_be_asked_for_its_placements_by_hardware_id(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    profiles = hardware.gpu_instance_profiles(gpu)
+    assert len({item.id for item in profiles}) == len(profiles)
+    for profile in profiles:
+        placements = hardware.possible_placements(gpu, profile.id)
+        assert len(placements) >= profile.instances
+        assert len({item.size for item in placements}) == 1
+
+
+def test_hardware_ids_are_not_nvml_enums(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    assert any(item.id != item.enum for item in hardware.gpu_instance_profiles(gpu))
+
+
+def test_an_unknown_profile_is_an_invalid_argument(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    with pytest.raises(port.CallError) as asked:
+        hardware.possible_placements(gpu, UNKNOWN)
+    with pytest.raises(port.CallError) as made:
+        hardware.create_gpu_instance(gpu, UNKNOWN, port.Placement(start=0, size=1))
+    assert code_of(asked) is code_of(made) is port.Code.INVALID_ARGUMENT
+    assert made.value.call == "nvmlDeviceCreateGpuInstanceWithPlacement"
+
+
+def test_an_instance_lies_where_it_was_put_until_it_is_destroyed(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    profile, placements = smallest(hardware, gpu)
+    made = [hardware.create_gpu_instance(gpu, profile.id, placement) for placement in reversed(placements[:2])]
+    assert [item.placement for item in made] == list(reversed(placements[:2]))
+    assert list(hardware.gpu_instances(gpu)) == sorted(made, key=lambda item: item.placement)
+    for item in made:
+        hardware.destroy_gpu_instance(gpu, item.id)
+    assert not hardware.gpu_instances(gpu)
+
+
+def test_an_impossible_placement_is_an_invalid_argument(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    profile, placements = smallest(hardware, gpu)
+    beyond = port.Placement(start=placements[-1].start + 1, size=placements[-1].size)
+    with pytest.raises(port.CallError) as caught:
+        hardware.create_gpu_instance(gpu, profile.id, beyond)
+    assert code_of(caught) is port.Code.INVALID_ARGUMENT
+
+
+def test_an_occupied_placement_is_refused_and_nothing_changes(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    instance, _ = make(hardware, gpu)
+    for profile in hardware.gpu_instance_profiles(gpu):
+        for placement in hardware.possible_placements(gpu, profile.id):
+            if placement.overlaps(instance.placement):
+                with pytest.raises(port.CallError) as caught:
+                    hardware.create_gpu_instance(gpu, profile.id, placement)
+                assert code_of(caught) is port.Code.INSUFFICIENT_RESOURCES
+    assert list(hardware.gpu_instances(gpu)) == [instance]
+
+
+def test_no_more_instances_of_a_profile_than_it_says(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    media = next(item for item in hardware.gpu_instance_profiles(gpu) if item.name.endswith("+me"))
+    first, second, *_ = hardware.possible_placements(gpu, media.id)
+    hardware.create_gpu_instance(gpu, media.id, first)
+    with pytest.raises(port.CallError) as caught:
+        hardware.create_gpu_instance(gpu, media.id, second)
+    assert media.instances == 1
+    assert code_of(caught) is port.Code.INSUFFICIENT_RESOURCES
+
+
+def test_a_compute_instance_is_a_mig_device_with_a_uuid_and_capabilities(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    instance, compute = make(hardware, gpu)
+    assert compute.mig_uuid.startswith("MIG-")
+    assert list(hardware.compute_instances(gpu, instance.id)) == [compute]
+    minors = hardware.capability_minors(gpu, instance.id, compute.id)
+    assert minors.gpu_instance != minors.compute_instance
+
+
+def test_an_instance_with_compute_instances_is_in_use(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    instance, compute = make(hardware, gpu)
+    with pytest.raises(port.CallError) as caught:
+        hardware.destroy_gpu_instance(gpu, instance.id)
+    assert code_of(caught) is port.Code.IN_USE
+    hardware.destroy_compute_instance(gpu, instance.id, compute.id)
+    hardware.destroy_gpu_instance(gpu, instance.id)
+    assert not hardware.gpu_instances(gpu)
+
+
+def test_a_full_instance_takes_no_further_compute_instance(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    instance, compute = make(hardware, gpu)
+    with pytest.raises(port.CallError) as caught:
+        hardware.create_compute_instance(gpu, instance.id, compute.profile_id)
+    assert code_of(caught) is port.Code.INSUFFICIENT_RESOURCES
+
+
+def test_ids_are_given_out_again(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    instance, compute = make(hardware, gpu)
+    hardware.destroy_compute_instance(gpu, instance.id, compute.id)
+    hardware.destroy_gpu_instance(gpu, instance.id)
+    assert make(hardware, gpu) == (instance, compute)
+
+
+def test_what_is_gone_is_not_found(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    instance, compute = make(hardware, gpu)
+    hardware.destroy_compute_instance(gpu, instance.id, compute.id)
+    with pytest.raises(port.CallError) as second:
+        hardware.destroy_compute_instance(gpu, instance.id, compute.id)
+    with pytest.raises(port.CallError) as capabilities:
+        hardware.capability_minors(gpu, instance.id, compute.id)
+    hardware.destroy_gpu_instance(gpu, instance.id)
+    with pytest.raises(port.CallError) as destroyed:
+        hardware.destroy_gpu_instance(gpu, instance.id)
+    with pytest.raises(port.CallError) as listed:
+        hardware.compute_instances(gpu, instance.id)
+    assert {code_of(item) for item in (second, capabilities, destroyed, listed)} == {port.Code.NOT_FOUND}
+
+
+def test_an_unknown_gpu_is_not_found(hardware: port.GpuPort) -> None:
+    stranger = port.GpuUuid("GPU-00000000-0000-0000-0000-000000000000")
+    with pytest.raises(port.CallError) as mode:
+        hardware.mig_mode(stranger)
+    with pytest.raises(port.CallError) as listed:
+        hardware.gpu_instances(stranger)
+    assert code_of(mode) is code_of(listed) is port.Code.NOT_FOUND
+
+
+def test_the_boot_id_and_versions_stay_the_same(hardware: port.GpuPort) -> None:
+    assert hardware.boot_id() == hardware.boot_id()
+    assert hardware.versions() == hardware.versions()

@@ -1,0 +1,202 @@
+"""What every journal keeps: the suite runs on the fake and on the real one."""
+
+import dataclasses
+import pathlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.core import claim, errors, lifecycle, ports
+from drakit.journal import journal as real
+from fakes import journal as fake
+from fakes import journal_samples as samples
+
+
+@pytest.fixture(params=["fake", "real"])
+def journal(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[ports.Journal]:
+    if request.param == "fake":
+        yield fake.MemoryJournal()
+        return
+    with real.Journal.open(tmp_path / "data", driver="gpu.example.com", boot_id=samples.BOOT) as opened:
+        yield opened
+
+
+def prepare(journal: ports.Journal, entry: lifecycle.Entry) -> lifecycle.Entry:
+    journal.begin(entry)
+    done = tuple(dataclasses.replace(grant, record={"made": True}, edits=samples.rich_edits()) for grant in entry.grants)
+    journal.complete(entry.claim.uid, done, "boot-2")
+    found = journal.entry(entry.claim.uid)
+    assert found is not None
+    return found
+
+
+def bring_to(journal: ports.Journal, state: lifecycle.State) -> None:
+    """Claim 1 in a state, by legal moves."""
+    uid = samples.uid(1)
+    if state is lifecycle.State.ABSENT:
+        return
+    journal.begin(samples.entry(1))
+    if state is lifecycle.State.PREPARED:
+        journal.complete(uid, samples.entry(1).grants, samples.BOOT)
+    elif state is lifecycle.State.UNPREPARING:
+        journal.withdraw(uid)
+
+
+def make(journal: ports.Journal, move: lifecycle.Move) -> None:
+    """One move of claim 1."""
+    uid = samples.uid(1)
+    match move:
+        case lifecycle.Move.BEGIN:
+            journal.begin(samples.entry(1))
+        case lifecycle.Move.COMPLETE:
+            journal.complete(uid, samples.entry(1).grants, samples.BOOT)
+        case lifecycle.Move.WITHDRAW:
+            journal.withdraw(uid)
+        case lifecycle.Move.FORGET:
+            journal.forget(uid)
+
+
+def state_of(journal: ports.Journal) -> lifecycle.State:
+    found = journal.entry(samples.uid(1))
+    return lifecycle.State.ABSENT if found is None else found.state
+
+
+@pytest.mark.parametrize("state", lifecycle.State)
+@pytest.mark.parametrize("move", lifecycle.Move)
+def test_a_move_follows_the_table_or_changes_nothing(journal: ports.Journal, state: lifecycle.State, move: lifecycle.Move) -> None:
+    bring_to(journal, state)
+    before = journal.entries()
+    assert state_of(journal) is state
+    if (state, move) in lifecycle.TABLE:
+        make(journal, move)
+        assert state_of(journal) is lifecycle.TABLE[state, move]
+        return
+    with pytest.raises(lifecycle.IllegalMoveError, match=f"{state.value} cannot {move.value}"):
+        make(journal, move)
+    assert journal.entries() == before
+
+
+def test_begin_keeps_every_intent_before_hardware_is_touched(journal: ports.Journal) -> None:
+    begun = dataclasses.replace(samples.rich_grant(), record={}, edits=None)
+    journal.begin(samples.entry(1, begun))
+    expected = samples.entry(1, samples.frozen(begun))
+    assert journal.entry(samples.uid(1)) == dataclasses.replace(expected, state=lifecycle.State.PREPARING)
+
+
+def test_a_prepared_grant_comes_back_whole_and_frozen(journal: ports.Journal) -> None:
+    journal.begin(samples.entry(1, samples.rich_grant()))
+    journal.complete(samples.uid(1), [samples.rich_grant()], samples.BOOT)
+    found = journal.entry(samples.uid(1))
+    assert found is not None
+    assert found.grants == (samples.frozen(samples.rich_grant()),)
+
+
+def test_complete_keeps_record_edits_and_boot_and_nothing_else(journal: ports.Journal) -> None:
+    begun = samples.grant()
+    journal.begin(samples.entry(1, begun))
+    told = dataclasses.replace(begun, record={"a": 1}, edits=samples.rich_edits(), intent={"want": "something else"}, admin_access=True)
+    journal.complete(samples.uid(1), [told], "boot-2")
+    found = journal.entry(samples.uid(1))
+    assert found is not None
+    assert found.grants == (dataclasses.replace(begun, record={"a": 1}, edits=samples.rich_edits()),)
+    assert found.boot_id == "boot-2"
+
+
+def test_complete_pairs_grants_by_identity_not_by_order(journal: ports.Journal) -> None:
+    grants = [samples.grant("a", "gpu-0"), samples.grant("b", "gpu-1"), samples.grant("b", "gpu-2", share_id=samples.share(1))]
+    journal.begin(samples.entry(1, *grants))
+    journal.complete(samples.uid(1), [dataclasses.replace(one, record={"of": one.device.name}) for one in reversed(grants)], samples.BOOT)
+    found = journal.entry(samples.uid(1))
+    assert found is not None
+    assert [(one.request, one.record["of"]) for one in found.grants] == [("a", "gpu-0"), ("b", "gpu-1"), ("b", "gpu-2")]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [[], [samples.grant("other")], [samples.grant(), samples.grant()], [samples.grant(), samples.grant("more", "gpu-1")]],
+    ids=["none", "another", "twice", "one-more"],
+)
+def test_complete_with_other_grants_is_refused(journal: ports.Journal, wrong: list[lifecycle.GrantEntry]) -> None:
+    journal.begin(samples.entry(1))
+    with pytest.raises(lifecycle.IllegalMoveError, match="other grants"):
+        journal.complete(samples.uid(1), wrong, samples.BOOT)
+    assert state_of(journal) is lifecycle.State.PREPARING
+
+
+def test_withdraw_keeps_what_is_needed_to_undo(journal: ports.Journal) -> None:
+    prepared = prepare(journal, samples.entry(1, samples.grant(), samples.grant("b", "gpu-1")))
+    journal.withdraw(samples.uid(1))
+    assert journal.entry(samples.uid(1)) == dataclasses.replace(prepared, state=lifecycle.State.UNPREPARING)
+
+
+def test_a_grant_given_twice_is_the_claims_fault(journal: ports.Journal) -> None:
+    with pytest.raises(errors.ClaimError, match=r"status\.allocation\.devices\.results") as caught:
+        journal.begin(samples.entry(1, samples.grant(), samples.grant()))
+    assert caught.value.fault is errors.ClaimFault.MALFORMED
+    assert journal.entries() == ()
+
+
+def test_a_claim_without_grants_is_remembered(journal: ports.Journal) -> None:
+    empty = lifecycle.Entry(claim=samples.ref(1), state=lifecycle.State.ABSENT, grants=())
+    journal.begin(empty)
+    journal.complete(samples.uid(1), [], samples.BOOT)
+    found = journal.entry(samples.uid(1))
+    assert found is not None
+    assert found.grants == ()
+    assert journal.entries() == (found,)
+
+
+def test_entries_are_oldest_first(journal: ports.Journal) -> None:
+    for number in (3, 1, 2):
+        journal.begin(samples.entry(number))
+    journal.withdraw(samples.uid(3))
+    journal.forget(samples.uid(3))
+    journal.complete(samples.uid(1), samples.entry(1).grants, samples.BOOT)
+    journal.begin(samples.entry(3))
+    assert [entry.claim for entry in journal.entries()] == [samples.ref(1), samples.ref(2), samples.ref(3)]
+
+
+def test_holdings_say_who_holds_a_device_and_how(journal: ports.Journal) -> None:
+    journal.begin(
+        samples.entry(1, samples.grant("a", "nic-0", share_id=samples.share(1)), samples.grant("b", "nic-0", share_id=samples.share(2)))
+    )
+    journal.begin(samples.entry(2, samples.grant("a", "nic-0", admin_access=True), samples.grant("b", "nic-1")))
+    journal.withdraw(samples.uid(2))
+    preparing, unpreparing = lifecycle.State.PREPARING, lifecycle.State.UNPREPARING
+    assert list(journal.holdings("node-1", "nic-0")) == [
+        lifecycle.Holding(claim=samples.ref(1), state=preparing, share_id=samples.share(1), admin_access=False),
+        lifecycle.Holding(claim=samples.ref(1), state=preparing, share_id=samples.share(2), admin_access=False),
+        lifecycle.Holding(claim=samples.ref(2), state=unpreparing, share_id=None, admin_access=True),
+    ]
+    assert not journal.holdings("node-2", "nic-0")
+    journal.forget(samples.uid(2))
+    assert not journal.holdings("node-1", "nic-1")
+
+
+def test_the_uid_alone_is_a_claims_identity(journal: ports.Journal) -> None:
+    journal.begin(samples.entry(1))
+    renamed = claim.ClaimRef(uid=samples.uid(1), namespace="elsewhere", name="other")
+    with pytest.raises(lifecycle.IllegalMoveError):
+        journal.begin(dataclasses.replace(samples.entry(1), claim=renamed))
+
+
+def test_of_many_threads_that_begin_one_claim_exactly_one_wins(journal: ports.Journal) -> None:
+    won: list[int] = []
+    start = threading.Barrier(8)
+
+    def attempt(number: int) -> None:
+        start.wait()
+        try:
+            journal.begin(samples.entry(1))
+        except lifecycle.IllegalMoveError:
+            return
+        won.append(number)
+
+    threads = [threading.Thread(target=attempt, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert len(journal.entries()) == 1

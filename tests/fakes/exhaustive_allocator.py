@@ -1,0 +1,237 @@
+"""Allocation by exhaustive search over plain JSON: slow, obvious, and without anything that the real allocator uses to be fast.
+
+Written from Kubernetes' rules: claims, requests and devices in order, depth first, within one request only later devices than the last.
+State is copied, never undone. Every driver has one pool, and all pools have the same name.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from drakit.cluster import json_types, ports, quantity, taints
+from drakit.cluster.json_types import Object
+
+
+class Found(NamedTuple):
+    """One device of a solution."""
+
+    claim: int
+    request: str
+    driver: str
+    device: str
+
+
+class State(NamedTuple):
+    """What is in use, as immutable values."""
+
+    held: frozenset[tuple[str, str]]
+    drawn: frozenset[tuple[str, str]]
+    taken: Mapping[tuple[str, str], int]
+    allocating: frozenset[tuple[int, tuple[str, str]]]
+    found: tuple[Found, ...]
+
+
+class Model:
+    """``devices``: (driver, device object) in order; ``counters``: {driver: {"set.name": total}}; ``bandwidth`` is the only capacity."""
+
+    def __init__(
+        self,
+        devices: Sequence[tuple[str, Object]],
+        counters: Mapping[str, Mapping[str, int]],
+        classes: Mapping[str, Object],
+        selectors: ports.SelectorPort,
+        views: Mapping[tuple[str, str], object],
+    ) -> None:
+        self.devices = devices
+        self.counters = counters
+        self.classes = classes
+        self.selectors = selectors
+        self.views = views
+        self.steps = 0
+
+    def solve(self, claims: Sequence[Object], state: State) -> tuple[Found, ...] | None:
+        for claim in claims:
+            for request in json_types.objects(claim, "spec", "devices", "requests"):
+                for option in [json_types.mapping(request, "exactly"), *json_types.objects(request, "firstAvailable")]:
+                    if option.get("allocationMode") == "All":
+                        self.every(option, state)
+        return self._request(claims, 0, 0, state)
+
+    def every(self, option: Object, state: State) -> list[int]:
+        return [
+            number
+            for number, (driver, device) in enumerate(self.devices)
+            if self._selected(option, driver, device)
+            and self._fits(option, driver, device, state._replace(allocating=frozenset()), start=True)
+        ]
+
+    def _request(self, claims: Sequence[Object], claim: int, number: int, state: State) -> tuple[Found, ...] | None:
+        if claim == len(claims):
+            return state.found
+        requests = json_types.objects(claims[claim], "spec", "devices", "requests")
+        if number == len(requests):
+            return self._request(claims, claim + 1, 0, state)
+        request = requests[number]
+        name = json_types.text(request, "name")
+        if alternatives := json_types.objects(request, "firstAvailable"):
+            options = [(f"{name}/{json_types.text(one, 'name')}", one) for one in alternatives]
+        else:
+            options = [(name, json_types.mapping(request, "exactly"))]
+        for full_name, option in options:
+            solution = self._option(claims, claim, number, full_name, option, state)
+            if solution is not None:
+                return solution
+        return None
+
+    def _option(
+        self, claims: Sequence[Object], claim: int, number: int, name: str, option: Object, state: State
+    ) -> tuple[Found, ...] | None:
+        if option.get("allocationMode") == "All":
+            every = self.every(option, self.initial)
+            return self._all(claims, claim, number, name, option, every, state) if every else None
+        return self._count(claims, claim, number, name, option, json_types.number(option, "count"), 0, state)
+
+    initial: State
+
+    def _all(
+        self,
+        claims: Sequence[Object],
+        claim: int,
+        number: int,
+        name: str,
+        option: Object,
+        every: Sequence[int],
+        state: State,
+    ) -> tuple[Found, ...] | None:
+        if not every:
+            return self._request(claims, claim, number + 1, state)
+        after = self._take(claims[claim], claim, name, option, every[0], state, must=True)
+        return None if after is None else self._all(claims, claim, number, name, option, every[1:], after)
+
+    def _count(
+        self,
+        claims: Sequence[Object],
+        claim: int,
+        number: int,
+        name: str,
+        option: Object,
+        count: int,
+        start: int,
+        state: State,
+    ) -> tuple[Found, ...] | None:
+        self.steps += 1
+        if not count:
+            return self._request(claims, claim, number + 1, state)
+        for position in range(start, len(self.devices)):
+            after = self._take(claims[claim], claim, name, option, position, state, must=False)
+            if after is None:
+                continue
+            solution = self._count(claims, claim, number, name, option, count - 1, position + 1, after)
+            if solution is not None:
+                return solution
+        return None
+
+    def _take(self, claim: Object, index: int, name: str, option: Object, position: int, state: State, *, must: bool) -> State | None:
+        driver, device = self.devices[position]
+        key = (driver, json_types.text(device, "name"))
+        admin, shared = option.get("adminAccess") is True, device.get("allowMultipleAllocations") is True
+        if self._is_used(index, key, state, admin=admin, shared=shared) or not self._selected(option, driver, device):
+            return None
+        short = not admin and key not in state.drawn and not self._counters_suffice(driver, device, state)
+        if short or taints.prevents(json_types.objects(device, "taints"), json_types.objects(option, "tolerations")):
+            return None
+        if not self._constraints_hold(claim, index, name, driver, device, state):
+            if must:
+                raise ports.AllocationError("a constraint forbids all devices")
+            return None
+        if not self._fits(option, driver, device, state):
+            return None
+        amount = self._amount(option, device)
+        return state._replace(
+            drawn=state.drawn if admin else state.drawn | {key},
+            taken={**state.taken, key: state.taken.get(key, 0) + amount} if shared else state.taken,
+            allocating=state.allocating if shared else state.allocating | {(index, key)},
+            found=(*state.found, Found(index, name, *key)),
+        )
+
+    def _is_used(self, index: int, key: tuple[str, str], state: State, *, admin: bool, shared: bool) -> bool:
+        if admin:
+            return (index, key) in state.allocating
+        if key in state.held or any(one == key for _, one in state.allocating):
+            return True
+        return not shared and (key in state.drawn or bool(state.taken.get(key)))
+
+    def _selected(self, option: Object, driver: str, device: Object) -> bool:
+        device_class = self.classes[json_types.text(option, "deviceClassName")]
+        selectors = [*json_types.objects(device_class, "spec", "selectors"), *json_types.objects(option, "selectors")]
+        view = self.views[driver, json_types.text(device, "name")]
+        try:
+            return all(self.selectors.matches(json_types.text(one, "cel", "expression"), view) for one in selectors)  # type: ignore[arg-type]  # Views by key.
+        except ports.SelectorError as error:
+            raise ports.AllocationError(str(error)) from error
+
+    def _amount(self, option: Object, device: Object) -> int:
+        requested = json_types.at(option, "capacity", "requests", "bandwidth")
+        published = json_types.at(device, "capacity", "bandwidth", "value")
+        if requested is not None:
+            return quantity.parse(requested).units
+        return 0 if published is None else quantity.parse(published).units
+
+    def _fits(self, option: Object, driver: str, device: Object, state: State, *, start: bool = False) -> bool:
+        published = json_types.at(device, "capacity", "bandwidth", "value")
+        if published is None:
+            return json_types.at(option, "capacity", "requests", "bandwidth") is None
+        taken = (self.initial if start else state).taken.get((driver, json_types.text(device, "name")), 0)
+        return taken + self._amount(option, device) <= quantity.parse(published).units
+
+    def _draws(self, device: Object) -> dict[str, int]:
+        draws: dict[str, int] = {}
+        for consumption in json_types.objects(device, "consumesCounters"):
+            owner = json_types.text(consumption, "counterSet")
+            for counter_name, counter in json_types.mapping(consumption, "counters").items():
+                name = f"{owner}.{counter_name}"
+                draws[name] = draws.get(name, 0) + quantity.parse(json_types.at(counter, "value")).units
+        return draws
+
+    def _counters_suffice(self, driver: str, device: Object, state: State) -> bool:
+        mine = self._draws(device)
+        if not mine:
+            return True
+        left = dict(self.counters[driver])
+        for owner, other in self.devices:
+            if owner == driver and (owner, json_types.text(other, "name")) in state.drawn:
+                for name, amount in self._draws(other).items():
+                    left[name] -= amount
+        return all(left[name] >= mine.get(name, 0) for name in left)
+
+    def _constraints_hold(self, claim: Object, index: int, name: str, driver: str, device: Object, state: State) -> bool:
+        for constraint in json_types.objects(claim, "spec", "devices", "constraints"):
+            bound = json_types.strings(constraint, "requests")
+            if bound and name not in bound and name.split("/", maxsplit=1)[0] not in bound:
+                continue
+            attribute = json_types.text(constraint, "matchAttribute") or json_types.text(constraint, "distinctAttribute")
+            mine = self._values(driver, device, attribute)
+            others = [
+                self._values(one.driver, self._device(one.driver, one.device), attribute)
+                for one in state.found
+                if one.claim == index and (not bound or one.request in bound or one.request.split("/", maxsplit=1)[0] in bound)
+            ]
+            if not mine:
+                return False
+            if "matchAttribute" in constraint:
+                if not mine.intersection(*others):
+                    return False
+            elif any(mine & other for other in others):
+                return False
+        return True
+
+    def _device(self, driver: str, name: str) -> Object:
+        return next(device for owner, device in self.devices if owner == driver and device["name"] == name)
+
+    def _values(self, driver: str, device: Object, attribute: str) -> set[tuple[str, str]]:
+        domain, _, identifier = attribute.partition("/")
+        if domain != driver:
+            found = json_types.at(device, "attributes", attribute)
+        else:
+            found = json_types.at(device, "attributes", attribute) or json_types.at(device, "attributes", identifier)
+        values = [json_types.text(found, "string"), *json_types.strings(found, "strings")]
+        return {("string", value) for value in values if value}

@@ -1,0 +1,141 @@
+"""A node with mock GPUs and the least of an engine: what it was asked to plan is remembered as a journal would, across crashes of the driver.
+
+``GpuNode.restart`` gives a driver that knows nothing but hardware and journal. A driver made with ``crash_at`` dies (``CrashError``) right before or
+right after the effect of one port call, counted from 0: even numbers are before, odd ones after.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import cast
+
+from drakit.core import claim, device, driver, names, records
+from drakit.devices import machines
+from drakit.devices.gpu import config, mock, port
+from drakit.devices.gpu import driver as gpu_driver
+
+Grant = driver.Grant[config.AnyConfig]
+
+
+class CrashError(BaseException):
+    """The process is gone; nothing in it may catch this."""
+
+
+class Steps:
+    """Counts the steps of a process and ends it at one of them; called with the name of each."""
+
+    def __init__(self, crash_at: int | None = None) -> None:
+        self._crash_at = crash_at
+        self.passed = 0
+        self.last = ""
+
+    def __call__(self, name: str) -> None:
+        self.passed, step, self.last = self.passed + 1, self.passed, name
+        if step == self._crash_at:
+            raise CrashError(name)
+
+
+class SteppingGpus:
+    """Passes every call on to real or mock GPUs, and tells of it before and after its effect; see ``stepping``."""
+
+    def __init__(self, hardware: port.GpuPort, step: Callable[[str], None]) -> None:
+        self._hardware = hardware
+        self._step = step
+
+    def __getattr__(self, call: str) -> Callable[..., object]:
+        method = cast("Callable[..., object]", getattr(self._hardware, call))
+
+        def passed(*args: object) -> object:
+            self._step(f"before {call}")
+            answer = method(*args)
+            self._step(f"after {call}")
+            return answer
+
+        return passed
+
+
+def stepping(hardware: port.GpuPort, step: Callable[[str], None]) -> port.GpuPort:
+    """The same GPUs, with a step before and after every call."""
+    return cast("port.GpuPort", SteppingGpus(hardware, step))
+
+
+@dataclasses.dataclass(kw_only=True)
+class Kept:
+    """A journal entry of one grant."""
+
+    grant: Grant
+    is_prepared: bool = False
+
+
+class GpuNode:
+    """One node: its hardware directory and its journal outlive every driver."""
+
+    def __init__(self, directory: pathlib.Path, machine: str = "dgx-a100-40gb-2gpu") -> None:
+        self.choice = machines.Choice(name=machine, directory=directory, owner="node-a")
+        self.journal: dict[str, Kept] = {}
+        self.hardware = mock.MockGpus(self.choice)
+        self.driver = self.restart()
+
+    def restart(self, *, crash_at: int | None = None) -> gpu_driver.GpuDriver:
+        """A driver as a new process has it."""
+        self.steps = Steps(crash_at)
+        self.driver = gpu_driver.GpuDriver(stepping(mock.MockGpus(self.choice), self.steps), intents=self.intents)
+        return self.driver
+
+    def intents(self) -> list[records.Record]:
+        """The intents of all grants in the journal."""
+        return [kept.grant.intent for kept in self.journal.values()]
+
+    def device(self, name: str) -> device.Device:
+        """A flat device that is offered now."""
+        return self.driver.discover().flat().by_name()[name]
+
+    def grant(self, name: str, *, uid: str = "a", request: str = "gpu", admin_access: bool = False) -> Grant:
+        """A grant of a device that is offered now, planned by nobody yet."""
+        offered = self.device(name)
+        return Grant(
+            claim=claim.ClaimRef(uid=names.ClaimUid(uid), namespace="default", name=f"claim-{uid}"),
+            request=request,
+            pool="node-a",
+            device=offered,
+            config=self.driver.default_config(offered),
+            admin_access=admin_access,
+        )
+
+    def prepare(self, name: str, *, uid: str = "a", request: str = "gpu", admin_access: bool = False) -> driver.Prepared:
+        """Plan, remember, prepare, remember."""
+        fresh = self.grant(name, uid=uid, request=request, admin_access=admin_access)
+        kept = Kept(grant=dataclasses.replace(fresh, intent=self.driver.plan(fresh)))
+        self.journal[uid] = kept
+        prepared = self.driver.prepare(kept.grant)
+        kept.grant, kept.is_prepared = dataclasses.replace(kept.grant, record=prepared.record), True
+        return prepared
+
+    def unprepare(self, uid: str = "a") -> None:
+        """Unprepare, forget."""
+        kept = self.journal[uid]
+        kept.is_prepared = False
+        self.driver.unprepare(kept.grant)
+        del self.journal[uid]
+
+    def recover(self) -> None:
+        """Undo every grant that is not prepared, as a start does."""
+        for uid in [uid for uid, kept in self.journal.items() if not kept.is_prepared]:
+            self.unprepare(uid)
+
+    def instances(self) -> list[tuple[int, int, int]]:
+        """What lies on all GPUs: minor number, profile id, start."""
+        return [
+            (gpu.minor, item.profile_id, item.placement.start)
+            for gpu in self.hardware.gpus()
+            for item in self.hardware.gpu_instances(gpu.uuid)
+        ]
+
+    def mig_devices(self) -> list[str]:
+        """The UUIDs of all MIG devices."""
+        return [
+            compute.mig_uuid
+            for gpu in self.hardware.gpus()
+            for item in self.hardware.gpu_instances(gpu.uuid)
+            for compute in self.hardware.compute_instances(gpu.uuid, item.id)
+        ]

@@ -1,0 +1,71 @@
+"""A journal in memory: core.ports.Journal with the contract of the real one, durable for as long as the object lives."""
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+
+from drakit.core import errors, lifecycle, names, records
+
+
+class MemoryJournal:
+    """Passed from one engine to the next, it is the journal that outlives a crash of the driver."""
+
+    def __init__(self) -> None:
+        self._entries: dict[names.ClaimUid, lifecycle.Entry] = {}
+        self._lock = threading.Lock()
+
+    def entry(self, uid: names.ClaimUid) -> lifecycle.Entry | None:
+        return self._entries.get(uid)
+
+    def entries(self) -> Sequence[lifecycle.Entry]:
+        with self._lock:
+            return tuple(self._entries.values())
+
+    def holdings(self, pool: str, device: str) -> Sequence[lifecycle.Holding]:
+        return tuple(
+            lifecycle.Holding(claim=entry.claim, state=entry.state, share_id=grant.share_id, admin_access=grant.admin_access)
+            for entry in self.entries()
+            for grant in entry.grants
+            if (grant.pool, grant.device.name) == (pool, device)
+        )
+
+    def begin(self, entry: lifecycle.Entry) -> None:
+        if len({grant.key for grant in entry.grants}) != len(entry.grants):
+            raise errors.ClaimError(errors.ClaimFault.MALFORMED, "a grant is given twice", field="status.allocation.devices.results")
+        with self._lock:
+            state = self._after(entry.claim.uid, lifecycle.Move.BEGIN)
+            grants = tuple(_frozen(grant) for grant in entry.grants)
+            self._entries[entry.claim.uid] = dataclasses.replace(entry, state=state, grants=grants)
+
+    def complete(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry], boot_id: str) -> None:
+        with self._lock:
+            state = self._after(uid, lifecycle.Move.COMPLETE)
+            begun, done = self._entries[uid], {grant.key: grant for grant in grants}
+            if len(done) != len(grants) or done.keys() != {grant.key for grant in begun.grants}:
+                raise lifecycle.IllegalMoveError(f"claim {uid} cannot complete with other grants than it began with")
+            kept = tuple(_frozen(dataclasses.replace(old, record=done[old.key].record, edits=done[old.key].edits)) for old in begun.grants)
+            self._entries[uid] = dataclasses.replace(begun, state=state, grants=kept, boot_id=boot_id)
+
+    def withdraw(self, uid: names.ClaimUid) -> None:
+        with self._lock:
+            state = self._after(uid, lifecycle.Move.WITHDRAW)
+            self._entries[uid] = dataclasses.replace(self._entries[uid], state=state)
+
+    def forget(self, uid: names.ClaimUid) -> None:
+        with self._lock:
+            self._after(uid, lifecycle.Move.FORGET)
+            del self._entries[uid]
+
+    def _after(self, uid: names.ClaimUid, move: lifecycle.Move) -> lifecycle.State:
+        entry = self._entries.get(uid)
+        return lifecycle.after(entry.state if entry else lifecycle.State.ABSENT, move)
+
+
+def _frozen(grant: lifecycle.GrantEntry) -> lifecycle.GrantEntry:
+    """JSON values as the real journal reads them back."""
+    return dataclasses.replace(
+        grant,
+        parameters=None if grant.parameters is None else records.freeze_record(grant.parameters),
+        intent=records.freeze_record(grant.intent),
+        record=records.freeze_record(grant.record),
+    )

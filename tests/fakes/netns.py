@@ -1,0 +1,84 @@
+"""Network namespaces and pairs of interfaces on the real kernel, made for one test and always removed.
+
+A NIC is one end of a veth pair; its other end is the wire. Everything is made by the ``ip`` and ``tc`` tools, so that tests do not check the
+driver's netlink code with itself.
+"""
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+_NUMBERS = itertools.count()
+
+
+HAS_IPV6 = pathlib.Path("/proc/net/if_inet6").exists()
+
+
+class Namespace:
+    """A named network namespace."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.path = f"/run/netns/{name}"
+
+    def ip(self, *words: str) -> str:
+        """Run ``ip`` in the namespace; what it printed."""
+        return _run("ip", "-n", self.name, *words)
+
+    def make_nic(self, name: str, *, mac: str, mtu: int = 1500, up: bool = True) -> None:
+        """A NIC with carrier, its wire in the same namespace under the name ``<name>-wire``."""
+        wire = f"{name[:10]}-wire"
+        self.ip("link", "add", name, "address", mac, "mtu", str(mtu), "type", "veth", "peer", "name", wire)
+        for end in (name, wire) if up else ():
+            self.ip("link", "set", end, "up")
+
+    def links(self) -> dict[str, dict[str, object]]:
+        """What ``ip -j -d link`` says, by interface name."""
+        return {str(link["ifname"]): link for link in json.loads(self.ip("-j", "-d", "link"))}
+
+    def state(self) -> dict[str, object]:
+        """Links, IPv4 addresses and routes, qdiscs and filters: what a driver could change and what does not change by itself."""
+        return {
+            "links": json.loads(self.ip("-j", "-d", "link")),
+            "addresses": json.loads(self.ip("-4", "-j", "address")),
+            "routes": self.ip("-4", "route", "show", "table", "all"),
+            "qdiscs": json.loads(_run("tc", "-n", self.name, "-j", "qdisc")),
+            "filters": [_run("tc", "-n", self.name, "filter", "show", "dev", link) for link in self.links()],
+        }
+
+
+@contextlib.contextmanager
+def namespace() -> Iterator[Namespace]:
+    """A fresh namespace, with nothing but its own lo; removed with all in it."""
+    made = Namespace(f"drakit-{os.getpid()}-{next(_NUMBERS)}")
+    _run("ip", "netns", "add", made.name)
+    try:
+        yield made
+    finally:
+        _run("ip", "netns", "delete", made.name)
+
+
+@functools.cache
+def why_not() -> str:
+    """Why namespaces cannot be made here; empty when they can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    for tool in ("ip", "tc"):
+        if shutil.which(tool) is None:
+            return f"{tool} (iproute2) is not installed"
+    try:
+        with namespace() as trial:
+            trial.make_nic("trial", mac="02:00:00:00:00:01")
+    except subprocess.CalledProcessError as error:
+        return f"network namespaces cannot be made here: {error.stderr.strip()}"
+    return ""
+
+
+def _run(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout

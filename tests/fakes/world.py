@@ -1,0 +1,159 @@
+"""A node's world that outlives the driver's process: hardware, journal, CDI directory, claims; ``boot`` starts a new engine on it.
+
+``step`` is called before and after every effect of any of them, so that a test can kill the process at each.
+"""
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from drakit.core import claim as claims
+from drakit.core import edits, lifecycle, names, quantity
+from drakit.node import engine, offer, recovery
+from fakes import author, cdi, claim_source, journal
+
+POOL = "node-1"
+
+
+class Crash(BaseException):
+    """The process is gone: nothing that catches Exception sees it."""
+
+
+class Waiting:
+    """A caller that waits until told otherwise."""
+
+    def __init__(self) -> None:
+        self.waits = True
+
+    def is_waiting(self) -> bool:
+        return self.waits
+
+
+class ThreadLocks:
+    """Device locks within one process."""
+
+    def __init__(self) -> None:
+        self._table: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()
+
+    @contextlib.contextmanager
+    def hold(self, lock_names: Iterable[str]) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for name in sorted(set(lock_names)):
+                with self._guard:
+                    lock = self._table.setdefault(name, threading.Lock())
+                stack.enter_context(lock)
+            yield
+
+
+class SteppingJournal(journal.MemoryJournal):
+    """Tells of every change before and after it is made."""
+
+    def __init__(self, step: Callable[[str], None]) -> None:
+        super().__init__()
+        self._step = step
+
+    def begin(self, entry: lifecycle.Entry) -> None:
+        self._step("before begin")
+        super().begin(entry)
+        self._step("after begin")
+
+    def complete(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry], boot_id: str) -> None:
+        self._step("before complete")
+        super().complete(uid, grants, boot_id)
+        self._step("after complete")
+
+    def withdraw(self, uid: names.ClaimUid) -> None:
+        self._step("before withdraw")
+        super().withdraw(uid)
+        self._step("after withdraw")
+
+    def forget(self, uid: names.ClaimUid) -> None:
+        self._step("before forget")
+        super().forget(uid)
+        self._step("after forget")
+
+
+class SteppingCdi(cdi.MemoryCdi):
+    """Tells of every change before and after it is made."""
+
+    def __init__(self, driver: str, step: Callable[[str], None]) -> None:
+        super().__init__(driver)
+        self._step = step
+
+    def write(self, name: edits.CdiName, content: edits.Edits) -> None:
+        self._step("before write")
+        super().write(name, content)
+        self._step("after write")
+
+    def remove(self, claim_uid: names.ClaimUid) -> None:
+        self._step("before remove")
+        super().remove(claim_uid)
+        self._step("after remove")
+
+
+class World:
+    """Everything that is left when the driver dies."""
+
+    def __init__(self) -> None:
+        self.step: Callable[[str], None] = lambda _: None
+        self.boot_id = "boot-1"
+        self.hardware = author.Hardware()
+        self.hardware.step = self._tell
+        self.journal = SteppingJournal(self._tell)
+        self.cdi = SteppingCdi(author.FakeDriver.name, self._tell)
+        self.claims = claim_source.FakeClaimSource()
+        self.caller = Waiting()
+        self.driver = author.FakeDriver(self.hardware)
+
+    def _tell(self, what: str) -> None:
+        self.step(what)
+
+    def boot(self, *, recover: bool = True) -> engine.Engine:
+        """A new process of the driver."""
+        self.driver = author.FakeDriver(self.hardware)
+        offered = offer.Offer(self.driver)
+        offered.refresh()
+        started = engine.Engine(
+            self.driver,
+            place=engine.Place(pool=POOL, boot_id=self.boot_id),
+            offered=offered,
+            claim_source=self.claims,
+            journal=self.journal,
+            cdi=self.cdi,
+            locks=ThreadLocks(),
+        )
+        if recover:
+            recovery.recover(started, self.journal, self.cdi, sweep_orphans=True)
+        return started
+
+    def claim(
+        self,
+        *devices: str,
+        driver: str = author.FakeDriver.name,
+        pool: str = POOL,
+        shared: bool = False,
+        configs: tuple[claims.OpaqueConfig, ...] = (),
+        name: str = "",
+    ) -> claims.ClaimRef:
+        """An allocated claim for these devices."""
+        results = tuple(
+            claims.AllocationResult(
+                request=f"r{index}",
+                driver=driver,
+                pool=pool,
+                device=device,
+                share_id=names.ShareId(str(uuid.uuid4())) if shared else None,
+                consumed_capacity={"bandwidth": quantity.Quantity.parse("1G")} if shared else {},
+            )
+            for index, device in enumerate(devices)
+        )
+        uid = names.ClaimUid(str(uuid.uuid4()))
+        ref = claims.ClaimRef(uid=uid, namespace="default", name=name or f"claim-{uid[:8]}")
+        return self.claims.put(claims.Claim(ref=ref, results=results, configs=configs))
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no claim has left anything anywhere."""
+        return not (self.hardware.made or self.journal.entries() or self.cdi.files)

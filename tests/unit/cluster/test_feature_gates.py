@@ -1,0 +1,93 @@
+"""Gates that are off drop their fields silently, and never from objects that already use them."""
+
+import pytest
+
+from drakit.cluster import errors, json_types, registry
+from drakit.cluster.features import FeatureGates
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, SLICE
+from unit.cluster import samples
+
+RICH: dict[str, Json] = {
+    "taints": [{"key": "a", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}],
+    "consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "1"}}}],
+    "allowMultipleAllocations": True,
+    "capacity": {"m": {"value": "1", "requestPolicy": {"default": "1"}}},
+    "bindingConditions": ["x"],
+    "bindingFailureConditions": ["y"],
+    "bindsToNode": True,
+    "includes": [{"name": "m"}],
+}
+
+
+def without(gate: str) -> registry.Registry:
+    return registry.Registry(gates=FeatureGates.of({gate: False}))
+
+
+def rich_slice() -> Object:
+    return samples.slice_(
+        devices=[{"name": "gpu-0", **RICH}],
+        mixins={"device": [{"name": "m", "attributes": {"a": {"int": 1}}}]},
+    )
+
+
+@pytest.mark.parametrize(
+    "gate, lost",
+    [
+        ("DRADeviceTaints", {"taints"}),
+        ("DRAPartitionableDevices", {"consumesCounters"}),
+        ("DRADeviceBindingConditions", {"bindingConditions", "bindingFailureConditions", "bindsToNode"}),
+        ("DRAResourceClaimDeviceStatus", {"bindingConditions", "bindingFailureConditions", "bindsToNode"}),
+        ("DRAConsumableCapacity", {"allowMultipleAllocations"}),
+        ("DRAMixins", {"includes"}),
+    ],
+)
+def test_a_gate_that_is_off_drops_exactly_its_fields(gate: str, lost: set[str]) -> None:
+    whole = registry.Registry().create(SLICE, rich_slice())
+    assert json_types.mapping(whole, "spec", "devices", 0) == {"name": "gpu-0", **RICH}
+    stored = without(gate).create(SLICE, rich_slice())
+    device = json_types.mapping(stored, "spec", "devices", 0)
+    assert set(RICH) - set(device) == lost
+    assert ("mixins" in json_types.mapping(stored, "spec")) is (gate != "DRAMixins")
+    policy = json_types.at(device, "capacity", "m", "requestPolicy")
+    assert (policy is None) is (gate == "DRAConsumableCapacity")
+
+
+def test_list_attributes_are_off_and_so_leave_an_invalid_attribute() -> None:
+    given = samples.slice_(devices=[{"name": "gpu-0", "attributes": {"a": {"ints": [1]}}}])
+    with pytest.raises(errors.InvalidError, match="exactly one value must be specified"):
+        registry.Registry().create(SLICE, given)
+    on = registry.Registry(gates=FeatureGates.of({"DRAListTypeAttributes": True}))
+    assert json_types.at(on.create(SLICE, given), "spec", "devices", 0, "attributes", "a", "ints") == [1]
+
+
+def test_a_slice_whose_node_selection_is_dropped_is_refused() -> None:
+    given = samples.slice_(nodeName=None, perDeviceNodeSelection=True, devices=[{"name": "a", "nodeName": "n1"}])
+    with pytest.raises(errors.InvalidError, match="exactly one of"):
+        without("DRAPartitionableDevices").create(SLICE, given)
+
+
+def test_an_object_that_uses_a_gate_keeps_its_fields_when_the_gate_goes_off() -> None:
+    api = registry.Registry()
+    api.create(SLICE, rich_slice())
+    api.gates = FeatureGates.of({"DRADeviceTaints": False})
+    stored = api.update(SLICE, rich_slice())
+    assert "taints" in json_types.mapping(stored, "spec", "devices", 0)
+
+
+def test_claims_lose_share_ids_and_statuses_with_their_gates() -> None:
+    for gate, lost in (("DRAConsumableCapacity", "shareID"), ("DRAResourceClaimDeviceStatus", "devices")):
+        api = without(gate)
+        made = api.create(CLAIM, samples.claim())
+        shared = samples.result(share=samples.SHARE)
+        given = samples.allocated(made, shared)
+        json_types.mapping(given, "status")["devices"] = [samples.device_status(shareID=samples.SHARE)]
+        stored = json_types.mapping(api.update(CLAIM, given, subresource="status"), "status")
+        result = json_types.mapping(stored, "allocation", "devices", "results", 0)
+        assert (lost in result if lost == "shareID" else lost in stored) is False
+
+
+def test_a_template_loses_the_same_fields_as_a_claim() -> None:
+    wanted: Object = {"devices": {"requests": [{"name": "a", "firstAvailable": [{"name": "b", "deviceClassName": "c"}]}]}}
+    with pytest.raises(errors.InvalidError, match="exactly one of exactly or firstAvailable"):
+        without("DRAPrioritizedList").create(CLAIM_TEMPLATE, {"metadata": {"name": "t"}, "spec": {"spec": wanted}}, namespace="default")

@@ -1,0 +1,64 @@
+import pytest
+
+from drakit.cluster import capacity, quantity
+from drakit.cluster.json_types import Object
+
+STEPPED: Object = {"default": "1G", "validRange": {"min": "1G", "max": "8G", "step": "500M"}}
+LISTED: Object = {"default": "1", "validValues": ["1", "2", "4"]}
+
+
+@pytest.mark.parametrize(
+    "requested, policy, consumed",
+    [
+        (None, None, "10G"),
+        (None, STEPPED, "1G"),
+        (None, {"validRange": {"min": "1G"}}, "10G"),
+        ("3G", None, "3G"),
+        ("200M", STEPPED, "1G"),
+        ("1100M", STEPPED, "1500M"),
+        ("1500M", STEPPED, "1500M"),
+        ("1100M", {"default": "1G", "validRange": {"min": "1G"}}, "1100M"),
+        ("3", LISTED, "4"),
+        ("5", LISTED, "5"),
+        ("100m", {"default": "0", "validRange": {"min": "0", "step": "1"}}, "1"),
+        (None, {"default": "0", "validValues": ["0"]}, "0"),
+    ],
+)
+def test_a_request_consumes_what_the_policy_makes_of_it(requested: str | None, policy: Object | None, consumed: str) -> None:
+    published = capacity.decode_capacity({"value": "10G", "requestPolicy": policy})
+    amount = None if requested is None else quantity.parse(requested)
+    assert capacity.consumed(amount, published) == quantity.parse(consumed)
+
+
+@pytest.mark.parametrize(
+    "amount, policy, violates",
+    [
+        ("9G", STEPPED, True),
+        ("8G", STEPPED, False),
+        ("1100M", STEPPED, True),
+        ("5", LISTED, True),
+        ("2000m", LISTED, False),
+        ("5", {"default": "5", "validValues": ["1"]}, False),
+        ("5", None, False),
+    ],
+)
+def test_a_policy_forbids_what_is_beyond_it(amount: str, policy: Object | None, *, violates: bool) -> None:
+    assert capacity.violates(quantity.parse(amount), capacity.decode_policy(policy)) is violates
+
+
+def test_shares_fit_until_their_sum_is_the_value() -> None:
+    published = capacity.decode_capacities({"bandwidth": {"value": "10G"}, "slots": {"value": "2", "requestPolicy": {"default": "1"}}})
+    half = capacity.decode_amounts({"bandwidth": "5G"})
+    once = capacity.decode_amounts({"bandwidth": "5G", "slots": "1"})
+    assert capacity.fits(half, published)
+    assert capacity.fits(half, published, once)
+    assert not capacity.fits(half, published, once, once)
+    assert not capacity.fits(capacity.decode_amounts({"bandwith": "1"}), published), "a capacity the device lacks"
+
+
+def test_every_capacity_is_consumed_the_zero_ones_too() -> None:
+    published = capacity.decode_capacities(
+        {"bandwidth": {"value": "10G"}, "queues": {"value": "4", "requestPolicy": {"default": "0", "validValues": ["0"]}}}
+    )
+    amounts = capacity.consume_all(capacity.decode_amounts({"bandwidth": "2G"}), published)
+    assert {name: str(amount) for name, amount in amounts.items()} == {"bandwidth": "2G", "queues": "0"}

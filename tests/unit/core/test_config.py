@@ -1,0 +1,130 @@
+"""Which configuration a grant gets: class before claim, later before earlier, and only what fits."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import pytest
+
+from drakit.core import claim as claims
+from drakit.core import config, device, driver, errors, inventory, names, records
+
+DRIVER = "gpu.drakit.dev"
+CLASS, CLAIM = claims.ConfigSource.CLASS, claims.ConfigSource.CLAIM
+GPU, MIG = device.Device(name="gpu-0", attributes={"type": "gpu"}), device.Device(name="mig-0", attributes={"type": "mig"})
+
+
+@dataclasses.dataclass(frozen=True)
+class GpuConfig:
+    """For whole GPUs."""
+
+    api_version: ClassVar[str] = "gpu.drakit.dev/v1"
+    kind: ClassVar[str] = "GpuConfig"
+    level: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class MigConfig:
+    """For partitions."""
+
+    api_version: ClassVar[str] = "gpu.drakit.dev/v1"
+    kind: ClassVar[str] = "MigConfig"
+    level: int = 0
+
+
+class Author(driver.Driver[object]):
+    """Two kinds of devices, a kind of configuration for each."""
+
+    name = DRIVER
+    config_types = (GpuConfig, MigConfig)
+
+    def discover(self) -> inventory.Inventory:
+        return inventory.Inventory.of([GPU, MIG])
+
+    def prepare(self, grant: driver.Grant[object]) -> driver.Prepared:
+        return driver.Prepared()
+
+    def fits(self, device: device.Device, config: object) -> bool:
+        return isinstance(config, MigConfig) == (device.attributes["type"] == "mig")
+
+    def default_config(self, device: device.Device) -> object:
+        return MigConfig() if device.attributes["type"] == "mig" else GpuConfig()
+
+
+def entry(source: claims.ConfigSource, level: Any, *requests: str, kind: str = "GpuConfig", driver: str = DRIVER) -> claims.OpaqueConfig:
+    parameters = records.freeze_record({"apiVersion": "gpu.drakit.dev/v1", "kind": kind, "level": level})
+    return claims.OpaqueConfig(source=source, driver=driver, parameters=parameters, requests=requests)
+
+
+def choose(*configs: claims.OpaqueConfig, request: str = "gpu", offered: device.Device = GPU) -> config.Chosen:
+    result = claims.AllocationResult(request=request, driver=DRIVER, pool="node", device=offered.name)
+    ref = claims.ClaimRef(uid=names.ClaimUid("a671734a-e8e5-11e4-8fde-42010af09327"), namespace="ns", name="c")
+    return config.choose(claims.Claim(ref=ref, results=(result,), configs=configs), result, Author(), offered)
+
+
+def test_nothing_configured_gives_the_drivers_default() -> None:
+    assert choose() == config.Chosen(config=GpuConfig())
+    assert choose(offered=MIG) == config.Chosen(config=MigConfig())
+
+
+@pytest.mark.parametrize(
+    "configs, level, source",
+    [
+        ([entry(CLASS, 1)], 1, CLASS),
+        ([entry(CLAIM, 1)], 1, CLAIM),
+        ([entry(CLASS, 1), entry(CLAIM, 2)], 2, CLAIM),
+        ([entry(CLAIM, 2), entry(CLASS, 1)], 2, CLAIM),
+        ([entry(CLASS, 1), entry(CLASS, 2)], 2, CLASS),
+        ([entry(CLAIM, 1), entry(CLAIM, 2)], 2, CLAIM),
+        ([entry(CLAIM, 1), entry(CLAIM, 2, "other")], 1, CLAIM),
+        ([entry(CLAIM, 1, "gpu"), entry(CLAIM, 2)], 2, CLAIM),
+        ([entry(CLAIM, 1), entry(CLAIM, 2, driver="nic.drakit.dev")], 1, CLAIM),
+        ([entry(CLASS, 1, "gpu"), entry(CLAIM, 2, "other")], 1, CLASS),
+        ([entry(CLAIM, 1), entry(CLAIM, 2, kind="MigConfig")], 1, CLAIM),
+        ([entry(CLAIM, 2, kind="MigConfig")], 0, None),
+    ],
+)
+def test_the_last_that_applies_wins_whole(configs: list[claims.OpaqueConfig], level: int, source: claims.ConfigSource | None) -> None:
+    chosen = choose(*configs)
+    assert (chosen.config, chosen.source) == (GpuConfig(level), source)
+    assert (chosen.parameters is None) == (source is None)
+
+
+@pytest.mark.parametrize(
+    "named, request_name, level",
+    [("gpu", "gpu/large", 1), ("gpu/large", "gpu/large", 1), ("gpu/small", "gpu/large", 0), ("gpu/large", "gpu", 0), ("gp", "gpu", 0)],
+)
+def test_a_parent_request_is_named_for_all_its_subrequests(named: str, request_name: str, level: int) -> None:
+    assert choose(entry(CLAIM, 1, named), request=request_name).config == GpuConfig(level)
+
+
+def test_one_configuration_for_all_requests_is_skipped_where_it_does_not_fit() -> None:
+    mixed = (entry(CLASS, 1, kind="MigConfig"), entry(CLASS, 2, kind="GpuConfig"))
+    assert choose(*mixed).config == GpuConfig(2)
+    assert choose(*mixed, offered=MIG).config == MigConfig(1)
+
+
+@pytest.mark.parametrize("requests", [("gpu",), ("other", "gpu")])
+def test_a_configuration_that_names_the_request_must_fit(requests: tuple[str, ...]) -> None:
+    with pytest.raises(errors.ConfigError) as caught:
+        choose(entry(CLAIM, 1, *requests, kind="MigConfig"), entry(CLAIM, 2))
+    assert "MigConfig does not fit device gpu-0 of request gpu" in caught.value.reason
+    assert caught.value.field == "parameters"
+
+
+@pytest.mark.parametrize(
+    "source, whose", [(CLASS, "config of the DeviceClass, which its admin must change"), (CLAIM, "config of the claim, for gpu")]
+)
+def test_an_error_says_whose_configuration_it_is(source: claims.ConfigSource, whose: str) -> None:
+    with pytest.raises(errors.ConfigError) as caught:
+        choose(entry(source, "high", "gpu"))
+    assert caught.value.field == "parameters.level"
+    assert whose in str(caught.value)
+
+
+def test_a_mistake_is_told_even_where_a_stronger_configuration_hides_it() -> None:
+    with pytest.raises(errors.ConfigError, match=r"parameters\.level"):
+        choose(entry(CLASS, "high"), entry(CLAIM, 1))
+
+
+def test_a_mistake_for_another_request_is_not_this_grants_business() -> None:
+    assert choose(entry(CLAIM, "high", "other")).config == GpuConfig()

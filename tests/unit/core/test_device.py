@@ -1,0 +1,105 @@
+"""A device that the API server would refuse cannot be made."""
+
+import datetime
+from typing import Any
+
+import pytest
+
+from drakit.core import counters, device, errors, policy, quantity
+
+SHARED = policy.Capacity(value=quantity.Quantity.of(10), policy=policy.RequestPolicy(default=quantity.ONE))
+
+
+def a_taint(**changes: Any) -> device.Taint:
+    return device.Taint(**{"key": "example.com/bad"} | changes)
+
+
+def draws(counter_set: str) -> counters.CounterConsumption:
+    return counters.CounterConsumption(counter_set=counter_set, counters={"memory": 1})  # type: ignore[dict-item] # Plain amounts are parsed.
+
+
+@pytest.mark.parametrize(
+    "fields, where",
+    [
+        ({"name": "GPU-0"}, "devices.name"),
+        ({"attributes": {"a-b": 1}}, "devices[a].attributes"),
+        ({"attributes": {"x": 1.5}}, "devices[a].attributes[x]"),
+        ({"capacity": {"memory": "40 Gi"}}, "devices[a].capacity[memory]"),
+        ({"capacity": {"copy-engines": 1}}, "devices[a].capacity"),
+        ({"attributes": {f"a{n}": n for n in range(20)}, "capacity": {f"c{n}": n for n in range(13)}}, "devices[a]"),
+        ({"attributes": {"list": tuple(range(49))}}, "devices[a].attributes"),
+        ({"taints": (a_taint(),) * 17}, "devices[a].taints"),
+        ({"consumes": (draws("a"), draws("b"), draws("c"))}, "devices[a].consumesCounters"),
+        ({"consumes": (draws("a"), draws("a"))}, "devices[a].consumesCounters"),
+        ({"binding_conditions": tuple("abcde"), "binding_failure_conditions": ("f",)}, "devices[a].bindingConditions"),
+        ({"binding_conditions": ("ready",)}, "devices[a].bindingConditions"),
+        ({"binding_conditions": ("x",), "binding_failure_conditions": ("x",)}, "devices[a].bindingConditions"),
+        ({"includes": tuple(f"m{n}" for n in range(9))}, "devices[a].includes"),
+        ({"includes": ("No",)}, "devices[a].includes"),
+        ({"capacity": {"bandwidth": SHARED}}, "devices[a].capacity[bandwidth].requestPolicy"),
+    ],
+)
+def test_a_broken_device_is_refused_by_field(fields: dict[str, Any], where: str) -> None:
+    with pytest.raises(errors.InventoryError) as caught:
+        device.Device(**{"name": "a"} | fields)
+    assert caught.value.field == where
+
+
+def test_a_device_at_every_limit_is_taken() -> None:
+    full = device.Device(
+        name="a" * 63,
+        attributes={f"a{n}": (1, 2) for n in range(24)},
+        capacity={f"c{n}": policy.Capacity.of(n) for n in range(8)},
+        consumes=(draws("a"), draws("b")),
+        taints=(a_taint(),) * 16,
+        binding_conditions=tuple("abcd"),
+        binding_failure_conditions=tuple("efgh"),
+        includes=tuple(f"m{n}" for n in range(8)),
+    )
+    assert len(full.attributes) + len(full.capacity) == 32
+
+
+@pytest.mark.parametrize(
+    "fields, where",
+    [
+        ({"key": "not a key"}, "taints.key"),
+        ({"value": "not a value"}, "taints[example.com/bad].value"),
+        ({"time_added": datetime.datetime(2026, 1, 1)}, "taints[example.com/bad].timeAdded"),  # noqa: DTZ001 - wrong on purpose
+    ],
+)
+def test_a_broken_taint_is_refused_by_field(fields: dict[str, Any], where: str) -> None:
+    with pytest.raises(errors.InventoryError) as caught:
+        a_taint(**fields)
+    assert caught.value.field == where
+
+
+def test_values_handed_in_cannot_change_a_device_later() -> None:
+    attributes: dict[str, Any] = {"model": "a"}
+    made = device.Device(name="a", attributes=attributes)
+    attributes["model"] = "b"
+    assert made.attributes == {"model": "a"}
+    with pytest.raises(TypeError):
+        made.attributes["model"] = "c"  # type: ignore[index] # Frozen on purpose.
+
+
+def test_a_policy_needs_a_shared_device() -> None:
+    assert device.Device(name="a", allow_multiple_allocations=True, capacity={"bandwidth": SHARED}).capacity["bandwidth"] == SHARED
+
+
+def test_parts_of_one_device_share_its_lock() -> None:
+    assert device.Device(name="gpu-0", consumes=(draws("set-b"), draws("set-a"))).lock_names == ("set-a", "set-b")
+    assert device.Device(name="nic-0").lock_names == ("nic-0",)
+
+
+@pytest.mark.parametrize("amount", [-1, "-1Gi", "lots"])
+def test_a_counter_that_is_no_amount_is_refused(amount: Any) -> None:
+    with pytest.raises(errors.InventoryError) as caught:
+        counters.CounterSet(name="gpu-0", counters={"memory": amount})
+    assert caught.value.field == "sharedCounters[gpu-0].counters[memory]"
+
+
+def test_a_counter_set_keeps_its_limits() -> None:
+    with pytest.raises(errors.InventoryError, match="33 counters"):
+        counters.CounterSet(name="a", counters={f"c{n}": quantity.ONE for n in range(33)})
+    with pytest.raises(errors.InventoryError, match="9 includes"):
+        counters.CounterConsumption(counter_set="a", includes=tuple(f"m{n}" for n in range(9)))

@@ -1,0 +1,101 @@
+"""An inventory is consistent in itself, and flattening follows the law of includes."""
+
+from typing import Any
+
+import pytest
+
+from drakit.core import counters, device, errors, inventory, mixins, quantity
+
+Q = quantity.Quantity.of
+TWO = {"memory": Q("2"), "slice-0": Q(1)}
+
+
+def an_inventory(**fields: Any) -> inventory.Inventory:
+    return inventory.Inventory(**fields)
+
+
+def draws(counter_set: str, includes: tuple[str, ...] = (), **amounts: int) -> counters.CounterConsumption:
+    return counters.CounterConsumption(counter_set=counter_set, counters={k: Q(v) for k, v in amounts.items()}, includes=includes)
+
+
+A_SET = counters.CounterSet(name="gpu-0", counters=TWO)
+
+
+@pytest.mark.parametrize(
+    "fields, where",
+    [
+        ({"devices": (device.Device(name="a"), device.Device(name="a"))}, "devices[a]"),
+        ({"counter_sets": (A_SET, A_SET)}, "sharedCounters[gpu-0]"),
+        ({"counter_sets": (counters.CounterSet(name="gpu-0"),)}, "sharedCounters[gpu-0]"),
+        ({"devices": (device.Device(name="a", consumes=(draws("gpu-1", memory=1),)),)}, "devices[a].consumesCounters[gpu-1]"),
+        (
+            {"counter_sets": (A_SET,), "devices": (device.Device(name="a", consumes=(draws("gpu-0"),)),)},
+            "devices[a].consumesCounters[gpu-0]",
+        ),
+        (
+            {"counter_sets": (A_SET,), "devices": (device.Device(name="a", consumes=(draws("gpu-0", copies=1),)),)},
+            "devices[a].consumesCounters[gpu-0].counters[copies]",
+        ),
+        ({"devices": (device.Device(name="a", includes=("none",)),)}, "devices[a].includes"),
+        ({"counter_sets": (counters.CounterSet(name="gpu-0", includes=("none",)),)}, "sharedCounters[gpu-0].includes"),
+        (
+            {"counter_sets": (A_SET,), "devices": (device.Device(name="a", consumes=(draws("gpu-0", ("none",)),)),)},
+            "devices[a].consumesCounters[gpu-0].includes",
+        ),
+        (
+            {
+                "devices": (device.Device(name="a", attributes={f"a{n}": n for n in range(20)}, includes=("more",)),),
+                "mixins": mixins.Mixins(device=(mixins.DeviceMixin(name="more", attributes={f"b{n}": n for n in range(20)}),)),
+            },
+            "devices[a]",
+        ),
+    ],
+)
+def test_an_inconsistent_inventory_is_refused_by_field(fields: dict[str, Any], where: str) -> None:
+    with pytest.raises(errors.InventoryError) as caught:
+        an_inventory(**fields)
+    assert caught.value.field == where
+
+
+def test_two_mixins_of_one_kind_may_not_share_a_name() -> None:
+    mixin = mixins.CounterSetMixin(name="a", counters=TWO)
+    with pytest.raises(errors.InventoryError, match="'a' is defined twice"):
+        mixins.Mixins(counter_set=(mixin, mixin))
+    assert len(mixins.Mixins(counter_set=(mixin,), consumption=(mixins.ConsumptionMixin(name="a", counters=TWO),))) == 2
+
+
+def test_a_later_include_wins_and_own_values_win_over_all() -> None:
+    first = mixins.DeviceMixin(name="first", attributes={"a": 1, "b": 1, "c": 1}, capacity={"memory": Q("1Gi"), "copies": Q(1)})  # type: ignore[dict-item]
+    second = mixins.DeviceMixin(name="second", attributes={"b": 2, "c": 2}, capacity={"memory": Q("2Gi")})  # type: ignore[dict-item]
+    made = an_inventory(
+        devices=(device.Device(name="x", attributes={"c": 3}, includes=("first", "second")),),
+        mixins=mixins.Mixins(device=(second, first)),
+    ).flat()
+    (flat,) = made.devices
+    assert flat.attributes == {"a": 1, "b": 2, "c": 3}
+    assert {name: str(entry.value) for name, entry in flat.capacity.items()} == {"memory": "2Gi", "copies": "1"}
+    assert flat.includes == ()
+    assert not made.mixins
+
+
+def test_counters_flatten_by_the_same_law() -> None:
+    made = an_inventory(
+        devices=(device.Device(name="x", consumes=(draws("gpu-0", ("small", "large"), memory=4),)),),
+        counter_sets=(counters.CounterSet(name="gpu-0", counters={"memory": Q(8)}, includes=("base",)),),
+        mixins=mixins.Mixins(
+            counter_set=(mixins.CounterSetMixin(name="base", counters={"memory": Q(1), "copies": Q(7)}),),
+            consumption=(
+                mixins.ConsumptionMixin(name="small", counters={"memory": Q(1), "copies": Q(1)}),
+                mixins.ConsumptionMixin(name="large", counters={"copies": Q(5)}),
+            ),
+        ),
+    ).flat()
+    assert made.counter_sets[0].counters == {"memory": Q(8), "copies": Q(7)}
+    assert made.devices[0].consumes[0].counters == {"memory": Q(4), "copies": Q(5)}
+    assert made.flat() is made
+
+
+def test_devices_are_found_by_name() -> None:
+    made = inventory.Inventory.of([device.Device(name="a"), device.Device(name="b")])
+    assert list(made.by_name()) == ["a", "b"]
+    assert made.is_flat

@@ -1,0 +1,31 @@
+"""A claim's life has exactly the moves of the table."""
+
+import itertools
+
+import pytest
+
+from drakit.core import lifecycle
+from drakit.core.lifecycle import Move, State
+
+ALLOWED = {
+    (State.ABSENT, Move.BEGIN): State.PREPARING,
+    (State.PREPARING, Move.COMPLETE): State.PREPARED,
+    (State.PREPARING, Move.WITHDRAW): State.UNPREPARING,
+    (State.PREPARED, Move.WITHDRAW): State.UNPREPARING,
+    (State.UNPREPARING, Move.WITHDRAW): State.UNPREPARING,
+    (State.UNPREPARING, Move.FORGET): State.ABSENT,
+}
+
+
+@pytest.mark.parametrize("state, move", list(itertools.product(State, Move)))
+def test_only_the_moves_of_the_table_are_legal(state: State, move: Move) -> None:
+    if (state, move) in ALLOWED:
+        assert lifecycle.after(state, move) is ALLOWED[state, move]
+    else:
+        with pytest.raises(lifecycle.IllegalMoveError, match=f"{state.value} cannot {move.value}"):
+            lifecycle.after(state, move)
+
+
+def test_every_state_is_reached_and_left() -> None:
+    assert {state for state, _ in lifecycle.TABLE} == set(State)
+    assert set(lifecycle.TABLE.values()) == set(State)

@@ -1,0 +1,114 @@
+"""The driver dies before or after the effect of any call to the hardware; a new one brings the node to where it would have been."""
+
+import pathlib
+
+import pytest
+
+from drakit.core import errors
+from drakit.devices.gpu import faults, port
+from fakes import gpu_node
+
+PARTITION = "gpu-0-mig-2g10gb-14-4"
+ADMIN = (1, 19, 0)
+OTHER = (0, 9, 0)
+CODES = [
+    port.Code.NOT_SUPPORTED,
+    port.Code.NOT_FOUND,
+    port.Code.IN_USE,
+    port.Code.INSUFFICIENT_RESOURCES,
+    port.Code.GPU_IS_LOST,
+    port.Code.UNKNOWN,
+]
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
+    """A node on which another claim and an admin have instances already."""
+    made = gpu_node.GpuNode(tmp_path)
+    made.prepare("gpu-0-mig-3g20gb-9-0", uid="other")
+    made.hardware.create_gpu_instance(made.hardware.gpus()[1].uuid, 19, port.Placement(start=0, size=1))
+    return made
+
+
+def others(node: gpu_node.GpuNode) -> bool:
+    return {ADMIN, OTHER} <= set(node.instances()) and node.driver.prepare(node.journal["other"].grant).record == node.journal[
+        "other"
+    ].grant.record
+
+
+def crash_points(directory: pathlib.Path, *, of_prepare: bool) -> int:
+    counted = gpu_node.GpuNode(directory)
+    if not of_prepare:
+        counted.prepare(PARTITION)
+        counted.restart()
+        counted.unprepare()
+        return counted.steps.passed
+    counted.restart()
+    counted.prepare(PARTITION)
+    return counted.steps.passed
+
+
+def test_a_crash_at_any_step_of_prepare_leaves_nothing_behind(node: gpu_node.GpuNode, tmp_path_factory: pytest.TempPathFactory) -> None:
+    points = crash_points(tmp_path_factory.mktemp("count"), of_prepare=True)
+    assert points > 30
+    for step in range(points + 1):
+        node.restart(crash_at=step)
+        try:
+            node.prepare(PARTITION)
+        except gpu_node.CrashError:
+            assert step < points
+            node.restart()
+            node.recover()
+            assert sorted(node.instances()) == sorted([ADMIN, OTHER]), node.steps.last
+            node.prepare(PARTITION)
+        assert sorted(node.instances()) == sorted([ADMIN, OTHER, (0, 14, 4)])
+        node.restart()
+        assert others(node)
+        node.unprepare()
+        assert sorted(node.instances()) == sorted([ADMIN, OTHER])
+
+
+def test_a_crash_at_any_step_of_unprepare_leaves_nothing_behind(node: gpu_node.GpuNode, tmp_path_factory: pytest.TempPathFactory) -> None:
+    points = crash_points(tmp_path_factory.mktemp("count"), of_prepare=False)
+    assert points >= 10
+    for step in range(points + 1):
+        node.restart()
+        node.prepare(PARTITION)
+        node.restart(crash_at=step)
+        try:
+            node.unprepare()
+        except gpu_node.CrashError:
+            assert step < points
+            node.restart()
+            node.recover()
+        assert sorted(node.instances()) == sorted([ADMIN, OTHER])
+        node.restart()
+        assert others(node)
+
+
+@pytest.mark.parametrize("moment", list(faults.Moment))
+@pytest.mark.parametrize("code", CODES)
+def test_any_error_of_any_call_is_reported_and_leaves_nothing_behind(
+    node: gpu_node.GpuNode, code: port.Code, moment: faults.Moment
+) -> None:
+    desk = faults.Faults(node.choice.directory)
+    for call in port.CALLS:
+        fault = faults.Fault(call=call, moment=moment, action=faults.Action.FAIL, code=code)
+        desk.arm(fault)
+        try:
+            node.prepare(PARTITION)
+        except errors.DrakitError:
+            desk.disarm()
+            node.recover()
+            assert sorted(node.instances()) == sorted([ADMIN, OTHER]), call
+            node.prepare(PARTITION)
+        desk.disarm()
+        desk.arm(fault)
+        try:
+            node.unprepare()
+        except errors.DrakitError:
+            desk.disarm()
+            node.recover()
+        desk.disarm()
+        assert sorted(node.instances()) == sorted([ADMIN, OTHER]), call
+    assert others(node)

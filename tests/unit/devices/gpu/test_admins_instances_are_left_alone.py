@@ -1,0 +1,114 @@
+"""What drakit did not make it never destroys, and what overlaps it is withheld."""
+
+import dataclasses
+import pathlib
+
+import pytest
+
+from drakit.core import errors
+from drakit.devices.gpu import port
+from fakes import gpu_node
+
+PROFILE_1G, PROFILE_ME, PROFILE_3G = 19, 20, 9
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
+    return gpu_node.GpuNode(tmp_path)
+
+
+def admin_makes(node: gpu_node.GpuNode, profile: int, start: int, size: int) -> port.GpuInstance:
+    gpu = node.hardware.gpus()[0].uuid
+    return node.hardware.create_gpu_instance(gpu, profile, port.Placement(start=start, size=size))
+
+
+def offered(node: gpu_node.GpuNode) -> set[str]:
+    return {item.name for item in node.driver.discover().devices}
+
+
+def test_what_overlaps_an_admins_instance_is_withheld_and_the_rest_offered(node: gpu_node.GpuNode) -> None:
+    before = offered(node)
+    admin_makes(node, PROFILE_3G, 4, 4)
+    withheld = before - offered(node)
+    assert withheld == {
+        "gpu-0",
+        "gpu-0-mig-7g40gb-0-0",
+        "gpu-0-mig-3g20gb-9-4",
+        "gpu-0-mig-2g10gb-14-4",
+        *(f"gpu-0-mig-1g10gb-15-{start}" for start in (4, 6)),
+        *(f"gpu-0-mig-1g5gb-19-{start}" for start in (4, 5, 6)),
+        *(f"gpu-0-mig-1g5gb-me-20-{start}" for start in (4, 5, 6)),
+    }
+
+
+def test_what_an_admins_instance_takes_is_off_the_counters(node: gpu_node.GpuNode) -> None:
+    admin_makes(node, PROFILE_ME, 6, 1)
+    counters = {item.name: item.counters for item in node.driver.discover().flat().counter_sets}["gpu-0-counter-set"]
+    told = {name: str(counters[name]) for name in ("multiprocessors", "jpeg-engines", "memory", "memory-slice-6", "memory-slice-0")}
+    assert told == {"multiprocessors": "84", "jpeg-engines": "0", "memory": "35328Mi", "memory-slice-6": "0", "memory-slice-0": "1"}
+    assert not any("-me-" in name for name in offered(node) if name.startswith("gpu-0"))
+
+
+def test_everything_is_offered_again_when_the_admin_has_cleared_it(node: gpu_node.GpuNode) -> None:
+    before = node.driver.discover()
+    made = admin_makes(node, PROFILE_3G, 0, 4)
+    assert node.driver.discover() != before
+    node.hardware.destroy_gpu_instance(node.hardware.gpus()[0].uuid, made.id)
+    assert node.driver.discover() == before
+
+
+def test_a_slot_that_an_admin_took_since_is_refused_by_name(node: gpu_node.GpuNode) -> None:
+    grant = node.grant("gpu-0-mig-1g5gb-19-6")
+    made = admin_makes(node, PROFILE_1G, 6, 1)
+    with pytest.raises(errors.DeviceBusyError, match=f"GPU instance {made.id} .*was not made by this driver"):
+        node.driver.plan(grant)
+    assert node.instances() == [(0, PROFILE_1G, 6)]
+
+
+def test_an_admins_instance_that_came_between_plan_and_prepare_is_refused_and_survives(node: gpu_node.GpuNode) -> None:
+    grant = node.grant("gpu-0-mig-3g20gb-9-4")
+    planned = dataclasses.replace(grant, intent=node.driver.plan(grant))
+    admin_makes(node, PROFILE_1G, 6, 1)
+    with pytest.raises(errors.DeviceBusyError, match="is taken"):
+        node.driver.prepare(planned)
+    node.driver.unprepare(planned)
+    assert node.instances() == [(0, PROFILE_1G, 6)]
+
+
+def test_an_instance_that_replaced_a_claims_own_is_not_destroyed_with_the_claim(node: gpu_node.GpuNode) -> None:
+    """An admin destroys the claim's instance and fills the same slot anew, under another id."""
+    gpu = node.hardware.gpus()[0].uuid
+    node.prepare("gpu-0-mig-1g5gb-19-6")
+    first = node.hardware.gpu_instances(gpu)[0]
+    node.hardware.destroy_compute_instance(gpu, first.id, 0)
+    node.hardware.destroy_gpu_instance(gpu, first.id)
+    admin_makes(node, PROFILE_1G, 0, 1)
+    second = admin_makes(node, PROFILE_1G, 6, 1)
+    assert second.id != first.id
+    node.unprepare()
+    assert node.instances() == [(0, PROFILE_1G, 0), (0, PROFILE_1G, 6)]
+
+
+def test_a_claim_whose_instance_was_taken_away_answers_differently_so_that_it_is_prepared_anew(node: gpu_node.GpuNode) -> None:
+    gpu = node.hardware.gpus()[0].uuid
+    prepared = node.prepare("gpu-0-mig-1g5gb-19-6")
+    grant = node.journal["a"].grant
+    assert node.driver.prepare(grant) == prepared
+    node.hardware.destroy_compute_instance(gpu, 1, 0)
+    assert node.driver.prepare(grant).record != prepared.record
+    assert not node.mig_devices()
+    node.unprepare()
+    assert node.prepare("gpu-0-mig-1g5gb-19-6") == prepared
+
+
+def test_admin_access_uses_what_is_there_and_neither_makes_nor_removes(node: gpu_node.GpuNode) -> None:
+    with pytest.raises(errors.DeviceGoneError, match="admin access makes none"):
+        node.prepare("gpu-0-mig-1g5gb-19-6", uid="admin", admin_access=True)
+    node.unprepare("admin")
+    prepared = node.prepare("gpu-0-mig-1g5gb-19-6", uid="a")
+    watched = node.prepare("gpu-0-mig-1g5gb-19-6", uid="admin", request="watch", admin_access=True)
+    assert watched.record == prepared.record
+    node.unprepare("admin")
+    assert node.instances() == [(0, PROFILE_1G, 6)]
+    node.unprepare("a")
+    assert not node.instances()

@@ -1,0 +1,211 @@
+"""What a node with GPUs offers: the mixin form means exactly the flat one, is much smaller, and never changes by itself."""
+
+import json
+import os
+import pathlib
+
+import pytest
+
+from drakit.core import attribute, counters, device, inventory, policy, quantity
+from drakit.devices import machines
+from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu import mig, mock, offer, port
+from fakes import gpu_node
+
+GOLDEN = pathlib.Path(__file__).parents[3] / "golden"
+MIB = 1 << 20
+
+
+def discover(directory: pathlib.Path, machine: str) -> inventory.Inventory:
+    return gpu_driver.GpuDriver(mock.MockGpus(machines.Choice(name=machine, directory=directory))).discover()
+
+
+def dump(offered: inventory.Inventory) -> str:
+    """An inventory as JSON close to a slice's, for golden files and sizes; nothing is written that is empty."""
+    document: dict[str, list[dict[str, object]]] = {
+        "devices": [
+            {
+                "name": item.name,
+                "includes": list(item.includes),
+                "attributes": {name: str(value) for name, value in item.attributes.items()},
+                "capacity": {name: str(value.value) for name, value in item.capacity.items()},
+                "consumes": [
+                    {"set": part.counter_set, "includes": list(part.includes), "counters": amounts(part.counters)} for part in item.consumes
+                ],
+            }
+            for item in offered.devices
+        ],
+        "counterSets": [
+            {"name": item.name, "includes": list(item.includes), "counters": amounts(item.counters)} for item in offered.counter_sets
+        ],
+        "deviceMixins": [
+            {
+                "name": item.name,
+                "attributes": {name: str(value) for name, value in item.attributes.items()},
+                "capacity": {name: str(value.value) for name, value in item.capacity.items()},
+            }
+            for item in offered.mixins.device
+        ],
+        "counterSetMixins": [{"name": item.name, "counters": amounts(item.counters)} for item in offered.mixins.counter_set],
+        "consumptionMixins": [{"name": item.name, "counters": amounts(item.counters)} for item in offered.mixins.consumption],
+    }
+    parts = [f'"{key}": [\n' + ",\n".join(json.dumps(prune(row)) for row in part) + "\n]" for key, part in document.items() if part]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def amounts(held: mig.Counters) -> dict[str, str]:
+    return {name: str(amount) for name, amount in held.items()}
+
+
+def prune(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: prune(item) for key, item in value.items() if item not in ([], {})}
+    return [prune(item) for item in value] if isinstance(value, list) else value
+
+
+def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
+    """The same inventory written out by hand, without mixins."""
+    versions = hardware.versions()
+    system = {"driverVersion": version(versions.driver), "cudaDriverVersion": version(versions.cuda)}
+    devices: list[device.Device] = []
+    sets: list[counters.CounterSet] = []
+    for gpu in hardware.gpus():
+        assert gpu.compute_capability is not None
+        common: dict[str, attribute.AttributeValue] = {
+            **system,
+            "productName": gpu.product_name,
+            "brand": str(gpu.brand),
+            "architecture": str(gpu.architecture),
+            "cudaComputeCapability": version("{}.{}".format(*gpu.compute_capability)),
+            "resource.kubernetes.io/pciBusID": gpu.pci_bus_id,
+            "resource.kubernetes.io/pcieRoot": str(gpu.pcie_root),
+            "resource.kubernetes.io/numaNode": int(gpu.numa_node or 0),
+        }
+        found = mig.partitions((item, hardware.possible_placements(gpu.uuid, item.id)) for item in hardware.gpu_instance_profiles(gpu.uuid))
+        name = f"gpu-{gpu.minor}-counter-set"
+        whole = next(item.profile for item in found if item.placement.size == 8)
+        has = {**engines(whole), **{f"memory-slice-{index}": quantity.ONE for index in range(8)}}
+        sets.append(counters.CounterSet(name=name, counters=has))
+        for item in found:
+            start, profile = item.placement.start, item.profile
+            label = profile.name.replace(".", "").replace("+", "-")
+            own: dict[str, attribute.AttributeValue] = {"type": "mig", "parentUUID": gpu.uuid, "profile": profile.name}
+            own |= {"profileID": profile.id, "placementStart": start, "placementSize": item.placement.size}
+            taken = {**engines(profile), **{f"memory-slice-{start + index}": quantity.ONE for index in range(item.placement.size)}}
+            devices.append(flat_device(f"gpu-{gpu.minor}-mig-{label}-{profile.id}-{start}", {**common, **own}, profile, name, taken))
+        devices.append(flat_device(f"gpu-{gpu.minor}", {**common, "type": "gpu", "uuid": gpu.uuid}, whole, name, has))
+    return inventory.Inventory(devices=tuple(devices), counter_sets=tuple(sets))
+
+
+def flat_device(
+    name: str, told: dict[str, attribute.AttributeValue], size: port.GpuInstanceProfile, counter_set: str, taken: mig.Counters
+) -> device.Device:
+    capacity = {
+        "multiprocessors": policy.Capacity.of(size.multiprocessors),
+        "copyEngines": policy.Capacity.of(size.copy_engines),
+        "decoders": policy.Capacity.of(size.decoders),
+        "encoders": policy.Capacity.of(size.encoders),
+        "jpegEngines": policy.Capacity.of(size.jpeg_engines),
+        "ofaEngines": policy.Capacity.of(size.ofa_engines),
+        "memory": policy.Capacity.of(quantity.Quantity.binary(size.memory_mib * MIB)),
+    }
+    consumes = (counters.CounterConsumption(counter_set=counter_set, counters=taken),)
+    return device.Device(name=name, attributes=told, capacity=capacity, consumes=consumes)
+
+
+def engines(size: port.GpuInstanceProfile) -> dict[str, quantity.Quantity]:
+    return {
+        "multiprocessors": quantity.Quantity.of(size.multiprocessors),
+        "copy-engines": quantity.Quantity.of(size.copy_engines),
+        "decoders": quantity.Quantity.of(size.decoders),
+        "encoders": quantity.Quantity.of(size.encoders),
+        "jpeg-engines": quantity.Quantity.of(size.jpeg_engines),
+        "ofa-engines": quantity.Quantity.of(size.ofa_engines),
+        "memory": quantity.Quantity.binary(size.memory_mib * MIB),
+    }
+
+
+def version(text: str) -> attribute.Version:
+    found = attribute.Version.lenient(text)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("machine", machines.names())
+def test_the_mixin_form_flattens_to_the_inventory_written_out_by_hand(tmp_path: pathlib.Path, machine: str) -> None:
+    hardware = mock.MockGpus(machines.Choice(name=machine, directory=tmp_path))
+    assert gpu_driver.GpuDriver(hardware).discover().flat() == directly_flat(hardware)
+
+
+@pytest.mark.parametrize("machine", machines.names())
+def test_the_mixin_form_is_less_than_half_the_size(tmp_path: pathlib.Path, machine: str) -> None:
+    offered = discover(tmp_path, machine)
+    assert len(dump(offered)) * 2 < len(dump(offered.flat()))
+
+
+@pytest.mark.parametrize("machine,form", [("dgx-a100-40gb-2gpu", "flat"), ("dgx-a100-40gb-2gpu", "mixins"), ("dgx-h100", "mixins")])
+def test_twenty_discoveries_give_the_golden_inventory(tmp_path: pathlib.Path, machine: str, form: str) -> None:
+    golden = GOLDEN / f"gpu-{machine}-{form}.json"
+    seen = {dump(found.flat() if form == "flat" else found) for found in (discover(tmp_path, machine) for _ in range(20))}
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(next(iter(seen)))
+    assert seen == {golden.read_text()}
+
+
+def test_an_a100_is_offered_as_25_partitions_and_whole_last(tmp_path: pathlib.Path) -> None:
+    names = [item.name for item in discover(tmp_path, "dgx-a100-40gb-2gpu").devices]
+    assert len(names) == 52
+    assert names[25] == "gpu-0"
+    assert names[51] == "gpu-1"
+    assert all(name.startswith("gpu-0-mig-") for name in names[:25])
+
+
+def test_memory_is_written_as_nvidia_and_the_kep_write_it(tmp_path: pathlib.Path) -> None:
+    devices = discover(tmp_path, "dgx-a100-40gb-2gpu").flat().by_name()
+    assert str(devices["gpu-0"].capacity["memory"].value) == "40192Mi"
+    assert str(devices["gpu-0-mig-1g5gb-19-0"].capacity["memory"].value) == "4864Mi"
+
+
+def test_partitions_of_one_gpu_share_its_lock(tmp_path: pathlib.Path) -> None:
+    devices = discover(tmp_path, "dgx-a100-40gb-2gpu").flat().devices
+    assert {item.lock_names for item in devices if item.name.startswith("gpu-1")} == {("gpu-1-counter-set",)}
+
+
+def test_a_gpu_with_mig_off_is_offered_whole_and_without_counters(tmp_path: pathlib.Path) -> None:
+    hardware = mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path))
+    hardware.set_mig_mode(hardware.gpus()[0].uuid, enabled=False)
+    offered = gpu_driver.GpuDriver(hardware).discover().flat()
+    devices = offered.by_name()
+    assert [item.name for item in offered.counter_sets] == ["gpu-1-counter-set"]
+    assert [name for name in devices if name.startswith("gpu-0")] == ["gpu-0"]
+    assert not devices["gpu-0"].consumes
+    assert {name: str(item.value) for name, item in devices["gpu-0"].capacity.items()} == {"memory": "40Gi"}
+
+
+def test_two_products_of_one_name_get_mixins_of_their_own() -> None:
+    """A product name too long for a label, and a GPU of the same name with other memory."""
+    gpus = [
+        port.Gpu(
+            uuid=port.GpuUuid(f"GPU-{minor}"),
+            minor=minor,
+            product_name="NVIDIA (R) " + "x" * 90,
+            pci_bus_id=f"0000:0{minor}:00.0",
+            memory=memory,
+        )
+        for minor, memory in enumerate((MIB, 2 * MIB, MIB))
+    ]
+    offered = offer.author(port.Versions(driver="unknown", cuda="13.0"), [offer.View(gpu=gpu) for gpu in gpus]).flat()
+    assert [str(item.capacity["memory"].value) for item in offered.devices] == ["1Mi", "2Mi", "1Mi"]
+    assert all(len(str(item.attributes["productName"])) == 64 for item in offered.devices)
+    assert all("driverVersion" not in item.attributes for item in offered.devices)
+
+
+def test_a_machine_without_gpus_offers_nothing() -> None:
+    assert offer.author(port.Versions(driver="1", cuda="1"), []) == inventory.Inventory()
+
+
+def test_partitions_that_claims_hold_stay_offered(tmp_path: pathlib.Path) -> None:
+    node = gpu_node.GpuNode(tmp_path)
+    before = node.driver.discover()
+    node.prepare("gpu-0-mig-3g20gb-9-4")
+    assert node.driver.discover() == before

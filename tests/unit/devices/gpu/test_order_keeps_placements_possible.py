@@ -1,0 +1,42 @@
+"""Partitions are offered in the order that keeps most others possible, because the scheduler takes the first that fits."""
+
+from drakit.devices.gpu import machine, mig
+
+FOUND = mig.partitions(machine.load_model("a100-sxm4-40gb").profiles.values())
+
+
+def starts(profile: str) -> list[int]:
+    return [item.placement.start for item in FOUND if item.profile.name == profile]
+
+
+def possible_beside(partition: mig.Partition) -> int:
+    return sum(not partition.placement.overlaps(other.placement) for other in FOUND)
+
+
+def test_small_partitions_come_before_large_ones_and_media_engines_last_among_equals() -> None:
+    names = list(dict.fromkeys(item.profile.name for item in FOUND))
+    assert names == ["1g.5gb", "1g.5gb+me", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"]
+
+
+def test_small_partitions_fill_the_gpu_from_its_rear() -> None:
+    assert starts("1g.5gb") == [6, 5, 4, 3, 2, 1, 0]
+    assert starts("1g.10gb") == [6, 4, 2, 0]
+    assert starts("2g.10gb") == [4, 2, 0]
+    assert starts("3g.20gb") == [4, 0]
+
+
+def test_the_first_placement_of_a_profile_leaves_no_fewer_others_than_any_later_one() -> None:
+    for profile in {item.profile for item in FOUND}:
+        left = [possible_beside(item) for item in FOUND if item.profile is profile]
+        assert left == sorted(left, reverse=True)
+
+
+def test_a_first_small_partition_leaves_twenty_others_where_the_front_would_leave_eighteen() -> None:
+    beside = {item.placement.start: possible_beside(item) for item in FOUND if item.profile.name == "1g.5gb"}
+    assert (beside[6], beside[5], beside[0]) == (20, 19, 18)
+
+
+def test_the_order_does_not_depend_on_the_order_of_the_tables() -> None:
+    tables = machine.load_model("a100-sxm4-40gb").profiles.values()
+    turned = [(profile, placements[::-1]) for profile, placements in reversed(list(tables))]
+    assert mig.partitions(turned) == FOUND

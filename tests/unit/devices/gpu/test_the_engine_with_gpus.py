@@ -1,0 +1,145 @@
+"""The real engine and recovery with the GPU driver: killed at any step of hardware, journal or CDI directory, nothing is lost or leaked."""
+
+import pathlib
+
+import pytest
+
+from drakit.core import claim as claims
+from drakit.core import names, outcome
+from drakit.devices import machines
+from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu import mock
+from drakit.node import engine, offer, recovery
+from fakes import claim_source, gpu_node, world
+
+UID = names.ClaimUid("11111111-2222-3333-4444-555555555555")
+DEVICES = ("gpu-0-mig-1g5gb-19-6", "gpu-1-mig-3g20gb-9-4")
+
+
+class GpuWorld:
+    """What is left when the driver dies, and how it is started again."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self.choice = machines.Choice(name="dgx-a100-40gb-2gpu", directory=directory, owner="node-1")
+        self.steps = gpu_node.Steps()
+        self.journal = world.SteppingJournal(self._step)
+        self.cdi = world.SteppingCdi(gpu_driver.NAME, self._step)
+        self.ref = claims.ClaimRef(uid=UID, namespace="default", name="two")
+        results = tuple(
+            claims.AllocationResult(request=f"r{index}", driver=gpu_driver.NAME, pool=world.POOL, device=device)
+            for index, device in enumerate(DEVICES)
+        )
+        self.claims = claim_source.FakeClaimSource(claims.Claim(ref=self.ref, results=results))
+
+    def _step(self, name: str) -> None:
+        self.steps(name)
+
+    def boot(self, crash_at: int | None = None) -> engine.Engine:
+        """A new process, recovered as at every start; it dies at a step counted from when it begins to serve."""
+        self.steps = gpu_node.Steps()
+        hardware = gpu_node.stepping(mock.MockGpus(self.choice), self._step)
+        author = gpu_driver.GpuDriver(hardware, intents=lambda: [one.intent for entry in self.journal.entries() for one in entry.grants])
+        offered = offer.Offer(author)
+        offered.refresh()
+        started = engine.Engine(
+            author,
+            place=engine.Place(pool=world.POOL, boot_id=machines.boot_id(self.choice.directory)),
+            offered=offered,
+            claim_source=self.claims,
+            journal=self.journal,
+            cdi=self.cdi,
+            locks=world.ThreadLocks(),
+        )
+        recovery.recover(started, self.journal, self.cdi, sweep_orphans=True)
+        self.steps = gpu_node.Steps(crash_at)
+        return started
+
+    def prepare(self, served: engine.Engine) -> outcome.Outcome:
+        return served.prepare([self.ref], world.Waiting())[UID]
+
+    def unprepare(self, served: engine.Engine) -> str:
+        return served.unprepare([self.ref], world.Waiting())[UID]
+
+    def instances(self) -> list[int]:
+        """The profiles of all GPU instances."""
+        hardware = mock.MockGpus(self.choice)
+        return [item.profile_id for gpu in hardware.gpus() for item in hardware.gpu_instances(gpu.uuid)]
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.instances() or self.journal.entries() or self.cdi.files)
+
+
+@pytest.fixture
+def gpus(tmp_path: pathlib.Path) -> GpuWorld:
+    return GpuWorld(tmp_path)
+
+
+def test_a_claim_gets_its_devices_and_gives_them_back(gpus: GpuWorld) -> None:
+    served = gpus.boot()
+    answer = gpus.prepare(served)
+    assert not answer.error
+    assert [item.device for item in answer.devices] == list(DEVICES)
+    assert gpus.instances() == [19, 9]
+    assert len(gpus.cdi.files) == 2
+    assert gpus.prepare(served) == gpus.prepare(gpus.boot()) == answer
+    assert gpus.instances() == [19, 9]
+    assert not gpus.unprepare(gpus.boot())
+    assert gpus.is_clean
+
+
+def test_a_kill_at_any_step_of_prepare_is_made_good_by_the_next_process(gpus: GpuWorld) -> None:
+    answer = gpus.prepare(gpus.boot())
+    points = gpus.steps.passed
+    assert not gpus.unprepare(gpus.boot())
+    assert points > 50
+    for step in range(points):
+        with pytest.raises(gpu_node.CrashError):
+            gpus.prepare(gpus.boot(crash_at=step))
+        assert gpus.prepare(gpus.boot()) == answer, gpus.steps.last
+        assert gpus.instances() == [19, 9]
+        assert not gpus.unprepare(gpus.boot())
+        assert gpus.is_clean
+
+
+def test_a_kill_at_any_step_of_prepare_leaves_nothing_when_the_claim_is_given_up(gpus: GpuWorld) -> None:
+    gpus.prepare(gpus.boot())
+    points = gpus.steps.passed
+    assert not gpus.unprepare(gpus.boot())
+    for step in range(points):
+        with pytest.raises(gpu_node.CrashError):
+            gpus.prepare(gpus.boot(crash_at=step))
+        assert not gpus.unprepare(gpus.boot())
+        assert gpus.is_clean
+
+
+def test_a_kill_at_any_step_of_unprepare_is_made_good_by_the_next_process(gpus: GpuWorld) -> None:
+    gpus.prepare(gpus.boot())
+    gpus.unprepare(gpus.boot())
+    points = gpus.steps.passed
+    assert points > 20
+    for step in range(points):
+        assert not gpus.prepare(gpus.boot()).error
+        with pytest.raises(gpu_node.CrashError):
+            gpus.unprepare(gpus.boot(crash_at=step))
+        assert not gpus.unprepare(gpus.boot())
+        assert gpus.is_clean
+
+
+def test_a_claim_of_an_earlier_boot_is_prepared_anew(gpus: GpuWorld) -> None:
+    answer = gpus.prepare(gpus.boot())
+    machines.reboot(gpus.choice.directory)
+    gpus.cdi.files.clear()
+    assert not gpus.instances()
+    assert gpus.prepare(gpus.boot()) == answer
+    assert gpus.instances() == [19, 9]
+
+
+def test_a_claim_whose_instance_an_admin_destroyed_is_prepared_anew(gpus: GpuWorld) -> None:
+    answer = gpus.prepare(gpus.boot())
+    hardware = mock.MockGpus(gpus.choice)
+    gpu = hardware.gpus()[0].uuid
+    hardware.destroy_compute_instance(gpu, 1, 0)
+    hardware.destroy_gpu_instance(gpu, 1)
+    assert gpus.prepare(gpus.boot()) == answer
+    assert gpus.instances() == [19, 9]

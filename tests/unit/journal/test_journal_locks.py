@@ -1,0 +1,183 @@
+"""Device locks exclude threads and processes alike, never wait in a circle, and die with their holder."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.core import errors, ports
+from drakit.journal import locks
+
+HOLDER = """
+import pathlib, sys
+from drakit.journal import locks
+with locks.FileLocks(pathlib.Path(sys.argv[1])).hold(sys.argv[2:]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def another_process_holds(directory: pathlib.Path, *names: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", HOLDER, str(directory), *names]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def is_free(directory: pathlib.Path, name: str) -> bool:
+    with (directory / "locks" / f"{name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def test_a_lock_is_held_for_the_body_and_no_longer(tmp_path: pathlib.Path) -> None:
+    device_locks: ports.DeviceLocks = locks.FileLocks(tmp_path)
+    with device_locks.hold(["gpu-1", "gpu-0", "gpu-1"]):
+        assert not is_free(tmp_path, "gpu-0")
+        assert not is_free(tmp_path, "gpu-1")
+    assert is_free(tmp_path, "gpu-0")
+    with pytest.raises(ZeroDivisionError), device_locks.hold(["gpu-0"]):
+        raise ZeroDivisionError
+    assert is_free(tmp_path, "gpu-0")
+
+
+def test_lock_files_are_for_their_owner_alone(tmp_path: pathlib.Path) -> None:
+    before = os.umask(0)
+    try:
+        with locks.FileLocks(tmp_path / "data").hold(["gpu-0"]):
+            assert (tmp_path / "data" / "locks").stat().st_mode & 0o777 == 0o700
+            assert (tmp_path / "data" / "locks" / "gpu-0.lock").stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", "A", "x" * 64])
+def test_a_name_that_is_no_label_reaches_no_path(tmp_path: pathlib.Path, name: str) -> None:
+    with pytest.raises(errors.InventoryError, match="lock: "), locks.FileLocks(tmp_path).hold(["gpu-0", name]):
+        pass
+    assert not list((tmp_path / "locks").iterdir())
+
+
+def test_taking_more_while_holding_is_an_error_not_a_deadlock(tmp_path: pathlib.Path) -> None:
+    device_locks = locks.FileLocks(tmp_path)
+    with device_locks.hold(["gpu-0"]):
+        with pytest.raises(RuntimeError, match="already holds the locks gpu-0"), device_locks.hold(["gpu-0"]):
+            pass
+        with pytest.raises(RuntimeError), device_locks.hold(["gpu-1"]):
+            pass
+    with device_locks.hold(["gpu-1"]):
+        pass
+
+
+def test_nothing_to_hold_is_fine(tmp_path: pathlib.Path) -> None:
+    with locks.FileLocks(tmp_path).hold([]):
+        pass
+
+
+def test_threads_with_overlapping_sets_exclude_each_other_and_all_finish(tmp_path: pathlib.Path) -> None:
+    device_locks = locks.FileLocks(tmp_path)
+    devices = [f"gpu-{number}" for number in range(4)]
+    holders = dict.fromkeys(devices, 0)
+    overlaps: list[str] = []
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(40):
+            wanted = chance.sample(devices, chance.randint(1, 3))
+            with device_locks.hold(wanted):
+                for name in wanted:
+                    holders[name] += 1
+                overlaps.extend(name for name in wanted if holders[name] != 1)
+                for name in wanted:
+                    holders[name] -= 1
+
+    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert not any(thread.is_alive() for thread in threads)
+    assert overlaps == []
+
+
+def test_processes_exclude_each_other_by_name(tmp_path: pathlib.Path) -> None:
+    device_locks = locks.FileLocks(tmp_path)
+    taken = threading.Event()
+
+    def take() -> None:
+        with device_locks.hold(["gpu-0"]):
+            taken.set()
+
+    with another_process_holds(tmp_path, "gpu-0", "gpu-2") as child:
+        with device_locks.hold(["gpu-1"]):
+            pass
+        thread = threading.Thread(target=take)
+        thread.start()
+        assert not taken.wait(0.1)
+        child.communicate("")
+        thread.join(timeout=10)
+        assert taken.is_set()
+
+
+def test_death_releases(tmp_path: pathlib.Path) -> None:
+    with another_process_holds(tmp_path, "gpu-0") as child:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        with locks.FileLocks(tmp_path).hold(["gpu-0"]):
+            assert not is_free(tmp_path, "gpu-0")
+
+
+def test_processes_with_overlapping_sets_all_finish(tmp_path: pathlib.Path) -> None:
+    script = """
+import pathlib, random, sys
+from drakit.journal import locks
+device_locks, chance = locks.FileLocks(pathlib.Path(sys.argv[1])), random.Random(int(sys.argv[2]))
+for _ in range(100):
+    with device_locks.hold(chance.sample(["a", "b", "c", "d"], 2)):
+        pass
+"""
+    children = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path), str(seed)]) for seed in range(3)]
+    assert [child.wait(timeout=60) for child in children] == [0, 0, 0]
+
+
+def test_a_lock_file_deleted_by_hand_locks_again_on_the_new_one(tmp_path: pathlib.Path) -> None:
+    device_locks = locks.FileLocks(tmp_path)
+    entered = threading.Event()
+
+    def take() -> None:
+        with device_locks.hold(["gpu-0"]):
+            entered.set()
+
+    with another_process_holds(tmp_path, "gpu-0") as first:
+        waiting = threading.Thread(target=take)
+        waiting.start()
+        assert not entered.wait(0.1)
+        (tmp_path / "locks" / "gpu-0.lock").unlink()
+        with another_process_holds(tmp_path, "gpu-0") as second:
+            first.communicate("")
+            assert not entered.wait(0.1)
+            second.communicate("")
+            waiting.join(timeout=10)
+    assert entered.is_set()
+
+
+def test_a_folder_that_cannot_be_made_names_the_fix(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "locks").write_text("")
+    with pytest.raises(errors.JournalError, match="locks"):
+        locks.FileLocks(tmp_path)

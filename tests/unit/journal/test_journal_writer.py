@@ -1,0 +1,236 @@
+"""Group commit: callers share a commit, not each other's errors; and what stops SQLite stops with a reason and a fix."""
+
+import contextlib
+import pathlib
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from drakit.core import errors, lifecycle
+from drakit.journal import journal, writer
+from fakes import journal_samples as samples
+
+DRIVER = "gpu.example.com"
+
+
+@pytest.fixture
+def memory(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
+    with journal.Journal.open(tmp_path / "data", driver=DRIVER, boot_id=samples.BOOT) as opened:
+        yield opened
+
+
+@pytest.fixture
+def commits(memory: journal.Journal) -> Iterator[writer.Writer]:
+    own = writer.Writer(memory.path)
+    yield own
+    own.close()
+
+
+def together(own: writer.Writer, changes: list[writer.Change]) -> tuple[list[str], list[Exception | None]]:
+    """Hand over changes while the writer is busy, so that they wait for one batch; the SQL of that batch, and each one's error."""
+    busy, release = threading.Event(), threading.Event()
+    statements: list[str] = []
+    outcomes: list[Exception | None] = [None] * len(changes)
+
+    def hold(connection: sqlite3.Connection) -> None:
+        busy.set()
+        release.wait()
+        connection.set_trace_callback(statements.append)
+
+    def hand_over(number: int) -> None:
+        try:
+            own.commit(changes[number])
+        except Exception as error:  # noqa: BLE001 - the outcome is what is tested
+            outcomes[number] = error
+
+    first = threading.Thread(target=own.commit, args=(hold,))
+    first.start()
+    busy.wait()
+    threads = [threading.Thread(target=hand_over, args=(number,)) for number in range(len(changes))]
+    for thread in threads:
+        thread.start()
+    while len(own._waiting) < len(changes):
+        pass
+    release.set()
+    for thread in (first, *threads):
+        thread.join()
+    return statements, outcomes
+
+
+def note(key: str) -> writer.Change:
+    def change(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO meta (key, value) VALUES (?, '')", (key,))
+
+    return change
+
+
+def notes(memory: journal.Journal) -> set[str]:
+    with contextlib.closing(sqlite3.connect(memory.path)) as database:
+        return {row[0] for row in database.execute("SELECT key FROM meta WHERE key LIKE 'n%'")}
+
+
+def test_changes_that_wait_share_one_commit(memory: journal.Journal, commits: writer.Writer) -> None:
+    statements, outcomes = together(commits, [note(f"n{number}") for number in range(12)])
+    assert outcomes == [None] * 12
+    assert notes(memory) == {f"n{number}" for number in range(12)}
+    assert statements.count("BEGIN IMMEDIATE") == 1
+    assert statements.count("COMMIT") == 2
+    assert sum(statement.startswith("INSERT") for statement in statements) == 12
+
+
+def test_a_change_that_fails_takes_no_other_along(memory: journal.Journal, commits: writer.Writer) -> None:
+    def fail(connection: sqlite3.Connection) -> None:
+        note("n-half")(connection)
+        raise lifecycle.IllegalMoveError("no")
+
+    _, outcomes = together(commits, [note("n1"), fail, note("n2")])
+    assert [type(outcome) for outcome in outcomes] == [type(None), lifecycle.IllegalMoveError, type(None)]
+    assert notes(memory) == {"n1", "n2"}
+
+
+def test_when_sqlite_fails_every_caller_is_told_and_nothing_counts(memory: journal.Journal, commits: writer.Writer) -> None:
+    def break_down(connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA max_page_count = 1")
+        connection.execute("INSERT INTO meta (key, value) VALUES ('n-large', ?)", ("x" * 1_000_000,))
+
+    _, outcomes = together(commits, [note("n1"), break_down])
+    assert all(isinstance(outcome, errors.JournalError) for outcome in outcomes)
+    assert all(f"{memory.path}: database or disk is full; free space" in str(outcome) for outcome in outcomes)
+    assert notes(memory) == set()
+    commits.commit(note("n3"))
+    assert notes(memory) == {"n3"}
+
+
+def test_a_bug_in_one_change_reaches_its_caller_and_the_writer_lives(memory: journal.Journal, commits: writer.Writer) -> None:
+    def bug(_: sqlite3.Connection) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        commits.commit(bug)
+    commits.commit(note("n1"))
+    assert notes(memory) == {"n1"}
+
+
+def test_closing_writes_what_waits(memory: journal.Journal) -> None:
+    own = writer.Writer(memory.path)
+    busy, release = threading.Event(), threading.Event()
+
+    def hold(_: sqlite3.Connection) -> None:
+        busy.set()
+        release.wait()
+
+    threads = [threading.Thread(target=own.commit, args=(hold,))]
+    threads[0].start()
+    busy.wait()
+    threads.append(threading.Thread(target=own.commit, args=(note("n1"),)))
+    threads[1].start()
+    while not own._waiting:
+        pass
+    closing = threading.Thread(target=own.close)
+    closing.start()
+    release.set()
+    for thread in (*threads, closing):
+        thread.join()
+    assert notes(memory) == {"n1"}
+
+
+def test_reads_do_not_wait_for_the_writer(memory: journal.Journal, commits: writer.Writer) -> None:
+    memory.begin(samples.entry(1))
+    busy, release = threading.Event(), threading.Event()
+
+    def hold(connection: sqlite3.Connection) -> None:
+        note("n1")(connection)
+        busy.set()
+        release.wait()
+
+    thread = threading.Thread(target=commits.commit, args=(hold,))
+    thread.start()
+    busy.wait()
+    assert memory.entry(samples.uid(1)) is not None
+    assert memory.entries()
+    assert memory.holdings("node-1", "gpu-0")
+    release.set()
+    thread.join()
+
+
+ON_A_SMALL_DISK = """
+import pathlib, subprocess, sys
+from drakit.core import errors
+from drakit.journal import journal
+from fakes import journal_samples as samples
+disk = pathlib.Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(disk)], check=True)
+def opened():
+    return journal.Journal.open(disk / "data", driver="gpu.example.com", boot_id="boot")
+"""
+
+
+@pytest.fixture
+def on_a_small_disk(tmp_path: pathlib.Path) -> Callable[[str], str]:
+    """Run a script whose data directory is on a file system of 512 KiB, seen by it alone; what it printed."""
+    unshare = ["unshare", "--user", "--map-root-user", "--mount"]
+    try:
+        subprocess.run([*unshare, "mount", "-t", "tmpfs", "none", str(tmp_path)], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"needs unshare with mounts of its own: {error}")
+
+    def run(script: str) -> str:
+        command = [*unshare, sys.executable, "-c", ON_A_SMALL_DISK + script, str(tmp_path)]
+        tests = str(pathlib.Path(__file__).parents[2])
+        ran = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tests)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    return run
+
+
+def test_a_full_disk_is_told_and_the_old_state_stays(on_a_small_disk: Callable[[str], str]) -> None:
+    printed = on_a_small_disk("""
+with opened() as memory:
+    memory.begin(samples.entry(1))
+    filler = disk / "filler"
+    number = 1
+    try:
+        with filler.open("wb") as file:
+            while True:
+                file.write(bytes(4096)); file.flush()
+    except OSError:
+        pass
+    try:
+        while True:
+            number += 1
+            memory.begin(samples.entry(number, samples.rich_grant()))
+    except errors.JournalError as error:
+        print(error)
+    print(len(memory.entries()) == number - 1, memory.entry(samples.uid(number)))
+    filler.unlink()
+    memory.begin(samples.entry(number))
+with opened() as memory:
+    print(len(memory.entries()) == number, memory.quarantine)
+""")
+    refusal, held, again = printed.splitlines()
+    assert "journal.db: " in refusal
+    assert "free space on its file system" in refusal or "check the disk, its space" in refusal
+    assert (held, again) == ("True None", "True None")
+
+
+def test_a_read_only_disk_is_told_and_changes_nothing(on_a_small_disk: Callable[[str], str]) -> None:
+    printed = on_a_small_disk("""
+with opened() as memory:
+    memory.begin(samples.entry(1))
+subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+try:
+    opened()
+except errors.JournalError as error:
+    print(error)
+subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+with opened() as memory:
+    print(len(memory.entries()), memory.quarantine)
+""")
+    refusal, again = printed.splitlines()
+    assert "mount its file system read-write" in refusal
+    assert again == "1 None"

@@ -1,0 +1,159 @@
+"""The watch through everything a server does to it, on a scripted connection and a clock that only counts."""
+
+import collections.abc
+import datetime
+import threading
+
+import pytest
+
+from drakit.core import errors, records
+from drakit.kube import transport, watch
+
+Event = collections.abc.Mapping[str, records.Json]
+ADDED: Event = {"type": "ADDED", "object": {}}
+BOOKMARK: Event = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
+GONE: Event = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}}
+BROKEN = errors.ApiError("no answer from the API server: connection reset")
+REFUSED = errors.ApiError("the API server answered 429: slow down", status=429)
+
+
+class CountingClock:
+    """Remembers how long it was asked to wait; time passes only by ``lasting``, once per look at the clock."""
+
+    def __init__(self, lasting: float = 0) -> None:
+        self.pauses: list[float] = []
+        self._lasting = lasting
+        self._time = 0.0
+
+    def now(self) -> datetime.datetime:
+        return datetime.datetime.now(tz=datetime.UTC)
+
+    def monotonic(self) -> float:
+        self._time += self._lasting
+        return self._time
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.pauses.append(seconds)
+        return event.is_set()
+
+
+class ScriptedStream:
+    def __init__(self, events: collections.abc.Iterable[Event | errors.ApiError]) -> None:
+        self._events = events
+        self.closed = False
+
+    def __iter__(self) -> collections.abc.Iterator[Event]:
+        for event in self._events:
+            if isinstance(event, errors.ApiError):
+                raise event
+            yield event
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class ScriptedApi:
+    """One list and one watch for each entry of the script; when it is used up, ``stop`` is set."""
+
+    def __init__(self, stop: threading.Event, *script: collections.abc.Sequence[Event | errors.ApiError] | errors.ApiError) -> None:
+        self._stop = stop
+        self._script = list(script)
+        self.queries: list[collections.abc.Mapping[str, str]] = []
+        self.streams: list[ScriptedStream] = []
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: collections.abc.Mapping[str, str] | None = None,
+        body: transport.Object | None = None,
+        content_type: str = transport.JSON_TYPE,
+        timeout: float | None = None,
+    ) -> transport.Object:
+        if not self._script:
+            self._stop.set()
+            raise BROKEN
+        if isinstance(self._script[0], errors.ApiError):
+            raise self._script.pop(0)  # type: ignore[misc] # the line above says what it is
+        return {"metadata": {"resourceVersion": str(100 + len(self.streams))}, "items": []}
+
+    def stream(self, path: str, *, query: collections.abc.Mapping[str, str], timeout: float) -> ScriptedStream:
+        self.queries.append(query)
+        events = self._script.pop(0)
+        assert not isinstance(events, errors.ApiError)
+        self.streams.append(ScriptedStream(events))
+        return self.streams[-1]
+
+
+def run(clock: CountingClock, *script: collections.abc.Sequence[Event | errors.ApiError] | errors.ApiError) -> tuple[int, ScriptedApi]:
+    """Number of yields until the script is used up."""
+    stop = threading.Event()
+    api = ScriptedApi(stop, *script)
+    return sum(1 for _ in watch.changes(api, "/slices", selector="a=b", clock=clock, stop=stop)), api
+
+
+def test_one_notice_for_the_connection_and_one_for_each_change() -> None:
+    clock = CountingClock()
+    yields, api = run(clock, [ADDED, BOOKMARK, ADDED])
+    assert yields == 3
+    assert api.queries[0] == {
+        "fieldSelector": "a=b",
+        "watch": "true",
+        "resourceVersion": "100",
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": str(watch.SERVER_SECONDS),
+    }
+
+
+@pytest.mark.parametrize("end", [[], [GONE], [BROKEN]], ids=["time limit", "history gone", "disconnect"])
+def test_every_end_is_followed_by_a_list_and_a_watch_from_its_version(end: list[Event | errors.ApiError]) -> None:
+    yields, api = run(CountingClock(), [ADDED, *end], [ADDED])
+    assert yields == 4
+    assert [query["resourceVersion"] for query in api.queries] == ["100", "101"]
+    assert all(stream.closed for stream in api.streams)
+
+
+def test_failures_in_a_row_are_answered_with_growing_pauses_up_to_a_limit() -> None:
+    clock = CountingClock()
+    run(clock, *[REFUSED] * 12)
+    assert all(0.79 <= pause / min(watch.FIRST_PAUSE * 2**index, watch.LONGEST_PAUSE) <= 1.21 for index, pause in enumerate(clock.pauses))
+
+
+def test_a_server_that_ends_every_watch_at_once_is_not_hammered() -> None:
+    clock = CountingClock()
+    run(clock, *[[]] * 6)
+    assert len(clock.pauses) >= 6
+    assert clock.pauses[5] > 10 * clock.pauses[0]
+
+
+def test_the_end_of_a_watch_that_lasted_costs_no_pause() -> None:
+    clock = CountingClock(lasting=watch.STEADY_SECONDS)
+    yields, _ = run(clock, [ADDED], [ADDED], [ADDED])
+    assert (yields, clock.pauses) == (6, [])
+
+
+def test_an_answer_that_makes_no_sense_is_survived() -> None:
+    nonsense: Event = {"type": "ERROR", "object": "?"}
+    yields, _ = run(CountingClock(), [nonsense], [ADDED])
+    assert yields == 3
+
+
+def test_a_stop_during_a_change_ends_the_watch_and_closes_its_stream() -> None:
+    stop = threading.Event()
+    api = ScriptedApi(stop, [ADDED, ADDED, ADDED])
+    seen = 0
+    for _ in watch.changes(api, "/slices", selector="a=b", clock=CountingClock(), stop=stop):
+        seen += 1
+        stop.set()
+    assert seen == 1
+    assert api.streams[0].closed
+
+
+def test_a_watch_that_is_dropped_closes_its_stream() -> None:
+    stop = threading.Event()
+    api = ScriptedApi(stop, [ADDED, ADDED, ADDED])
+    changes = watch.changes(api, "/slices", selector="a=b", clock=CountingClock(), stop=stop)
+    next(changes)
+    del changes
+    assert api.streams[0].closed

@@ -1,0 +1,193 @@
+"""The DRA service over a real socket, with a scripted engine behind it."""
+
+import collections.abc
+import pathlib
+import shutil
+import tempfile
+import threading
+
+import grpc
+import pytest
+
+from drakit._proto import dra_v1_pb2 as wire
+from drakit._proto import dra_v1_pb2_grpc as services
+from drakit.core import claim as claims
+from drakit.core import errors, names, outcome, ports
+from drakit.kubelet import codec, dra, server
+
+UID = "11111111-2222-3333-4444-555555555555"
+OTHER = "66666666-7777-8888-9999-000000000000"
+SHARE = names.ShareId("aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
+
+Prepare = collections.abc.Callable[
+    [collections.abc.Sequence[claims.ClaimRef], ports.Caller], collections.abc.Mapping[names.ClaimUid, outcome.Outcome]
+]
+
+
+class ScriptedEngine:
+    """Answers by the function given; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[claims.ClaimRef] = []
+        self.on_prepare: Prepare = lambda refs, caller: {ref.uid: outcome.Outcome() for ref in refs}
+        self.errors: dict[str, str] = {}
+
+    def prepare(
+        self, refs: collections.abc.Sequence[claims.ClaimRef], caller: ports.Caller
+    ) -> collections.abc.Mapping[names.ClaimUid, outcome.Outcome]:
+        self.asked += refs
+        return self.on_prepare(refs, caller)
+
+    def unprepare(
+        self, refs: collections.abc.Sequence[claims.ClaimRef], caller: ports.Caller
+    ) -> collections.abc.Mapping[names.ClaimUid, str]:
+        self.asked += refs
+        return {ref.uid: self.errors.get(ref.uid, "") for ref in refs}
+
+
+@pytest.fixture
+def engine() -> ScriptedEngine:
+    return ScriptedEngine()
+
+
+@pytest.fixture
+def stub(engine: ScriptedEngine) -> collections.abc.Iterator[services.DRAPluginStub]:
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="dra"))
+    served = server.SocketServer(folder / "dra.sock", dra.DraService(engine).register, threads=4)
+    served.start()
+    with grpc.insecure_channel(f"unix:{served.path}") as channel:
+        yield services.DRAPluginStub(channel)
+    served.stop(grace=0)
+    shutil.rmtree(folder)
+
+
+def claim(uid: str = UID, name: str = "c", namespace: str = "ns") -> wire.Claim:
+    return wire.Claim(uid=uid, name=name, namespace=namespace)
+
+
+def prepare(stub: services.DRAPluginStub, *claims: wire.Claim) -> dict[str, wire.NodePrepareResourceResponse]:
+    return dict(stub.NodePrepareResources(wire.NodePrepareResourcesRequest(claims=claims), timeout=10).claims)
+
+
+def unprepare(stub: services.DRAPluginStub, *claims: wire.Claim) -> dict[str, str]:
+    answer = stub.NodeUnprepareResources(wire.NodeUnprepareResourcesRequest(claims=claims), timeout=10)
+    return {uid: entry.error for uid, entry in answer.claims.items()}
+
+
+def test_a_prepared_claim_is_answered_with_its_devices(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+    shared = outcome.PreparedDevice(request="nic/fast", pool="node-1", device="eth1", cdi_ids=("v/c=a", "v/c=b"), share_id=SHARE)
+    whole = outcome.PreparedDevice(request="gpu", pool="node-1", device="gpu-0")
+    engine.on_prepare = lambda refs, caller: {ref.uid: outcome.Outcome(devices=(shared, whole)) for ref in refs}
+    first, second = prepare(stub, claim())[UID].devices
+    assert (list(first.request_names), first.pool_name, first.device_name) == (["nic"], "node-1", "eth1")
+    assert list(first.cdi_device_ids) == ["v/c=a", "v/c=b"]
+    assert first.share_id == SHARE
+    assert not second.HasField("share_id")
+    assert not second.cdi_device_ids
+    assert engine.asked == [claims.ClaimRef(uid=names.ClaimUid(UID), namespace="ns", name="c")]
+
+
+def test_every_uid_asked_for_is_answered_and_no_other(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+    engine.on_prepare = lambda refs, caller: {names.ClaimUid("somebody-else"): outcome.Outcome()}
+    answer = prepare(stub, claim(), claim(OTHER, "d"))
+    assert {uid: entry.error for uid, entry in answer.items()} == {UID: codec.NO_ANSWER, OTHER: codec.NO_ANSWER}
+
+
+def test_a_claim_with_no_device_and_no_error_still_has_its_entry(stub: services.DRAPluginStub) -> None:
+    answer = prepare(stub, claim())
+    assert (answer[UID].error, len(answer[UID].devices)) == ("", 0)
+
+
+def test_an_empty_request_is_answered_empty_without_asking_the_engine(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+    assert prepare(stub) == {}
+    assert unprepare(stub) == {}
+    assert engine.asked == []
+
+
+def test_a_claim_asked_for_twice_is_worked_on_once(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+    assert list(prepare(stub, claim(), claim())) == [UID]
+    assert len(engine.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "bad, error",
+    [
+        (claim(uid="not-a-uuid"), "uid: 'not-a-uuid' is not a lower-case UUID"),
+        (claim(uid=UID.replace("1", "A")), "is not a lower-case UUID"),
+        (claim(uid=""), "uid: '' is not"),
+        (claim(uid="../../etc/passwd"), "uid: '../../etc/passwd' is not"),
+        (claim(OTHER, name=""), "name: '' is not a DNS subdomain"),
+        (claim(OTHER, name="a/b"), "name: 'a/b' is not a DNS subdomain"),
+        (claim(OTHER, namespace=""), "namespace: '' is not a DNS label"),
+        (claim(OTHER, namespace=".."), "namespace: '..' is not a DNS label"),
+    ],
+)
+def test_a_malformed_claim_gets_an_error_of_its_own_and_the_others_go_on(
+    stub: services.DRAPluginStub, engine: ScriptedEngine, bad: wire.Claim, error: str
+) -> None:
+    answer = prepare(stub, bad, claim())
+    assert error in answer[bad.uid].error
+    assert answer[UID].error == ""
+    assert error in unprepare(stub, bad, claim())[bad.uid]
+    assert [ref.uid for ref in engine.asked] == [UID, UID]
+
+
+def test_a_uid_asked_for_once_well_and_once_malformed_is_refused(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+    assert "name" in prepare(stub, claim(), claim(name="a/b"))[UID].error
+    assert engine.asked == []
+
+
+def test_errors_of_the_engine_reach_the_claims_and_the_service_lives(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+    def fail(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, outcome.Outcome]:
+        raise errors.JournalError("disk full")
+
+    def crash(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, outcome.Outcome]:
+        raise ZeroDivisionError
+
+    engine.on_prepare = fail
+    assert prepare(stub, claim())[UID].error == "disk full"
+    engine.on_prepare = crash
+    assert prepare(stub, claim())[UID].error == "internal error (ZeroDivisionError); see the driver's log"
+    assert unprepare(stub, claim()) == {UID: ""}
+
+
+def test_unprepare_answers_each_claim_with_its_own_error(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+    engine.errors = {OTHER: "still busy"}
+    assert unprepare(stub, claim(), claim(OTHER, "d")) == {UID: "", OTHER: "still busy"}
+
+
+@pytest.mark.parametrize("error", ["x" * 5000, "\udcff broken text"])
+def test_an_error_always_fits_the_wire(stub: services.DRAPluginStub, engine: ScriptedEngine, error: str) -> None:
+    engine.on_prepare = lambda refs, caller: {ref.uid: outcome.Outcome(error=error) for ref in refs}
+    told = prepare(stub, claim())[UID].error
+    assert 0 < len(told) <= codec.ERROR_MAX
+
+
+def test_the_engine_learns_that_the_caller_went_away(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+    waiting: list[bool] = []
+    entered, cancelled, done = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, outcome.Outcome]:
+        waiting.append(caller.is_waiting())
+        entered.set()
+        cancelled.wait(10)
+        waiting.append(caller.is_waiting())
+        done.set()
+        return {}
+
+    engine.on_prepare = slow
+    pending = threading.Thread(target=lambda: expect(grpc.StatusCode.DEADLINE_EXCEEDED, stub, 0.3), daemon=True)
+    pending.start()
+    assert entered.wait(10)
+    pending.join(10)
+    cancelled.set()
+    assert done.wait(10)
+    assert waiting == [True, False]
+    engine.on_prepare = lambda refs, caller: {ref.uid: outcome.Outcome() for ref in refs}
+    assert prepare(stub, claim())[UID].error == ""
+
+
+def expect(code: grpc.StatusCode, stub: services.DRAPluginStub, timeout: float) -> None:
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.NodePrepareResources(wire.NodePrepareResourcesRequest(claims=[claim()]), timeout=timeout)
+    assert raised.value.code() is code

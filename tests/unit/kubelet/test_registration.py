@@ -1,0 +1,206 @@
+"""Registration over real sockets, the test in the kubelet's place."""
+
+import collections.abc
+import datetime
+import hashlib
+import pathlib
+import shutil
+import socket
+import tempfile
+import threading
+
+import grpc
+import pytest
+
+from drakit._proto import pluginregistration_v1_pb2 as wire
+from drakit._proto import pluginregistration_v1_pb2_grpc as services
+from drakit.core import errors
+from drakit.kubelet import dra, registration, server
+
+DRIVER = "gpu.drakit.dev"
+ENDPOINT = pathlib.Path("/var/lib/kubelet/plugins/gpu.drakit.dev/dra.sock")
+START = "0123abcd"
+
+
+class Ticks:
+    """A clock whose waits end when the test says so: one round of the watcher for each tick."""
+
+    def __init__(self) -> None:
+        self._go = threading.Semaphore(0)
+        self._waiting = threading.Semaphore(0)
+
+    def now(self) -> datetime.datetime:
+        return datetime.datetime.now(tz=datetime.UTC)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self._waiting.release()
+        while not self._go.acquire(timeout=0.01):
+            if event.is_set():
+                return True
+        return event.is_set()
+
+    def round(self) -> None:
+        """Let the watcher look once, and wait until it has."""
+        assert self._waiting.acquire(timeout=10)
+        self._go.release()
+        assert self._waiting.acquire(timeout=10)
+        self._waiting.release()
+
+
+@pytest.fixture
+def folder() -> collections.abc.Iterator[pathlib.Path]:
+    path = pathlib.Path(tempfile.mkdtemp(prefix="reg"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def ticks() -> Ticks:
+    return Ticks()
+
+
+def make(folder: pathlib.Path, ticks: Ticks) -> registration.Registrar:
+    plugin = registration.Plugin(name=DRIVER, endpoint=ENDPOINT, services=(dra.SERVICE,))
+    return registration.Registrar(plugin, folder, ticks)
+
+
+@pytest.fixture
+def registrar(folder: pathlib.Path, ticks: Ticks) -> collections.abc.Iterator[registration.Registrar]:
+    made = make(folder, ticks)
+    made.start()
+    yield made
+    made.stop()
+
+
+def get_info(path: pathlib.Path) -> wire.PluginInfo:
+    with grpc.insecure_channel(f"unix:{path}") as channel:
+        return services.RegistrationStub(channel).GetInfo(wire.InfoRequest(), timeout=1)
+
+
+def notify(path: pathlib.Path, *, registered: bool, error: str = "") -> None:
+    with grpc.insecure_channel(f"unix:{path}") as channel:
+        services.RegistrationStub(channel).NotifyRegistrationStatus(
+            wire.RegistrationStatus(plugin_registered=registered, error=error), timeout=5
+        )
+
+
+def leave_stale(path: pathlib.Path) -> pathlib.Path:
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    return path
+
+
+def test_the_kubelet_is_told_type_name_endpoint_and_services(registrar: registration.Registrar) -> None:
+    told = get_info(registrar.socket)
+    assert (told.type, told.name, told.endpoint) == ("DRAPlugin", DRIVER, str(ENDPOINT))
+    assert list(told.supported_versions) == ["v1.DRAPlugin"]
+
+
+def test_success_is_remembered_and_waited_for(registrar: registration.Registrar) -> None:
+    assert not registrar.wait_registered(0)
+    notify(registrar.socket, registered=True)
+    assert registrar.wait_registered(5)
+    assert registrar.status == registration.Status(state=registration.State.REGISTERED)
+
+
+def test_a_refusal_is_remembered_with_its_reason_and_answered_with_an_error(registrar: registration.Registrar) -> None:
+    with pytest.raises(grpc.RpcError) as raised:
+        notify(registrar.socket, registered=False, error="no such version")
+    assert raised.value.code() is grpc.StatusCode.UNKNOWN
+    assert "no such version" in raised.value.details()
+    assert registrar.status == registration.Status(state=registration.State.REFUSED, error="no such version")
+    assert not registrar.wait_registered(0)
+    notify(registrar.socket, registered=True)
+    assert registrar.wait_registered(5)
+
+
+def test_the_socket_is_named_anew_at_every_start(folder: pathlib.Path, ticks: Ticks) -> None:
+    paths = {make(folder, ticks).socket for _ in range(20)}
+    assert len(paths) == 20
+    assert all(path.name.startswith(f"{DRIVER}-") and path.name.endswith("-reg.sock") for path in paths)
+
+
+def test_stop_takes_the_socket_away_and_nothing_else(folder: pathlib.Path, ticks: Ticks) -> None:
+    foreign = leave_stale(folder / "csi.example.com-reg.sock")
+    made = make(folder, ticks)
+    made.start()
+    made.stop()
+    made.stop()
+    assert list(folder.iterdir()) == [foreign]
+
+
+def test_a_deleted_socket_is_made_again_under_a_new_name(registrar: registration.Registrar, ticks: Ticks) -> None:
+    notify(registrar.socket, registered=True)
+    first = registrar.socket
+    ticks.round()
+    assert registrar.socket == first
+    first.unlink()
+    ticks.round()
+    assert registrar.socket != first
+    assert registrar.status.state is registration.State.UNKNOWN
+    assert get_info(registrar.socket).name == DRIVER
+
+
+def test_a_registry_that_goes_and_comes_back_is_used_again(registrar: registration.Registrar, ticks: Ticks, folder: pathlib.Path) -> None:
+    shutil.rmtree(folder)
+    ticks.round()
+    folder.mkdir()
+    ticks.round()
+    assert get_info(registrar.socket).name == DRIVER
+
+
+def test_our_own_dead_sockets_are_removed_and_living_or_foreign_ones_stay(folder: pathlib.Path, ticks: Ticks) -> None:
+    dead = leave_stale(folder / f"{DRIVER}-{START}-reg.sock")
+    foreign = leave_stale(folder / f"other.{DRIVER}-{START}-reg.sock")
+    fixed = leave_stale(folder / f"{DRIVER}-reg.sock")
+    living = make(folder, ticks)
+    living.start()
+    registration.clear_stale(folder, DRIVER)
+    assert set(folder.iterdir()) == {foreign, fixed, living.socket}
+    assert not dead.exists()
+    living.stop()
+
+
+def test_a_missing_registry_is_a_clear_error(folder: pathlib.Path, ticks: Ticks) -> None:
+    with pytest.raises(errors.SettingsError, match="is the kubelet there"):
+        make(folder / "missing", ticks).start()
+
+
+def test_a_driver_name_that_is_too_long_for_a_socket_gives_way_to_its_hash() -> None:
+    registry = pathlib.Path("/var/lib/kubelet/plugins_registry")
+    assert registration.socket_path(registry, DRIVER, START).name == f"{DRIVER}-{START}-reg.sock"
+    one, two = (registration.socket_path(registry, "d" * 62 + last, START) for last in "ab")
+    assert len(str(one)) <= server.PATH_MAX_BYTES
+    assert one.name.startswith("dra-")
+    assert one != two
+
+
+def test_dead_sockets_under_a_hashed_name_are_removed_too(folder: pathlib.Path) -> None:
+    dead = leave_stale(folder / f"dra-{hashlib.sha256(DRIVER.encode()).hexdigest()[:8]}-{START}-reg.sock")
+    registration.clear_stale(folder, DRIVER)
+    assert not dead.exists()
+
+
+def test_registration_is_answered_while_every_thread_of_the_driver_is_busy(registrar: registration.Registrar, folder: pathlib.Path) -> None:
+    release = threading.Event()
+
+    def block(request: bytes, context: grpc.ServicerContext) -> bytes:
+        release.wait(10)
+        return request
+
+    blocked = grpc.unary_unary_rpc_method_handler(block)
+
+    def register(grpc_server: grpc.Server) -> None:
+        grpc_server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("busy.Busy", {"Wait": blocked}),))
+
+    busy = server.SocketServer(folder / "dra.sock", register, threads=1)
+    busy.start()
+    with grpc.insecure_channel(f"unix:{busy.path}") as channel:
+        calls = [channel.unary_unary("/busy.Busy/Wait").future(b"") for _ in range(4)]
+        assert get_info(registrar.socket).name == DRIVER
+        release.set()
+        assert [call.result(10) for call in calls] == [b""] * 4
+    busy.stop(grace=0)

@@ -1,0 +1,287 @@
+"""What the engine answers, and what it leaves behind."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from drakit.core import claim as claims
+from drakit.core import errors, lifecycle, names, outcome, records
+from drakit.node import engine
+from fakes import author, world
+
+
+@pytest.fixture
+def node() -> world.World:
+    return world.World()
+
+
+def prepare(node: world.World, started: engine.Engine, ref: claims.ClaimRef) -> outcome.Outcome:
+    return started.prepare([ref], node.caller)[ref.uid]
+
+
+def unprepare(node: world.World, started: engine.Engine, ref: claims.ClaimRef) -> str:
+    return started.unprepare([ref], node.caller)[ref.uid]
+
+
+def tuned(parameters: dict[str, object], *requests: str) -> tuple[claims.OpaqueConfig, ...]:
+    body = records.freeze_record({"apiVersion": "fake.example.com/v1", "kind": "Tuning", **parameters})
+    return (claims.OpaqueConfig(source=claims.ConfigSource.CLAIM, driver=author.FakeDriver.name, parameters=body, requests=requests),)
+
+
+def test_a_prepared_claim_has_its_hardware_its_files_and_its_entry(node: world.World) -> None:
+    started = node.boot()
+    ref = node.claim("chip-0-left", "chip-1")
+    answer = prepare(node, started, ref)
+    assert answer.error == ""
+    assert [(item.request, item.device, item.cdi_ids) for item in answer.devices] == [
+        ("r0", "chip-0-left", (f"fake.example.com/claim={ref.uid}-chip-0-left",)),
+        ("r1", "chip-1", (f"fake.example.com/claim={ref.uid}-chip-1",)),
+    ]
+    assert node.hardware.made == {"chip-0-left": 1, "chip-1": 1}
+    assert len(node.cdi.files) == 2
+    entry = node.journal.entry(ref.uid)
+    assert entry is not None
+    assert entry.state is lifecycle.State.PREPARED
+
+
+def test_unprepare_leaves_nothing(node: world.World) -> None:
+    started = node.boot()
+    ref = node.claim("chip-0-left", "chip-1")
+    prepare(node, started, ref)
+    assert unprepare(node, started, ref) == ""
+    assert node.is_clean
+
+
+def test_preparing_again_answers_the_same_and_touches_nothing(node: world.World) -> None:
+    started = node.boot()
+    ref = node.claim("chip-0")
+    first = prepare(node, started, ref)
+    steps: list[str] = []
+    node.step = steps.append
+    assert prepare(node, started, ref) == first
+    assert [step for step in steps if "write" not in step] == []
+
+
+def test_preparing_again_rewrites_a_lost_file(node: world.World) -> None:
+    started = node.boot()
+    ref = node.claim("chip-0")
+    prepare(node, started, ref)
+    before = dict(node.cdi.files)
+    node.cdi.files.clear()
+    prepare(node, started, ref)
+    assert node.cdi.files == before
+
+
+def test_another_process_prepares_again_with_the_same_answer(node: world.World) -> None:
+    ref = node.claim("chip-0")
+    first = prepare(node, node.boot(), ref)
+    assert prepare(node, node.boot(), ref) == first
+
+
+def test_another_process_unprepares(node: world.World) -> None:
+    ref = node.claim("chip-0")
+    prepare(node, node.boot(), ref)
+    assert unprepare(node, node.boot(), ref) == ""
+    assert node.is_clean
+
+
+def test_unprepare_needs_no_api_server_and_accepts_unknown_claims(node: world.World) -> None:
+    started = node.boot()
+    known = node.claim("chip-0")
+    prepare(node, started, known)
+    node.claims.failures = [errors.ApiError("gone")] * 4
+    unknown = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000000"), namespace="x", name="y")
+    assert started.unprepare([known, unknown], node.caller) == {known.uid: "", unknown.uid: ""}
+    assert node.is_clean
+    assert len(node.claims.failures) == 4
+
+
+def test_after_a_reboot_prepare_makes_everything_anew(node: world.World) -> None:
+    ref = node.claim("chip-0")
+    prepare(node, node.boot(), ref)
+    node.boot_id = "boot-2"
+    node.hardware.made.clear()
+    node.cdi.files.clear()
+    assert prepare(node, node.boot(), ref).error == ""
+    assert node.hardware.made == {"chip-0": 1}
+    assert len(node.cdi.files) == 1
+
+
+def test_hardware_that_was_taken_away_is_made_again(node: world.World) -> None:
+    started = node.boot()
+    ref = node.claim("chip-0")
+    prepare(node, started, ref)
+    node.hardware.made.clear()
+    assert prepare(node, started, ref).error == ""
+    assert node.hardware.made == {"chip-0": 1}
+
+
+def test_a_claim_allocated_anew_under_its_uid_gives_up_the_old_device(node: world.World) -> None:
+    started = node.boot()
+    ref = node.claim("chip-0")
+    prepare(node, started, ref)
+    result = claims.AllocationResult(request="r0", driver=author.FakeDriver.name, pool=world.POOL, device="chip-1")
+    node.claims.put(claims.Claim(ref=ref, results=(result,)))
+    answer = prepare(node, started, ref)
+    assert [item.device for item in answer.devices] == ["chip-1"]
+    assert node.hardware.made == {"chip-1": 1}
+
+
+def test_shares_of_one_device_stand_side_by_side(node: world.World) -> None:
+    started = node.boot()
+    first, second = node.claim("pipe", shared=True), node.claim("pipe", shared=True, name="other")
+    one, two = prepare(node, started, first), prepare(node, started, second)
+    assert one.devices[0].share_id != two.devices[0].share_id
+    assert one.devices[0].cdi_ids != two.devices[0].cdi_ids
+    assert len(node.hardware.made) == 2
+    assert unprepare(node, started, first) == ""
+    assert len(node.hardware.made) == len(node.cdi.files) == 1
+
+
+def test_an_exclusive_device_is_never_given_twice(node: world.World) -> None:
+    started = node.boot()
+    first, second = node.claim("chip-0", name="first"), node.claim("chip-0", name="second")
+    prepare(node, started, first)
+    assert "chip-0 is still held by claim default/first" in prepare(node, started, second).error
+    unprepare(node, started, first)
+    assert prepare(node, started, second).error == ""
+
+
+def lying_claims(node: world.World) -> dict[str, tuple[claims.ClaimRef, str]]:
+    gone = node.claim("chip-0", name="gone")
+    node.claims.remove(gone)
+    waiting = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000001"), namespace="default", name="waiting")
+    node.claims.put_unallocated(waiting)
+    old = node.claim("chip-0", name="replaced")
+    node.claim("chip-0", name="replaced")
+    return {
+        "gone": (gone, "does not exist"),
+        "not allocated": (waiting, "not allocated"),
+        "wrong uid": (old, "another of its name"),
+        "another driver's": (node.claim("chip-0", driver="other.example.com"), "no device of driver fake.example.com"),
+        "unknown device": (node.claim("chip-9"), "status.allocation.devices.results[0].device: this node has no device 'chip-9'"),
+        "another node's": (node.claim("chip-0", pool="node-2"), "results[0].pool: 'node-2' is not this node's pool"),
+        "share without an id": (node.claim("pipe"), "results[0].shareID: a share of a shared device needs an id"),
+        "id without a share": (node.claim("chip-0", shared=True), "results[0].shareID: the device is not shared"),
+        "a device twice": (node.claim("chip-0", "chip-0"), "granted twice"),
+        "unknown config field": (node.claim("chip-0", configs=tuned({"sped": 2})), "sped"),
+        "bad config value": (node.claim("chip-0", configs=tuned({"speed": 0})), "speed: must be at least 1"),
+        "second of two unknown": (node.claim("chip-0", "chip-9"), "results[1].device"),
+    }
+
+
+@pytest.mark.parametrize("case", sorted(lying_claims(world.World())))
+def test_a_claim_that_lies_is_refused_by_field_and_leaves_nothing(node: world.World, case: str) -> None:
+    started = node.boot()
+    ref, reason = lying_claims(node)[case]
+    answer = prepare(node, started, ref)
+    assert answer.devices == ()
+    assert reason in answer.error
+    assert node.is_clean
+    good = node.claim("chip-1", name="good")
+    assert prepare(node, started, good).error == ""
+
+
+def test_configuration_reaches_the_driver(node: world.World) -> None:
+    started = node.boot()
+    prepare(node, started, node.claim("chip-0", configs=tuned({"speed": 7}, "r0")))
+    assert node.hardware.made == {"chip-0": 7}
+
+
+@pytest.mark.parametrize("failure", [errors.DeviceBusyError("busy"), errors.RetryError("later", after=1), KeyError("a bug")])
+def test_a_failing_driver_fails_that_claim_only_and_leaves_nothing(node: world.World, failure: Exception) -> None:
+    started = node.boot()
+    node.driver.failure = failure
+    bad = node.claim("chip-0")
+    assert prepare(node, started, bad).error
+    assert node.is_clean
+    node.driver.failure = None
+    assert prepare(node, started, bad).error == ""
+
+
+def test_one_claims_failure_is_not_anothers(node: world.World) -> None:
+    started = node.boot()
+    good, bad = node.claim("chip-0"), node.claim("chip-9", name="bad")
+    answers = started.prepare([bad, good], node.caller)
+    assert set(answers) == {good.uid, bad.uid}
+    assert answers[good.uid].error == ""
+    assert answers[bad.uid].error
+
+
+def test_an_author_bug_is_named_as_such(node: world.World) -> None:
+    started = node.boot()
+    node.driver.failure = KeyError("speed")
+    assert "internal error of driver fake.example.com: KeyError" in prepare(node, started, node.claim("chip-0")).error
+
+
+def test_nothing_is_done_for_a_caller_that_has_gone(node: world.World) -> None:
+    started = node.boot()
+    node.caller.waits = False
+    assert "stopped waiting" in prepare(node, started, node.claim("chip-0")).error
+    assert node.is_clean
+
+
+def test_nothing_commits_once_the_caller_has_gone(node: world.World) -> None:
+    started = node.boot()
+
+    def leave(step: str) -> None:
+        if step.startswith("after make"):
+            node.caller.waits = False
+
+    node.step = leave
+    assert "stopped waiting" in prepare(node, started, node.claim("chip-0")).error
+    assert node.is_clean
+
+
+def test_an_undo_that_fails_is_finished_by_the_next_call(node: world.World) -> None:
+    started = node.boot()
+    ref = node.claim("chip-0")
+    prepare(node, started, ref)
+
+    def break_down(step: str) -> None:
+        if step.startswith("before unmake"):
+            raise errors.HardwareError("unmake", "not now")
+
+    node.step = break_down
+    assert unprepare(node, started, ref) == "unmake: not now"
+    entry = node.journal.entry(ref.uid)
+    assert entry is not None
+    assert entry.state is lifecycle.State.UNPREPARING
+    node.step = lambda _: None
+    assert unprepare(node, started, ref) == ""
+    assert node.is_clean
+
+
+def test_two_devices_are_prepared_at_the_same_time(node: world.World) -> None:
+    started = node.boot()
+    both = threading.Barrier(2, timeout=10)
+
+    def meet(step: str) -> None:
+        if step.startswith("before make"):
+            both.wait()
+
+    node.step = meet
+    refs = [node.claim("chip-0", name="a"), node.claim("chip-1", name="b")]
+    answers = run_together([lambda ref=ref: prepare(node, started, ref) for ref in refs])  # type: ignore[misc]
+    assert [answer.error for answer in answers] == ["", ""]
+
+
+def test_two_calls_for_one_claim_never_overlap(node: world.World) -> None:
+    started = node.boot()
+    ref = node.claim("chip-0")
+    answers = run_together([lambda: prepare(node, started, ref)] * 8)
+    assert len(set(map(repr, answers))) == 1
+    assert answers[0].error == ""
+    assert node.hardware.made == {"chip-0": 1}
+
+
+def run_together(calls: "list[Callable[[], outcome.Outcome]]") -> list[outcome.Outcome]:
+    answers: list[outcome.Outcome] = []
+    threads = [threading.Thread(target=lambda call=call: answers.append(call())) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(answers) == len(calls)
+    return answers

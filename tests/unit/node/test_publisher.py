@@ -1,0 +1,208 @@
+"""What the publisher writes, and when it does not."""
+
+import dataclasses
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from drakit.core import device, errors, inventory, mixins, slices
+from drakit.node import publisher
+from fakes import author, real_clock, slice_store
+
+TARGET = publisher.Target(driver="fake.example.com", node="node-1", pool="node-1")
+
+
+def offered(*absent: str) -> inventory.Inventory:
+    hardware = author.Hardware()
+    hardware.present -= set(absent)
+    return author.FakeDriver(hardware).discover()
+
+
+def start(
+    store: slice_store.FakeSliceStore, what: inventory.Inventory | None = None, **options: publisher.FormChoice
+) -> publisher.Publisher:
+    made = publisher.Publisher(TARGET, store=store, clock=real_clock.RealClock(), **options)
+    made.offer(offered() if what is None else what)
+    return made
+
+
+def devices(store: slice_store.FakeSliceStore) -> list[str]:
+    return [item.name for one in sorted(store.list(), key=lambda one: one.name) for item in one.spec.page.devices]
+
+
+def on_page(change: Callable[[slices.Page], slices.Page]) -> Callable[[slices.SliceSpec], slices.SliceSpec]:
+    return lambda spec: dataclasses.replace(spec, page=change(spec.page))
+
+
+def without_counters(page: slices.Page) -> slices.Page:
+    kept = tuple(dataclasses.replace(item, consumes=()) for item in page.devices)
+    return dataclasses.replace(page, counter_sets=(), devices=kept, mixins=dataclasses.replace(page.mixins, counter_set=(), consumption=()))
+
+
+def without_sharing(page: slices.Page) -> slices.Page:
+    def plain(item: device.Device) -> device.Device:
+        capacity = {name: dataclasses.replace(entry, policy=None) for name, entry in item.capacity.items()}
+        return dataclasses.replace(item, allow_multiple_allocations=False, capacity=capacity)
+
+    return dataclasses.replace(page, devices=tuple(map(plain, page.devices)))
+
+
+def without_mixins(page: slices.Page) -> slices.Page:
+    sets = tuple(dataclasses.replace(item, includes=()) for item in page.counter_sets)
+    drawn = tuple(
+        dataclasses.replace(item, includes=(), consumes=tuple(dataclasses.replace(part, includes=()) for part in item.consumes))
+        for item in page.devices
+    )
+    return slices.Page(devices=drawn, counter_sets=sets, mixins=mixins.Mixins())
+
+
+def test_everything_offered_is_published_in_order() -> None:
+    store = slice_store.FakeSliceStore()
+    start(store).reconcile()
+    assert devices(store) == ["chip-0-left", "chip-0-right", "chip-1-left", "chip-1-right", "chip-0", "chip-1", "pipe"]
+
+
+def test_counter_sets_and_devices_are_in_slices_of_one_generation() -> None:
+    store = slice_store.FakeSliceStore()
+    start(store).reconcile()
+    pools = {one.spec.pool for one in store.list()}
+    assert pools == {slices.Pool(name="node-1", generation=1, count=2)}
+    assert all(not (one.spec.page.devices and one.spec.page.counter_sets) for one in store.list())
+
+
+def test_ten_thousand_idle_rounds_write_nothing() -> None:
+    store = slice_store.FakeSliceStore()
+    idle = start(store)
+    idle.reconcile()
+    before = store.writes
+    for _ in range(10_000):
+        assert idle.reconcile() == 0
+    assert store.writes == before
+
+
+def test_another_process_with_the_same_offer_writes_only_its_probe() -> None:
+    store = slice_store.FakeSliceStore()
+    start(store).reconcile()
+    assert start(store).reconcile() == 0
+
+
+def test_what_the_kubelet_wipes_comes_back() -> None:
+    store = slice_store.FakeSliceStore()
+    made = start(store)
+    made.reconcile()
+    store.wipe()
+    made.reconcile()
+    assert len(devices(store)) == 7
+
+
+def test_one_change_is_one_write() -> None:
+    store = slice_store.FakeSliceStore()
+    made = start(store)
+    made.reconcile()
+    made.offer(offered("pipe"))
+    assert made.reconcile() == 1
+    assert "pipe" not in devices(store)
+    assert {one.spec.pool.generation for one in store.list()} == {1}
+
+
+def test_a_probe_left_by_a_crash_is_removed() -> None:
+    store = slice_store.FakeSliceStore()
+    pool = slices.Pool(name="node-1/probe", generation=1, count=1)
+    spec = slices.SliceSpec(driver=TARGET.driver, node=TARGET.node, pool=pool, page=slices.Page())
+    store.create(slices.Create(index=0, prefix="probe-", spec=spec))
+    start(store).reconcile()
+    assert {one.spec.pool.name for one in store.list()} == {"node-1"}
+
+
+def test_without_counters_only_whole_devices_are_ever_offered() -> None:
+    seen: list[str] = []
+
+    def store_page(page: slices.Page) -> slices.Page:
+        kept = without_counters(page)
+        seen.extend(item.name for item in kept.devices)
+        return kept
+
+    store = slice_store.FakeSliceStore(on_page(store_page))
+    start(store).reconcile()
+    assert devices(store) == ["chip-0", "chip-1", "pipe"]
+    assert set(seen) == {"chip-0", "chip-1", "pipe"}, "no partition went out, not even for a moment"
+
+
+def test_without_sharing_the_exclusive_form_is_offered() -> None:
+    store = slice_store.FakeSliceStore(on_page(without_sharing))
+    made = start(store)
+    made.reconcile()
+    pipe = next(item for one in store.list() for item in one.spec.page.devices if item.name == "pipe")
+    assert not pipe.allow_multiple_allocations
+    assert made.reconcile() == 0, "what the server cannot store is not sent again and again"
+
+
+def test_mixins_are_written_only_where_they_come_back_whole() -> None:
+    authored = with_mixins()
+    whole, lossy = slice_store.FakeSliceStore(), slice_store.FakeSliceStore(on_page(without_mixins))
+    start(whole, authored).reconcile()
+    start(lossy, authored).reconcile()
+    assert any(one.spec.page.mixins for one in whole.list())
+    assert not any(one.spec.page.mixins for one in lossy.list())
+    flat = [item for one in sorted(lossy.list(), key=lambda one: one.name) for item in one.spec.page.devices]
+    assert flat == list(authored.flat().devices)
+
+
+def test_the_flat_form_can_be_asked_for() -> None:
+    store = slice_store.FakeSliceStore()
+    start(store, with_mixins(), form=publisher.FormChoice.FLAT).reconcile()
+    assert not any(one.spec.page.mixins for one in store.list())
+
+
+def with_mixins() -> inventory.Inventory:
+    plain = offered()
+    shared = mixins.Mixins(device=(mixins.DeviceMixin(name="common", attributes={"vendor": "example"}),))
+    return dataclasses.replace(
+        plain, devices=tuple(dataclasses.replace(item, includes=("common",)) for item in plain.devices), mixins=shared
+    )
+
+
+def test_a_server_that_keeps_changing_what_it_is_sent_is_reported_not_fought() -> None:
+    def rename(page: slices.Page) -> slices.Page:
+        return dataclasses.replace(page, devices=tuple(dataclasses.replace(item, attributes={"x": 1}) for item in page.devices))
+
+    store = slice_store.FakeSliceStore(on_page(rename))
+    with pytest.raises(errors.ApiError, match="drops fields"):
+        start(store).reconcile()
+
+
+def test_publishing_goes_on_after_the_api_server_was_away() -> None:
+    store = slice_store.FakeSliceStore()
+    store.failures = [errors.ApiError("no answer")] * 3
+    made = start(store)
+    stop = threading.Event()
+    worker = threading.Thread(target=made.run, args=(stop,))
+    worker.start()
+    assert made.published.wait(10)
+    stop.set()
+    made.wake()
+    worker.join(5)
+    assert len(devices(store)) == 7
+
+
+def test_a_wipe_is_mended_by_watch() -> None:
+    store = slice_store.FakeSliceStore()
+    made = start(store)
+    stop = threading.Event()
+    workers = [threading.Thread(target=made.run, args=(stop,)), threading.Thread(target=made.follow, args=(stop,))]
+    for worker in workers:
+        worker.start()
+    assert made.published.wait(10)
+    made.published.clear()
+    store.wipe()
+    assert made.published.wait(10)
+    for _ in range(200):
+        if len(devices(store)) == 7:
+            break
+        stop.wait(0.02)
+    stop.set()
+    made.wake()
+    for worker in workers:
+        worker.join(5)
+    assert len(devices(store)) == 7

@@ -1,0 +1,124 @@
+"""The manifests under daemonset/ render, match the Kubernetes schema, and agree with the program they start."""
+
+import functools
+import pathlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from drakit import settings
+
+ROOT = pathlib.Path(__file__).parents[3]
+KUSTOMIZATIONS = ["daemonset/base", "daemonset/overlays/mock"]
+API = "1.36"
+
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl renders the kustomizations and is not installed")
+
+
+@functools.cache
+def rendered(folder: str) -> list[dict[str, object]]:
+    run = subprocess.run(["kubectl", "kustomize", folder], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return list(yaml.safe_load_all(run.stdout))
+
+
+def find(folder: str, kind: str) -> dict[str, object]:
+    return next(item for item in rendered(folder) if item["kind"] == kind)
+
+
+def walk(value: object) -> Iterator[dict[str, object]]:
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from walk(item)
+
+
+@needs_kubectl
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
+def test_every_manifest_matches_the_schema_of_kubernetes(folder: str) -> None:
+    kinds = []
+    for item in rendered(folder):
+        kubernetes_validate.validate(item, API, strict=True)
+        kinds.append(item["kind"])
+    assert {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DeviceClass", "DaemonSet"} <= set(kinds)
+
+
+@needs_kubectl
+def test_a_wrong_field_would_be_noticed() -> None:
+    broken = dict(find("daemonset/base", "DaemonSet"), spek={})
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, API, strict=True)
+
+
+@needs_kubectl
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
+def test_every_environment_variable_is_a_setting(folder: str) -> None:
+    variables = [
+        str(entry["name"])
+        for mapping in walk(find(folder, "DaemonSet"))
+        if isinstance(mapping.get("env"), list)
+        for entry in mapping["env"]  # type: ignore[attr-defined]
+    ]
+    assert variables
+    known = {settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper() for key, _, _ in settings.known_keys()}
+    assert set(variables) <= known
+
+
+@needs_kubectl
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
+def test_host_folders_are_where_the_driver_looks_by_default(folder: str) -> None:
+    paths = {str(mapping["mountPath"]) for mapping in walk(find(folder, "DaemonSet")) if "mountPath" in mapping}
+    node = settings.Node()
+    assert {str(node.plugins_dir), str(node.registry_dir), str(node.cdi_dir)} <= paths
+    host = {str(mapping["hostPath"]["path"]) for mapping in walk(find(folder, "DaemonSet")) if "hostPath" in mapping}  # type: ignore[index]
+    assert host <= paths, "the kubelet uses paths word for word, so they are the same inside and outside"
+
+
+@needs_kubectl
+def test_the_driver_may_do_only_what_it_does() -> None:
+    rules = find("daemonset/base", "ClusterRole")["rules"]
+    assert isinstance(rules, list)
+    granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    assert granted == {
+        ("resourceclaims", "get"),
+        ("nodes", "get"),
+        *(("resourceslices", verb) for verb in ("get", "list", "watch", "create", "update", "patch", "delete")),
+    }
+
+
+@needs_kubectl
+def test_classes_select_devices_by_driver_first() -> None:
+    for item in rendered("daemonset/base"):
+        if item["kind"] == "DeviceClass":
+            expressions = [str(mapping["expression"]) for mapping in walk(item) if "expression" in mapping]
+            assert expressions
+            assert all(expression.startswith("device.driver == ") for expression in expressions)
+
+
+def test_what_the_dockerfile_copies_exists_and_is_not_ignored() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    sources = [part for line in re.findall(r"^COPY (.+)$", text, re.MULTILINE) for part in line.split()[:-1]]
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert sources
+    for source in sources:
+        assert (ROOT / source).exists(), source
+        assert source.removeprefix("./") in allowed, source
+
+
+def test_what_the_dockerfile_runs_exists() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    text = (ROOT / "Dockerfile").read_text()
+    entry = re.search(r'^ENTRYPOINT \["(\w+)"\]$', text, re.MULTILINE)
+    assert entry is not None
+    assert f"\n{entry[1]} = " in project, "the entry point is a console script of the project"
+    for extra in re.findall(r"drakit\[([\w,]+)\]", text):
+        for name in extra.split(","):
+            assert re.search(rf"^{name} = \[", project, re.MULTILINE), name
+        assert "cluster" not in extra, "the image holds no local cluster"
