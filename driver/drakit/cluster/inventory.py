@@ -66,7 +66,8 @@ class Inventory:
         self.devices: list[Device] = []
         self.totals: list[int] = []
         self.counter_names: list[str] = []
-        self._counter_pools: list[int] = []
+        self.kinds: list[tuple[int, str]] = []
+        """Pool and counter name of each counter: those of one kind measure the same in different counter sets."""
         self._elsewhere: list[tuple[DeviceId, Draws]] = []
         for number, pool in enumerate(self.pools):
             if pool.condition is Condition.USABLE:
@@ -90,7 +91,7 @@ class Inventory:
                 positions[set_name, name] = len(self.totals)
                 self.totals.append(_amount(counters, name, f"pool {pool.id}: counter set {set_name}"))
                 self.counter_names.append(f"{pool.id}: {set_name}.{name}")
-                self._counter_pools.append(number)
+                self.kinds.append((number, name))
         return positions
 
     def remaining(self, allocated: AllocatedState) -> list[int]:
@@ -105,7 +106,7 @@ class Inventory:
 
     def overdrawn(self, remaining: list[int]) -> frozenset[int]:
         """Return the pools in which some counter is below zero: nothing that draws counters is allocated from them."""
-        return frozenset(self._counter_pools[position] for position, amount in enumerate(remaining) if amount < 0)
+        return frozenset(self.kinds[position][0] for position, amount in enumerate(remaining) if amount < 0)
 
 
 def _draws(spec: Object, positions: Mapping[tuple[str, str], int]) -> Draws:

@@ -26,6 +26,10 @@ from drakit.cluster.symmetry import Symmetry, Token
 from drakit.cluster.world import Pick, World
 
 
+_PATIENCE = 200
+"""Steps after which a search is long enough for the costlier proof."""
+
+
 class _DeadEnd(Exception):  # noqa: N818 - not an error: the first try ended.
     pass
 
@@ -184,7 +188,7 @@ class Search:
         if self._symmetry is None or self._bounds is None:
             self._steps.append(step)
             return
-        if self._may_jump and step.number <= 0 and self._bounds.shortage(step.request) is not None:
+        if self._may_jump and self._hopeless(step, self._bounds):
             self._go_back(self._relevant(step), step.request, oversize=False)
             return
         step.signatures, common = self._symmetry.signatures(step.request, step.option, step.start)
@@ -195,6 +199,11 @@ class Search:
             self._go_back(self._relevant(step), step.request, oversize=False)
             return
         self._steps.append(step)
+
+    def _hopeless(self, step: _Step, bounds: Bounds) -> bool:
+        if step.number <= 0 and bounds.short(step.request):
+            return True
+        return self.visited > _PATIENCE and bounds.unpackable(step.request, max(step.number, 0))
 
     def _relevant(self, step: _Step) -> int:
         """Return the earlier steps on which the failure of a state like this can depend."""

@@ -83,7 +83,7 @@ class Edits:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CdiName:
-    """Identity of one prepared device towards the container runtime: ``<driver>/claim=<claim UID>-<device>[-<share id>][-<request>]``.
+    """Identity of one prepared device towards the container runtime: ``<driver>/claim=<claim UID>-<device>[-<share id>][_<request>]``.
 
     ``request`` is given for admin access alone, where one claim may hold one device twice. A claim's UID makes it unique for ever, so a runtime
     never finds an old specification under a new name.
@@ -103,7 +103,8 @@ class CdiName:
     @property
     def device_name(self) -> str:
         """Device name within the kind."""
-        return "-".join(part for part in (self.claim_uid, self.device, self.share_id, self.request) if part)
+        name = "-".join(part for part in (self.claim_uid, self.device, self.share_id) if part)
+        return f"{name}_{self.request}" if self.request else name
 
     @property
     def qualified(self) -> str:

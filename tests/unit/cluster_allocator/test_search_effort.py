@@ -58,7 +58,6 @@ def effort(slices: list[Object], wanted: Object) -> tuple[int, bool]:
 def test_what_cannot_be_satisfied_is_found_out_soon(wanted: Object, steps: int) -> None:
     visited, found = effort(machine(8), wanted)
     assert not found
-    print("STEPS", visited)
     assert visited <= steps
 
 
@@ -66,7 +65,6 @@ def test_what_needs_going_back_is_found_soon() -> None:
     wanted = claim(*(profile(f"r{number}", "3g") for number in range(8)), *(profile(f"s{number}", "2g") for number in range(16)))
     visited, found = effort(machine(8), wanted)
     assert found
-    print("STEPS", visited)
     assert visited <= 2000
 
 
@@ -81,5 +79,4 @@ def test_unrelated_requests_before_a_hopeless_one_are_not_permuted() -> None:
     )
     visited, found = effort(slices, wanted)
     assert not found
-    print("STEPS", visited)
     assert visited <= 1500

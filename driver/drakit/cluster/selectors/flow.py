@@ -97,7 +97,7 @@ def _logic(terms: list[Run], decisive: bool) -> Run:  # noqa: FBT001 - the value
                 failure = failure or error
                 continue
             if value is decisive:
-                return decisive
+                return not neutral
             if value is not neutral:
                 failure = failure or errors.no_such_overload()
         if failure is not None:

@@ -1,0 +1,179 @@
+"""Laws of values, and agreement with Google's own implementation of CEL where the two languages are the same."""
+
+import importlib
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drakit.cluster.selectors import CompileError, RunError, Selectors, parsing, quantities, semver
+from unit.cluster_selectors.asking import ALL_ON
+
+numbers = st.integers(0, 30).map(str)
+identifiers = st.one_of(numbers, st.from_regex(r"[a-z-][0-9a-z-]{0,3}", fullmatch=True))
+versions = st.builds(
+    lambda core, pre, build: ".".join(core) + (f"-{'.'.join(pre)}" if pre else "") + (f"+{'.'.join(build)}" if build else ""),
+    st.tuples(numbers, numbers, numbers),
+    st.lists(identifiers, max_size=3),
+    st.lists(identifiers, max_size=2),
+)
+
+
+def test_versions_are_ordered_as_semver_org_orders_them() -> None:
+    ordered = "1.0.0-alpha 1.0.0-alpha.1 1.0.0-alpha.beta 1.0.0-beta 1.0.0-beta.2 1.0.0-beta.11 1.0.0-rc.1 1.0.0 1.0.1 2.0.0"
+    for one, other in itertools.pairwise(map(semver.parse, ordered.split())):
+        assert one < other
+        assert one != other
+
+
+@given(versions, versions, versions)
+def test_versions_are_in_a_total_order(first: str, second: str, third: str) -> None:
+    one, two, three = (semver.parse(text) for text in (first, second, third))
+    assert (one < two) + (one == two) + (one > two) == 1
+    assert not (one <= two <= three) or one <= three
+    assert one == semver.parse(first.partition("+")[0])
+
+
+@given(versions)
+def test_normalizing_a_strict_version_changes_nothing(text: str) -> None:
+    assert semver.parse(semver.normalize(text)) == semver.parse(text)
+    assert semver.parse(semver.normalize(f"v{text}")) == semver.parse(text)
+
+
+amounts = st.builds(
+    lambda number, suffix: f"{number}{suffix}",
+    st.integers(-(10**6), 10**6),
+    st.sampled_from(["", "n", "u", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e3"]),
+)
+
+
+@given(amounts, amounts)
+def test_adding_and_taking_away_a_quantity_gives_the_first_one_back(first: str, second: str) -> None:
+    one, two = quantities.parse(first), quantities.parse(second)
+    assert one.plus(two).plus(two, -1) == one
+    assert one.plus(two) == two.plus(one)
+    assert (one.integer is None) or one.integer * 10**9 == one.nanos
+
+
+values = st.one_of(st.integers(-9, 9).map(str), st.sampled_from(['"a"', "true", "null", "[1]", '{"a": 1}', "1.5"]))
+
+
+def ours(expression: str) -> bool | str:
+    try:
+        program = Selectors(ALL_ON).compile(expression)
+    except CompileError:
+        return "compile error"
+    try:
+        return program.evaluate({})[0]
+    except RunError:
+        return "error"
+
+
+@given(values, values)
+def test_optional_values_keep_their_laws(value: str, other: str) -> None:
+    for law in (
+        f"optional.of({value}).value() == {value}",
+        f"optional.of({value}).hasValue() && !optional.none().hasValue()",
+        f"optional.of({value}).orValue({value}) == {value}",
+        f"optional.none().orValue({value}) == {value}",
+        f"optional.of({value}).or(optional.of({value})) == optional.of({value})",
+        f"optional.none().or(optional.of({value})) == optional.of({value})",
+        f"optional.of({value}).optMap(x, x) == optional.of({value})",
+        f"optional.of({value}).optFlatMap(x, optional.of(x)) == optional.of({value})",
+        f"optional.of(dyn({value})) != optional.none() && [{value}].first() == [{value}].last()",
+        f"(dyn({value}) == dyn({other})) == (optional.of(dyn({value})) == optional.of(dyn({other})))",
+    ):
+        assert ours(law) is True, law
+
+
+@pytest.fixture(scope="module")
+def google() -> Any:
+    """Google's implementation with the extensions that both know."""
+    cel = importlib.import_module("cel_expr_python.cel")
+    extensions = "".join(f"- name: {name}\n" for name in ("sets", "optional", "bindings", "strings"))
+    return cel.NewEnv(config=cel.NewEnvConfigFromYaml(f"extensions:\n{extensions}"))
+
+
+def theirs(google: Any, expression: str) -> bool | str:
+    try:
+        program = google.compile(expression)
+    except RuntimeError:
+        return "compile error"
+    result = program.eval(google.Activation({})).value()
+    return result if isinstance(result, bool) else "error"
+
+
+integers = st.deferred(
+    lambda: st.one_of(
+        st.sampled_from(["0", "1", "2", "-3", "9223372036854775807", "-9223372036854775808"]),
+        st.builds("({} {} {})".format, integers, st.sampled_from("+-*/%"), integers),
+        st.builds("-({})".format, integers),
+        st.builds("({} ? {} : {})".format, truths, integers, integers),
+        st.builds("size({})".format, st.one_of(lists, texts)),
+        st.builds("{}[{}]".format, lists, integers),
+        st.builds("{}.indexOf({})".format, texts, texts),
+    )
+)
+texts = st.deferred(
+    lambda: st.one_of(
+        st.sampled_from(['""', '"a"', '"abc"', "'é'", 'r"\\d"']),
+        st.builds("({} + {})".format, texts, texts),
+        st.builds("{}.replace({}, {})".format, texts, texts, texts),
+        st.builds("{}.substring({})".format, texts, integers),
+        st.builds("string({})".format, integers),
+        st.builds("{}.split({}).join('-')".format, texts, texts),
+    )
+)
+lists = st.deferred(
+    lambda: st.one_of(
+        st.lists(integers, max_size=3).map(lambda items: f"[{', '.join(items)}]"),
+        st.builds("({} + {})".format, lists, lists),
+        st.builds("{}.map(x, x * {})".format, lists, integers),
+        st.builds("{}.filter(x, x > {})".format, lists, integers),
+    )
+)
+truths: st.SearchStrategy[str] = st.deferred(
+    lambda: st.one_of(
+        st.sampled_from(["true", "false"]),
+        st.builds("({} {} {})".format, integers, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), integers),
+        st.builds("({} {} {})".format, texts, st.sampled_from(["<", "==", "!="]), texts),
+        st.builds("({} {} {})".format, truths, st.sampled_from(["&&", "||"]), truths),
+        st.builds("!{}".format, truths),
+        st.builds("({} in {})".format, integers, lists),
+        st.builds("{}.{}(x, {} < x)".format, lists, st.sampled_from(["all", "exists", "exists_one"]), integers),
+        st.builds("{}.contains({})".format, texts, texts),
+        st.builds("sets.contains({}, {})".format, lists, lists),
+        st.builds("cel.bind(y, {}, y == {})".format, integers, integers),
+    )
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(truths)
+def test_verdicts_are_those_of_googles_implementation(google: Any, expression: str) -> None:
+    wanted, found = theirs(google, expression), ours(expression)
+    if wanted != found:
+        assert {wanted, found} == {"error", "compile error"}, "constants that fail may fail early or late, but they fail"
+
+
+pieces = st.sampled_from(
+    ["a", "1", "'b'", ".", ".c", "(", ")", "[", "]", "{", "}", ":", ",", "?", "!", "-", "+", "&&", "in", "==", " ", "f(", "1.5", "2u"]
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(pieces, min_size=1, max_size=8).map("".join))
+def test_what_is_an_expression_is_what_google_says(google: Any, text: str) -> None:
+    try:
+        google.compile(text, disable_check=True)
+        wanted = True
+    except RuntimeError:
+        wanted = False
+    try:
+        parsing.parse(text)
+        found = True
+    except CompileError:
+        found = False
+    assert found is wanted
