@@ -23,7 +23,7 @@ protos: setup  ## regenerate driver/drakit/_proto
 	$(VENV)/python protos/generate.py
 
 bench: setup  ## measure, each figure beside a floor of the same run
-	$(VENV)/python -m tests.bench
+	PYTHONPATH=tests $(VENV)/python -m bench
 
 crash: setup  ## the full crash and fault matrices
 	$(VENV)/pytest -q -m full

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from drakit.cluster import allocator, devices, json_types, quantity
+from drakit.cluster import allocator, devices, json_types, problem, quantity
 from drakit.cluster.devices import DeviceId
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.json_types import Json, Object
@@ -67,17 +67,14 @@ class Small:
     def flat(self) -> list[tuple[str, Object]]:
         return [(driver, device) for driver in DRIVERS for device in self.devices[driver]]
 
+    def allocator(self) -> allocator.Allocator:
+        return allocator.Allocator(self.slices(), CLASSES, simple_selectors.SimpleSelectors(lists=True), FEATURES)
+
+    def problem(self) -> problem.Problem:
+        return self.allocator().problem(claims=self.claims, node=NODE, allocated=self.allocated())
+
     def decide(self) -> list[Object] | None:
-        return allocator.allocate(
-            claims=self.claims,
-            slices=self.slices(),
-            classes=CLASSES,
-            node=NODE,
-            allocated=self.allocated(),
-            selectors=simple_selectors.SimpleSelectors(lists=True),
-            features=FEATURES,
-            new_share_id=lambda: "share",
-        )
+        return self.allocator().allocate(claims=self.claims, node=NODE, allocated=self.allocated(), new_share_id=lambda: "share")
 
     def decide_exhaustively(self) -> tuple[exhaustive_allocator.Found, ...] | None:
         flat = self.flat()

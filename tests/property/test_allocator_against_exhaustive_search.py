@@ -1,31 +1,58 @@
 """On small worlds the allocator gives exactly what exhaustive search gives: the same devices, none, or an error."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 
-from drakit.cluster import json_types, ports
+from drakit.cluster import json_types, ports, search
 from fakes.small_worlds import Small, small
 
+BOUNDED = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+Choice = tuple[int, str, str, str]
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(small())
-def test_the_allocator_chooses_what_exhaustive_search_chooses(world: Small) -> None:
+
+def exhaustive(world: Small) -> list[Choice] | None:
+    """Return the choice of exhaustive search; None for its error is not possible: that is raised."""
+    found = world.decide_exhaustively()
+    event("none" if found is None else "allocated")
+    return None if found is None else [tuple(one) for one in found]
+
+
+def agree(world: Small, decide: Callable[[], list[Choice] | None]) -> None:
     try:
-        expected = world.decide_exhaustively()
+        expected = exhaustive(world)
     except ports.AllocationError:
         event("error")
         with pytest.raises(ports.AllocationError):
-            world.decide()
+            decide()
         return
-    results = world.decide()
-    event("none" if expected is None else "allocated")
-    if expected is None:
-        assert results is None
-        return
-    assert results is not None
-    chosen = [
-        (number, result["request"], result["driver"], result["device"])
-        for number, allocation in enumerate(results)
-        for result in json_types.objects(allocation, "devices", "results")
-    ]
-    assert chosen == [tuple(found) for found in expected]
+    assert decide() == expected
+
+
+@BOUNDED
+@given(small())
+def test_the_allocator_chooses_what_exhaustive_search_chooses(world: Small) -> None:
+    def decide() -> list[Choice] | None:
+        results = world.decide()
+        if results is None:
+            return None
+        return [
+            (number, *(json_types.text(result, name) for name in ("request", "driver", "device")))
+            for number, allocation in enumerate(results)
+            for result in json_types.objects(allocation, "devices", "results")
+        ]
+
+    agree(world, decide)
+
+
+@BOUNDED
+@given(small())
+def test_every_proof_at_every_step_loses_no_solution_and_no_error(world: Small) -> None:
+    def decide() -> list[Choice] | None:
+        picks = search.Search(world.problem(), learning=True, patience=0).run()
+        if picks is None:
+            return None
+        return [(pick.claim, pick.option.name, pick.device.id.driver, pick.device.id.device) for pick in picks]
+
+    agree(world, decide)

@@ -46,7 +46,7 @@ class Bounds:
             want.number: not want.admin and not any(map(problem.suitability.shared, symmetry.suiting(want))) for want in problem.wants
         }
 
-        self._packing = Packing(problem, world, symmetry, self._needed(0).devices)
+        self._packing = Packing(world, symmetry, self._needed(0).devices)
 
     def short(self, request: int) -> bool:
         """Return whether too little is left for the requests from ``request`` on."""

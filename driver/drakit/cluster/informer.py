@@ -50,12 +50,11 @@ class Change:
         return self.type is EventType.DELETED
 
 
-class _Wake(threading.Event):
-    """A message to a loop that is no change: set ``synced`` for the end of an informer's first list."""
+@dataclass(frozen=True, kw_only=True)
+class _Wake:
+    """A message to a loop that is no change; ``synced`` marks the end of an informer's first list."""
 
-    def __init__(self, *, synced: bool) -> None:
-        super().__init__()
-        self.synced = synced
+    synced: bool
 
 
 Message: TypeAlias = Change | _Wake
@@ -130,6 +129,7 @@ class Informer:
             known = self._known.get(key)
             if known is not None and uid_of(known) != uid_of(item):
                 self._send(EventType.DELETED, known)
+                known = None
             if known is None or version_of(known) != version_of(item):
                 self._send(EventType.MODIFIED if known is not None else EventType.ADDED, item)
         if not self._synced:

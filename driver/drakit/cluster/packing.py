@@ -8,7 +8,6 @@ a step of the search, which changes one block, costs little. Both kinds of work 
 
 from collections.abc import Iterable, Mapping
 
-from drakit.cluster.problem import Problem
 from drakit.cluster.requests import Want
 from drakit.cluster.symmetry import Block, Symmetry
 from drakit.cluster.world import World
@@ -28,9 +27,9 @@ class _OverBudgetError(Exception):
 
 
 class Packing:
-    """Packs wants into the blocks of one problem; ``limits`` are the numbers beyond which more of a want is of no use."""
+    """Packs wants into the blocks of one search; ``limits`` are the numbers beyond which more of a want is of no use."""
 
-    def __init__(self, problem: Problem, world: World, symmetry: Symmetry, limits: Mapping[Want, int]) -> None:
+    def __init__(self, world: World, symmetry: Symmetry, limits: Mapping[Want, int]) -> None:
         self._world = world
         self._symmetry = symmetry
         self._wants = list(limits)
@@ -90,7 +89,7 @@ class Packing:
             after = tuple(amount - draws.get(position, 0) for position, amount in zip(block.counters, left, strict=True))
             if min(after, default=0) >= 0:
                 for vector in self._pack(block, place + 1, marks, after):
-                    found.update(vector[:want] + (vector[want] + 1,) + vector[want + 1 :] for want in suits)
+                    found.update((*vector[:want], vector[want] + 1, *vector[want + 1 :]) for want in suits)
         self._packed[key] = self._kept(found)
         return self._packed[key]
 

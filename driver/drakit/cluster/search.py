@@ -26,10 +26,6 @@ from drakit.cluster.symmetry import Symmetry, Token
 from drakit.cluster.world import Pick, World
 
 
-_PATIENCE = 200
-"""Steps after which a search is long enough for the costlier proof."""
-
-
 class _DeadEnd(Exception):  # noqa: N818 - not an error: the first try ended.
     pass
 
@@ -54,9 +50,13 @@ class _Step:
 
 
 class Search:
-    """One run over a problem. ``learning``: use what was learned; without it the first dead end raises."""
+    """One run over a problem. ``learning``: use what was learned; without it the first dead end raises.
 
-    def __init__(self, problem: Problem, *, learning: bool) -> None:
+    ``patience``: the number of steps after which a search is long enough for the costlier proof.
+    """
+
+    def __init__(self, problem: Problem, *, learning: bool, patience: int = 200) -> None:
+        self._patience = patience
         self._problem = problem
         self._world = World(problem.claims, problem.inventory, problem.suitability, lists=problem.lists)
         self._steps: list[_Step] = []
@@ -203,7 +203,7 @@ class Search:
     def _hopeless(self, step: _Step, bounds: Bounds) -> bool:
         if step.number <= 0 and bounds.short(step.request):
             return True
-        return self.visited > _PATIENCE and bounds.unpackable(step.request, max(step.number, 0))
+        return self.visited > self._patience and bounds.unpackable(step.request, max(step.number, 0))
 
     def _relevant(self, step: _Step) -> int:
         """Return the earlier steps on which the failure of a state like this can depend."""

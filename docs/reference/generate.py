@@ -1,0 +1,183 @@
+"""Write the reference pages that are made from the program itself: cli.md and settings.md.
+
+Run it as ``.venv/bin/python docs/reference/generate.py [FOLDER]``. FOLDER, by default the folder of this script, gets the pages. The same program
+gives the same bytes, whatever the terminal; a test compares them with what is committed.
+"""  # noqa: INP001 - a script beside the files it writes, not a package
+
+import enum
+import importlib
+import inspect
+import pathlib
+import re
+import sys
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import typer.main
+
+from drakit import settings
+
+HERE = pathlib.Path(__file__).resolve().parent
+NOTE = "<!-- Written by docs/reference/generate.py; change the program, then run it again. -->"
+
+_STYLE = re.compile(r"\[/?[a-z ]+\]")
+
+
+def pages() -> Mapping[str, str]:
+    """The generated pages, by file name."""
+    return {"cli.md": _joined(_cli()), "settings.md": _joined(_settings())}
+
+
+def _cli() -> Iterator[str]:
+    app = importlib.import_module("drakit.cli.main").app
+    yield from ["# Command line", "", NOTE, "", *_prose(typer.main.get_command(app).help or ""), ""]
+    yield "A mistake that a person can mend is one line on standard error and exit status 1; a mistake in the command itself is status 2."
+    yield from _commands(typer.main.get_command(app), "drakit")
+
+
+def _commands(group: typing.Any, path: str) -> Iterator[str]:
+    """A section for each command of a group, groups within it included."""
+    for name, command in group.commands.items():
+        here = f"{path} {name}"
+        if hasattr(command, "commands"):
+            yield from ["", f"## {here}", "", *_prose(command.help or "")]
+            yield from _commands(command, here)
+        elif not command.hidden:
+            yield from _command(command, here)
+
+
+def _command(command: typing.Any, path: str) -> Iterator[str]:
+    hints = typing.get_type_hints(inspect.unwrap(command.callback))
+    arguments = [item for item in command.params if not item.opts[0].startswith("-")]
+    options = [item for item in command.params if item.opts[0].startswith("-") and not item.hidden]
+    usage = " ".join([path, *(str(item.metavar or item.name.upper()) for item in arguments), *(["[OPTIONS]"] if options else [])])
+    yield from ["", f"## {path}", "", *_fenced([usage]), "", *_prose(command.help or "")]
+    if arguments:
+        rows = [(f"`{item.metavar or item.name.upper()}`", _plain(item.help or "")) for item in arguments]
+        yield from ["", *_table(("Argument", "Meaning"), rows)]
+    if options:
+        rows = [_option(item, hints.get(item.name)) for item in options]
+        yield from ["", *_table(("Option", "Value", "Default", "Meaning"), rows)]
+
+
+def _option(item: typing.Any, hint: object) -> tuple[str, ...]:
+    names = ", ".join(f"`{name}`" for name in (*item.opts, *item.secondary_opts))
+    default = item.default.value if isinstance(item.default, enum.Enum) else item.default
+    shown = "" if default is None or default is False or default == () else f"`{default}`"
+    return (names, _value(item, hint), shown, _plain(item.help or ""))
+
+
+def _value(item: typing.Any, hint: object) -> str:
+    """What an option takes: its choices, its own word for it, or its type."""
+    if item.is_flag:
+        return ""
+    choices = _choices(hint)
+    if choices:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    return f"`{item.metavar or _kind(hint).upper()}`"
+
+
+def _choices(hint: object) -> Sequence[str]:
+    """The values a Literal or an enum allows, also inside Optional or a list."""
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return [str(member.value) for member in hint]
+    if typing.get_origin(hint) is typing.Literal:
+        return [str(value) for value in typing.get_args(hint)]
+    return [choice for part in typing.get_args(hint) for choice in _choices(part)]
+
+
+def _kind(hint: object) -> str:
+    """A type in words: the type itself, or that in Optional or a list."""
+    inner = [part for part in typing.get_args(hint) if part not in {types.NoneType, Ellipsis}]
+    if inner:
+        return _kind(inner[0])
+    return {"str": "text", "int": "number", "float": "number", "bool": "true or false"}.get(
+        getattr(hint, "__name__", ""), getattr(hint, "__name__", str(hint)).lower()
+    )
+
+
+def _prose(help_text: str) -> Iterator[str]:
+    """Help text as Markdown: bold words are headings of examples, and indented lines are commands."""
+    commands: list[str] = []
+    paragraphs = inspect.cleandoc(help_text).split("\n\n")
+    for number, paragraph in enumerate(paragraphs):
+        if paragraph.startswith("  "):
+            commands += [line.strip() for line in paragraph.splitlines()]
+        if commands and (number + 1 == len(paragraphs) or not paragraphs[number + 1].startswith("  ")):
+            yield from [*([""] if number else []), *_fenced(commands)]
+            commands = []
+        elif not paragraph.startswith("  "):
+            yield from [*([""] if number else []), _plain(" ".join(paragraph.split()))]
+
+
+def _plain(text: str) -> str:
+    """Text without the marks that colour it on a terminal."""
+    return _STYLE.sub("", text).replace("\\[", "[")
+
+
+def _settings() -> Iterator[str]:
+    yield from ["# Settings", "", NOTE, ""]
+    yield "Sources, weakest first: the default, a YAML file (`--config FILE`), the environment, flags (`--set KEY=VALUE` and the options"
+    yield "that stand for a setting). A key or a `DRAKIT_` variable that is not listed here is an error. Lists in the environment are YAML,"
+    yield "for example `DRAKIT_NIC__INCLUDE='[eth1, eth2]'`."
+    known = list(settings.known_keys())
+    for group in dict.fromkeys(key.partition(".")[0] for key, _, _ in known):
+        model = _model(settings.Settings, group)
+        yield from ["", f"## {group}", "", model.__doc__ or "", ""]
+        rows = [
+            (f"`{key}`", f"`{_variable(key)}`", _takes(model, key), _default(value), meaning)
+            for key, meaning, value in known
+            if key.startswith(f"{group}.")
+        ]
+        yield from _table(("Key", "Environment", "Takes", "Default", "Meaning"), rows)
+    yield from ["", "## Entries of nic.rules", "", settings.NicRule.__doc__ or "", ""]
+    yield from _table(("Key", "Meaning"), [(f"`{name}`", field.description or "") for name, field in settings.NicRule.model_fields.items()])
+
+
+def _model(parent: typing.Any, name: str) -> typing.Any:
+    return parent.model_fields[name].annotation
+
+
+def _takes(model: typing.Any, key: str) -> str:
+    field = model.model_fields[key.partition(".")[2]]
+    choices = _choices(field.annotation)
+    if choices:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    kind = _kind(field.annotation)
+    return f"list of {kind}" if typing.get_origin(field.annotation) is tuple else kind
+
+
+def _default(value: object) -> str:
+    if value is None or value in ("", ()):
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`[{', '.join(map(str, value))}]`" if isinstance(value, tuple) else f"`{value}`"
+
+
+def _variable(key: str) -> str:
+    return settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper()
+
+
+def _fenced(lines: Iterable[str]) -> Iterator[str]:
+    yield from ["```sh", *lines, "```"]
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    for row in [header, ["---"] * len(header), *rows]:
+        yield f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in row)} |"
+
+
+def _joined(lines: Iterable[str]) -> str:
+    return "\n".join(lines) + "\n"
+
+
+def main(folder: pathlib.Path) -> None:
+    """Write the pages to a folder."""
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]) if sys.argv[1:] else HERE)

@@ -1,0 +1,110 @@
+"""One loop that watches pods, claims, nodes and slices, and gives each changed object to the controllers that it concerns.
+
+Every controller looks at the present state only: it may be called once too often, and a failed step is simply done again.
+"""
+
+from collections.abc import Callable
+
+from drakit.cluster import errors
+from drakit.cluster.api import Api
+from drakit.cluster.backoff import Backoff
+from drakit.cluster.controllers.garbage import GarbageCollector
+from drakit.cluster.controllers.generation import ClaimGenerator
+from drakit.cluster.controllers.release import ClaimReleaser
+from drakit.cluster.informer import Change, Loop, Selection, key_of
+from drakit.cluster.pod_claims import claim_keys, reservations
+from drakit.cluster.recorder import Recorder
+from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, NODE, POD, SLICE, Resource
+from drakit.cluster.store import Key
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
+
+_RETRY_SECONDS = (0.02, 1.0)
+Work = tuple[Callable[[Key], None], Key]
+
+
+class Controllers:
+    """Runs the controllers through ``api``."""
+
+    def __init__(self, api: Api, recorder: Recorder) -> None:
+        self._generator = ClaimGenerator(api, recorder)
+        self._releaser = ClaimReleaser(api, recorder)
+        self._garbage = GarbageCollector(api, recorder)
+        self._claims_of: dict[Key, set[Key]] = {}
+        self._work: dict[Work, None] = {}
+        self._backoff = Backoff(*_RETRY_SECONDS)
+        selections = [Selection(resource=resource) for resource in (NODE, SLICE, CLAIM_TEMPLATE, CLAIM, POD)]
+        self._loop = Loop(api, "controllers", selections, self._observe, self._act)
+        self._observers: dict[Resource, Callable[[Change], None]] = {
+            POD: self._observe_pod,
+            CLAIM: self._observe_claim,
+            CLAIM_TEMPLATE: self._observe_template,
+            SLICE: self._observe_owned,
+            NODE: self._observe_owner,
+        }
+
+    def start(self) -> None:
+        """Begin."""
+        self._loop.start()
+
+    def stop(self) -> None:
+        """End after the object at hand."""
+        self._loop.stop()
+
+    def _add(self, action: Callable[[Key], None], key: Key) -> None:
+        self._work[action, key] = None
+
+    def _observe(self, change: Change) -> None:
+        self._observers[change.resource](change)
+
+    def _observe_pod(self, change: Change) -> None:
+        pod = key_of(change.object)
+        for claim in self._claims_of.get(pod, set()) | claim_keys(change.object):
+            self._add(self._releaser.check, claim)
+        if change.deleted:
+            self._generator.forget(pod)
+            self._observe_owner(change)
+        else:
+            self._add(self._generator.check, pod)
+
+    def _observe_claim(self, change: Change) -> None:
+        claim = key_of(change.object)
+        for entry in [*reservations(change.before or {}), *reservations(change.object)]:
+            name = entry.get("name")
+            if isinstance(name, str):
+                self._claims_of.setdefault(Key(claim.namespace, name), set()).add(claim)
+        if change.deleted:
+            for known in self._claims_of.values():
+                known.discard(claim)
+            self._claims_of = {pod: known for pod, known in self._claims_of.items() if known}
+        else:
+            self._add(self._releaser.check, claim)
+        self._observe_owned(change)
+
+    def _observe_template(self, change: Change) -> None:
+        for pod in self._generator.waiting_for(key_of(change.object)):
+            self._add(self._generator.check, pod)
+
+    def _observe_owned(self, change: Change) -> None:
+        self._garbage.note(change)
+        if not change.deleted:
+            self._add(self._garbage.check_of(change.resource), key_of(change.object))
+
+    def _observe_owner(self, change: Change) -> None:
+        if change.deleted:
+            for resource, key in self._garbage.owned_by(change.object):
+                self._add(self._garbage.check_of(resource), key)
+
+    def _act(self) -> float | None:
+        work, self._work = self._work, {}
+        for action, key in work:
+            try:
+                action(key)
+            except errors.ApiError as error:
+                _log.debug("controller tries again", object=str(key), error=str(error))
+                self._add(action, key)
+        if self._work:
+            return self._backoff.next()
+        self._backoff.reset()
+        return None

@@ -1,0 +1,162 @@
+"""Where a pod goes and which devices its claims get. Decides only: nothing is written.
+
+Nodes are tried in the order of their names; the first on which all claims of the pod can be allocated together wins.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from drakit.cluster import json_types, nodes, pod_claims, taints
+from drakit.cluster.allocator import Allocator
+from drakit.cluster.json_types import Object
+from drakit.cluster.pod_claims import MAX_RESERVATIONS
+from drakit.cluster.ports import AllocationError
+from drakit.cluster.reasons import Reason
+from drakit.cluster.state import AllocatedState
+from drakit.cluster.store import Key
+
+_SHOWN_NODES = 3
+_SHOWN_OBSTACLES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """A node, and what to write: ``allocate`` pairs claims with their new allocations, ``reserve`` are claims that have one."""
+
+    node: str
+    allocate: Sequence[tuple[Object, Object]]
+    reserve: Sequence[Object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why the pod has to wait, in words for its owner."""
+
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What placements are decided upon: nodes by name, and devices."""
+
+    nodes: Sequence[Object]
+    claims: Mapping[Key, Object]
+    allocator: Allocator
+    allocated: AllocatedState
+    new_share_id: Callable[[], str]
+
+
+def place(pod: Object, site: Site) -> Placement | Refusal:
+    """Return where ``pod`` goes, or why it cannot go anywhere yet."""
+    claims: list[Object] = []
+    for reference in pod_claims.references(pod):
+        if reference.claim is None:
+            continue
+        found = _usable(pod, reference, site.claims)
+        if isinstance(found, Refusal):
+            return found
+        claims.append(found)
+    pending = [claim for claim in claims if not pod_claims.is_allocated(claim)]
+    ready = [claim for claim in claims if pod_claims.is_allocated(claim)]
+    try:
+        return _first_fit(pod, pending, ready, site)
+    except AllocationError as error:
+        return Refusal(message=f"allocation is impossible: {error}")
+
+
+def _usable(pod: Object, reference: pod_claims.Reference, claims: Mapping[Key, Object]) -> Object | Refusal:
+    """Return the claim of a reference if the pod may wait for it or use it."""
+    if not reference.claim:
+        return Refusal(message=f"claim {reference.name} is not yet generated from template {reference.template}")
+    namespace = json_types.text(pod, "metadata", "namespace")
+    label = f"claim {namespace}/{reference.claim}"
+    claim = claims.get(Key(namespace, reference.claim))
+    if claim is None:
+        return Refusal(message=f"{label} not found")
+    if pod_claims.is_deleting(claim):
+        return Refusal(message=f"{label} is being deleted")
+    if reference.template and not pod_claims.generated_for(claim, pod):
+        return Refusal(message=f"{label} was not generated for this pod")
+    if not pod_claims.is_reserved_for(claim, pod) and len(pod_claims.reservations(claim)) >= MAX_RESERVATIONS:
+        return Refusal(message=f"{label} is in use by {MAX_RESERVATIONS} consumers, the most there can be")
+    return claim
+
+
+def _first_fit(pod: Object, pending: Sequence[Object], ready: Sequence[Object], site: Site) -> Placement | Refusal:
+    refused: list[str] = []
+    for node in site.nodes:
+        name = json_types.text(node, "metadata", "name")
+        obstacle = _node_obstacle(pod, node) or _elsewhere(ready, node)
+        if not obstacle:
+            results = _allocate(pending, node, site)
+            if results is not None:
+                reserve = [claim for claim in ready if not pod_claims.is_reserved_for(claim, pod)]
+                return Placement(node=name, allocate=list(zip(pending, results, strict=True)), reserve=reserve)
+            reasons = site.allocator.explain(claims=pending, node=node, allocated=site.allocated)
+            obstacle = _summary(reasons)
+        refused.append(f"{name}: {obstacle}")
+    return Refusal(message=_over_nodes(refused))
+
+
+def _allocate(pending: Sequence[Object], node: Object, site: Site) -> list[Object] | None:
+    if not pending:
+        return []
+    return site.allocator.allocate(claims=pending, node=node, allocated=site.allocated, new_share_id=site.new_share_id)
+
+
+def _node_obstacle(pod: Object, node: Object) -> str:
+    """Return why the node takes no such pod, devices aside."""
+    if json_types.at(node, "spec", "unschedulable") is True:
+        return "is unschedulable"
+    if pod_claims.is_deleting(node):
+        return "is being deleted"
+    labels = json_types.mapping(node, "metadata", "labels")
+    wanted = json_types.mapping(pod, "spec", "nodeSelector")
+    if missing := [f"{name}={value}" for name, value in wanted.items() if labels.get(name) != value]:
+        return f"lacks the labels {', '.join(missing)} of the pod's nodeSelector"
+    if taints.prevents(json_types.objects(node, "spec", "taints"), json_types.objects(pod, "spec", "tolerations")):
+        return "has a taint that the pod does not tolerate"
+    return ""
+
+
+def _elsewhere(ready: Sequence[Object], node: Object) -> str:
+    """Return which allocated claim cannot be used on the node."""
+    for claim in ready:
+        selector = pod_claims.allocation(claim).get("nodeSelector")
+        if selector is not None and not nodes.selects(selector, node):
+            name = json_types.text(claim, "metadata", "name")
+            return f"claim {name} is allocated on another node"
+    return ""
+
+
+def _over_nodes(refused: Sequence[str]) -> str:
+    if not refused:
+        return "0/0 nodes are available: no node has registered"
+    more = len(refused) - _SHOWN_NODES
+    shown = "; ".join(refused[:_SHOWN_NODES]) + (f"; and {more} more" if more > 0 else "")
+    return f"0/{len(refused)} nodes are available: {shown}"
+
+
+def _summary(reasons: Sequence[Reason]) -> str:
+    """Return the obstacles on one node: per request, what stands in the way of how many devices."""
+    requests: dict[tuple[str, str], list[Reason]] = {}
+    parts: list[str] = []
+    for reason in reasons:
+        if reason.request:
+            requests.setdefault((reason.claim, reason.request), []).append(reason)
+        else:
+            parts.append(reason.text)
+    for (claim, request), found in requests.items():
+        devices = Counter(reason.text for reason in found if reason.device)
+        heads = [reason.text for reason in found if not reason.device]
+        parts.append(f"{claim}, request {request}: {', '.join(heads)}{_counted(devices)}")
+    return "; ".join(parts) or "the claims do not fit"
+
+
+def _counted(devices: Counter[str]) -> str:
+    if not devices:
+        return ""
+    shown = [f"{count}x {text}" for text, count in devices.most_common(_SHOWN_OBSTACLES)]
+    rest = devices.total() - sum(count for _, count in devices.most_common(_SHOWN_OBSTACLES))
+    return f" ({'; '.join(shown)}{f'; {rest}x other reasons' if rest else ''})"

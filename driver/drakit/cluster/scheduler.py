@@ -1,0 +1,231 @@
+"""The scheduler: gives pods without a node a node, and their claims devices, one pod after the other in the order they came.
+
+A pod that does not fit waits until something that could help it changes: a slice, class or node, a claim that gave devices back, or one
+of its own claims. What the scheduler wrote itself counts at once, before the watch brings it back.
+"""
+
+import uuid
+from collections.abc import Callable
+
+from drakit.cluster import errors, json_types, moments, placement, pod_claims, reservation
+from drakit.cluster.allocator import Allocator
+from drakit.cluster.api import Api
+from drakit.cluster.features import FeatureGates, Gate
+from drakit.cluster.informer import Change, Loop, Selection, key_of, uid_of, version_of
+from drakit.cluster.json_types import Object
+from drakit.cluster.patching import PatchKind
+from drakit.cluster.placement import Placement, Refusal, Site
+from drakit.cluster.ports import SelectorPort
+from drakit.cluster.recorder import Recorder
+from drakit.cluster.resources import CLAIM, CLASS, NODE, POD, SLICE
+from drakit.cluster.state import AllocatedState
+from drakit.cluster.store import Key
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
+
+NAME = "default-scheduler"
+_RETRY_SECONDS = 0.05
+
+
+class Scheduler:
+    """Schedules pods of ``schedulerName: default-scheduler`` through ``api``."""
+
+    def __init__(
+        self,
+        api: Api,
+        recorder: Recorder,
+        selectors: SelectorPort,
+        *,
+        gates: FeatureGates | None = None,
+        new_share_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._api = api
+        self._recorder = recorder
+        self._selectors = selectors
+        self._gates = gates or FeatureGates()
+        self._new_share_id = new_share_id
+        self._nodes: dict[Key, Object] = {}
+        self._slices: dict[Key, Object] = {}
+        self._classes: dict[Key, Object] = {}
+        self._claims: dict[Key, Object] = {}
+        self._allocated = AllocatedState(consumable_capacity=self._gates.on(Gate.CONSUMABLE_CAPACITY))
+        self._pods: dict[str, Object] = {}
+        self._to_try: set[str] = set()
+        self._allocator: Allocator | None = None
+        selections = [Selection(resource=resource) for resource in (NODE, CLASS, SLICE, CLAIM, POD)]
+        self._loop = Loop(api, "scheduler", selections, self._observe, self._act)
+
+    def start(self) -> None:
+        """Begin to schedule."""
+        self._loop.start()
+
+    def stop(self) -> None:
+        """End after the pod at hand."""
+        self._loop.stop()
+
+    def _observe(self, change: Change) -> None:
+        if change.resource is POD:
+            self._observe_pod(change)
+        elif change.resource is CLAIM:
+            self._observe_claim(change)
+        else:
+            self._observe_offer(change)
+
+    def _observe_offer(self, change: Change) -> None:
+        """A node, class or slice changed: anything may fit now."""
+        known = {NODE: self._nodes, CLASS: self._classes, SLICE: self._slices}[change.resource]
+        if change.deleted:
+            known.pop(key_of(change.object), None)
+        else:
+            known[key_of(change.object)] = change.object
+        if change.resource is not NODE:
+            self._allocator = None
+        self._to_try.update(self._pods)
+
+    def _observe_pod(self, change: Change) -> None:
+        uid = uid_of(change.object)
+        if change.deleted or not _is_ours(change.object):
+            self._pods.pop(uid, None)
+            self._to_try.discard(uid)
+            return
+        known = self._pods.get(uid)
+        self._pods[uid] = change.object
+        if known is None or _wishes(known) != _wishes(change.object):
+            self._to_try.add(uid)
+
+    def _observe_claim(self, change: Change) -> None:
+        key, known = key_of(change.object), self._claims.get(key_of(change.object))
+        same = known is not None and uid_of(known) == uid_of(change.object)
+        if change.deleted:
+            if same:
+                self._forget_claim(key)
+        elif known is None or not same or version_of(known) < version_of(change.object):
+            self._remember_claim(change.object)
+        self._to_try.update(uid for uid, pod in self._pods.items() if key in pod_claims.claim_keys(pod))
+
+    def _forget_claim(self, key: Key) -> None:
+        self._allocated.remove(self._claims.pop(key))
+        self._to_try.update(self._pods)
+
+    def _remember_claim(self, claim: Object) -> None:
+        """Take in a claim as it is now; one that gave its devices back may let any pod fit."""
+        key = key_of(claim)
+        known = self._claims.get(key)
+        if known is not None and pod_claims.is_allocated(known) and not pod_claims.is_allocated(claim):
+            self._to_try.update(self._pods)
+        if known is not None and uid_of(known) != uid_of(claim):
+            self._allocated.remove(known)
+        self._claims[key] = claim
+        if pod_claims.is_allocated(claim):
+            self._allocated.add(claim)
+        else:
+            self._allocated.remove(claim)
+
+    def _act(self) -> float | None:
+        """Try every pod that may fit now, oldest first; those disturbed by others' writes are tried again soon."""
+        for uid in [uid for uid in self._pods if uid in self._to_try]:
+            self._to_try.discard(uid)
+            pod = self._pods[uid]
+            try:
+                self._schedule(pod)
+            except errors.NotFoundError:
+                _log.debug("pod or claim went while it was scheduled", pod=uid)
+            except errors.ApiError as error:
+                _log.debug("scheduling is tried again", pod=uid, error=str(error))
+                self._to_try.add(uid)
+        return _RETRY_SECONDS if self._to_try else None
+
+    def _schedule(self, pod: Object) -> None:
+        decision = placement.place(pod, self._site())
+        if isinstance(decision, Refusal):
+            self._refuse(pod, decision.message)
+            return
+        self._write_claims(pod, decision)
+        self._bind(pod, decision.node)
+
+    def _site(self) -> Site:
+        if self._allocator is None:
+            classes = {key.name: one for key, one in self._classes.items()}
+            self._allocator = Allocator(list(self._slices.values()), classes, self._selectors, self._gates)
+        nodes = [self._nodes[key] for key in sorted(self._nodes)]
+        return Site(
+            nodes=nodes,
+            claims=self._claims,
+            allocator=self._allocator,
+            allocated=self._allocated,
+            new_share_id=self._new_share_id,
+        )
+
+    def _write_claims(self, pod: Object, decision: Placement) -> None:
+        """Write allocations and reservations; if one is refused, the ones before it are taken back."""
+        written: list[Object] = []
+        try:
+            for claim, allocation in decision.allocate:
+                written.append(reservation.allocate(self._api, claim, allocation, pod))
+                self._remember_claim(written[-1])
+            for claim in decision.reserve:
+                written.append(reservation.reserve(self._api, claim, pod))
+                self._remember_claim(written[-1])
+        except errors.ApiError:
+            for claim in written:
+                self._release(claim, pod)
+            raise
+        for claim in written[: len(decision.allocate)]:
+            self._recorder.normal(CLAIM, claim, "Allocated", _allocation_text(claim, decision.node))
+
+    def _release(self, claim: Object, pod: Object) -> None:
+        try:
+            self._remember_claim(reservation.release(self._api, claim, {uid_of(pod)}))
+        except errors.ApiError as error:
+            _log.warning("reservation not taken back", claim=key_of(claim).name, error=str(error))
+
+    def _bind(self, pod: Object, node: str) -> None:
+        key = key_of(pod)
+        target: Object = {"metadata": {"uid": uid_of(pod)}, "spec": {"nodeName": node}}
+        self._api.patch(POD, key.name, target, namespace=key.namespace, kind=PatchKind.MERGE)
+        self._pods.pop(uid_of(pod), None)
+        self._set_condition(pod, {"status": "True"})
+        self._recorder.normal(POD, pod, "Scheduled", f"assigned {key.namespace}/{key.name} to {node}")
+
+    def _refuse(self, pod: Object, message: str) -> None:
+        if _condition(pod).get("message") == message:
+            return
+        self._pods[uid_of(pod)] = self._set_condition(pod, {"status": "False", "reason": "Unschedulable", "message": message})
+        self._recorder.warning(POD, pod, "FailedScheduling", message)
+
+    def _set_condition(self, pod: Object, fields: Object) -> Object:
+        condition: Object = {"type": "PodScheduled", "lastTransitionTime": moments.now(), "reason": None, "message": None} | fields
+        patch: Object = {"metadata": {"uid": uid_of(pod)}, "status": {"conditions": [condition]}}
+        key = key_of(pod)
+        return self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.STRATEGIC, subresource="status")
+
+
+def _is_ours(pod: Object) -> bool:
+    """Say whether the pod waits for this scheduler."""
+    spec = json_types.mapping(pod, "spec")
+    if json_types.text(spec, "nodeName") or json_types.items(spec, "schedulingGates"):
+        return False
+    return json_types.text(spec, "schedulerName") == NAME and not (pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod))
+
+
+def _wishes(pod: Object) -> tuple[object, ...]:
+    """Return what of a pod a decision depends on; conditions, which scheduling itself writes, are not part of it."""
+    return pod.get("spec"), json_types.at(pod, "status", "resourceClaimStatuses")
+
+
+def _condition(pod: Object) -> Object:
+    conditions = json_types.objects(pod, "status", "conditions")
+    return next((one for one in conditions if one.get("type") == "PodScheduled"), {})
+
+
+def _allocation_text(claim: Object, node: str) -> str:
+    results = json_types.objects(pod_claims.allocation(claim), "devices", "results")
+    parts = [_result_text(result) for result in results]
+    return f"on {node}: {', '.join(parts) or 'no devices'}"
+
+
+def _result_text(result: Object) -> str:
+    consumed = ", ".join(f"{name} {amount}" for name, amount in json_types.mapping(result, "consumedCapacity").items())
+    text = f"{json_types.text(result, 'request')} gets {json_types.text(result, 'driver')}/{json_types.text(result, 'device')}"
+    return f"{text} ({consumed})" if consumed else text

@@ -1,0 +1,27 @@
+"""``PYTHONPATH=tests python -m bench [NAME ...]``: run benchmarks one after the other, all of them by default."""
+
+import pathlib
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+
+from bench import bench_journal
+
+BENCHES: Mapping[str, Callable[[pathlib.Path], None]] = {"journal": bench_journal.main}
+
+
+def main(names: list[str]) -> int:
+    """Run the named benchmarks, each in a folder of its own on the working directory's disk; the exit status."""
+    unknown = sorted(set(names) - BENCHES.keys())
+    if unknown:
+        sys.stderr.write(f"bench: no benchmark {', '.join(unknown)}; there are {', '.join(BENCHES)}\n")
+        return 2
+    for name in names or BENCHES:
+        sys.stdout.write(f"== {name}: {(BENCHES[name].__module__)}\n")
+        with tempfile.TemporaryDirectory(dir=pathlib.Path.cwd(), prefix=".bench-") as folder:
+            BENCHES[name](pathlib.Path(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

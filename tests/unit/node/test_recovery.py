@@ -1,0 +1,78 @@
+"""What a start finds, mends and leaves alone."""
+
+from collections.abc import Callable
+
+from drakit.core import lifecycle, names
+from drakit.node import recovery
+from fakes import world
+
+
+def prepared(node: world.World, *devices: str) -> names.ClaimUid:
+    ref = node.claim(*devices)
+    assert node.boot().prepare([ref], node.caller)[ref.uid].error == ""
+    return ref.uid
+
+
+def test_a_lost_file_of_a_prepared_claim_is_rewritten() -> None:
+    node = world.World()
+    prepared(node, "chip-0")
+    before = dict(node.cdi.files)
+    node.cdi.files.clear()
+    node.boot()
+    assert node.cdi.files == before
+
+
+def test_a_file_without_a_claim_is_removed() -> None:
+    node = world.World()
+    uid = prepared(node, "chip-0")
+    orphan = next(iter(node.cdi.files)).replace(uid, "00000000-0000-4000-8000-000000000000")
+    node.cdi.files[orphan] = b"{}"
+    node.boot()
+    assert orphan not in node.cdi.files
+    assert len(node.cdi.files) == 1
+
+
+def test_after_the_journal_was_lost_files_of_running_pods_stay() -> None:
+    node = world.World()
+    uid = prepared(node, "chip-0")
+    files = dict(node.cdi.files)
+    started = node.boot(recover=False)
+    node.journal.withdraw(uid)
+    node.journal.forget(uid)
+    recovery.recover(started, node.journal, node.cdi, sweep_orphans=False)
+    assert node.cdi.files == files
+
+
+def test_a_claim_of_an_earlier_boot_is_left_to_the_kubelet() -> None:
+    node = world.World()
+    prepared(node, "chip-0")
+    node.boot_id, node.hardware.made = "boot-2", {}
+    node.cdi.files.clear()
+    node.boot()
+    assert node.cdi.files == {}, "nothing promises hardware that the reboot took"
+    assert len(node.journal.entries()) == 1
+
+
+def test_one_claim_that_cannot_be_recovered_keeps_nobody_from_it() -> None:
+    node = world.World()
+    stuck, other = node.claim("chip-0"), node.claim("chip-1")
+    started = node.boot()
+    for ref in (stuck, other):
+        started.prepare([ref], node.caller)
+        node.journal.withdraw(ref.uid)
+    node.hardware.step = break_on("chip-0")
+    again = node.boot(recover=False)
+    report = recovery.recover(again, node.journal, node.cdi, sweep_orphans=True)
+    assert report.failed == (stuck.uid,)
+    assert report.undone == (other.uid,)
+    entry = node.journal.entry(stuck.uid)
+    assert entry is not None
+    assert entry.state is lifecycle.State.UNPREPARING
+
+
+def break_on(identity: str) -> Callable[[str], None]:
+    def step(what: str) -> None:
+        if what == f"before unmake {identity}":
+            raise OSError(what)
+
+    return step

@@ -1,0 +1,82 @@
+"""Four sources, later ones win, and nothing unknown passes."""
+
+import pathlib
+
+import pytest
+
+from drakit import settings
+from drakit.core import errors
+
+
+def load(flags: dict[str, object] | None = None, file: pathlib.Path | None = None, **environ: str) -> settings.Settings:
+    return settings.load(flags or {}, file=file, environ=environ)
+
+
+def write(tmp_path: pathlib.Path, text: str) -> pathlib.Path:
+    path = tmp_path / "drakit.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_defaults_hold_without_any_source() -> None:
+    assert load() == settings.Settings()
+
+
+def test_the_file_beats_the_default_the_environment_the_file_and_flags_all(tmp_path: pathlib.Path) -> None:
+    file = write(tmp_path, "node: {name: from-file}\npublish: {rescan: 7}\nlog: {level: debug}\n")
+    found = load({"node.name": "from-flag"}, file, DRAKIT_NODE__NAME="from-env", DRAKIT_PUBLISH__RESCAN="8")
+    assert (found.node.name, found.publish.rescan, found.log.level) == ("from-flag", 8, "debug")
+
+
+def test_a_flag_that_was_not_given_changes_nothing() -> None:
+    assert load({"node.name": None}, DRAKIT_NODE__NAME="env").node.name == "env"
+
+
+def test_lists_and_rules_can_come_from_the_environment() -> None:
+    found = load(DRAKIT_NIC__INCLUDE="[eth1, eth2]", DRAKIT_NIC__RULES="[{match: 'eth*', speed: 10G}]")
+    assert found.nic.include == ("eth1", "eth2")
+    assert found.nic.rules == (settings.NicRule(match="eth*", speed="10G"),)
+
+
+WRONG = {
+    "unknown group": ("nodes: {name: x}", "nodes: is not a setting"),
+    "unknown key": ("node: {nam: x}", "node.nam: is not a setting; did you mean node.name?"),
+    "wrong type": ("publish: {rescan: soon}", "publish.rescan:"),
+    "unknown choice": ("log: {level: loud}", "log.level:"),
+    "unknown key in a rule": ("nic: {rules: [{match: eth0, sped: 1G}]}", "nic.rules.0.sped"),
+    "not a mapping": ("[1, 2]", "must be a mapping"),
+    "not YAML": ("{", "is not YAML"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_file_is_refused_by_key(tmp_path: pathlib.Path, case: str) -> None:
+    text, expected = WRONG[case]
+    with pytest.raises(errors.SettingsError) as caught:
+        load(file=write(tmp_path, text))
+    assert expected in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.SettingsError, match=r"absent\.yaml: cannot read"):
+        load(file=tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize("name", ["DRAKIT_NODE_NAME", "DRAKIT_NOED__NAME", "DRAKIT_"])
+def test_an_unknown_variable_is_refused(name: str) -> None:
+    with pytest.raises(errors.SettingsError, match="is not a setting"):
+        settings.load({}, environ={name: "x"})
+
+
+def test_variables_of_others_are_not_ours() -> None:
+    assert load(PATH="/bin", DRAKITX="1") == settings.Settings()
+
+
+def test_every_key_is_documented() -> None:
+    for key, documentation, _ in settings.known_keys():
+        assert documentation.endswith("."), key
+
+
+def test_settings_cannot_be_changed_once_read() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load().node.name = "other"
