@@ -22,6 +22,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 NOTE = "<!-- Written by docs/reference/generate.py; change the program, then run it again. -->"
 
 _STYLE = re.compile(r"\[/?[a-z ]+\]")
+# In help texts a remark stands in a second column, some spaces after the command.
+_REMARK = re.compile(r" {3,}(\S.*)$")
 
 
 def pages() -> Mapping[str, str]:
@@ -54,11 +56,10 @@ def _command(command: typing.Any, path: str) -> Iterator[str]:
     usage = " ".join([path, *(str(item.metavar or item.name.upper()) for item in arguments), *(["[OPTIONS]"] if options else [])])
     yield from ["", f"## {path}", "", *_fenced([usage]), "", *_prose(command.help or "")]
     if arguments:
-        rows = [(f"`{item.metavar or item.name.upper()}`", _plain(item.help or "")) for item in arguments]
-        yield from ["", *_table(("Argument", "Meaning"), rows)]
+        meanings = [(f"`{item.metavar or item.name.upper()}`", _plain(item.help or "")) for item in arguments]
+        yield from ["", *_table(("Argument", "Meaning"), meanings)]
     if options:
-        rows = [_option(item, hints.get(item.name)) for item in options]
-        yield from ["", *_table(("Option", "Value", "Default", "Meaning"), rows)]
+        yield from ["", *_table(("Option", "Value", "Default", "Meaning"), [_option(item, hints.get(item.name)) for item in options])]
 
 
 def _option(item: typing.Any, hint: object) -> tuple[str, ...]:
@@ -103,7 +104,7 @@ def _prose(help_text: str) -> Iterator[str]:
     paragraphs = inspect.cleandoc(help_text).split("\n\n")
     for number, paragraph in enumerate(paragraphs):
         if paragraph.startswith("  "):
-            commands += [line.strip() for line in paragraph.splitlines()]
+            commands += [_REMARK.sub(r"  # \1", line.strip()) for line in paragraph.splitlines()]
         if commands and (number + 1 == len(paragraphs) or not paragraphs[number + 1].startswith("  ")):
             yield from [*([""] if number else []), *_fenced(commands)]
             commands = []
@@ -145,6 +146,8 @@ def _takes(model: typing.Any, key: str) -> str:
     if choices:
         return ", ".join(f"`{choice}`" for choice in choices)
     kind = _kind(field.annotation)
+    if kind == settings.NicRule.__name__.lower():
+        return "list of entries as below"
     return f"list of {kind}" if typing.get_origin(field.annotation) is tuple else kind
 
 
@@ -166,7 +169,11 @@ def _fenced(lines: Iterable[str]) -> Iterator[str]:
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     for row in [header, ["---"] * len(header), *rows]:
-        yield f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in row)} |"
+        yield f"| {' | '.join(map(_cell, row))} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _joined(lines: Iterable[str]) -> str:

@@ -13,10 +13,10 @@ Choice = tuple[int, str, str, str]
 
 
 def exhaustive(world: Small) -> list[Choice] | None:
-    """Return the choice of exhaustive search; None for its error is not possible: that is raised."""
+    """Return the choice of exhaustive search, or None; raise AllocationError as it does."""
     found = world.decide_exhaustively()
     event("none" if found is None else "allocated")
-    return None if found is None else [tuple(one) for one in found]
+    return None if found is None else [(one.claim, one.request, one.driver, one.device) for one in found]
 
 
 def agree(world: Small, decide: Callable[[], list[Choice] | None]) -> None:
@@ -38,7 +38,7 @@ def test_the_allocator_chooses_what_exhaustive_search_chooses(world: Small) -> N
         if results is None:
             return None
         return [
-            (number, *(json_types.text(result, name) for name in ("request", "driver", "device")))
+            (number, json_types.text(result, "request"), json_types.text(result, "driver"), json_types.text(result, "device"))
             for number, allocation in enumerate(results)
             for result in json_types.objects(allocation, "devices", "results")
         ]

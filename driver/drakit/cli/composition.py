@@ -9,9 +9,6 @@ from drakit.core import driver, errors, names, quantity
 from drakit.devices import machines, registry
 from drakit.devices.nic import settings as nic_settings
 from drakit.node import engine, station
-from drakit.telemetry import logs
-
-_log = logs.get_logger(__name__)
 
 BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 LOCAL_NODE = "local"
@@ -42,18 +39,25 @@ def machine(settings: values.Settings) -> machines.Choice | None:
 
 def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Family, ...]:
     """The families that are served, in the registry's order; raises SettingsError when that leaves none."""
-    chosen = machine(settings)
-    wanted = tuple(only) or tuple(name for name in registry.FAMILIES if _enabled(settings, name, chosen))
+    chosen, only = machine(settings), tuple(only)
+    for name in only:
+        if name not in registry.FAMILIES:
+            raise errors.SettingsError(f"no device family {name!r}; known are {', '.join(registry.FAMILIES)}", key="--family")
+    wanted = only or tuple(name for name in registry.FAMILIES if _enabled(settings, name, chosen))
     if not wanted:
         raise errors.SettingsError("no device family is left to serve; enable gpu or nic, or name a mock machine", key="gpu.enabled")
     return tuple(_family(settings, name, chosen) for name in wanted)
 
 
+def unserved(settings: values.Settings) -> str:
+    """What a person should know of families that are enabled and yet not served; empty when there is nothing to say."""
+    if settings.gpu.enabled and settings.mock.machine is None:
+        return "GPUs are not served: this version knows mock GPUs only; name a machine with --mock"
+    return ""
+
+
 def _enabled(settings: values.Settings, name: str, chosen: machines.Choice | None) -> bool:
-    if name == "gpu" and chosen is None and settings.gpu.enabled:
-        _log.warning("GPUs are not served: this version knows mock GPUs only", fix="--mock MACHINE")
-        return False
-    return bool(getattr(settings, name).enabled)
+    return bool(getattr(settings, name).enabled) and not (name == "gpu" and chosen is None)
 
 
 def _family(settings: values.Settings, name: str, chosen: machines.Choice | None) -> Family:

@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
@@ -9,7 +10,8 @@ import typer
 
 from drakit.cli import composition, options, output
 from drakit.core import claim as claims
-from drakit.core import errors, names, outcome
+from drakit.core import errors, inventory, lifecycle, names, outcome
+from drakit.journal import files
 from drakit.kube import file_claims
 from drakit.node import station
 
@@ -54,12 +56,12 @@ def prepare(
     """
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     source = file_claims.FileClaims(file)
-    wanted = {ref.uid: {result.driver for result in source.fetch(ref).results} for ref in source.refs}
     rows: list[Row] = []
     failed: list[str] = []
-    served: set[str] = set()
+    wanted = _wanted(source, failed)
+    served = {ref.uid for ref in source.refs if ref.uid not in wanted}
     for family in composition.families(settings):
-        own = [ref for ref in source.refs if family.post.driver_name in wanted[ref.uid]]
+        own = [ref for ref in source.refs if family.post.driver_name in wanted.get(ref.uid, ())]
         served.update(ref.uid for ref in own)
         with _station(family, source) as opened:
             for ref in own:
@@ -100,10 +102,40 @@ def unprepare(
         output.console().print(f"unprepared {ref.uid}")
 
 
+def look(family: composition.Family) -> tuple[inventory.Inventory, Sequence[lifecycle.Entry]]:
+    """What a family offers, and what its journal knows. Leaves no trace: where there is no journal yet, none is made."""
+    with contextlib.ExitStack() as stack:
+        folders = family.folders
+        if not _has_journal(folders.data):
+            nowhere = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-")))
+            folders = station.Folders(data=nowhere / "data", cdi=nowhere / "cdi")
+        opened = stack.enter_context(station.Station(family.post, folders, Nowhere()))
+        opened.offered.refresh()
+        return opened.offered.inventory, tuple(opened.journal.entries())
+
+
+def _has_journal(data: pathlib.Path) -> bool:
+    try:
+        return (data / files.DATABASE).exists()
+    except OSError as error:
+        raise files.refusal(data, error) from error
+
+
 @contextlib.contextmanager
 def _station(family: composition.Family, source: file_claims.FileClaims | Nowhere) -> Iterator[station.Station]:
     with station.Station.open(family.post, family.folders, source) as opened:
         yield opened
+
+
+def _wanted(source: file_claims.FileClaims, failed: list[str]) -> dict[str, set[str]]:
+    """The drivers that each claim asks for, by UID; claims that cannot be read are left out, and their errors added to ``failed``."""
+    wanted: dict[str, set[str]] = {}
+    for ref in source.refs:
+        try:
+            wanted[ref.uid] = {result.driver for result in source.fetch(ref).results}
+        except errors.ClaimError as error:
+            failed.append(f"{ref}: {error}")
+    return wanted
 
 
 def _refs(text: str) -> Sequence[claims.ClaimRef]:

@@ -37,11 +37,13 @@ def drakit(
 
     [bold]Start here[/bold]
 
-      drakit demo                                        watch it all work, with pretend hardware and no Kubernetes
+      drakit demo                               watch it all work, with no hardware
 
-      drakit slices --mock dgx-a100-40gb-2gpu            what a node would publish
+      drakit slices --mock dgx-a100-40gb-2gpu   what a node would publish
 
-      drakit show --mock dgx-a100-40gb-2gpu              what it has, and who has it
+      drakit show --mock dgx-a100-40gb-2gpu     what it has, and who has it
+
+      drakit cluster                            a local cluster to play with
     """
     del version
 

@@ -28,7 +28,7 @@ Folder = Annotated[
 Config = Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE", help="YAML file with settings.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="One setting, as in the file: --set nic.include='[eth1, eth2]'. May be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help=r"One setting, as in the file: --set nic.include='\[eth1, eth2]'. May be repeated."),
 ]
 Families = Annotated[
     list[str] | None, typer.Option("--family", metavar="NAME", help="Only this device family: gpu or nic. May be repeated.")
@@ -59,7 +59,8 @@ def read(
 ) -> values.Settings:
     """The settings of a command, and the logging they ask for; raises SettingsError.
 
-    ``local`` commands that pretend keep their state in the user's own state folder unless told otherwise, so that they need no root.
+    ``local`` commands that pretend keep their state in the user's own state folder unless told otherwise, so that they need no root. They answer to
+    a person, who is told of what failed by the answer itself: unless asked, they log errors only.
     """
     if local and mock is not None and folder is None:
         folder = state_folder() / (pathlib.Path(mock).stem if "/" in mock else mock)
@@ -68,12 +69,22 @@ def read(
         given |= places(folder)
     for text in assignments or ():
         key, equals, value = text.partition("=")
-        if not equals:
+        if not (key and equals):
             raise errors.SettingsError("write KEY=VALUE", key=text)
-        given[key] = yaml.safe_load(value)
+        given[key] = _value(key, value)
     settings = values.load(given, file=config)
-    logs.setup(level=logs.Level[settings.log.level.upper()], style=logs.Style(settings.log.format))
+    level = "error" if local and "level" not in settings.log.model_fields_set else settings.log.level
+    logs.setup(level=logs.Level[level.upper()], style=logs.Style(settings.log.format))
     return settings
+
+
+def _value(key: str, text: str) -> object:
+    """A setting's value as YAML reads it; nothing is an empty text, because None would mean that the setting was not given."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise errors.SettingsError(f"{text!r} is not YAML", key=key) from error
+    return "" if value is None else value
 
 
 def places(folder: pathlib.Path) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Results on standard output: rich tables on a terminal, plain ones in a pipe, JSON or YAML for machines."""
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 
 import rich.console
@@ -17,6 +18,20 @@ def console() -> rich.console.Console:
     """Standard output, as wide as a pipe needs."""
     out = rich.console.Console(highlight=False)
     return out if out.is_terminal else rich.console.Console(highlight=False, width=PIPE_WIDTH)
+
+
+def note(text: str) -> None:
+    """Tell a person something beside the result, on standard error; nothing to tell is fine."""
+    if text:
+        print(f"drakit: {text}", file=sys.stderr)
+
+
+def heading(out: rich.console.Console, title: str) -> None:
+    """A title: ruled on a terminal, a plain line in a pipe."""
+    if out.is_terminal:
+        out.rule(title, align="left", style="dim")
+    else:
+        out.print(f"== {title}", markup=False)
 
 
 def document(content: object, form: options.Format) -> None:

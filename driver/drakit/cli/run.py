@@ -51,6 +51,8 @@ def run(
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, flags=flags)
     if not settings.node.name:
         raise errors.SettingsError("is required to publish devices; give --node or DRAKIT_NODE__NAME", key="node.name")
+    if composition.unserved(settings):
+        _log.warning(composition.unserved(settings))
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from drakit.cli import composition, drawing, local, options, output
 from drakit.core import device as devices
 from drakit.core import inventory, lifecycle, quantity
-from drakit.node import station
 
 
 def show(
@@ -28,11 +27,10 @@ def show(
       drakit show --family nic -o json
     """
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+    output.note(composition.unserved(settings))
     documents = []
     for family in composition.families(settings, only=families or ()):
-        with station.Station(family.post, family.folders, local.Nowhere()) as opened:
-            opened.offered.refresh()
-            offered, entries = opened.offered.inventory, opened.journal.entries()
+        offered, entries = local.look(family)
         documents.append(_document(family, offered, entries))
         if style is options.Format.TABLE:
             _print(family, offered, entries)
@@ -42,7 +40,7 @@ def show(
 
 def _print(family: composition.Family, offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> None:
     out = output.console()
-    out.rule(f"[bold]{family.post.driver_name}[/bold] on {family.post.place.pool}", align="left")
+    output.heading(out, f"{family.post.driver_name} on {family.post.place.pool}")
     taken = taken_by(entries)
     fitting = drawing.fragmentation(offered, taken)
     for gpu in drawing.gpu_maps(offered, taken):

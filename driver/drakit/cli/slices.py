@@ -11,7 +11,6 @@ from drakit.cli import composition, local, options, output
 from drakit.core import factoring, inventory, paging, reconcile, records
 from drakit.core import slices as values
 from drakit.kube import slice_codec
-from drakit.node import station
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,6 +50,7 @@ def slices(
       drakit slices --mock dgx-h100 --family gpu --form mixins -o yaml
     """
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+    output.note(composition.unserved(settings))
     sheaves = [
         sheaf(family, offered, shape)
         for family, offered in inventories(composition.families(settings, only=families or ()))
@@ -67,12 +67,7 @@ def slices(
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
     """What each family offers now, knowing what its journal prepared."""
-    found = []
-    for family in families:
-        with station.Station(family.post, family.folders, local.Nowhere()) as opened:
-            opened.offered.refresh()
-            found.append((family, opened.offered.inventory))
-    return found
+    return [(family, local.look(family)[0]) for family in families]
 
 
 def sheaf(family: composition.Family, offered: inventory.Inventory, form: values.Form) -> Sheaf:

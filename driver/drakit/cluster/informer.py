@@ -238,6 +238,6 @@ class Loop:
     def _guarded_act(self) -> float | None:
         try:
             return self._act()
-        except Exception:  # A bug in one decision must not end all later ones.
+        except Exception:  # noqa: BLE001 - a bug in one decision must not end all later ones.
             _log.exception("loop failed", loop=self._name)
             return _AFTER_BUG_SECONDS

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from drakit.cluster import capacity, devices, json_types, quantity
 from drakit.cluster.capacity import Capacity
 from drakit.cluster.devices import DeviceId, DeviceView
-from drakit.cluster.json_types import Object
+from drakit.cluster.json_types import Json, Object
 from drakit.cluster.pools import Condition, Pool, Slice
 from drakit.cluster.ports import AllocationError
 from drakit.cluster.state import AllocatedState
@@ -87,9 +87,9 @@ class Inventory:
     def _add_counters(self, number: int, pool: Pool) -> dict[tuple[str, str], int]:
         positions = {}
         for set_name, counters in pool.counter_sets.items():
-            for name in counters:
+            for name, counter in counters.items():
                 positions[set_name, name] = len(self.totals)
-                self.totals.append(_amount(counters, name, f"pool {pool.id}: counter set {set_name}"))
+                self.totals.append(_amount(counter, f"pool {pool.id}: counter set", {"name": set_name}, name))
                 self.counter_names.append(f"{pool.id}: {set_name}.{name}")
                 self.kinds.append((number, name))
         return positions
@@ -114,16 +114,16 @@ def _draws(spec: Object, positions: Mapping[tuple[str, str], int]) -> Draws:
         return ()
     amounts: dict[int, int] = {}
     for consumption in json_types.objects(spec, "consumesCounters"):
-        set_name, counters = json_types.text(consumption, "counterSet"), json_types.mapping(consumption, "counters")
-        for name in counters:
+        set_name = json_types.text(consumption, "counterSet")
+        for name, counter in json_types.mapping(consumption, "counters").items():
             position = positions[set_name, name]
-            amounts[position] = amounts.get(position, 0) + _amount(counters, name, f"device {json_types.text(spec, 'name')}")
+            amounts[position] = amounts.get(position, 0) + _amount(counter, "device", spec, name)
     return tuple((position, amount) for position, amount in amounts.items() if amount)
 
 
-def _amount(counters: Object, name: str, where: str) -> int:
-    value = json_types.at(counters, name, "value")
+def _amount(counter: Json, kind: str, owner: Object, name: str) -> int:
+    value = counter.get("value") if isinstance(counter, dict) else None
     try:
         return 0 if value is None else quantity.parse(value).nanos
     except quantity.QuantityError as error:
-        raise AllocationError(f"{where}: counter {name}: {error}") from error
+        raise AllocationError(f"{kind} {json_types.text(owner, 'name')}: counter {name}: {error}") from error

@@ -102,6 +102,9 @@ class Recorder:
             "uid": json_types.text(subject, "metadata", "uid"),
             "resourceVersion": json_types.text(subject, "metadata", "resourceVersion"),
         }
+        source: Object = {"component": self._component}
+        if self._host:
+            source["host"] = self._host
         return {
             "metadata": {"name": f"{involved['name']}.{uuid.uuid4().hex[:16]}", "namespace": namespace},
             "involvedObject": {field: value for field, value in involved.items() if value},
@@ -115,7 +118,7 @@ class Recorder:
             "action": note.reason,
             "reportingComponent": self._component,
             "reportingInstance": self._host or self._component,
-            "source": {"component": self._component} | ({"host": self._host} if self._host else {}),
+            "source": source,
         }
 
 

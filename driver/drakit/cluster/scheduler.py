@@ -10,6 +10,7 @@ from collections.abc import Callable
 from drakit.cluster import errors, json_types, moments, placement, pod_claims, reservation
 from drakit.cluster.allocator import Allocator
 from drakit.cluster.api import Api
+from drakit.cluster.backoff import Backoff
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, key_of, uid_of, version_of
 from drakit.cluster.json_types import Object
@@ -25,7 +26,7 @@ from drakit.telemetry import logs
 _log = logs.get_logger(__name__)
 
 NAME = "default-scheduler"
-_RETRY_SECONDS = 0.05
+_RETRY_SECONDS = (0.02, 1.0)
 
 
 class Scheduler:
@@ -53,6 +54,7 @@ class Scheduler:
         self._pods: dict[str, Object] = {}
         self._to_try: set[str] = set()
         self._allocator: Allocator | None = None
+        self._backoff = Backoff(*_RETRY_SECONDS)
         selections = [Selection(resource=resource) for resource in (NODE, CLASS, SLICE, CLAIM, POD)]
         self._loop = Loop(api, "scheduler", selections, self._observe, self._act)
 
@@ -131,10 +133,15 @@ class Scheduler:
                 self._schedule(pod)
             except errors.NotFoundError:
                 _log.debug("pod or claim went while it was scheduled", pod=uid)
+            except errors.InvalidError as error:
+                self._refuse(pod, f"the API server refuses what the scheduler decided: {error}")
             except errors.ApiError as error:
                 _log.debug("scheduling is tried again", pod=uid, error=str(error))
                 self._to_try.add(uid)
-        return _RETRY_SECONDS if self._to_try else None
+        if self._to_try:
+            return self._backoff.next()
+        self._backoff.reset()
+        return None
 
     def _schedule(self, pod: Object) -> None:
         decision = placement.place(pod, self._site())

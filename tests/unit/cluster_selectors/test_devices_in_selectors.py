@@ -7,6 +7,7 @@ import pytest
 from drakit.cluster import ports
 from drakit.cluster.devices import DeviceView, view_of
 from drakit.cluster.features import FeatureGates, Gate
+from drakit.cluster.json_types import Json
 from drakit.cluster.selectors import CompileError, EnvType, RunError, Selectors
 from unit.cluster_selectors.asking import ALL_OFF, ALL_ON, FISH, compiled, failure, verdict
 
@@ -77,7 +78,7 @@ def test_lists_are_loops_only_behind_their_gate() -> None:
 
 
 def test_includes_takes_lists_no_longer_than_an_attribute_may_be() -> None:
-    words = [f"value-{number}" for number in range(49)]
+    words: list[Json] = [f"value-{number}" for number in range(49)]
     device = view_of("d", {"attributes": {"names": {"strings": words}}})
     assert verdict('device.attributes["d"].names.includes("value-47")', ALL_ON, device)
     assert "longer than 48 values" in failure('device.attributes["d"].names.includes("value-48")', ALL_ON, device)

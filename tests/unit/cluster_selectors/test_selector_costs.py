@@ -6,6 +6,7 @@ The estimates are those that Kubernetes expects of itself for the same expressio
 import pytest
 
 from drakit.cluster.devices import view_of
+from drakit.cluster.json_types import Object
 from drakit.cluster.selectors import COST_LIMIT, EnvType, Gates, RunError, Selectors
 from unit.cluster_selectors.asking import ALL_OFF, ALL_ON, FISH, compiled, verdict
 
@@ -98,7 +99,7 @@ def test_running_costs_what_is_evaluated(expression: str, cost: int) -> None:
 
 
 def test_running_costs_no_more_than_the_worst_case_on_the_fullest_device() -> None:
-    attributes = {f"{'x' * 29}-{number:02}": {"string": "a" * 64} for number in range(32)}
+    attributes: Object = {f"{'x' * 29}-{number:02}": {"string": "a" * 64} for number in range(32)}
     full = view_of("d" * 63, {"attributes": attributes})
     name = "d" * 63
     for expression in (

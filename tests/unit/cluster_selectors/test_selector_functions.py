@@ -76,6 +76,7 @@ def test_true_is_what_kubernetes_finds_true(expression: str) -> None:
         ("cidr('10.0.0.0/8').containsIP('x')", "parse error"),
         ("optional.none().value() == 1", "optional.none() dereference"),
         ("[].min() == 1", "min called on empty list"),
+        ("-9223372036854775808 % -1 == 0", "integer overflow"),
         ("[1, 2].slice(1, 5) == []", "list is length 2"),
         ("dyn('x').isSorted()", "no such overload"),
         ("[1, 1].transformMapEntry(i, v, {v: i}).size() == 1", "already exists"),

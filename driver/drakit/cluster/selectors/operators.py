@@ -79,6 +79,8 @@ def modulo(left: Value, right: Value) -> Value:
 def _remainder(left: int, right: int) -> int:
     if not right:
         raise errors.EvalError("modulus by zero")
+    if left == values.INT_MIN and right == -1:
+        raise errors.EvalError("integer overflow")
     return left - right * _quotient(left, right)
 
 

@@ -1,10 +1,11 @@
 """Mock GPUs that outlive the driver: the port on a machine made of data, with its state in a directory.
 
 Any number of processes may use one directory at the same time, as drivers, as admins or as onlookers; what one makes the others see, and a killed
-process leaves what it made. ``set_mig_mode`` is for playing the admin; the driver does not know it.
+process leaves what it made. ``attach``, ``detach`` and ``reset`` play the machine's other users and its admin; the driver does not know them.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -35,7 +36,8 @@ class MockGpus(port.GpuPort):
             boot_id=machines.boot_id(choice.directory),
             gpus={uuid: state.GpuState(mig_mode=board.mig_mode) for uuid, board in boards},
         )
-        self._state = state.StateFile(choice.directory, initial)
+        forgetful = frozenset(uuid for uuid, board in boards if board.gpu.switches_mig_at_once)
+        self._state = state.StateFile(choice.directory, initial, forgetful)
         self._state.read()
 
     def boot_id(self) -> str:
@@ -54,8 +56,16 @@ class MockGpus(port.GpuPort):
         with self._call("mig_mode"):
             if not self._board(gpu, "mig_mode").model.profiles:
                 return None
-            current = self._state.read().gpus[gpu].mig_mode
-            return port.MigMode(current=current, pending=current)
+            now = self._state.read().gpus[gpu]
+            return port.MigMode(current=now.mig_mode, pending=now.mig_mode if now.pending_mode is None else now.pending_mode)
+
+    def set_mig_mode(self, gpu: port.GpuUuid, *, enabled: bool) -> None:
+        call = "set_mig_mode"
+        with self._call(call):
+            board = self._board(gpu, call)
+            pending = self._change(gpu, lambda now: rules.set_mode(board, now, enabled=enabled))
+            if pending is not None:
+                raise pending
 
     def gpu_instance_profiles(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstanceProfile]:
         with self._call("gpu_instance_profiles"):
@@ -122,10 +132,31 @@ class MockGpus(port.GpuPort):
             first = _FIRST_CAPABILITY + self._board(gpu, call).gpu.minor * per_gpu + instance_id * _CAPABILITIES_PER_INSTANCE
             return port.CapabilityMinors(gpu_instance=first, compute_instance=first + 1 + compute_id)
 
-    def set_mig_mode(self, gpu: port.GpuUuid, *, enabled: bool) -> None:
-        """Turn MIG on or off as an admin would."""
-        model = self._board(gpu, "set_mig_mode").model
-        self._change(gpu, lambda now: (rules.set_mode(model, now, enabled=enabled), None))
+    def running_processes(self, gpu: port.GpuUuid, instance_id: int | None = None) -> Sequence[int]:
+        with self._call("running_processes"):
+            clients = self._read(gpu, "running_processes").clients
+            return tuple(sorted({item.pid for item in clients if instance_id is None or item.instance_id == instance_id}))
+
+    def attach(self, gpu: port.GpuUuid, pid: int, instance_id: int | None = None) -> None:
+        """Let a process use the GPU, or one instance of it, from now on."""
+        self._clients(gpu, lambda clients: {*clients, state.Client(pid=pid, instance_id=instance_id)})
+
+    def detach(self, gpu: port.GpuUuid, pid: int) -> None:
+        """Let a process no longer use the GPU."""
+        self._clients(gpu, lambda clients: {item for item in clients if item.pid != pid})
+
+    def reset(self, gpu: port.GpuUuid) -> None:
+        """Reset the GPU: a pending MIG mode becomes the present one, instances and clients are gone."""
+        self._board(gpu, "set_mig_mode")
+        self._change(gpu, lambda now: (now.after_reset(), None))
+
+    def _clients(self, gpu: port.GpuUuid, change: Callable[[set[state.Client]], set[state.Client]]) -> None:
+        def moved(now: state.GpuState) -> tuple[state.GpuState, None]:
+            after = sorted(change(set(now.clients)), key=lambda item: (item.pid, item.instance_id or 0))
+            return dataclasses.replace(now, clients=tuple(after)), None
+
+        self._board(gpu, "running_processes")
+        self._change(gpu, moved)
 
     @contextlib.contextmanager
     def _call(self, call: str) -> Iterator[None]:

@@ -14,11 +14,14 @@ from drakit.core import errors
 
 GpuUuid = NewType("GpuUuid", str)
 
+_SWITCHES_AT_ONCE = (9, 0)
+
 CALLS: Mapping[str, str] = {
     "boot_id": "/proc/sys/kernel/random/boot_id",
     "versions": "nvmlSystemGetDriverVersion",
     "gpus": "nvmlDeviceGetHandleByIndex",
     "mig_mode": "nvmlDeviceGetMigMode",
+    "set_mig_mode": "nvmlDeviceSetMigMode",
     "gpu_instance_profiles": "nvmlDeviceGetGpuInstanceProfileInfoV",
     "possible_placements": "nvmlDeviceGetGpuInstancePossiblePlacements",
     "gpu_instances": "nvmlDeviceGetGpuInstances",
@@ -28,6 +31,7 @@ CALLS: Mapping[str, str] = {
     "compute_instances": "nvmlGpuInstanceGetComputeInstances",
     "create_compute_instance": "nvmlGpuInstanceCreateComputeInstance",
     "destroy_compute_instance": "nvmlComputeInstanceDestroy",
+    "running_processes": "nvmlDeviceGetComputeRunningProcesses",
     "device_majors": "/proc/devices",
     "capability_minors": "/proc/driver/nvidia/capabilities",
 }
@@ -36,16 +40,26 @@ CALLS: Mapping[str, str] = {
 class Code(enum.Enum):
     """NVML return codes that mean something to the driver (nvml.h, nvmlReturn_t)."""
 
+    UNINITIALIZED = 1
     INVALID_ARGUMENT = 2
     NOT_SUPPORTED = 3
     NO_PERMISSION = 4
     NOT_FOUND = 6
+    INSUFFICIENT_SIZE = 7
     DRIVER_NOT_LOADED = 9
     TIMEOUT = 10
+    LIBRARY_NOT_FOUND = 12
+    FUNCTION_NOT_FOUND = 13
     GPU_IS_LOST = 15
     RESET_REQUIRED = 16
+    OPERATING_SYSTEM = 17
+    LIB_RM_VERSION_MISMATCH = 18
     IN_USE = 19
+    MEMORY = 20
     INSUFFICIENT_RESOURCES = 23
+    ARGUMENT_VERSION_MISMATCH = 25
+    NOT_READY = 27
+    INVALID_STATE = 29
     UNKNOWN = 999
 
 
@@ -70,7 +84,8 @@ class Gpu:
     """One GPU as NVML and sysfs describe it.
 
     ``minor`` is N of /dev/nvidiaN. ``architecture`` and ``brand`` are NVML's enums as words, ``memory`` is in bytes, ``pci_bus_id`` as sysfs
-    writes it (``0000:07:00.0``), ``pcie_root`` the root complex above it (``pci0000:00``).
+    writes it (``0000:07:00.0``), ``pcie_root`` the root complex above it (``pci0000:00``). ``is_vgpu`` is set in a virtual machine that was
+    given a vGPU, whose partitions are its hypervisor's.
     """
 
     uuid: GpuUuid
@@ -83,6 +98,15 @@ class Gpu:
     compute_capability: tuple[int, int] | None = None
     pcie_root: str | None = None
     numa_node: int | None = None
+    is_vgpu: bool = False
+
+    @property
+    def switches_mig_at_once(self) -> bool:
+        """Whether MIG mode can be changed without resetting the GPU: from Hopper (compute capability 9.0) on; not when that is unknown.
+
+        Such a mode is also forgotten when the driver is unloaded, so nobody can rely on finding it (MIG user guide, "Enable MIG Mode").
+        """
+        return self.compute_capability is not None and self.compute_capability >= _SWITCHES_AT_ONCE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,6 +215,9 @@ class GpuPort(Protocol):
     def mig_mode(self, gpu: GpuUuid) -> MigMode | None:
         """The GPU's MIG mode; None when it has no MIG."""
 
+    def set_mig_mode(self, gpu: GpuUuid, *, enabled: bool) -> None:
+        """Turn MIG on or off, now. NOT_SUPPORTED it has no MIG; IN_USE instances or clients are in the way; RESET_REQUIRED it is only pending."""
+
     def gpu_instance_profiles(self, gpu: GpuUuid) -> Sequence[GpuInstanceProfile]:
         """The profiles of the GPU, by enum; also while MIG is off."""
 
@@ -217,6 +244,9 @@ class GpuPort(Protocol):
 
     def destroy_compute_instance(self, gpu: GpuUuid, instance_id: int, compute_id: int) -> None:
         """NOT_FOUND it is gone; IN_USE a client uses it."""
+
+    def running_processes(self, gpu: GpuUuid, instance_id: int | None = None) -> Sequence[int]:
+        """Pids that have a context on the GPU, or on one instance of it, sorted."""
 
     def device_majors(self) -> DeviceMajors:
         """Major numbers of the device nodes."""

@@ -1,6 +1,7 @@
 """How MIG hardware behaves, as pure moves from one GPU state to the next: what NVML allows, what it refuses and with which code.
 
-Instance ids are the lowest free ones, so they are reused; the UUID of a MIG device depends on its GPU and ids alone, so it is reused as well.
+A change of MIG mode takes a GPU that nobody uses. Where someone does, the mode stays pending until the GPU is reset (Ampere), or the change is
+refused and nothing is pending (Hopper and newer). Instance ids are the lowest free ones, so they are reused; the UUID of a MIG device depends on its GPU and ids alone, so it is reused as well.
 """
 
 import dataclasses
@@ -41,6 +42,7 @@ def destroy_instance(gpu: state.GpuState, instance_id: int) -> state.GpuState:
     found = find(gpu, instance_id, call)
     if found.computes:
         raise failure(call, port.Code.IN_USE, f"{len(found.computes)} compute instances")
+    _check_unused(gpu, instance_id, call)
     return _with_instances(gpu, tuple(item for item in gpu.instances if item is not found))
 
 
@@ -74,17 +76,25 @@ def destroy_compute(gpu: state.GpuState, instance_id: int, compute_id: int) -> s
     call = "destroy_compute_instance"
     found = find(gpu, instance_id, call)
     find_compute(found, compute_id, call)
+    _check_unused(gpu, instance_id, call)
     return _with_computes(gpu, found, tuple(item for item in found.computes if item.id != compute_id))
 
 
-def set_mode(model: machine.Model, gpu: state.GpuState, *, enabled: bool) -> state.GpuState:
-    """The GPU with MIG on or off; refused while instances exist, as NVML does."""
+def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tuple[state.GpuState, port.CallError | None]:
+    """The GPU with MIG on or off, and the error of a change that is only pending; refused while instances exist, as NVML does."""
     call = "set_mig_mode"
-    if not model.profiles:
+    if not board.model.profiles:
         raise failure(call, port.Code.NOT_SUPPORTED)
     if gpu.instances and not enabled:
         raise failure(call, port.Code.IN_USE, f"{len(gpu.instances)} GPU instances")
-    return dataclasses.replace(gpu, mig_mode=enabled)
+    if enabled == gpu.mig_mode:
+        return dataclasses.replace(gpu, pending_mode=None), None
+    if not gpu.clients:
+        return dataclasses.replace(gpu, mig_mode=enabled, pending_mode=None), None
+    used = failure(call, port.Code.IN_USE, f"{len(gpu.clients)} clients")
+    if board.gpu.switches_mig_at_once:
+        return gpu, used
+    return dataclasses.replace(gpu, pending_mode=enabled), used
 
 
 def find(gpu: state.GpuState, instance_id: int, call: str) -> state.Instance:
@@ -112,6 +122,12 @@ def mig_uuid(gpu: port.GpuUuid, instance_id: int, compute_id: int) -> str:
 def failure(call: str, code: port.Code, detail: str = "") -> port.CallError:
     """The error of a port method, under the name of its NVML call."""
     return port.CallError(port.CALLS.get(call, call), code, detail)
+
+
+def _check_unused(gpu: state.GpuState, instance_id: int, call: str) -> None:
+    users = [item.pid for item in gpu.clients if item.instance_id == instance_id]
+    if users:
+        raise failure(call, port.Code.IN_USE, f"{len(users)} clients")
 
 
 def _check_mig(gpu: state.GpuState, call: str) -> None:

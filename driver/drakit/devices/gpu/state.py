@@ -2,7 +2,8 @@
 
 A change is made under an flock, written to a file beside, synced, renamed over the old one, and the directory synced: a process killed at any point
 leaves the state before or after the change, and several processes change it in turn. Reading needs no lock. Instances are forgotten when the
-machine has been booted anew since they were written; MIG mode stays, as it does on Ampere.
+machine has been booted anew since they were written, and so are processes; MIG mode becomes what was pending, or is off where the hardware does
+not keep it.
 """
 
 import contextlib
@@ -43,11 +44,25 @@ class Instance:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Client:
+    """A process with a context on a GPU; ``instance_id`` is that of its GPU instance, or None when it has the whole GPU open."""
+
+    pid: int
+    instance_id: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuState:
-    """What one GPU remembers; instances by placement."""
+    """What one GPU remembers; instances by placement. ``pending_mode`` is the MIG mode after the next reset, None when it is the present one."""
 
     mig_mode: bool
+    pending_mode: bool | None = None
     instances: tuple[Instance, ...] = ()
+    clients: tuple[Client, ...] = ()
+
+    def after_reset(self) -> "GpuState":
+        """The GPU once it has been reset."""
+        return GpuState(mig_mode=self.mig_mode if self.pending_mode is None else self.pending_mode)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,20 +78,24 @@ class MachineState:
         """The same machine with one GPU changed."""
         return dataclasses.replace(self, gpus={**self.gpus, uuid: state})
 
-    def booted(self, boot_id: str) -> "MachineState":
-        """The machine as it comes up in a boot: unchanged in the same one, without instances in another."""
+    def booted(self, boot_id: str, forgetful: frozenset[port.GpuUuid]) -> "MachineState":
+        """The machine as it comes up in a boot: unchanged in the same one, reset in another; ``forgetful`` GPUs also lose their MIG mode."""
         if boot_id == self.boot_id:
             return self
-        gpus = {uuid: GpuState(mig_mode=state.mig_mode) for uuid, state in self.gpus.items()}
+        gpus = {uuid: GpuState(mig_mode=False) if uuid in forgetful else state.after_reset() for uuid, state in self.gpus.items()}
         return dataclasses.replace(self, boot_id=boot_id, gpus=gpus)
 
 
 class StateFile:
-    """The state in a directory; ``initial`` is that of a machine never used, and says which machine it must be."""
+    """The state in a directory; ``initial`` is that of a machine never used, and says which machine it must be.
 
-    def __init__(self, directory: pathlib.Path, initial: MachineState) -> None:
+    ``forgetful`` names the GPUs that do not keep their MIG mode over a reboot.
+    """
+
+    def __init__(self, directory: pathlib.Path, initial: MachineState, forgetful: frozenset[port.GpuUuid] = frozenset()) -> None:
         self._directory = directory
         self._initial = initial
+        self._forgetful = forgetful
 
     def read(self) -> MachineState:
         """The state now; raises SettingsError when the file is another machine's or cannot be understood."""
@@ -85,12 +104,12 @@ class StateFile:
         try:
             text = file.read_text("utf-8")
         except FileNotFoundError:
-            return self._initial.booted(boot_id)
+            return dataclasses.replace(self._initial, boot_id=boot_id)
         state = _decode(text, str(file))
         if (state.machine, state.owner) != (self._initial.machine, self._initial.owner):
             found, wanted = f"{state.machine!r} of {state.owner!r}", f"{self._initial.machine!r} of {self._initial.owner!r}"
             raise errors.SettingsError(f"is the state of machine {found}, not of {wanted}; use another directory", key=str(file))
-        return state.booted(boot_id)
+        return state.booted(boot_id, self._forgetful)
 
     def change(self, move: Callable[[MachineState], tuple[MachineState, Result]]) -> Result:
         """Apply a move to the state, durably; nothing changes when the move raises."""
@@ -129,12 +148,22 @@ def _encode(state: MachineState) -> str:
         "machine": state.machine,
         "owner": state.owner,
         "bootID": state.boot_id,
-        "gpus": [
-            {"uuid": uuid, "migMode": gpu.mig_mode, "instances": [_encode_instance(item) for item in gpu.instances]}
-            for uuid, gpu in state.gpus.items()
-        ],
+        "gpus": [{"uuid": uuid, **_encode_gpu(gpu)} for uuid, gpu in state.gpus.items()],
     }
     return json.dumps(document, indent=1) + "\n"
+
+
+def _encode_gpu(gpu: GpuState) -> dict[str, object]:
+    document: dict[str, object] = {"migMode": gpu.mig_mode, "instances": [_encode_instance(item) for item in gpu.instances]}
+    if gpu.pending_mode is not None:
+        document["pendingMode"] = gpu.pending_mode
+    if gpu.clients:
+        document["clients"] = [{"pid": item.pid, **_given("instance", item.instance_id)} for item in gpu.clients]
+    return document
+
+
+def _given(field: str, value: int | None) -> dict[str, int]:
+    return {} if value is None else {field: value}
 
 
 def _encode_instance(item: Instance) -> dict[str, object]:
@@ -163,9 +192,20 @@ def _decode(text: str, origin: str) -> MachineState:
 
 
 def _decode_gpu(row: tables.Table) -> GpuState:
-    state = GpuState(mig_mode=row.flag("migMode"), instances=tuple(map(_decode_instance, row.rows("instances"))))
+    state = GpuState(
+        mig_mode=row.flag("migMode"),
+        pending_mode=row.optional("pendingMode", row.flag),
+        instances=tuple(map(_decode_instance, row.rows("instances"))),
+        clients=tuple(map(_decode_client, row.optional("clients", row.rows) or ())),
+    )
     row.close()
     return state
+
+
+def _decode_client(row: tables.Table) -> Client:
+    client = Client(pid=row.integer("pid", least=1), instance_id=row.optional("instance", row.integer))
+    row.close()
+    return client
 
 
 def _decode_instance(row: tables.Table) -> Instance:

@@ -1,0 +1,72 @@
+"""SIGKILL in the middle of a prepare, and how the next driver and the kubelet's retry put everything right."""
+
+import os
+import signal
+import time
+
+from drakit.cli.demo import samples, stage, world
+from drakit.core import lifecycle
+from drakit.devices.gpu import faults
+
+_POD = "one-partition"
+_STOPS_AT = faults.Fault(call="create_gpu_instance", moment=faults.Moment.AFTER, action=faults.Action.HANG)
+
+
+def show(scene: world.World) -> None:
+    """Kill the driver between making a GPU instance and remembering it; start it again; count."""
+    scene.stage.chapter("The driver is killed in the middle of a prepare")
+    scene.delete_pods("whole-gpu")
+    before = scene.node.look()
+    uid = _kill_in_the_middle(scene)
+    _show_wreck(scene, uid, before.counts.gpu_instances)
+    _start_again(scene)
+    _settle(scene, uid, before.counts.gpu_instances)
+
+
+def _kill_in_the_middle(scene: world.World) -> str:
+    """Kill the driver when the new GPU instance exists and nothing else; returns the claim's UID."""
+    injected = faults.Faults(scene.node.machine.directory)
+    injected.arm(_STOPS_AT)
+    scene.stage.say("The mock GPU is told to stall once it has made the next GPU instance. Then a pod asks for a 3g.20gb partition.")
+    scene.create(samples.load("60-one-partition"))
+    stalled = scene.stage.wait("the driver is in the middle of its prepare", injected.stalled)
+    scene.stage.check("it is the driver that hangs", [stall.pid for stall in stalled], [scene.driver.pid])
+    pid, status = scene.driver.pid, scene.driver.kill()
+    injected.disarm()
+    scene.stage.check(f"kill -9 {pid}: the driver is dead", status, -signal.SIGKILL)
+    return _uid(scene)
+
+
+def _show_wreck(scene: world.World, uid: str, instances: int) -> None:
+    found = scene.node.look()
+    entry = found.entry(uid)
+    scene.stage.show(scene.node.memory_map())
+    scene.stage.check("the hardware has a GPU instance that no container uses", found.counts.gpu_instances, instances + 1)
+    scene.stage.check("no CDI file tells of it", found.files_of(uid), ())
+    scene.stage.check("the journal knows of it: the claim is 'preparing'", entry and entry.state, lifecycle.State.PREPARING)
+
+
+def _start_again(scene: world.World) -> None:
+    began = time.monotonic()
+    scene.driver.start()
+    seconds = scene.run(_POD)
+    scene.stage.say(f"The driver is started again (pid {scene.driver.pid}). Pod {_POD} runs {seconds:.2f} s later, by the kubelet's own retry.")
+    del began
+
+
+def _settle(scene: world.World, uid: str, instances: int) -> None:
+    found = scene.node.look()
+    entry = found.entry(uid)
+    scene.stage.show(scene.node.memory_map())
+    scene.stage.check("the claim is prepared", entry and entry.state, lifecycle.State.PREPARED)
+    scene.stage.check("no GPU instance too many: one more than before, not two", found.counts.gpu_instances, instances + 1)
+    check_agreement(scene)
+
+
+def check_agreement(scene: world.World) -> None:
+    """The API server, the journal, the CDI directory and the hardware tell the same story."""
+    found = scene.node.look()
+    allocated = {json_uid(claim): len(world.results(claim)) for claim in scene.claims() if world.results(claim)}
+    scene.stage.check("the journal has exactly the claims that are allocated", {entry.claim.uid for entry in found.entries}, set(allocated))
+    scene.stage.check("there is one CDI file for each allocated device", len(found.cdi_files), sum(allocated.values()))
+    scene.stage.check("nothing is half done", found.counts.half_done, 0)

@@ -1,0 +1,84 @@
+"""The node driver as a real process of its own, so that it can be killed as a kernel or an operator would kill it."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from drakit import settings
+from drakit.cli.demo import stage
+
+_GRACE_SECONDS = 5.0
+_TAIL_LINES = 15
+
+
+def command(*, machine: str, node: str, folder: pathlib.Path, kubeconfig: pathlib.Path) -> tuple[str, ...]:
+    """The command that a person would type, as arguments; ``folder`` is the node's."""
+    places = ("--folder", str(folder), "--kubeconfig", str(kubeconfig))
+    return ("drakit", "run", "--mock", machine, "--node", node, *places)
+
+
+class Child:
+    """A ``drakit`` command that can be started, killed and started again; its log is appended to one file."""
+
+    def __init__(self, arguments: Sequence[str], log: pathlib.Path) -> None:
+        self.log = log
+        self._arguments = (sys.executable, "-m", "drakit", *arguments[1:])
+        self._running: subprocess.Popen[bytes] | None = None
+        self._marked = 0
+
+    @property
+    def pid(self) -> int:
+        """The process's id; 0 when none runs."""
+        return self._running.pid if self._running else 0
+
+    def start(self) -> None:
+        """Start it, in a session of its own, so that Ctrl-C on the terminal reaches only us."""
+        self._marked = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self._running = subprocess.Popen(
+                self._arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), start_new_session=True
+            )
+
+    def check_alive(self) -> None:
+        """Raise DemoError when it ended by itself."""
+        status = None if self._running is None else self._running.poll()
+        if status is not None:
+            raise stage.DemoError(f"the driver ended by itself with status {status}")
+
+    def kill(self) -> int:
+        """SIGKILL: no warning, no clean-up. Returns the exit status, which is minus the signal's number."""
+        if self._running is None:
+            return 0
+        running, self._running = self._running, None
+        running.kill()
+        return running.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, and SIGKILL if that is not enough; returns the exit status. Nothing to stop is fine."""
+        if self._running is None:
+            return 0
+        running, self._running = self._running, None
+        running.send_signal(signal.SIGTERM)
+        try:
+            return running.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            return running.wait()
+
+    def lines(self) -> list[str]:
+        """What it logged since it was last started."""
+        if not self.log.exists():
+            return []
+        return self.log.read_bytes()[self._marked :].decode(errors="replace").splitlines()
+
+    def tail(self) -> list[str]:
+        """The last lines of its log, also from earlier lives."""
+        return self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if self.log.exists() else []
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without settings meant for another driver."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(settings.ENV_PREFIX)}

@@ -1,0 +1,140 @@
+"""What exists on a node, seen from outside the driver: hardware, NIC shares, CDI files and the driver's journal.
+
+An onlooker opens what any process may open beside a running driver, and changes nothing.
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+from collections.abc import Sequence
+
+from drakit import settings as values
+from drakit.cli import composition, drawing, local, show, slices
+from drakit.core import inventory, lifecycle
+from drakit.devices import machines
+from drakit.devices.gpu import mock as mock_gpus
+from drakit.devices.gpu import port as gpu_port
+from drakit.devices.nic import mock as mock_nics
+from drakit.devices.nic import port as nic_port
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Counts:
+    """How much of everything there is; all zero on a node that nobody uses."""
+
+    gpu_instances: int = 0
+    nic_shares: int = 0
+    cdi_files: int = 0
+    prepared: int = 0
+    half_done: int = 0
+
+    def __str__(self) -> str:
+        kinds = ("GPU instances", "NIC shares", "CDI files", "prepared claims", "half-done claims")
+        return ", ".join(f"{amount} {kind}" for amount, kind in zip(dataclasses.astuple(self), kinds, strict=True))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """One look. ``instances`` and ``shares`` are the hardware's own; ``entries`` the journals of all families together."""
+
+    instances: dict[gpu_port.GpuUuid, tuple[gpu_port.GpuInstance, ...]]
+    shares: tuple[nic_port.Share, ...]
+    cdi_files: tuple[pathlib.Path, ...]
+    entries: tuple[lifecycle.Entry, ...]
+
+    @property
+    def counts(self) -> Counts:
+        """The numbers alone."""
+        prepared = sum(entry.state is lifecycle.State.PREPARED for entry in self.entries)
+        return Counts(
+            gpu_instances=sum(map(len, self.instances.values())),
+            nic_shares=len(self.shares),
+            cdi_files=len(self.cdi_files),
+            prepared=prepared,
+            half_done=len(self.entries) - prepared,
+        )
+
+    def files_of(self, uid: str) -> tuple[pathlib.Path, ...]:
+        """The CDI files of one claim."""
+        return tuple(file for file in self.cdi_files if uid in file.name)
+
+    def entry(self, uid: str) -> lifecycle.Entry | None:
+        """What the journal knows of one claim."""
+        return next((entry for entry in self.entries if entry.claim.uid == uid), None)
+
+
+class Onlooker:
+    """Looks at one node of a mock machine, by the settings its driver runs with."""
+
+    def __init__(self, settings: values.Settings) -> None:
+        chosen = composition.machine(settings)
+        if chosen is None:
+            raise TypeError("the demo runs on mock machines")
+        self.machine: machines.Choice = chosen
+        self._cdi = settings.node.cdi_dir
+        self._families = composition.families(settings)
+        self._gpus = mock_gpus.MockGpus(chosen)
+        self._nics = mock_nics.MockPort(chosen)
+
+    def look(self) -> Snapshot:
+        """Everything, now."""
+        return Snapshot(
+            instances={gpu.uuid: tuple(self._gpus.gpu_instances(gpu.uuid)) for gpu in self._gpus.gpus()},
+            shares=self._nics.shares(),
+            cdi_files=tuple(sorted(self._cdi.glob("*.json"))) if self._cdi.is_dir() else (),
+            entries=tuple(entry for _, entries in self._views() for entry in entries),
+        )
+
+    def offers(self) -> list[tuple[composition.Family, inventory.Inventory]]:
+        """What each driver has to offer."""
+        return slices.inventories(self._families)
+
+    def memory_map(self) -> list[str]:
+        """The memory slices of every GPU, and whose they are."""
+        lines: list[str] = []
+        for offered, entries in self._views():
+            taken = _labels(entries)
+            fitting = drawing.fragmentation(offered, taken)
+            for gpu in drawing.gpu_maps(offered, taken):
+                possible, total = fitting[gpu.counter_set]
+                lines += [f"{gpu.counter_set}: {possible} of {total} devices still fit", *drawing.draw_gpu(gpu)]
+        return lines
+
+    def bandwidth_bars(self) -> list[str]:
+        """Every NIC's bandwidth, and the shares taken from it."""
+        bars = [bar for offered, entries in self._views() for bar in show.bars(offered, entries)]
+        return [line for bar in bars for line in (bar.device, *drawing.draw_bar(bar))]
+
+    def mig_uuids(self) -> frozenset[str]:
+        """The UUIDs of all MIG devices that exist in the hardware."""
+        return frozenset(
+            compute.mig_uuid
+            for gpu in self._gpus.gpus()
+            for instance in self._gpus.gpu_instances(gpu.uuid)
+            for compute in self._gpus.compute_instances(gpu.uuid, instance.id)
+        )
+
+    def profiles(self) -> frozenset[str]:
+        """The names of the MIG profiles that this machine's GPUs know."""
+        return frozenset(profile.name for gpu in self._gpus.gpus() for profile in self._gpus.gpu_instance_profiles(gpu.uuid))
+
+    def _views(self) -> list[tuple[inventory.Inventory, Sequence[lifecycle.Entry]]]:
+        return [local.look(family) for family in self._families]
+
+
+def cdi_document(file: pathlib.Path) -> list[str]:
+    """A CDI file, indented to be read."""
+    with contextlib.suppress(ValueError):
+        return json.dumps(json.loads(file.read_text("utf-8")), indent=2).splitlines()
+    return file.read_text("utf-8").splitlines()
+
+
+def _labels(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
+    """A short label for every device that one claim has alone: the request where a claim has several, the claim's name otherwise."""
+    return {
+        grant.device.name: grant.request if len(entry.grants) > 1 else entry.claim.name
+        for entry in entries
+        for grant in entry.grants
+        if grant.share_id is None
+    }

@@ -1,0 +1,93 @@
+"""What the demo acts on: the API over HTTPS, the node seen from outside, and the driver's process."""
+
+import dataclasses
+import time
+from collections.abc import Iterable
+
+from drakit.cli.demo import child, onlooker, samples, stage
+from drakit.cluster import errors, json_types, resources
+from drakit.cluster import api as apis
+from drakit.cluster import cluster as clusters
+
+KINDS = {resource.kind: resource for resource in resources.ALL}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class World:
+    """Everything a chapter needs. ``api`` speaks HTTPS; nothing of the cluster is touched by another way but ``cluster.container``."""
+
+    stage: stage.Stage
+    cluster: clusters.LocalCluster
+    api: apis.Api
+    driver: child.Child
+    node: onlooker.Onlooker
+    node_name: str
+
+    def create(self, objects: Iterable[json_types.Object]) -> None:
+        """Create objects in this order."""
+        for item in objects:
+            self.api.create(KINDS[json_types.text(item, "kind")], item)
+
+    def pod(self, name: str) -> json_types.Object | None:
+        """A pod of the demo's namespace; None when there is none."""
+        try:
+            return self.api.get(resources.POD, name, samples.NAMESPACE)
+        except errors.NotFoundError:
+            return None
+
+    def run(self, *names: str) -> float:
+        """Wait until the pods run; returns the seconds it took."""
+        began = time.monotonic()
+        for name in names:
+            self.stage.wait(f"pod {name} runs", lambda name=name: phase(self.pod(name)) == "Running")  # type: ignore[misc]
+        return time.monotonic() - began
+
+    def delete_pods(self, *names: str) -> None:
+        """Delete pods and wait until they are gone, and until the driver has nothing left of claims that only they used."""
+        for name in names:
+            self.api.delete(resources.POD, name, namespace=samples.NAMESPACE)
+        for name in names:
+            self.stage.wait(f"pod {name} is gone", lambda name=name: self.pod(name) is None)  # type: ignore[misc]
+
+    def claims(self) -> list[json_types.Object]:
+        """All claims of the demo's namespace."""
+        return self.api.list(resources.CLAIM, namespace=samples.NAMESPACE).items
+
+    def claim_of(self, pod: str) -> json_types.Object:
+        """The (only) claim of a pod; raises DemoError when it has none yet."""
+        found = self.pod(pod) or {}
+        for listed in json_types.objects(found, "spec", "resourceClaims"):
+            name = json_types.text(listed, "resourceClaimName") or _generated(found, json_types.text(listed, "name"))
+            if name:
+                return self.api.get(resources.CLAIM, name, samples.NAMESPACE)
+        raise stage.DemoError(f"pod {pod} has no claim")
+
+    def slices(self, driver: str) -> list[json_types.Object]:
+        """The slices that a driver published for the node."""
+        listing = self.api.list(resources.SLICE, field_selector=f"spec.driver={driver},spec.nodeName={self.node_name}")
+        return listing.items
+
+
+def phase(pod: json_types.Object | None) -> str:
+    """A pod's phase; empty for none."""
+    return json_types.text(pod, "status", "phase")
+
+
+def unschedulable(pod: json_types.Object | None) -> str:
+    """Why the scheduler cannot place a pod; empty when it has not said so."""
+    for condition in json_types.objects(pod, "status", "conditions"):
+        if (json_types.text(condition, "type"), json_types.text(condition, "status")) == ("PodScheduled", "False"):
+            return json_types.text(condition, "message")
+    return ""
+
+
+def results(claim: json_types.Object) -> list[json_types.Object]:
+    """What was allocated to a claim."""
+    return json_types.objects(claim, "status", "allocation", "devices", "results")
+
+
+def _generated(pod: json_types.Object, name: str) -> str:
+    for status in json_types.objects(pod, "status", "resourceClaimStatuses"):
+        if json_types.text(status, "name") == name:
+            return json_types.text(status, "resourceClaimName")
+    return ""

@@ -1,0 +1,222 @@
+"""Claims on the node: prepared before a pod's sandbox is made, unprepared after the containers of the last pod have stopped.
+
+The order of checks and writes is a real kubelet's: a pod that may not use its claims leaves no trace; one that may is recorded, on disk,
+before any driver is called, so that whatever a driver began is undone even after a crash. Calls are made without the lock: two pods that
+begin to share a claim at the same moment may both cause a Prepare.
+"""
+
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from drakit.cluster import errors, json_types, pod_claims
+from drakit.cluster.api import Api
+from drakit.cluster.informer import key_of, uid_of
+from drakit.cluster.json_types import Object
+from drakit.cluster.kubelet.endpoint import Answer, CallError, ClaimId, Endpoint
+from drakit.cluster.kubelet.plugins import Plugins
+from drakit.cluster.kubelet.records import Checkpoint, ClaimRecord, PreparedDevice
+from drakit.cluster.resources import CLAIM
+from drakit.cluster.store import Key
+
+
+class PreparationError(Exception):
+    """Claims that could not be prepared or unprepared now; worth trying again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """A claim that a pod may use, and the drivers of its allocation in the order of the results."""
+
+    key: Key
+    uid: str
+    drivers: tuple[str, ...]
+
+
+class Preparation:
+    """The claims in use on one node. Raise CheckpointError when made over a damaged checkpoint."""
+
+    def __init__(self, api: Api, plugins: Plugins, checkpoint: Checkpoint) -> None:
+        self._api = api
+        self._plugins = plugins
+        self._checkpoint = checkpoint
+        self._lock = threading.Lock()
+        self._records = {record.key: record for record in checkpoint.load()}
+
+    def prepare(self, pod: Object) -> list[str]:
+        """Prepare what the pod needs and is not prepared; return what was, for people to read. Raise PreparationError."""
+        wanted = [self._wanted(pod, reference) for reference in pod_claims.references(pod) if reference.claim is not None]
+        if not wanted:
+            return []
+        for driver in dict.fromkeys(driver for claim in wanted for driver in claim.drivers):
+            if not self._plugins.is_registered(driver):
+                raise PreparationError(f"DRA driver {driver} is not registered")
+        batches, fresh = self._track(uid_of(pod), wanted)
+        for driver, claims in batches.items():
+            self._prepare_batch(driver, claims)
+        return self._finish(fresh)
+
+    def unprepare(self, pod_uid: str) -> list[str]:
+        """Take the pod's claims back; those without another pod are unprepared. Return what was. Raise PreparationError."""
+        with self._lock:
+            last, batches = self._release(pod_uid)
+        for driver in sorted(batches):
+            claims = batches[driver]
+            self._check("NodeUnprepareResources", claims, self._call_unprepare(driver, claims))
+        with self._lock:
+            for record in last:
+                if self._records.get(record.key) is record and record.pods <= {pod_uid}:
+                    del self._records[record.key]
+            if last:
+                self._save()
+        return [f"claim {record.key.namespace}/{record.key.name}" for record in last]
+
+    def has(self, pod_uid: str) -> bool:
+        """Say whether some claim is held for the pod."""
+        return pod_uid in self.pods()
+
+    def pods(self) -> set[str]:
+        """Return the UIDs of the pods that hold claims."""
+        with self._lock:
+            return set().union(*(record.pods for record in self._records.values()))
+
+    def cdi_ids(self, pod: Object, container: Object) -> list[str]:
+        """Return the CDI names that a container of the pod gets."""
+        claims = {reference.name: reference.claim for reference in pod_claims.references(pod)}
+        found: list[str] = []
+        for use in json_types.objects(container, "resources", "claims"):
+            claim = claims.get(json_types.text(use, "name"))
+            with self._lock:
+                record = self._records.get(Key(key_of(pod).namespace, claim)) if claim else None
+                found += record.cdi_ids(json_types.text(use, "request")) if record else []
+        return found
+
+    def devices(self, namespace: str, claim: str) -> dict[str, tuple[PreparedDevice, ...]]:
+        """Return what drivers answered for a claim, by driver; empty for one that is not in use."""
+        with self._lock:
+            record = self._records.get(Key(namespace, claim))
+            return dict(record.drivers) if record else {}
+
+    def _wanted(self, pod: Object, reference: pod_claims.Reference) -> _Wanted:
+        """Return a claim of the pod if it may use it; it is read anew, for a cache could be too old."""
+        if not reference.claim:
+            raise PreparationError(f"ResourceClaim of {reference.name} not created yet")
+        key = Key(key_of(pod).namespace, reference.claim)
+        try:
+            claim = self._api.get(CLAIM, key.name, key.namespace)
+        except errors.ApiError as error:
+            raise PreparationError(f"fetch ResourceClaim {key.namespace}/{key.name}: {error}") from error
+        if reference.template and not pod_claims.generated_for(claim, pod):
+            raise PreparationError(f"ResourceClaim {key.namespace}/{key.name} is not owned by pod {key_of(pod).name}")
+        if not pod_claims.is_reserved_for(claim, pod):
+            raise PreparationError(
+                f"pod {key_of(pod).name} ({uid_of(pod)}) is not allowed to use ResourceClaim {key.name} ({uid_of(claim)})"
+            )
+        if not pod_claims.is_allocated(claim):
+            raise PreparationError(f"ResourceClaim {key.namespace}/{key.name} is not allocated")
+        results = json_types.objects(pod_claims.allocation(claim), "devices", "results")
+        drivers = dict.fromkeys(json_types.text(result, "driver") for result in results)
+        return _Wanted(key=key, uid=uid_of(claim), drivers=tuple(drivers))
+
+    def _track(self, pod_uid: str, wanted: Sequence[_Wanted]) -> tuple[dict[str, list[ClaimId]], list[ClaimRecord]]:
+        """Record that the pod uses the claims; return what is to be prepared by driver, and the records it concerns."""
+        batches: dict[str, list[ClaimId]] = {}
+        fresh: list[ClaimRecord] = []
+        with self._lock:
+            for claim in wanted:
+                known = self._records.get(claim.key)
+                if known is not None and known.uid != claim.uid:
+                    raise PreparationError(
+                        f"old ResourceClaim with same name {claim.key.name} and different UID {known.uid} still exists "
+                        "(previous pod force-deleted?!)"
+                    )
+            for claim in wanted:
+                record = self._records.setdefault(claim.key, ClaimRecord(key=claim.key, uid=claim.uid))
+                record.pods.add(pod_uid)
+                if record.prepared:
+                    continue
+                fresh.append(record)
+                for driver in claim.drivers:
+                    record.drivers.setdefault(driver, ())
+                    batches.setdefault(driver, []).append(_id_of(record))
+            self._save()
+        return batches, fresh
+
+    def _prepare_batch(self, driver: str, claims: list[ClaimId]) -> None:
+        endpoint = self._endpoint(driver)
+        try:
+            answers = endpoint.prepare(claims)
+        except CallError as error:
+            raise PreparationError(str(error)) from error
+        self._check("NodePrepareResources", claims, answers)
+        with self._lock:
+            for claim in claims:
+                record = self._records.get(Key(claim.namespace, claim.name))
+                if record is not None and record.uid == claim.uid:
+                    record.drivers[driver] = answers[claim.uid].devices
+            self._save()
+
+    def _finish(self, fresh: Sequence[ClaimRecord]) -> list[str]:
+        with self._lock:
+            for record in fresh:
+                record.prepared = True
+            return [_described(record) for record in fresh]
+
+    def _release(self, pod_uid: str) -> tuple[list[ClaimRecord], dict[str, list[ClaimId]]]:
+        """Return the records of which the pod is the last user, and their claims by driver; drop it from all others."""
+        last: list[ClaimRecord] = []
+        batches: dict[str, list[ClaimId]] = {}
+        shared = False
+        for record in self._records.values():
+            if pod_uid not in record.pods:
+                continue
+            if len(record.pods) > 1:
+                record.pods.discard(pod_uid)
+                shared = True
+                continue
+            record.prepared = False
+            last.append(record)
+            for driver in record.drivers:
+                batches.setdefault(driver, []).append(_id_of(record))
+        if shared:
+            self._save()
+        return last, batches
+
+    def _call_unprepare(self, driver: str, claims: list[ClaimId]) -> dict[str, Answer]:
+        try:
+            return self._endpoint(driver).unprepare(claims)
+        except CallError as error:
+            raise PreparationError(str(error)) from error
+
+    def _endpoint(self, driver: str) -> Endpoint:
+        endpoint = self._plugins.choose(driver)
+        if endpoint is None:
+            raise PreparationError(f"DRA driver {driver} is not registered")
+        return endpoint
+
+    def _check(self, call: str, claims: Collection[ClaimId], answers: dict[str, Answer]) -> None:
+        """Apply the rules for answers: none for unknown claims, no error, none missing."""
+        asked = {claim.uid: claim for claim in claims}
+        for uid, answer in answers.items():
+            if uid not in asked:
+                raise PreparationError(f"{call} returned result for unknown claim UID {uid}")
+            if answer.error:
+                claim = asked[uid]
+                raise PreparationError(f"{call} failed for ResourceClaim {claim.namespace}/{claim.name}: {answer.error}")
+        if skipped := len(asked) - len(answers):
+            raise PreparationError(f"{call} skipped {skipped} ResourceClaims")
+
+    def _save(self) -> None:
+        try:
+            self._checkpoint.save(self._records.values())
+        except OSError as error:
+            raise PreparationError(f"checkpoint not written: {error}") from error
+
+
+def _id_of(record: ClaimRecord) -> ClaimId:
+    return ClaimId(namespace=record.key.namespace, name=record.key.name, uid=record.uid)
+
+
+def _described(record: ClaimRecord) -> str:
+    devices = [f"{driver}/{device.device}" for driver, devices in record.drivers.items() for device in devices]
+    return f"claim {record.key.namespace}/{record.key.name}: {', '.join(devices) or 'no devices'}"

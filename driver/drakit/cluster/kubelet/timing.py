@@ -1,0 +1,35 @@
+"""Every time span of the kubelet in one value. The deadlines are a real kubelet's; what is shorter than there is said."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Seconds. Pairs are the first delay and the longest one."""
+
+    registration_tick: float = 0.1
+    """How often the registration folder is looked at; a real kubelet looks every second."""
+    dial: float = 10.0
+    get_info: float = 1.0
+    notify: float = 5.0
+    registration_retry: tuple[float, float] = (0.5, 122.0)
+    call: float = 45.0
+    """Deadline of NodePrepareResources and NodeUnprepareResources."""
+    reconnect: tuple[float, float] = (0.1, 2.0)
+    """A real kubelet begins at 1 s and goes up to 120 s."""
+    wipe_delay: float = 30.0
+    """How long after a driver became unusable its slices are deleted."""
+    wipe_retry: tuple[float, float] = (1.0, 300.0)
+    prepare_retry: tuple[float, float] = (0.5, 12.0)
+    """A real kubelet waits 12 to 15 s from the first time on."""
+    unprepare_retry: tuple[float, float] = (0.2, 12.0)
+    container_retry: tuple[float, float] = (1.0, 300.0)
+    """Between restarts of a container; a real kubelet begins at 10 s."""
+    reconcile: float = 60.0
+    """How often claims of pods that vanished unseen are looked for."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            first = value[0] if isinstance(value, tuple) else value
+            if first <= 0:
+                raise ValueError(f"{name}: must be more than 0 seconds, not {first}")

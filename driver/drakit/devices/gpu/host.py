@@ -1,0 +1,79 @@
+"""What the kernel says of GPUs beside NVML: where they sit, and the numbers of their device nodes.
+
+Files: /proc/sys/kernel/random/boot_id, /proc/devices, /proc/driver/nvidia/capabilities and /sys/bus/pci/devices, below ``root``.
+"""
+
+import contextlib
+import pathlib
+
+from drakit.devices.gpu import port
+
+_CAPABILITY = "DeviceFileMinor"
+# The first names are those of drivers from R530 on; older ones register the character device as nvidia-frontend.
+_DRIVER_NAMES = ("nvidia", "nvidia-frontend")
+
+
+class Host:
+    """The kernel's side of a node; every method raises CallError under the name of the port's method."""
+
+    def __init__(self, root: pathlib.Path = pathlib.Path("/")) -> None:
+        self._proc = root / "proc"
+        self._pci = root / "sys/bus/pci/devices"
+
+    def boot_id(self) -> str:
+        """The current boot."""
+        return self._read(self._proc / "sys/kernel/random/boot_id", "boot_id").strip()
+
+    def device_majors(self) -> port.DeviceMajors:
+        """Majors of the three kinds of device nodes; DRIVER_NOT_LOADED names the module that is missing."""
+        text = self._read(self._proc / "devices", "device_majors")
+        majors = {name: int(number) for number, _, name in (line.strip().partition(" ") for line in text.splitlines()) if number.isdigit()}
+        return port.DeviceMajors(
+            nvidia=_major(majors, *_DRIVER_NAMES), uvm=_major(majors, "nvidia-uvm"), caps=_major(majors, "nvidia-caps")
+        )
+
+    def capability_minors(self, minor: int, instance_id: int, compute_id: int) -> port.CapabilityMinors:
+        """Minors of a MIG device's capabilities; NOT_FOUND the device is gone."""
+        folder = self._proc / f"driver/nvidia/capabilities/gpu{minor}/mig/gi{instance_id}"
+        return port.CapabilityMinors(
+            gpu_instance=self._capability(folder / "access"), compute_instance=self._capability(folder / f"ci{compute_id}" / "access")
+        )
+
+    def pcie_root(self, pci_bus_id: str) -> str | None:
+        """The root complex above a PCI device (``pci0000:00``); None when sysfs does not know the device."""
+        with contextlib.suppress(OSError):
+            parts = (self._pci / pci_bus_id).resolve(strict=True).parts
+            return next((part for part in parts if part.startswith("pci") and ":" in part), None)
+        return None
+
+    def numa_node(self, pci_bus_id: str) -> int | None:
+        """The NUMA node of a PCI device; None when it has none or sysfs does not say."""
+        with contextlib.suppress(OSError, ValueError):
+            node = int((self._pci / pci_bus_id / "numa_node").read_text("ascii"))
+            return node if node >= 0 else None
+        return None
+
+    def _capability(self, file: pathlib.Path) -> int:
+        call = "capability_minors"
+        for line in self._read(file, call).splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == _CAPABILITY and value.strip().isdigit():
+                return int(value)
+        raise port.CallError(port.CALLS[call], port.Code.UNKNOWN, f"{file} has no {_CAPABILITY}")
+
+    @staticmethod
+    def _read(file: pathlib.Path, call: str) -> str:
+        try:
+            return file.read_text("ascii")
+        except FileNotFoundError as error:
+            raise port.CallError(port.CALLS[call], port.Code.NOT_FOUND, str(file)) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise port.CallError(port.CALLS[call], port.Code.UNKNOWN, f"{file}: {error}") from error
+
+
+def _major(majors: dict[str, int], *names: str) -> int:
+    for name in names:
+        if name in majors:
+            return majors[name]
+    missing = f"{names[0]} is not in /proc/devices; load its kernel module (nvidia-modprobe, modprobe {names[0]})"
+    raise port.CallError(port.CALLS["device_majors"], port.Code.DRIVER_NOT_LOADED, missing)

@@ -1,0 +1,85 @@
+"""NVML's enums as the words NVIDIA's own DRA driver publishes, and its numbers as text. An unknown value is None, never an error."""
+
+from collections.abc import Mapping
+
+# nvml.h, nvmlBrandType_t.
+_BRANDS: Mapping[int, str] = {
+    1: "Quadro",
+    2: "Tesla",
+    3: "NVS",
+    4: "Grid",
+    5: "GeForce",
+    6: "Titan",
+    7: "NvidiaVApps",
+    8: "NvidiaVPC",
+    9: "NvidiaVCS",
+    10: "NvidiaVWS",
+    11: "NvidiaCloudGaming",
+    12: "QuadroRTX",
+    13: "NvidiaRTX",
+    14: "Nvidia",
+    15: "GeForceRTX",
+    16: "TitanRTX",
+}
+# nvml.h, NVML_DEVICE_ARCH_*.
+_ARCHITECTURES: Mapping[int, str] = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada Lovelace",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+# nvml.h, NVML_GPU_INSTANCE_PROFILE_*, those that differ from a plain profile of the same size.
+_SUFFIXES: Mapping[int, str] = {
+    7: "+me",
+    8: "+me",
+    10: "+gfx",
+    11: "+gfx",
+    12: "+gfx",
+    13: "-me",
+    14: "-me",
+    15: "+me.all",
+    16: "+me.all",
+    17: "+gfx",
+}
+_MIB_PER_GIB = 1024
+_PARTS = 8
+_LONG_DOMAIN = "0000"
+
+
+def brand(value: int | None) -> str | None:
+    """A brand."""
+    return None if value is None else _BRANDS.get(value)
+
+
+def architecture(value: int | None) -> str | None:
+    """An architecture."""
+    return None if value is None else _ARCHITECTURES.get(value)
+
+
+def cuda_version(number: int) -> str:
+    """13000 is 13.0 (nvmlSystemGetCudaDriverVersion)."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def pci_bus_id(text: str) -> str:
+    """A PCI address as sysfs writes it: NVML writes eight digits of domain in upper case, sysfs four where four suffice."""
+    domain, _, rest = text.lower().partition(":")
+    return f"{domain.removeprefix(_LONG_DOMAIN) if len(domain) > len(_LONG_DOMAIN) else domain}:{rest}"
+
+
+def profile_name(told: str) -> str:
+    """A profile's name without NVML's leading ``MIG ``."""
+    return told.removeprefix("MIG ")
+
+
+def computed_profile_name(enum: int, slices: int, memory_mib: int, total_mib: int) -> str:
+    """The name of a profile from a library too old to tell it: the memory as eighths of the GPU's, rounded up, in GiB, as nvidia-smi does."""
+    total_gib = -(-total_mib // _MIB_PER_GIB)
+    eighths = -(-memory_mib * _PARTS // total_mib)
+    return f"{slices}g.{int(eighths * total_gib / _PARTS + 0.5)}gb{_SUFFIXES.get(enum, '')}"

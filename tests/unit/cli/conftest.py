@@ -1,0 +1,28 @@
+"""The command line, run in this process."""
+
+import pathlib
+import sys
+
+import pytest
+
+from drakit import cli
+from fakes import desk as desks
+
+
+@pytest.fixture
+def desk(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> desks.Desk:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments: str) -> desks.Ran:
+        monkeypatch.setattr(sys, "argv", ["drakit", *arguments])
+        capsys.readouterr()
+        try:
+            cli.main()
+            status = 0
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+        written = capsys.readouterr()
+        return desks.Ran(status=status, out=written.out, err=written.err)
+
+    return desks.Desk(run=run, folder=tmp_path)

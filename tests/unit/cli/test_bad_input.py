@@ -1,0 +1,104 @@
+"""Bad input gets one clear line that names the field, status 1, and leaves nothing behind; what is right still works afterwards."""
+
+from collections.abc import Callable
+
+import pytest
+
+from fakes import desk as desks
+
+CONFIG = {
+    "source": "FromClaim",
+    "opaque": {"driver": "gpu.drakit.dev", "parameters": {"apiVersion": "gpu.drakit.dev/v1alpha1", "kind": "MigConfig", "sharing": 1}},
+}
+
+CLAIMS: dict[str, tuple[Callable[[desks.Desk], str], str]] = {
+    "unknown device": (
+        lambda desk: desk.claim_file(desks.mig("gpu-9")),
+        "status.allocation.devices.results[0].device: this node has no device 'gpu-9'",
+    ),
+    "another pool": (
+        lambda desk: desk.claim_file(desks.mig(pool="node-2")),
+        "status.allocation.devices.results[0].pool: 'node-2' is not this node's pool 'node-1'",
+    ),
+    "another driver": (
+        lambda desk: desk.claim_file(desks.mig(driver="gpu.example.com")),
+        "status.allocation.devices.results: no device of a driver served here (drivers: gpu.example.com)",
+    ),
+    "not allocated": (lambda desk: desk.write("claim", {}), "status.allocation: the claim is not allocated"),
+    "a UID that is none": (lambda desk: desk.claim_file(desks.mig(), uid="../../etc"), "metadata.uid: is not a lower-case UUID"),
+    "unknown config field": (lambda desk: desk.claim_file(desks.mig(), config=[CONFIG]), "parameters.sharing: is not a known field"),
+    "malformed quantity": (
+        lambda desk: desk.claim_file(desks.share("10Q")),
+        "status.allocation.devices.results[0].consumedCapacity[bandwidth]: '10Q' has an unknown suffix",
+    ),
+    "a share without an id": (lambda desk: desk.claim_file(desks.share("10M", shareID=None)), "shareID"),
+    "no file": (lambda desk: str(desk.folder / "nothing.yaml"), "nothing.yaml: cannot be read"),
+}
+
+
+@pytest.mark.parametrize("make, told", CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_that_cannot_be_prepared_is_refused_in_one_line_and_leaves_nothing(
+    desk: desks.Desk, make: Callable[[desks.Desk], str], told: str
+) -> None:
+    before = desk.on_node("show", "-o", "json").out
+    refused = desk.on_node("prepare", make(desk))
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err.startswith("drakit: ")
+    assert refused.err.count("\n") == 1
+    assert told in refused.err
+    assert desk.on_node("show", "-o", "json").out == before
+    assert not list(desk.folder.glob("node/cdi/*"))
+    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
+
+
+def test_a_claim_that_was_replaced_by_another_of_its_name_is_refused(desk: desks.Desk) -> None:
+    first = desk.claim_file(desks.mig())
+    assert desk.on_node("prepare", first).status == 0
+    second = desk.claim_file(desks.mig(), uid="00000000-0000-4000-8000-000000000001")
+    refused = desk.on_node("prepare", second)
+    assert (refused.status, refused.out) == (1, "")
+    assert "default/claim" in refused.err
+    assert desk.on_node("unprepare", desks.UID).status == 0
+    assert desk.on_node("prepare", second).status == 0
+
+
+def test_one_bad_claim_of_a_file_does_not_keep_the_others_from_being_prepared(desk: desks.Desk) -> None:
+    other = "00000000-0000-4000-8000-000000000002"
+    good, bad = desk.claim_file(desks.mig(), name="good"), desk.write("bad", {}, uid=other)
+    both = desk.folder / "both.yaml"
+    both.write_text("---\n".join(open(file).read() for file in (bad, good)))  # noqa: PTH123, SIM115 - two small files
+    ran = desk.on_node("prepare", str(both))
+    assert ran.status == 1
+    assert ran.err == "drakit: default/bad: status.allocation: the claim is not allocated\n"
+    assert "default/good" in ran.out
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (("show", "--mock", "pdp-11"), "mock.machine: no mock machine 'pdp-11'; known are dgx-a100-40gb,"),
+        (("show", "--mock", "/no/such/file"), "mock.machine: cannot read /no/such/file"),
+        (("show", "--family", "fpga"), "--family: no device family 'fpga'; known are gpu, nic"),
+        (("show", "--set", "node.nam=x"), "node.nam: is not a setting; did you mean node.name?"),
+        (("show", "--set", "node.nam="), "node.nam: is not a setting; did you mean node.name?"),
+        (("show", "--set", "node.name"), "node.name: write KEY=VALUE"),
+        (("show", "--set", "=x"), "=x: write KEY=VALUE"),
+        (("show", "--set", "nic.include=["), "nic.include: '[' is not YAML"),
+        (("show", "--config", "/no/such/file"), "/no/such/file: cannot read"),
+        (("run", "--mock", desks.MACHINE), "node.name: is required to publish"),
+        (("unprepare", "neither"), "'neither' is neither a claim UID nor a file"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_setting_is_named_in_one_line(desk: desks.Desk, arguments: tuple[str, ...], told: str) -> None:
+    ran = desk.run(*arguments)
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.startswith(f"drakit: {told}")
+    assert ran.err.count("\n") == 1
+
+
+def test_an_unknown_variable_is_not_ignored(desk: desks.Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAKIT_NODE__NAMES", "x")
+    ran = desk.on_node("show")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == "drakit: DRAKIT_NODE__NAMES: is not a setting; did you mean DRAKIT_NODE__NAME?\n"

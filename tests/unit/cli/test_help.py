@@ -1,0 +1,41 @@
+"""Help teaches by example, and mistakes in a command are told apart from mistakes in what it is given."""
+
+import re
+
+import pytest
+
+from drakit.cli import main
+from fakes import desk as desks
+
+COMMANDS = [str(command.name or command.callback.__name__) for command in main.app.registered_commands if command.callback]
+
+
+def test_every_command_is_listed_by_help(desk: desks.Desk) -> None:
+    told = desk.run("--help")
+    assert told.status == 0
+    assert {"demo", "run", "cluster", "slices", "show", "prepare", "unprepare"} <= set(COMMANDS)
+    for command in COMMANDS:
+        assert re.search(rf"^\W*{command}\b", told.out, re.MULTILINE), command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_every_command_has_an_example_of_it(desk: desks.Desk, command: str) -> None:
+    told = desk.run(command, "--help")
+    assert told.status == 0
+    _, _, examples = told.out.partition("Examples")
+    assert re.search(rf"\bdrakit {command}\b", examples), told.out
+
+
+def test_examples_survive_the_markup_of_help(desk: desks.Desk) -> None:
+    assert "nic.include='[eth1, eth2]'" in re.sub(r"\W*│\W*│?\s*", " ", desk.run("slices", "--help").out)
+
+
+def test_the_version_is_that_of_the_package(desk: desks.Desk) -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", desk.run("--version").out)
+
+
+@pytest.mark.parametrize("arguments", [("frobnicate",), ("show", "--frobnicate"), ("prepare",), ("slices", "--form", "round")])
+def test_a_mistake_in_the_command_is_status_2(desk: desks.Desk, arguments: tuple[str, ...]) -> None:
+    told = desk.run(*arguments)
+    assert (told.status, told.out) == (2, "")
+    assert "drakit" in told.err

@@ -1,0 +1,77 @@
+"""Devices prepared by hand, shown, and given back, with no Kubernetes at all."""
+
+import json
+
+import pytest
+
+from fakes import desk as desks
+
+OTHER = "00000000-0000-4000-8000-000000000001"
+
+
+def shown(desk: desks.Desk) -> dict[str, dict[str, object]]:
+    """What ``drakit show`` says, by driver."""
+    return {document["driver"]: document for document in json.loads(desk.on_node("show", "-o", "json").out)}
+
+
+def test_prepare_show_and_unprepare_are_a_round_trip(desk: desks.Desk) -> None:
+    empty = shown(desk)
+    file = desk.claim_file(desks.mig())
+    (row,) = json.loads(desk.on_node("prepare", file, "-o", "json").out)
+    assert (row["claim"], row["uid"], row["device"]) == ("default/claim", desks.UID, "gpu-0-mig-3g20gb-9-0")
+    (cdi,) = (desk.folder / "node" / "cdi").iterdir()
+    assert row["cdiDirectory"] == str(cdi.parent)
+    spec = json.loads(cdi.read_text())
+    assert [f"{spec['kind']}={device['name']}" for device in spec["devices"]] == row["cdiDevices"]
+
+    busy = shown(desk)["gpu.drakit.dev"]
+    assert [(claim["uid"], claim["state"]) for claim in busy["claims"]] == [(desks.UID, "prepared")]  # type: ignore[attr-defined]
+    assert busy["fitting"]["gpu-0-counter-set"]["fit"] < empty["gpu.drakit.dev"]["fitting"]["gpu-0-counter-set"]["fit"]  # type: ignore[index]
+    assert busy["fitting"]["gpu-1-counter-set"] == empty["gpu.drakit.dev"]["fitting"]["gpu-1-counter-set"]  # type: ignore[index]
+
+    assert desk.on_node("unprepare", file).out == f"unprepared {desks.UID}\n"
+    assert shown(desk) == empty
+    assert not list((desk.folder / "node" / "cdi").iterdir())
+
+
+def test_preparing_again_gives_the_same_answer_and_unpreparing_again_is_no_error(desk: desks.Desk) -> None:
+    file = desk.claim_file(desks.mig())
+    first, again = desk.on_node("prepare", file), desk.on_node("prepare", file)
+    assert (first.status, first) == (0, again)
+    assert [desk.on_node("unprepare", desks.UID).status for _ in range(2)] == [0, 0]
+
+
+def test_the_map_shows_which_memory_slices_are_taken_and_the_bar_which_bandwidth(desk: desks.Desk) -> None:
+    assert desk.on_node("prepare", desk.claim_file(desks.mig(), desks.share("25G"), name="both")).status == 0
+    lines = desk.on_node("show").out.splitlines()
+    start = lines.index("gpu-0-counter-set: 9 of 26 devices still fit")
+    assert lines[start + 3].replace(" ", "") == "|both|.|.|.|.|"
+    bar = lines[lines.index("pci-0000-0c-00-0") + 1]
+    assert bar == f"  [{'A' * 15}{'.' * 45}] 100G in all, 75G free"
+
+
+def test_what_two_claims_want_both_is_given_to_the_first(desk: desks.Desk) -> None:
+    assert desk.on_node("prepare", desk.claim_file(desks.mig(), name="first")).status == 0
+    refused = desk.on_node("prepare", desk.claim_file(desks.mig("gpu-0-mig-7g40gb-0-0"), name="second", uid=OTHER))
+    assert refused.status == 1
+    assert refused.err.startswith("drakit: default/second: ")
+    assert [claim["name"] for claim in shown(desk)["gpu.drakit.dev"]["claims"]] == ["first"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", ["show", "slices"])
+def test_looking_leaves_no_trace_of_a_driver(desk: desks.Desk, command: str) -> None:
+    assert desk.on_node(command).status == 0
+    assert not (desk.folder / "node" / "plugins").exists()
+    assert not (desk.folder / "node" / "cdi").exists()
+
+
+def test_output_in_a_pipe_is_plain(desk: desks.Desk) -> None:
+    for command in ("show", "slices"):
+        written = desk.on_node(command).out
+        assert written.isprintable() or {char for char in written if not char.isprintable()} == {"\n"}
+        assert written.isascii()
+
+
+def test_a_mock_machine_without_a_folder_keeps_its_state_in_the_users_own(desk: desks.Desk) -> None:
+    assert desk.run("show", "--mock", desks.MACHINE).status == 0
+    assert (desk.folder / "state" / "drakit" / desks.MACHINE / "mock").is_dir()

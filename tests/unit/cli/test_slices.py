@@ -1,0 +1,50 @@
+"""``drakit slices``: both forms, their sizes, and objects that an API server would take."""
+
+import json
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from drakit.cli import slices
+from fakes import desk as desks
+
+
+def rows(text: str) -> dict[tuple[str, str], list[str]]:
+    """The table by driver and form."""
+    return {(cells[0], cells[1]): cells[2:] for cells in map(str.split, text.splitlines()[1:])}
+
+
+def test_the_table_compares_both_forms_of_both_drivers(desk: desks.Desk) -> None:
+    table = rows(desk.on_node("slices").out)
+    assert set(table) == {(f"{family}.drakit.dev", form) for family in ("gpu", "nic") for form in ("flat", "mixins")}
+    flat, mixins = table["gpu.drakit.dev", "flat"], table["gpu.drakit.dev", "mixins"]
+    assert flat[1:3] == mixins[1:3] == ["52", "2"]
+    assert int(mixins[3]) < int(flat[3]) / 2
+    assert mixins[4] == f"{100 * int(mixins[3]) / int(flat[3]):.0f}%"
+
+
+@pytest.mark.parametrize("form", ["flat", "mixins"])
+def test_the_sizes_told_are_those_of_the_objects_printed(desk: desks.Desk, form: str) -> None:
+    ran = desk.on_node("slices", "--form", form, "--family", "gpu", "-o", "json")
+    items = json.loads(ran.out)["items"]
+    size = sum(len(json.dumps(item, separators=(",", ":")).encode()) for item in items)
+    assert ran.err == f"# gpu.drakit.dev {form}: {len(items)} slices, {size} bytes\n"
+    assert rows(desk.on_node("slices").out)["gpu.drakit.dev", form][3] == str(size)
+    assert any("mixins" in item["spec"] for item in items) is (form == "mixins")
+
+
+def test_flat_slices_match_the_schema_of_kubernetes(desk: desks.Desk) -> None:
+    documents = list(yaml.safe_load_all(desk.on_node("slices", "-o", "yaml").out))
+    assert len(documents) == 3
+    for document in documents:
+        kubernetes_validate.validate(document, "1.36", strict=True)
+
+
+def test_yaml_and_json_say_the_same(desk: desks.Desk) -> None:
+    as_json = json.loads(desk.on_node("slices", "-o", "json").out)["items"]
+    assert as_json == list(yaml.safe_load_all(desk.on_node("slices", "-o", "yaml").out))
+
+
+def test_both_forms_have_names() -> None:
+    assert [form.value for form in slices.values.Form] == ["flat", "mixins"]
