@@ -1,18 +1,38 @@
-"""What every GpuPort must do; run on the mock, and meant for real NVML on a GPU with MIG mode on and no instances."""
+"""What every GpuPort must do; run on the mock and on NVML's adapter, and meant for a real GPU with MIG mode on and no instances.
+
+The adapter is run through NVIDIA's own binding on a library that plays NVML over mock GPUs.
+"""
 
 import pathlib
 
 import pytest
 
 from drakit.devices import machines
-from drakit.devices.gpu import mock, port
+from drakit.devices.gpu import host, mock, nvml, port
+from fakes import nvml_library
 
 UNKNOWN = 999
+MACHINES = machines.names()
 
 
-@pytest.fixture(params=machines.names())
+class NvmlOverMock(nvml.NvmlGpus):
+    """The adapter on a machine whose kernel shows capabilities as instances come and go."""
+
+    def __init__(self, hardware: mock.MockGpus, root: pathlib.Path) -> None:
+        self._root = nvml_library.host_root(root, hardware)
+        self._hardware = hardware
+        super().__init__(nvml_library.NvmlLibrary(hardware), system=host.Host(root))
+
+    def capability_minors(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> port.CapabilityMinors:
+        nvml_library.show_capabilities(self._root, self._hardware)
+        return super().capability_minors(gpu, instance_id, compute_id)
+
+
+@pytest.fixture(params=[(kind, name) for kind in ("mock", "nvml") for name in MACHINES], ids="-".join)
 def hardware(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> port.GpuPort:
-    return mock.MockGpus(machines.Choice(name=request.param, directory=tmp_path, owner="node-a"))
+    kind, name = request.param
+    made = mock.MockGpus(machines.Choice(name=name, directory=tmp_path / "machine", owner="node-a"))
+    return NvmlOverMock(made, tmp_path / "root") if kind == "nvml" else made
 
 
 @pytest.fixture
@@ -167,3 +187,35 @@ def test_an_unknown_gpu_is_not_found(hardware: port.GpuPort) -> None:
 def test_the_boot_id_and_versions_stay_the_same(hardware: port.GpuPort) -> None:
     assert hardware.boot_id() == hardware.boot_id()
     assert hardware.versions() == hardware.versions()
+
+
+def test_mig_mode_goes_off_and_on_while_nobody_uses_the_gpu(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    for enabled in (False, True):
+        hardware.set_mig_mode(gpu, enabled=enabled)
+        assert hardware.mig_mode(gpu) == port.MigMode(current=enabled, pending=enabled)
+    hardware.set_mig_mode(gpu, enabled=True)
+
+
+def test_profiles_and_placements_are_told_while_mig_is_off_and_no_instances(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    profiles = hardware.gpu_instance_profiles(gpu)
+    placements = [hardware.possible_placements(gpu, item.id) for item in profiles]
+    hardware.set_mig_mode(gpu, enabled=False)
+    assert hardware.gpu_instance_profiles(gpu) == profiles
+    assert [hardware.possible_placements(gpu, item.id) for item in profiles] == placements
+    assert not hardware.gpu_instances(gpu)
+    with pytest.raises(port.CallError) as caught:
+        hardware.create_gpu_instance(gpu, profiles[0].id, placements[0][0])
+    assert code_of(caught) is port.Code.NOT_SUPPORTED
+
+
+def test_mig_mode_stays_on_while_an_instance_exists(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    make(hardware, gpu)
+    with pytest.raises(port.CallError) as caught:
+        hardware.set_mig_mode(gpu, enabled=False)
+    assert code_of(caught) is port.Code.IN_USE
+    assert hardware.mig_mode(gpu) == port.MigMode(current=True, pending=True)
+
+
+def test_nobody_runs_on_a_gpu_that_nobody_was_given(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    instance, _ = make(hardware, gpu)
+    assert list(hardware.running_processes(gpu)) == list(hardware.running_processes(gpu, instance.id)) == []

@@ -9,6 +9,7 @@ import yaml
 MACHINE = "dgx-a100-40gb-2gpu"
 UID = "4cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
 
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ran:
     """How a command ended, and what it wrote."""
@@ -16,6 +17,7 @@ class Ran:
     status: int
     out: str
     err: str
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Desk:
@@ -45,9 +47,11 @@ class Desk:
         file.write_text(yaml.safe_dump(claim | rest))
         return str(file)
 
+
 def mig(device: str = "gpu-0-mig-3g20gb-9-0", **fields: object) -> dict[str, object]:
     """The allocation of a partition."""
     return {"request": "gpu", "driver": "gpu.drakit.dev", "pool": "node-1", "device": device} | fields
+
 
 def share(bandwidth: str, **fields: object) -> dict[str, object]:
     """The allocation of a share of a NIC."""

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from drakit.cli import local, run, show, slices
+from drakit.cli import cluster, local, run, show, slices
+from drakit.cli.demo import command as demo
 from drakit.core import errors
 
 app = typer.Typer(
@@ -16,7 +17,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo.demo)
 app.command()(run.run)
+app.command()(cluster.cluster)
 app.command()(slices.slices)
 app.command()(show.show)
 app.command()(local.prepare)

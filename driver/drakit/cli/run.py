@@ -61,7 +61,7 @@ def run(
 
 def serve(settings: values.Settings, families: Sequence[composition.Family], stop: threading.Event) -> None:
     """Serve all families until ``stop`` is set; raises when one cannot start or dies."""
-    api = client.connect(settings.api.kubeconfig)
+    api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
     nodes: list[node.Node] = []
     try:
         for family in families:

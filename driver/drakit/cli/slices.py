@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from drakit.cli import composition, local, options, output
-from drakit.core import factoring, inventory, paging, reconcile, records
+from drakit.core import inventory, reconcile, records
 from drakit.core import slices as values
 from drakit.kube import slice_codec
+from drakit.node import publisher
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,8 +73,7 @@ def inventories(families: Sequence[composition.Family]) -> list[tuple[compositio
 
 def sheaf(family: composition.Family, offered: inventory.Inventory, form: values.Form) -> Sheaf:
     """The slices of a first publication."""
-    shared = factoring.factor(offered) if form is values.Form.MIXINS and offered.is_flat else offered
-    pages = paging.paginate(shared, form=form, layout=values.Layout.APART)
+    pages = publisher.pages(offered, publisher.Server(), form)
     node = family.post.place.pool
     changes = reconcile.plan(pages, (), driver=family.post.driver_name, node=node, pool=node)
     return Sheaf(driver=family.post.driver_name, form=form, objects=tuple(_object(create) for create in changes.creates))

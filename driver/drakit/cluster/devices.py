@@ -43,7 +43,13 @@ def view_of(driver: str, device: Object) -> DeviceView:
     capacities = json_types.mapping(device, "capacity")
     return DeviceView(
         driver=driver,
-        attributes={name: value for name, value in attributes.items() if isinstance(value, dict)},
+        attributes=_objects(attributes),
         capacity={name: str(value["value"]) for name, value in capacities.items() if isinstance(value, dict) and "value" in value},
         allow_multiple_allocations=device.get("allowMultipleAllocations") is True,
     )
+
+
+def _objects(values: Object) -> Mapping[str, Mapping[str, Json]]:
+    """Return the entries that are objects: the mapping itself where all are, as the API has it."""
+    objects = {name: value for name, value in values.items() if isinstance(value, dict)}
+    return values if len(objects) == len(values) else objects  # type: ignore[return-value]  # All values are objects here.

@@ -11,6 +11,7 @@ Source: KEP-4815, KEP-4381 (pool generations) and the API documentation of Resou
 """
 
 import enum
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,14 +43,39 @@ class Condition(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Slice:
-    """One ResourceSlice; ``spec`` is flat."""
+    """One ResourceSlice. What it holds is read when it is first asked for: most slices of a cluster are for other nodes."""
 
     name: str
     pool: PoolId
     generation: int
-    spec: Object
-    broken: str = ""
-    """Why it cannot be flattened."""
+    published: Object
+    """The spec as published; it differs from the flat one only in what devices and counter sets hold."""
+    compact: bool
+    """Whether mixins are known, so that it may have to be flattened."""
+
+    @property
+    def spec(self) -> Object:
+        """The flat spec; the published one where it is broken."""
+        return self._flattened[0]
+
+    @property
+    def broken(self) -> str:
+        """Why it cannot be flattened, or ``""``."""
+        return self._flattened[1]
+
+    @functools.cached_property
+    def devices(self) -> Sequence[Object]:
+        """The devices of the flat spec."""
+        return json_types.objects(self.spec, "devices")
+
+    @functools.cached_property
+    def _flattened(self) -> tuple[Object, str]:
+        if not self.compact:
+            return self.published, ""
+        try:
+            return mixins.flatten(self.published), ""
+        except mixins.MixinError as error:
+            return self.published, str(error)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,8 +99,8 @@ class SliceIndex:
         self._by_node: dict[str, list[Slice]] = defaultdict(list)
         self._by_pool: dict[PoolId, list[Slice]] = defaultdict(list)
         for item in slices:
-            entry = _read(item, flatten=features.on(Gate.MIXINS))
-            self._by_node[json_types.text(entry.spec, "nodeName")].append(entry)
+            entry = _read(item, compact=features.on(Gate.MIXINS))
+            self._by_node[json_types.text(entry.published, "nodeName")].append(entry)
             self._by_pool[entry.pool].append(entry)
 
     def pools(self, node: Object) -> list[Pool]:
@@ -88,7 +114,7 @@ class SliceIndex:
         return sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.id))
 
     def _is_relevant(self, entry: Slice, node: Object) -> bool:
-        spec = entry.spec
+        spec = entry.published
         counters = json_types.items(spec, "sharedCounters")
         if not self._partitionable and (counters or spec.get("perDeviceNodeSelection") is not None):
             return False
@@ -105,7 +131,7 @@ class SliceIndex:
 
     def _pool(self, key: PoolId, entries: list[Slice], node: Object) -> Pool | None:
         """Return the pool of the relevant slices, or None for one that is being replaced."""
-        generation, wanted = entries[0].generation, json_types.number(entries[0].spec, "pool", "resourceSliceCount")
+        generation, wanted = entries[0].generation, json_types.number(entries[0].published, "pool", "resourceSliceCount")
         everywhere = entries
         if len(entries) != wanted:
             if any(entry.generation > generation for entry in self._by_pool[key]):
@@ -124,9 +150,10 @@ class SliceIndex:
 
     def _offers(self, entry: Slice, node: Object) -> bool:
         """Return whether the devices of a relevant slice are for ``node``; in 1.36 a slice with counters has no devices of its own."""
-        if not (self._partitionable and entry.spec.get("sharedCounters")):
+        spec = entry.published
+        if not (self._partitionable and spec.get("sharedCounters")):
             return True
-        return self._counters_beside_devices and (nodes.matches(node, entry.spec) or entry.spec.get("perDeviceNodeSelection") is True)
+        return self._counters_beside_devices and (nodes.matches(node, spec) or spec.get("perDeviceNodeSelection") is True)
 
     def _checked(self, key: PoolId, holds_devices: list[Slice], elsewhere: list[Slice], relevant: list[Slice]) -> Pool:
         counter_sets: dict[str, Object] = {}
@@ -139,19 +166,14 @@ class SliceIndex:
         return Pool(id=key, slices=tuple(holds_devices), elsewhere=tuple(elsewhere), counter_sets=counter_sets)
 
 
-def _read(item: Object, *, flatten: bool) -> Slice:
-    spec, broken = json_types.mapping(item, "spec"), ""
-    if flatten:
-        try:
-            spec = mixins.flatten(spec)
-        except mixins.MixinError as error:
-            broken = str(error)
+def _read(item: Object, *, compact: bool) -> Slice:
+    spec = json_types.mapping(item, "spec")
     return Slice(
         name=json_types.text(item, "metadata", "name"),
         pool=PoolId(json_types.text(spec, "driver"), json_types.text(spec, "pool", "name")),
         generation=json_types.number(spec, "pool", "generation"),
-        spec=spec,
-        broken=broken,
+        published=spec,
+        compact=compact,
     )
 
 
@@ -164,7 +186,7 @@ def _add_newest(entries: list[Slice], entry: Slice) -> None:
 
 
 def _has_binding_conditions(pool: Pool) -> bool:
-    return any(device.get("bindingConditions") is not None for entry in pool.slices for device in json_types.objects(entry.spec, "devices"))
+    return any(device.get("bindingConditions") is not None for entry in pool.slices for device in entry.devices)
 
 
 def _broken(entries: Sequence[Slice]) -> str:
@@ -174,7 +196,7 @@ def _broken(entries: Sequence[Slice]) -> str:
 def _duplicate_device(entries: Sequence[Slice]) -> str:
     seen: set[str] = set()
     for entry in entries:
-        for device in json_types.objects(entry.spec, "devices"):
+        for device in entry.devices:
             name = json_types.text(device, "name")
             if name in seen:
                 return f"slice {entry.name}: device {name} is named twice in the pool"
@@ -193,14 +215,17 @@ def _collect_counters(entries: Sequence[Slice], counter_sets: dict[str, Object])
 
 
 def _unknown_counter(entries: Sequence[Slice], counter_sets: Mapping[str, Object]) -> str:
+    known = {name: counters.keys() for name, counters in counter_sets.items()}
     for entry in entries:
-        for device in json_types.objects(entry.spec, "devices"):
-            if "consumesCounters" not in device:
-                continue
-            for consumption in json_types.objects(device, "consumesCounters"):
-                name, where = json_types.text(consumption, "counterSet"), f"slice {entry.name}: device {json_types.text(device, 'name')}"
-                if name not in counter_sets:
-                    return f"{where} draws from counter set {name}, which the pool lacks"
-                if missing := json_types.mapping(consumption, "counters").keys() - counter_sets[name].keys():
-                    return f"{where} draws {min(missing)}, which counter set {name} lacks"
+        for device in entry.devices:
+            for consumption in json_types.objects(device.get("consumesCounters")):
+                name, counters = json_types.text(consumption, "counterSet"), json_types.mapping(consumption, "counters")
+                if name not in known:
+                    return f"{_place(entry, device)} draws from counter set {name}, which the pool lacks"
+                if not counters.keys() <= known[name]:
+                    return f"{_place(entry, device)} draws {min(counters.keys() - known[name])}, which counter set {name} lacks"
     return ""
+
+
+def _place(entry: Slice, device: Object) -> str:
+    return f"slice {entry.name}: device {json_types.text(device, 'name')}"

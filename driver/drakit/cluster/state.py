@@ -15,16 +15,37 @@ from drakit.cluster.capacity import Amounts
 from drakit.cluster.devices import DeviceId
 from drakit.cluster.json_types import Json, Object
 
-_NOTHING: Mapping[str, int] = {}
+PoolKey = tuple[str, str]
+"""Driver and pool name."""
 
 
 @dataclass(slots=True)
-class _Use:
+class Use:
     """What one device has given out; ``taken`` is in nanos by capacity name."""
 
     holders: int = 0
     shares: int = 0
     taken: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def held(self) -> bool:
+        """Whether a claim holds the whole device."""
+        return self.holders > 0
+
+    @property
+    def shared(self) -> bool:
+        """Whether shares or capacity of the device are given out."""
+        return self.shares > 0 or bool(self.taken)
+
+    @property
+    def draws_counters(self) -> bool:
+        """Whether some claim has the device, so that its counters are consumed (once, however many shares there are)."""
+        return self.holders > 0 or self.shares > 0
+
+
+UNUSED = Use()
+"""A device that nobody has."""
+_NO_USES: Mapping[str, Use] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +61,7 @@ class AllocatedState:
     def __init__(self, *, consumable_capacity: bool = True) -> None:
         """``consumable_capacity``: the gate. Where it is off, a result with a share id holds its device alone."""
         self._consumable_capacity = consumable_capacity
-        self._uses: dict[DeviceId, _Use] = {}
+        self._uses: dict[PoolKey, dict[str, Use]] = {}
         self._claims: dict[str, list[_Result]] = {}
 
     @classmethod
@@ -103,37 +124,47 @@ class AllocatedState:
                 del taken[name]
         self._forget_unused(device)
 
-    def _use(self, device: DeviceId) -> _Use:
-        return self._uses.setdefault(device, _Use())
+    def _use(self, device: DeviceId) -> Use:
+        return self._uses.setdefault((device.driver, device.pool), {}).setdefault(device.device, Use())
 
     def _forget_unused(self, device: DeviceId) -> None:
-        use = self._uses[device]
-        if not (use.holders or use.shares or use.taken):
-            del self._uses[device]
+        key = (device.driver, device.pool)
+        if self._uses[key][device.device] == UNUSED:
+            del self._uses[key][device.device]
+            if not self._uses[key]:
+                del self._uses[key]
+
+    def pool(self, driver: str, pool: str) -> Mapping[str, Use]:
+        """Return the uses in one pool by device name; a device that is not named is not used."""
+        return self._uses.get((driver, pool), _NO_USES)
+
+    def use(self, device: DeviceId) -> Use:
+        """Return the use of one device."""
+        return self.pool(device.driver, device.pool).get(device.device, UNUSED)
 
     def held(self, device: DeviceId) -> bool:
         """Return whether a claim holds the whole device."""
-        use = self._uses.get(device)
-        return use is not None and use.holders > 0
+        return self.use(device).held
 
     def shared(self, device: DeviceId) -> bool:
         """Return whether shares or capacity of the device are given out."""
-        use = self._uses.get(device)
-        return use is not None and (use.shares > 0 or bool(use.taken))
+        return self.use(device).shared
 
     def draws_counters(self, device: DeviceId) -> bool:
-        """Return whether some claim has the device, so that its counters are consumed (once, however many shares there are)."""
-        use = self._uses.get(device)
-        return use is not None and (use.holders > 0 or use.shares > 0)
+        """Return whether the device's counters are consumed."""
+        return self.use(device).draws_counters
 
     def taken(self, device: DeviceId) -> Mapping[str, int]:
         """Return the consumed capacity in nanos by name."""
-        use = self._uses.get(device)
-        return use.taken if use is not None else _NOTHING
+        return self.use(device).taken
 
     def snapshot(self) -> dict[DeviceId, tuple[int, int, dict[str, int]]]:
         """Return all uses as (holders, shares, taken nanos), for comparison."""
-        return {device: (use.holders, use.shares, dict(use.taken)) for device, use in self._uses.items()}
+        return {
+            DeviceId(driver, pool, device): (use.holders, use.shares, dict(use.taken))
+            for (driver, pool), uses in self._uses.items()
+            for device, use in uses.items()
+        }
 
 
 def _key(claim: Object) -> str:

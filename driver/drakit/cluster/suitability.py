@@ -15,7 +15,7 @@ from drakit.cluster.inventory import Device, Inventory
 from drakit.cluster.json_types import Object
 from drakit.cluster.ports import AllocationError, SelectorError, SelectorPort
 from drakit.cluster.requests import Want
-from drakit.cluster.state import AllocatedState
+from drakit.cluster.state import UNUSED, AllocatedState, Use
 
 
 class Refusal(enum.Enum):
@@ -58,7 +58,7 @@ class Suitability:
         features: FeatureGates,
     ) -> None:
         self._inventory = inventory
-        self._allocated = allocated
+        self._uses = [allocated.pool(*pool.id) for pool in inventory.pools]
         self._node = node
         self._selectors = selectors
         self._binding_conditions = features.on(Gate.BINDING_CONDITIONS)
@@ -75,9 +75,14 @@ class Suitability:
         """Return whether several requests may have the device."""
         return self._consumable and device.shareable
 
+    def use(self, device: Device) -> Use:
+        """Return what earlier allocations have of the device."""
+        return self._uses[device.pool].get(device.name, UNUSED)
+
     def in_use(self, device: Device) -> bool:
         """Return whether earlier allocations keep the device from everyone but admins."""
-        return self._allocated.held(device.id) or (not self.shared(device) and self._allocated.shared(device.id))
+        use = self._uses[device.pool].get(device.name)
+        return use is not None and (use.held or (use.shared and not self.shared(device)))
 
     def draws(self, want: Want, device: Device) -> bool:
         """Return whether choosing the device first draws its counters: not for admins, nor if an earlier share has drawn them."""
@@ -85,7 +90,7 @@ class Suitability:
 
     def drawn(self, device: Device) -> bool:
         """Return whether an earlier share of the device has drawn its counters."""
-        return self.shared(device) and self._allocated.shared(device.id)
+        return self.shared(device) and self.use(device).shared
 
     def verdict(self, want: Want, device: Device) -> Verdict:
         """Return why the device does not suit, or None; an error is returned, not raised."""
@@ -159,12 +164,12 @@ class Suitability:
         return None
 
     def _selected(self, expressions: Sequence[str], device: Device, owner: str) -> bool:
-        verdicts = device.verdicts
         for position, expression in enumerate(expressions):
-            verdict = verdicts.get(expression)
+            verdicts = self._inventory.verdicts(expression)
+            verdict = verdicts[device.index]
             if verdict is None:
                 try:
-                    verdict = verdicts[expression] = self._selectors.matches(expression, device.view)
+                    verdict = verdicts[device.index] = self._selectors.matches(expression, device.view)
                 except SelectorError as error:
                     raise AllocationError(f"{owner}: selector #{position} on device {device.id}: {error}") from error
             if not verdict:
@@ -192,7 +197,7 @@ class Suitability:
 
     def room(self, device: Device) -> dict[str, int]:
         """Return what earlier allocations left of each capacity, in nanos."""
-        taken = self._allocated.taken(device.id)
+        taken = self.use(device).taken
         return {name: published.value.nanos - taken.get(name, 0) for name, published in device.capacities.items()}
 
 

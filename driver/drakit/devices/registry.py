@@ -5,11 +5,14 @@ A family is imported when it is asked for, so that the library of one need not b
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.devices import machines
+
+if TYPE_CHECKING:
+    from drakit.devices.gpu import port, settings
 
 Intents = Callable[[], Iterable[records.Record]]
 
@@ -43,12 +46,30 @@ def build(family: str, order: Order) -> drivers.Driver[Any]:
     return FAMILIES[family](order)
 
 
-def _gpu(order: Order) -> drivers.Driver[Any]:
-    from drakit.devices.gpu import driver, mock  # noqa: PLC0415 - a family is imported when it is asked for
+def has_gpu_driver() -> bool:
+    """Whether NVIDIA's kernel driver is loaded on this machine, so that real GPUs can be served without being asked for."""
+    from drakit.devices.gpu import host  # noqa: PLC0415 - a family is imported when it is asked for
 
-    if order.machine is None:
-        raise errors.SettingsError("real GPUs are not supported yet; name a mock machine", key="mock.machine")
-    return driver.GpuDriver(mock.MockGpus(order.machine), name=order.driver_name or driver.NAME, intents=order.intents)
+    return host.Host().has_driver()
+
+
+def _gpu(order: Order) -> drivers.Driver[Any]:
+    from drakit.devices.gpu import driver, mock, settings  # noqa: PLC0415 - a family is imported when it is asked for
+
+    options = order.options
+    if options is not None and not isinstance(options, settings.GpuSettings):
+        raise TypeError(f"the gpu family takes GpuSettings, not {type(options).__name__}")
+    hardware = mock.MockGpus(order.machine) if order.machine is not None else _real_gpus(options)
+    return driver.GpuDriver(hardware, name=order.driver_name or driver.NAME, intents=order.intents)
+
+
+def _real_gpus(options: "settings.GpuSettings | None") -> "port.GpuPort":
+    try:
+        from drakit.devices.gpu import nvml  # noqa: PLC0415 - the binding is needed on nodes with real GPUs only
+    except ImportError as error:
+        fix = "install it (pip install 'drakit[gpu]'), or name a mock machine"
+        raise errors.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
+    return nvml.NvmlGpus.open(options.library if options else None)
 
 
 def _nic(order: Order) -> drivers.Driver[Any]:

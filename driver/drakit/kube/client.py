@@ -40,10 +40,10 @@ _KEEPALIVE = [
 ]
 
 
-def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "") -> "Client":
+def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", seconds: float = REQUEST_SECONDS) -> "Client":
     """A client for the kubeconfig given, else for the one named by ``KUBECONFIG``, else for the cluster this process runs in.
 
-    Nothing is sent yet. Raises SettingsError when there is no configuration or it cannot be used.
+    Nothing is sent yet. ``seconds`` is the longest wait for one answer. Raises SettingsError when there is no configuration or it cannot be used.
     """
     from kubernetes import config  # noqa: PLC0415 - see the module's docstring
     from kubernetes.client import configuration  # noqa: PLC0415
@@ -58,7 +58,7 @@ def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "") -> "Cl
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
         hint = f"cannot use kubeconfig {named}" if named else "no kubeconfig is given, and this process does not run in a cluster"
         raise errors.SettingsError(f"{hint}: {_one_line(str(error))}", key="kubeconfig") from error
-    return Client(settings)
+    return Client(settings, seconds)
 
 
 def connect_to(server: str, *, token: str, ca_file: pathlib.Path) -> "Client":
@@ -74,13 +74,14 @@ def connect_to(server: str, *, token: str, ca_file: pathlib.Path) -> "Client":
 class Client:
     """``kube.transport.Transport`` over HTTPS; safe to use from several threads."""
 
-    def __init__(self, settings: "configurations.Configuration") -> None:
+    def __init__(self, settings: "configurations.Configuration", seconds: float = REQUEST_SECONDS) -> None:
         from kubernetes.client import rest  # noqa: PLC0415 - see the module's docstring
 
         settings.socket_options = _KEEPALIVE
         if _is_loopback(settings.host):
             settings.proxy = None
         self._settings = settings
+        self._seconds = seconds
         self._authenticating = threading.Lock()
         self._pool = rest.RESTClientObject(settings).pool_manager
 
@@ -99,10 +100,10 @@ class Client:
         content_type: str = transport.JSON_TYPE,
         timeout: float | None = None,
     ) -> transport.Object:
-        """Send one request; raises ApiError. ``timeout`` is in seconds, 15 unless given."""
+        """Send one request; raises ApiError. ``timeout`` is in seconds, the client's own unless given."""
         headers = {"Content-Type": content_type} if body is not None else {}
         content = None if body is None else json.dumps(records.thaw(body), separators=(",", ":")).encode()
-        answer = self._send(method, path, query or {}, headers=headers, content=content, seconds=timeout or REQUEST_SECONDS)
+        answer = self._send(method, path, query or {}, headers=headers, content=content, seconds=timeout or self._seconds)
         try:
             return _object(answer.data)
         except urllib3.exceptions.HTTPError as error:

@@ -12,7 +12,7 @@ import dataclasses
 import enum
 import threading
 
-from drakit.core import counters, degrade, errors, inventory, mixins, paging, ports, quantity, reconcile, slices
+from drakit.core import counters, degrade, errors, factoring, inventory, mixins, paging, ports, quantity, reconcile, slices
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -61,6 +61,7 @@ class Publisher:
         self._form = form
         self._offered: inventory.Inventory | None = None
         self._server: Server | None = None
+        self._paged: tuple[inventory.Inventory, Server, tuple[slices.Page, ...]] | None = None
         self._wake = threading.Event()
         self.published = threading.Event()
 
@@ -119,8 +120,8 @@ class Publisher:
         for item in stored:
             if item not in ours:
                 self._store.delete(item)
-        pages = self.pages(offered, server)
-        changes = reconcile.plan(pages, ours, driver=self._target.driver, node=self._target.node, pool=self._target.pool)
+        wanted = self._pages_of(offered, server)
+        changes = reconcile.plan(wanted, ours, driver=self._target.driver, node=self._target.node, pool=self._target.pool)
         for item in changes.deletes:
             self._store.delete(item)
         dropped: set[str] = set()
@@ -130,21 +131,22 @@ class Publisher:
             dropped.update(reconcile.dropped(create.spec.page, self._store.create(create).spec.page))
         writes = len(changes.deletes) + len(changes.updates) + len(changes.creates)
         if writes:
-            _log.info("slices published", driver=self._target.driver, pool=self._target.pool, pages=len(pages), writes=writes)
+            _log.info("slices published", driver=self._target.driver, pool=self._target.pool, pages=len(wanted), writes=writes)
         return writes, frozenset(dropped)
 
-    def pages(self, offered: inventory.Inventory, server: Server) -> tuple[slices.Page, ...]:
-        """The pages that say the truth on this server."""
-        reduced = reduced_for(server, offered)
-        form = slices.Form.MIXINS if self._writes_mixins(server) else slices.Form.FLAT
-        return paging.paginate(reduced, form=form, layout=server.layout)
+    def _pages_of(self, offered: inventory.Inventory, server: Server) -> tuple[slices.Page, ...]:
+        """The pages that say the truth on this server; made anew only when the offer or what is known of the server changed."""
+        if self._paged is None or self._paged[0] is not offered or self._paged[1] != server:
+            form = slices.Form.MIXINS if self._writes_mixins(server) else slices.Form.FLAT
+            self._paged = (offered, server, pages(offered, server, form))
+        return self._paged[2]
 
     def _writes_mixins(self, server: Server) -> bool:
         return self._form is FormChoice.MIXINS or (self._form is FormChoice.AUTO and server.mixins)
 
     def _probe(self, offered: inventory.Inventory) -> Server:
         """What the server stores, seen on a slice with counters and mixins but no device, in a pool of its own; nothing can be allocated from it."""
-        if offered.is_flat and not offered.counter_sets:
+        if self._form is FormChoice.FLAT and not offered.counter_sets:
             return Server()
         wanted = _probe_slice(self._target)
         try:
@@ -157,6 +159,14 @@ class Publisher:
         self._store.delete(stored)
         dropped = reconcile.dropped(wanted.spec.page, stored.spec.page)
         return _without(Server(), frozenset(dropped)) if dropped else Server()
+
+
+def pages(offered: inventory.Inventory, server: Server, form: slices.Form) -> tuple[slices.Page, ...]:
+    """The pages of what may be offered on this server; a flat inventory gets its mixins by factoring."""
+    reduced = reduced_for(server, offered)
+    if form is slices.Form.MIXINS and reduced.is_flat:
+        reduced = factoring.factor(reduced)
+    return paging.paginate(reduced, form=form, layout=server.layout)
 
 
 def reduced_for(server: Server, offered: inventory.Inventory) -> inventory.Inventory:

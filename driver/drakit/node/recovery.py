@@ -44,7 +44,8 @@ def recover(carrier: engine.Engine, journal: ports.Journal, cdi: ports.CdiDirect
     for uid in orphans:
         cdi.remove(uid)
     report = Report(undone=tuple(undone), verified=tuple(verified), orphans=orphans, failed=tuple(failed))
-    _log.info("recovered", undone=len(undone), verified=len(verified), orphans=len(orphans), failed=len(failed))
+    say = _log.info if undone or orphans or failed else _log.debug
+    say("recovered", undone=len(undone), verified=len(verified), orphans=len(orphans), failed=len(failed))
     return report
 
 

@@ -44,7 +44,7 @@ def test_preparing_again_gives_the_same_answer_and_unpreparing_again_is_no_error
 def test_the_map_shows_which_memory_slices_are_taken_and_the_bar_which_bandwidth(desk: desks.Desk) -> None:
     assert desk.on_node("prepare", desk.claim_file(desks.mig(), desks.share("25G"), name="both")).status == 0
     lines = desk.on_node("show").out.splitlines()
-    start = lines.index("gpu-0-counter-set: 9 of 26 devices still fit")
+    start = lines.index("gpu-0-counter-set: 10 of 26 devices still fit")
     assert lines[start + 3].replace(" ", "") == "|both|.|.|.|.|"
     bar = lines[lines.index("pci-0000-0c-00-0") + 1]
     assert bar == f"  [{'A' * 15}{'.' * 45}] 100G in all, 75G free"

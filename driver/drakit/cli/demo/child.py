@@ -74,9 +74,10 @@ class Child:
             return []
         return self.log.read_bytes()[self._marked :].decode(errors="replace").splitlines()
 
-    def tail(self) -> list[str]:
-        """The last lines of its log, also from earlier lives."""
-        return self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if self.log.exists() else []
+
+def tail(log: pathlib.Path) -> list[str]:
+    """The last lines of a log; none where there is no log."""
+    return log.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if log.exists() else []
 
 
 def _environment() -> dict[str, str]:

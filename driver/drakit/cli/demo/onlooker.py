@@ -3,7 +3,6 @@
 An onlooker opens what any process may open beside a running driver, and changes nothing.
 """
 
-import contextlib
 import dataclasses
 import json
 import pathlib
@@ -17,6 +16,8 @@ from drakit.devices.gpu import mock as mock_gpus
 from drakit.devices.gpu import port as gpu_port
 from drakit.devices.nic import mock as mock_nics
 from drakit.devices.nic import port as nic_port
+
+_ALL_GPUS = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,14 +92,18 @@ class Onlooker:
         return slices.inventories(self._families)
 
     def memory_map(self) -> list[str]:
-        """The memory slices of every GPU, and whose they are."""
+        """The memory slices of the GPUs, and whose they are; of a machine with many GPUs only of those in use."""
         lines: list[str] = []
         for offered, entries in self._views():
             taken = _labels(entries)
             fitting = drawing.fragmentation(offered, taken)
-            for gpu in drawing.gpu_maps(offered, taken):
+            maps = drawing.gpu_maps(offered, taken)
+            shown = [gpu for gpu in maps if gpu.spans or len(maps) <= _ALL_GPUS]
+            for gpu in shown:
                 possible, total = fitting[gpu.counter_set]
                 lines += [f"{gpu.counter_set}: {possible} of {total} devices still fit", *drawing.draw_gpu(gpu)]
+            if len(shown) < len(maps):
+                lines.append(f"and {len(maps) - len(shown)} GPUs that nobody uses")
         return lines
 
     def bandwidth_bars(self) -> list[str]:
@@ -115,6 +120,11 @@ class Onlooker:
             for compute in self._gpus.compute_instances(gpu.uuid, instance.id)
         )
 
+    def interfaces(self) -> frozenset[str]:
+        """The names of the network interfaces that are offered."""
+        flat = [offered.flat() for _, offered in self.offers()]
+        return frozenset(str(item.attributes["ifName"]) for found in flat for item in found.devices if "ifName" in item.attributes)
+
     def profiles(self) -> frozenset[str]:
         """The names of the MIG profiles that this machine's GPUs know."""
         return frozenset(profile.name for gpu in self._gpus.gpus() for profile in self._gpus.gpu_instance_profiles(gpu.uuid))
@@ -125,9 +135,13 @@ class Onlooker:
 
 def cdi_document(file: pathlib.Path) -> list[str]:
     """A CDI file, indented to be read."""
-    with contextlib.suppress(ValueError):
-        return json.dumps(json.loads(file.read_text("utf-8")), indent=2).splitlines()
-    return file.read_text("utf-8").splitlines()
+    return json.dumps(json.loads(file.read_text("utf-8")), indent=2).splitlines()
+
+
+def names(file: pathlib.Path, device: str) -> bool:
+    """Whether a CDI file defines a device, given by its qualified name ``vendor/class=name``."""
+    spec = json.loads(file.read_text("utf-8"))
+    return any(f"{spec['kind']}={item['name']}" == device for item in spec["devices"])
 
 
 def _labels(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:

@@ -23,7 +23,12 @@ def load(name: str) -> list[json_types.Object]:
 
 def classes() -> list[json_types.Object]:
     """The device classes, as ``daemonset/base`` has them."""
-    return _objects((importlib.resources.files(_PACKAGE) / "demo" / "deviceclasses.yaml").read_text("utf-8"))
+    return _objects(classes_file().read_text("utf-8"))
+
+
+def classes_file() -> pathlib.Path:
+    """Where the device classes lie."""
+    return pathlib.Path(str(importlib.resources.files(_PACKAGE) / "demo" / "deviceclasses.yaml"))
 
 
 def folder() -> pathlib.Path:

@@ -49,6 +49,10 @@ class Stage:
         self._console.print()
         self._console.print(f"[{self._chapter}/{self._chapters}] {title}", markup=False, style="bold cyan")
 
+    def chapterless(self, text: str) -> None:
+        """A line that belongs to no chapter."""
+        self._console.print(f"\n{text}", markup=False, style="bold")
+
     def say(self, text: str, *, style: str = "") -> None:
         """Explain in a sentence or two."""
         self._console.print(_inset(text, style), width=min(self._console.width, _WIDTH))

@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterable
 
 from drakit.cli.demo import child, onlooker, samples, stage
-from drakit.cluster import errors, json_types, resources
 from drakit.cluster import api as apis
 from drakit.cluster import cluster as clusters
+from drakit.cluster import errors, json_types, resources
 
 KINDS = {resource.kind: resource for resource in resources.ALL}
 
@@ -42,8 +42,13 @@ class World:
             self.stage.wait(f"pod {name} runs", lambda name=name: phase(self.pod(name)) == "Running")  # type: ignore[misc]
         return time.monotonic() - began
 
+    def pods(self) -> list[str]:
+        """The names of all pods of the demo's namespace."""
+        listing = self.api.list(resources.POD, namespace=samples.NAMESPACE)
+        return [json_types.text(pod, "metadata", "name") for pod in listing.items]
+
     def delete_pods(self, *names: str) -> None:
-        """Delete pods and wait until they are gone, and until the driver has nothing left of claims that only they used."""
+        """Delete pods and wait until they are gone."""
         for name in names:
             self.api.delete(resources.POD, name, namespace=samples.NAMESPACE)
         for name in names:
@@ -66,6 +71,11 @@ class World:
         """The slices that a driver published for the node."""
         listing = self.api.list(resources.SLICE, field_selector=f"spec.driver={driver},spec.nodeName={self.node_name}")
         return listing.items
+
+
+def uid(item: json_types.Object) -> str:
+    """An object's UID."""
+    return json_types.text(item, "metadata", "uid")
 
 
 def phase(pod: json_types.Object | None) -> str:

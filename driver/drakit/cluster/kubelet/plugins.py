@@ -51,6 +51,7 @@ class Plugins:
         self._lock = threading.Lock()
         self._endpoints: dict[str, list[Endpoint]] = {}
         self._usable: set[str] = set()
+        self._closed = False
         self._on_usable: Callable[[], None] | None = None
 
     def listen(self, on_usable: Callable[[], None]) -> None:
@@ -61,6 +62,8 @@ class Plugins:
         """Take in a registered instance of a driver. Raise RegistrationError for an endpoint that is there already."""
         endpoint = Endpoint(facts.endpoint, self._timing, self._faults, lambda: self._review(facts.name))
         with self._lock:
+            if self._closed:
+                raise RegistrationError("the kubelet is stopping")
             known = self._endpoints.setdefault(facts.name, [])
             if any(one.path == facts.endpoint for one in known):
                 raise RegistrationError(f"endpoint: {facts.endpoint} is already registered for {facts.name}")
@@ -103,6 +106,7 @@ class Plugins:
     def close(self) -> None:
         """End all connections; no slices are deleted for it."""
         with self._lock:
+            self._closed = True
             endpoints = [one for known in self._endpoints.values() for one in known]
             self._endpoints.clear()
             self._usable.clear()

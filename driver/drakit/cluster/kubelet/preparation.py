@@ -60,15 +60,17 @@ class Preparation:
         """Take the pod's claims back; those without another pod are unprepared. Return what was. Raise PreparationError."""
         with self._lock:
             last, batches = self._release(pod_uid)
-        for driver in sorted(batches):
-            claims = batches[driver]
-            self._check("NodeUnprepareResources", claims, self._call_unprepare(driver, claims))
-        with self._lock:
-            for record in last:
-                if self._records.get(record.key) is record and record.pods <= {pod_uid}:
+        try:
+            for driver in sorted(batches):
+                self._unprepare_batch(driver, batches[driver])
+            with self._lock:
+                for record in last:
                     del self._records[record.key]
-            if last:
-                self._save()
+                if last:
+                    self._save()
+        finally:
+            for record in last:
+                record.unpreparing = False
         return [f"claim {record.key.namespace}/{record.key.name}" for record in last]
 
     def has(self, pod_uid: str) -> bool:
@@ -124,12 +126,7 @@ class Preparation:
         fresh: list[ClaimRecord] = []
         with self._lock:
             for claim in wanted:
-                known = self._records.get(claim.key)
-                if known is not None and known.uid != claim.uid:
-                    raise PreparationError(
-                        f"old ResourceClaim with same name {claim.key.name} and different UID {known.uid} still exists "
-                        "(previous pod force-deleted?!)"
-                    )
+                _check_free(self._records.get(claim.key), claim)
             for claim in wanted:
                 record = self._records.setdefault(claim.key, ClaimRecord(key=claim.key, uid=claim.uid))
                 record.pods.add(pod_uid)
@@ -174,7 +171,7 @@ class Preparation:
                 record.pods.discard(pod_uid)
                 shared = True
                 continue
-            record.prepared = False
+            record.prepared, record.unpreparing = False, True
             last.append(record)
             for driver in record.drivers:
                 batches.setdefault(driver, []).append(_id_of(record))
@@ -182,11 +179,13 @@ class Preparation:
             self._save()
         return last, batches
 
-    def _call_unprepare(self, driver: str, claims: list[ClaimId]) -> dict[str, Answer]:
+    def _unprepare_batch(self, driver: str, claims: list[ClaimId]) -> None:
+        endpoint = self._endpoint(driver)
         try:
-            return self._endpoint(driver).unprepare(claims)
+            answers = endpoint.unprepare(claims)
         except CallError as error:
             raise PreparationError(str(error)) from error
+        self._check("NodeUnprepareResources", claims, answers)
 
     def _endpoint(self, driver: str) -> Endpoint:
         endpoint = self._plugins.choose(driver)
@@ -211,6 +210,18 @@ class Preparation:
             self._checkpoint.save(self._records.values())
         except OSError as error:
             raise PreparationError(f"checkpoint not written: {error}") from error
+
+
+def _check_free(record: ClaimRecord | None, claim: _Wanted) -> None:
+    """Refuse a claim that stands in for a deleted one of its name, or that is being unprepared for the pod before."""
+    if record is None:
+        return
+    if record.uid != claim.uid:
+        raise PreparationError(
+            f"old ResourceClaim with same name {claim.key.name} and different UID {record.uid} still exists (previous pod force-deleted?!)"
+        )
+    if record.unpreparing:
+        raise PreparationError(f"ResourceClaim {claim.key.namespace}/{claim.key.name} is being unprepared for another pod")
 
 
 def _id_of(record: ClaimRecord) -> ClaimId:

@@ -37,13 +37,17 @@ class PreparedDevice:
 
 @dataclass(kw_only=True)
 class ClaimRecord:
-    """One claim in use. ``drivers`` holds every driver of the allocation, also one that returned no devices, for it is unprepared too."""
+    """One claim in use. ``drivers`` holds every driver of the allocation, also one that returned no devices, for it is unprepared too.
+
+    ``prepared`` and ``unpreparing`` are not saved.
+    """
 
     key: Key
     uid: str
     pods: set[str] = field(default_factory=set)
     drivers: dict[str, tuple[PreparedDevice, ...]] = field(default_factory=dict)
     prepared: bool = False
+    unpreparing: bool = False
 
     def cdi_ids(self, request: str) -> list[str]:
         """Return what a container gets that asks for ``request`` of the claim, or for all of it if empty."""

@@ -26,7 +26,7 @@ class Timing:
     container_retry: tuple[float, float] = (1.0, 300.0)
     """Between restarts of a container; a real kubelet begins at 10 s."""
     reconcile: float = 60.0
-    """How often claims of pods that vanished unseen are looked for."""
+    """How often, at least, claims of pods that vanished unseen are looked for."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -1,4 +1,5 @@
-"""The shape of every kind as data: field names, types, list keys, limits and string formats.
+"""The shape of every kind as data: field names, types and list keys.
 
-Belongs here: what holds for one field alone. Rules between fields, and rules about change, belong to ``validation``.
+Belongs here: names, types, list keys and what a document must say, as decoding, merging and the OpenAPI need them. What values are
+allowed belongs to ``validation``.
 """

@@ -1,7 +1,7 @@
 """Shapes of the core kinds. They are open: only fields that this cluster reads, merges or applies by key are described."""
 
-from drakit.cluster.schema import formats, meta
-from drakit.cluster.schema.shape import ANY, BOOLEAN, INTEGER, STRING, ListOf, MapOf, Shape, Struct, text
+from drakit.cluster.schema import meta
+from drakit.cluster.schema.shape import ANY, BOOLEAN, INTEGER, STRING, ListOf, MapOf, Shape, Struct
 
 
 def _named(**fields: Shape) -> ListOf:
@@ -23,7 +23,7 @@ _CONTAINERS = _named(
     volumeDevices=_keyed("devicePath"),
     resources=Struct(fields={"claims": ListOf(item=ANY)}, open=True),
 )
-_RESOURCE_CLAIMS = _named(resourceClaimName=text(formats.dns_subdomain), resourceClaimTemplateName=text(formats.dns_subdomain))
+_RESOURCE_CLAIMS = _named(resourceClaimName=STRING, resourceClaimTemplateName=STRING)
 _POD_SPEC = Struct(
     fields={
         "containers": _CONTAINERS,

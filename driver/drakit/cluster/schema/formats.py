@@ -16,8 +16,6 @@ _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 LABEL_BYTES = 63
 SUBDOMAIN_BYTES = 253
-IDENTIFIER_BYTES = 32
-ATTRIBUTE_BYTES = 64
 
 
 def dns_label(value: str) -> str:
@@ -35,53 +33,20 @@ def dns_subdomain(value: str) -> str:
     return "" if all(_LABEL.fullmatch(part) for part in value.split(".")) else wrong
 
 
-def generate_name(value: str) -> str:
-    """Check a generateName: a subdomain once random characters follow."""
-    return dns_subdomain(f"{value}x"[:SUBDOMAIN_BYTES])
-
-
-def driver_name(value: str) -> str:
-    """Check a DRA driver's name: a subdomain of at most 63 bytes; upper case is tolerated."""
-    if len(value.encode()) > LABEL_BYTES:
-        return f"must be no more than {LABEL_BYTES} bytes"
-    return dns_subdomain(value.lower())
-
-
-def pool_name(value: str) -> str:
-    """Check a pool's name: subdomains joined by slashes."""
-    if len(value.encode()) > SUBDOMAIN_BYTES:
-        return f"must be no more than {SUBDOMAIN_BYTES} bytes"
-    return next((wrong for part in value.split("/") if (wrong := dns_subdomain(part))), "")
+def path_segment(value: str) -> str:
+    """Check a name that only has to fit into a URL, such as that of a role."""
+    wrong = value in (".", "..") or "/" in value or "%" in value
+    return "must not be '.' or '..', nor contain '/' or '%'" if wrong else ""
 
 
 def c_identifier(value: str) -> str:
     """Check the last part of an attribute's or capacity's name."""
-    if len(value.encode()) > IDENTIFIER_BYTES:
-        return f"must be no more than {IDENTIFIER_BYTES} bytes"
     return "" if _C_IDENTIFIER.fullmatch(value) else "must be a C identifier: letters, digits and '_', no digit first"
-
-
-def qualified_name(value: str) -> str:
-    """Check ``id`` or ``domain/id``. More than one slash is wrong here, though Kubernetes lets it pass."""
-    domain, slash, identifier = value.rpartition("/")
-    if slash and (wrong := driver_name(domain)):
-        return f"domain {wrong}"
-    return c_identifier(identifier)
-
-
-def fully_qualified_name(value: str) -> str:
-    """Check ``domain/id``."""
-    return qualified_name(value) if "/" in value else "must include a domain"
 
 
 def semver(value: str) -> str:
     """Check a strict semantic version 2.0.0."""
-    return attribute_string(value) or ("" if _SEMVER.fullmatch(value) else "must be a version like 1.2.3 (semver.org 2.0.0)")
-
-
-def attribute_string(value: str) -> str:
-    """Check the size of an attribute's string."""
-    return "" if len(value.encode()) <= ATTRIBUTE_BYTES else f"must be no more than {ATTRIBUTE_BYTES} bytes"
+    return "" if _SEMVER.fullmatch(value) else "must be a version like 1.2.3 (semver.org 2.0.0): three numbers, no leading zeros"
 
 
 def uuid(value: str) -> str:
@@ -96,14 +61,14 @@ def label_key(value: str) -> str:
         return f"prefix {wrong}"
     if len(name) > LABEL_BYTES:
         return f"name part must be no more than {LABEL_BYTES} bytes"
-    return "" if _LABEL_NAME.fullmatch(name) else "name part must be letters, digits, '-', '_' or '.'"
+    return "" if _LABEL_NAME.fullmatch(name) else "name part must be letters, digits, '-', '_' or '.', and not empty"
 
 
 def label_value(value: str) -> str:
     """Check a label's or taint's value."""
     if len(value) > LABEL_BYTES:
         return f"must be no more than {LABEL_BYTES} bytes"
-    return "" if not value or _LABEL_NAME.fullmatch(value) else "must be letters, digits, '-', '_' or '.'"
+    return "" if not value or _LABEL_NAME.fullmatch(value) else "must be letters, digits, '-', '_' or '.', beginning and ending alphanumeric"
 
 
 def condition_reason(value: str) -> str:

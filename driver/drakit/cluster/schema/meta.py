@@ -1,7 +1,6 @@
 """Shapes shared by all kinds: ObjectMeta, conditions, node selectors."""
 
-from drakit.cluster.schema import formats
-from drakit.cluster.schema.shape import ANY, BOOLEAN, INTEGER, STRING, TIME, ListOf, MapOf, Shape, Struct, choice, text
+from drakit.cluster.schema.shape import ANY, BOOLEAN, INTEGER, STRING, TIME, ListOf, MapOf, Shape, Struct
 
 _OWNER = Struct(
     fields={
@@ -27,9 +26,9 @@ _MANAGED_FIELDS = Struct(
 )
 OBJECT_META = Struct(
     fields={
-        "name": text(formats.dns_subdomain),
-        "generateName": text(formats.generate_name),
-        "namespace": text(formats.dns_label),
+        "name": STRING,
+        "generateName": STRING,
+        "namespace": STRING,
         "selfLink": STRING,
         "uid": STRING,
         "resourceVersion": STRING,
@@ -37,20 +36,20 @@ OBJECT_META = Struct(
         "creationTimestamp": TIME,
         "deletionTimestamp": TIME,
         "deletionGracePeriodSeconds": INTEGER,
-        "labels": MapOf(value=text(formats.label_value), format=formats.label_key),
+        "labels": MapOf(value=STRING),
         "annotations": MapOf(value=STRING),
         "ownerReferences": ListOf(item=_OWNER, keys=("uid",), merge_key="uid"),
-        "finalizers": ListOf(item=text(formats.label_key), unique=True),
+        "finalizers": ListOf(item=STRING, unique=True),
         "managedFields": ListOf(item=_MANAGED_FIELDS),
     }
 )
 CONDITION = Struct(
     fields={
-        "type": text(formats.label_key),
-        "status": choice("True", "False", "Unknown"),
+        "type": STRING,
+        "status": STRING,
         "observedGeneration": INTEGER,
         "lastTransitionTime": TIME,
-        "reason": text(formats.condition_reason),
+        "reason": STRING,
         "message": STRING,
     },
     required=("type", "status", "lastTransitionTime", "reason"),
@@ -58,7 +57,7 @@ CONDITION = Struct(
 _REQUIREMENT = Struct(
     fields={
         "key": STRING,
-        "operator": choice("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"),
+        "operator": STRING,
         "values": ListOf(item=STRING),
     },
     required=("key", "operator"),

@@ -15,8 +15,6 @@ from drakit.cluster.json_types import Json
 
 _INT64 = 1 << 63
 
-Format: TypeAlias = Callable[[str], str]
-
 
 class Type(enum.Enum):
     """What a leaf holds."""
@@ -31,44 +29,43 @@ class Type(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """A single value; ``format`` checks strings and returns what is wrong, or ``""``."""
+    """A single value."""
 
     type: Type
-    format: Format | None = None
-    allowed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListOf:
-    """A list of at most ``limit`` items (0: no limit).
+    """A list, which is one value unless it says otherwise.
 
-    ``keys`` make it a map-list for apply and demand unique items, ``merge_key`` makes strategic merge patches merge it by that key,
-    ``unique`` makes it a set of strings, and ``name_key`` demands uniqueness of one field without making the list mergeable.
+    ``keys`` make it a map-list for apply, ``merge_key`` makes strategic merge patches merge it by that key, ``unique`` makes it a set
+    of strings.
     """
 
     item: "Shape"
-    limit: int = 0
     keys: tuple[str, ...] = ()
     merge_key: str = ""
-    name_key: str = ""
     unique: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapOf:
-    """An object with free keys; ``format`` checks the keys."""
+    """An object with free keys."""
 
     value: "Shape"
-    limit: int = 0
-    format: Format | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Struct:
-    """An object with known fields. ``open`` keeps unknown ones; ``atomic`` makes apply treat it as one value."""
+    """An object with known fields. ``open`` keeps unknown ones; ``atomic`` makes apply treat it as one value.
+
+    ``required`` is what the published schema demands. ``zero`` holds what an absent field is read as where the API's own type cannot
+    be absent: a device's capacity without a value is a capacity of nothing.
+    """
 
     fields: Mapping[str, "Shape"]
     required: tuple[str, ...] = ()
+    zero: Mapping[str, Json] = field(default_factory=dict)
     open: bool = False
     atomic: bool = False
 
@@ -81,16 +78,6 @@ BOOLEAN = Leaf(type=Type.BOOLEAN)
 QUANTITY = Leaf(type=Type.QUANTITY)
 TIME = Leaf(type=Type.TIME)
 ANY = Leaf(type=Type.ANY)
-
-
-def text(check: Format) -> Leaf:
-    """Return the shape of a string of one format."""
-    return Leaf(type=Type.STRING, format=check)
-
-
-def choice(*allowed: str) -> Leaf:
-    """Return the shape of a string out of a fixed set."""
-    return Leaf(type=Type.STRING, allowed=allowed)
 
 
 @dataclass(kw_only=True)
@@ -117,7 +104,7 @@ class Decoder:
         return [self.decode(shape.item, item, f"{path}[{index}]") for index, item in enumerate(value)]
 
     def _struct(self, shape: Struct, value: dict[str, Json], path: str) -> Json:
-        decoded: dict[str, Json] = {}
+        decoded: dict[str, Json] = dict(shape.zero)
         for name, item in value.items():
             known = shape.fields.get(name, ANY if shape.open else None)
             where = f"{path}.{name}" if path else name

@@ -3,22 +3,26 @@
 from drakit.cluster import errors, resources
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import Resource
-from drakit.cluster.schema import claims, core, devices, shape
+from drakit.cluster.schema import claims, core, devices, pool_requests, shape, taint_rules
 from drakit.cluster.schema.shape import Struct
 
-SHAPES: dict[Resource, Struct] = {
-    resources.SLICE: devices.SLICE,
-    resources.CLAIM: claims.CLAIM,
-    resources.CLAIM_TEMPLATE: claims.TEMPLATE,
-    resources.CLASS: claims.CLASS,
-    resources.POD: core.POD,
-    resources.NODE: core.NODE,
+_DRA = resources.RESOURCE_GROUP
+SHAPES: dict[tuple[str, str], Struct] = {
+    (_DRA, "ResourceSlice"): devices.SLICE,
+    (_DRA, "ResourceClaim"): claims.CLAIM,
+    (_DRA, "ResourceClaimTemplate"): claims.TEMPLATE,
+    (_DRA, "DeviceClass"): claims.CLASS,
+    (_DRA, "DeviceTaintRule"): taint_rules.TAINT_RULE,
+    (_DRA, "ResourcePoolStatusRequest"): pool_requests.POOL_REQUEST,
+    ("", "Pod"): core.POD,
+    ("", "Node"): core.NODE,
 }
+"""By group and kind. All versions of a kind that this server knows have one shape."""
 
 
 def shape_of(resource: Resource) -> Struct:
     """Return the shape of a kind; kinds without a row are open objects with ObjectMeta."""
-    return SHAPES.get(resource, core.OTHER)
+    return SHAPES.get((resource.group, resource.kind), core.OTHER)
 
 
 def decode(resource: Resource, body: Json) -> tuple[Object, list[str]]:

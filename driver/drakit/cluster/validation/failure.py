@@ -35,6 +35,11 @@ def forbidden(field: str, detail: str) -> Failure:
     return Failure(type="FieldValueForbidden", field=field, message=f"Forbidden: {detail}")
 
 
+def not_found(field: str, value: Json, detail: str) -> Failure:
+    """Return the failure of a name that nothing has."""
+    return Failure(type="FieldValueNotFound", field=field, message=f"Not found: {_show(value)}: {detail}")
+
+
 def too_many(field: str, actual: int, limit: int) -> Failure:
     """Return the failure of a list that is too long."""
     message = f"Too many: {actual}: must have at most {limit} items"
@@ -53,9 +58,14 @@ def not_supported(field: str, value: Json, allowed: tuple[str, ...]) -> Failure:
     return Failure(type="FieldValueNotSupported", field=field, message=message)
 
 
+def immutable(field: str, value: Json) -> Failure:
+    """Return the failure of a change where none is allowed."""
+    return invalid(field, value, "field is immutable")
+
+
 def unchanged(field: str, new: Json, old: Json) -> list[Failure]:
     """Return the failure of an immutable field that differs."""
-    return [] if new == old else [invalid(field, new, "field is immutable")]
+    return [] if new == old else [immutable(field, new)]
 
 
 def _show(value: Json) -> str:

@@ -20,6 +20,10 @@ class Host:
         self._proc = root / "proc"
         self._pci = root / "sys/bus/pci/devices"
 
+    def has_driver(self) -> bool:
+        """Whether NVIDIA's kernel driver is loaded."""
+        return (self._proc / "driver/nvidia/version").exists()
+
     def boot_id(self) -> str:
         """The current boot."""
         return self._read(self._proc / "sys/kernel/random/boot_id", "boot_id").strip()

@@ -28,7 +28,10 @@ class Evidence(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
-    """A kind of GPU; ``profiles`` (with their placements, by profile id) is empty when it has no MIG. ``memory`` is in bytes."""
+    """A kind of GPU; ``profiles`` (with their placements, by profile id) is empty when it has no MIG. ``memory`` is in bytes.
+
+    ``evidence`` says where the table comes from, ``exceptions`` where single profiles do, by id.
+    """
 
     evidence: Evidence
     product_name: str
@@ -37,6 +40,11 @@ class Model:
     compute_capability: tuple[int, int]
     memory: int
     profiles: Mapping[int, tuple[port.GpuInstanceProfile, tuple[port.Placement, ...]]]
+    exceptions: Mapping[int, Evidence] = dataclasses.field(default_factory=dict)
+
+    def evidence_of(self, profile_id: int) -> Evidence:
+        """Where the figures of a profile come from."""
+        return self.exceptions.get(profile_id, self.evidence)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,11 +102,15 @@ def read_model(top: tables.Table) -> Model:
     if len(capability) != len(("major", "minor")):
         raise errors.SettingsError("must be [major, minor]", key=top.at("computeCapability"))
     profiles: dict[int, tuple[port.GpuInstanceProfile, tuple[port.Placement, ...]]] = {}
+    exceptions: dict[int, Evidence] = {}
     for row in top.rows("profiles"):
+        differs = _evidence(row) if "evidence" in row else None
         profile, placements = _profile(row)
         if profile.id in profiles:
             raise errors.SettingsError(f"{profile.id} is the id of two profiles", key=row.at("id"))
         profiles[profile.id] = (profile, placements)
+        if differs is not None:
+            exceptions[profile.id] = differs
     model = Model(
         evidence=_evidence(top),
         product_name=top.text("productName"),
@@ -107,6 +119,7 @@ def read_model(top: tables.Table) -> Model:
         compute_capability=(capability[0], capability[1]),
         memory=top.integer("memoryMiB", least=1) * _MIB,
         profiles=profiles,
+        exceptions=exceptions,
     )
     top.close()
     return model

@@ -49,12 +49,11 @@ class NvmlGpus(port.GpuPort):
     def __init__(self, library: object | None = None, *, system: host.Host | None = None) -> None:
         self._host = system or host.Host()
         self._guard = threading.Lock()
-        self._handles: dict[port.GpuUuid, pynvml.Handle] = {}
+        self._handles: dict[port.GpuUuid, pynvml.c_nvmlDevice_t] = {}
         self._profiles: dict[port.GpuUuid, tuple[port.GpuInstanceProfile, ...]] = {}
-        if library is not None:
-            # The binding offers no other way to choose a library, and keeps the functions of the one it first used.
-            pynvml.nvmlLib = library
-            pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - the binding has no public way to forget them
+        # The binding offers no other way to choose a library, and keeps the functions of the one it first used.
+        pynvml.nvmlLib = library
+        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - the binding has no public way to forget them
         _start()
 
     @classmethod
@@ -125,7 +124,7 @@ class NvmlGpus(port.GpuPort):
     def create_gpu_instance(self, gpu: port.GpuUuid, profile_id: int, placement: port.Placement) -> port.GpuInstance:
         wanted = pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)
 
-        def create(handle: pynvml.Handle) -> port.GpuInstance:
+        def create(handle: pynvml.c_nvmlDevice_t) -> port.GpuInstance:
             return _instance(pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile_id, ctypes.byref(wanted)))
 
         return self._on(gpu, "create_gpu_instance", create)
@@ -141,13 +140,13 @@ class NvmlGpus(port.GpuPort):
         return self._in(gpu, instance_id, "compute_instances", _compute_instances)
 
     def create_compute_instance(self, gpu: port.GpuUuid, instance_id: int, profile_id: int) -> port.ComputeInstance:
-        def create(instance: pynvml.GpuInstanceHandle) -> port.ComputeInstance:
+        def create(instance: pynvml.c_nvmlGpuInstance_t) -> port.ComputeInstance:
             return _compute(pynvml.nvmlGpuInstanceCreateComputeInstance(instance, profile_id))
 
         return self._in(gpu, instance_id, "create_compute_instance", create)
 
     def destroy_compute_instance(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> None:
-        def destroy(instance: pynvml.GpuInstanceHandle) -> None:
+        def destroy(instance: pynvml.c_nvmlGpuInstance_t) -> None:
             pynvml.nvmlComputeInstanceDestroy(pynvml.nvmlGpuInstanceGetComputeInstanceById(instance, compute_id))
 
         self._in(gpu, instance_id, "destroy_compute_instance", destroy)
@@ -174,7 +173,7 @@ class NvmlGpus(port.GpuPort):
         self._handles[gpu.uuid] = handle
         return gpu
 
-    def _gpu(self, handle: pynvml.Handle) -> port.Gpu:
+    def _gpu(self, handle: pynvml.c_nvmlDevice_t) -> port.Gpu:
         pci_bus_id = words.pci_bus_id(pynvml.nvmlDeviceGetPciInfo(handle).busId)
         memory = _optional(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).total)
         virtualization = _optional(lambda: pynvml.nvmlDeviceGetVirtualizationMode(handle))
@@ -192,7 +191,7 @@ class NvmlGpus(port.GpuPort):
             is_vgpu=virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
         )
 
-    def _on(self, gpu: port.GpuUuid, call: str, act: Callable[[pynvml.Handle], Result]) -> Result:
+    def _on(self, gpu: port.GpuUuid, call: str, act: Callable[[pynvml.c_nvmlDevice_t], Result]) -> Result:
         """``act`` on the GPU's handle; a kept handle that NVML disowns is fetched anew, once: a call it refuses so had no effect."""
         kept = self._handles.get(gpu)
         if kept is not None:
@@ -208,7 +207,7 @@ class NvmlGpus(port.GpuPort):
             self._handles[gpu] = fresh
             return act(fresh)
 
-    def _in(self, gpu: port.GpuUuid, instance_id: int, call: str, act: Callable[[pynvml.GpuInstanceHandle], Result]) -> Result:
+    def _in(self, gpu: port.GpuUuid, instance_id: int, call: str, act: Callable[[pynvml.c_nvmlGpuInstance_t], Result]) -> Result:
         """``act`` on the handle of a GPU instance."""
         return self._on(gpu, call, lambda handle: act(pynvml.nvmlDeviceGetGpuInstanceById(handle, instance_id)))
 
@@ -251,7 +250,7 @@ def _optional(read: Callable[[], Result]) -> Result | None:
         raise
 
 
-def _gpu_instance_profiles(handle: pynvml.Handle) -> tuple[port.GpuInstanceProfile, ...]:
+def _gpu_instance_profiles(handle: pynvml.c_nvmlDevice_t) -> tuple[port.GpuInstanceProfile, ...]:
     total = pynvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB
     asked = ((enum, _gpu_instance_profile(handle, enum)) for enum in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT))
     found = {told.id: _profile(enum, told, total) for enum, told in reversed([(enum, told) for enum, told in asked if told is not None])}
@@ -259,7 +258,7 @@ def _gpu_instance_profiles(handle: pynvml.Handle) -> tuple[port.GpuInstanceProfi
 
 
 def _gpu_instance_profile(
-    handle: pynvml.Handle, enum: int
+    handle: pynvml.c_nvmlDevice_t, enum: int
 ) -> pynvml.c_nvmlGpuInstanceProfileInfo_v2_t | pynvml.c_nvmlGpuInstanceProfileInfo_t | None:
     """What NVML tells of a profile; None for one the GPU does not have."""
     return _profile_or_none(functools.partial(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, enum))
@@ -300,7 +299,7 @@ def _profile(enum: int, told: pynvml.c_nvmlGpuInstanceProfileInfo_t, total_mib: 
     )
 
 
-def _possible_placements(handle: pynvml.Handle, profile_id: int) -> tuple[port.Placement, ...]:
+def _possible_placements(handle: pynvml.c_nvmlDevice_t, profile_id: int) -> tuple[port.Placement, ...]:
     count = ctypes.c_uint(0)
     pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile_id, None, ctypes.byref(count))
     found = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
@@ -308,7 +307,7 @@ def _possible_placements(handle: pynvml.Handle, profile_id: int) -> tuple[port.P
     return tuple(sorted(port.Placement(start=item.start, size=item.size) for item in found[: count.value]))
 
 
-def _gpu_instances(handle: pynvml.Handle, profiles: Sequence[port.GpuInstanceProfile]) -> tuple[port.GpuInstance, ...]:
+def _gpu_instances(handle: pynvml.c_nvmlDevice_t, profiles: Sequence[port.GpuInstanceProfile]) -> tuple[port.GpuInstance, ...]:
     found: list[port.GpuInstance] = []
     for profile in profiles:
         count = ctypes.c_uint(profile.instances)
@@ -318,13 +317,13 @@ def _gpu_instances(handle: pynvml.Handle, profiles: Sequence[port.GpuInstancePro
     return tuple(sorted(found, key=lambda item: item.placement))
 
 
-def _instance(handle: pynvml.GpuInstanceHandle) -> port.GpuInstance:
+def _instance(handle: pynvml.c_nvmlGpuInstance_t) -> port.GpuInstance:
     told = pynvml.nvmlGpuInstanceGetInfo(handle)
     placement = port.Placement(start=told.placement.start, size=told.placement.size)
     return port.GpuInstance(id=told.id, profile_id=told.profileId, placement=placement)
 
 
-def _compute_profiles(instance: pynvml.GpuInstanceHandle) -> Mapping[int, pynvml.c_nvmlComputeInstanceProfileInfo_t]:
+def _compute_profiles(instance: pynvml.c_nvmlGpuInstance_t) -> Mapping[int, pynvml.c_nvmlComputeInstanceProfileInfo_t]:
     """The compute instance profiles of an instance, by enum."""
     shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
     ask = pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo
@@ -335,7 +334,7 @@ def _compute_profiles(instance: pynvml.GpuInstanceHandle) -> Mapping[int, pynvml
 _COMPUTE_ENUMS = range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
 
 
-def _compute_instances(instance: pynvml.GpuInstanceHandle) -> tuple[port.ComputeInstance, ...]:
+def _compute_instances(instance: pynvml.c_nvmlGpuInstance_t) -> tuple[port.ComputeInstance, ...]:
     found: dict[int, port.ComputeInstance] = {}
     for told in _compute_profiles(instance).values():
         count = ctypes.c_uint(told.instanceCount)
@@ -345,11 +344,11 @@ def _compute_instances(instance: pynvml.GpuInstanceHandle) -> tuple[port.Compute
     return tuple(found[key] for key in sorted(found))
 
 
-def _compute(handle: pynvml.ComputeInstanceHandle) -> port.ComputeInstance:
+def _compute(handle: pynvml.c_nvmlComputeInstance_t) -> port.ComputeInstance:
     told = pynvml.nvmlComputeInstanceGetInfo_v2(handle)
     return port.ComputeInstance(id=told.id, profile_id=told.profileId, mig_uuid=pynvml.nvmlDeviceGetUUID(told.device))
 
 
-def _processes(handle: pynvml.Handle) -> Sequence[pynvml.ProcessInfo]:
+def _processes(handle: pynvml.c_nvmlDevice_t) -> Sequence[pynvml.c_nvmlProcessInfo_t]:
     graphics = _optional(lambda: pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(handle))
     return [*pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle), *(graphics or ())]

@@ -1,7 +1,8 @@
 """How MIG hardware behaves, as pure moves from one GPU state to the next: what NVML allows, what it refuses and with which code.
 
-A change of MIG mode takes a GPU that nobody uses. Where someone does, the mode stays pending until the GPU is reset (Ampere), or the change is
-refused and nothing is pending (Hopper and newer). Instance ids are the lowest free ones, so they are reused; the UUID of a MIG device depends on its GPU and ids alone, so it is reused as well.
+A change of MIG mode takes a GPU that nobody uses. Where someone does, the mode stays pending until the GPU is reset (Ampere), or nothing is
+pending (Hopper and newer). Instance ids are the lowest free ones, so they are reused; the UUID of a MIG device depends on its GPU and ids alone, so
+it is reused as well.
 """
 
 import dataclasses

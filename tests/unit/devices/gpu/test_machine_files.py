@@ -115,11 +115,6 @@ def test_a_family_is_built_by_name_and_an_unknown_one_refused(tmp_path: pathlib.
         registry.build("tpu", registry.Order(node="node-a"))
 
 
-def test_real_gpus_are_refused_clearly_until_there_is_an_adapter() -> None:
-    with pytest.raises(errors.SettingsError, match="name a mock machine"):
-        registry.build("gpu", registry.Order(node="node-a"))
-
-
 def test_two_processes_that_boot_a_machine_agree_on_the_boot(tmp_path: pathlib.Path) -> None:
     assert machines.boot_id(tmp_path / "m") == machines.boot_id(tmp_path / "m")
     assert machines.reboot(tmp_path / "m") == machines.boot_id(tmp_path / "m")

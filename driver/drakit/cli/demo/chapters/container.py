@@ -1,6 +1,6 @@
 """What a container gets: the CDI file, and what the runtime makes of it."""
 
-from drakit.cli.demo import onlooker, world
+from drakit.cli.demo import onlooker, samples, world
 
 _POD = "four-partitions"
 _CONTAINER = "medium"
@@ -11,9 +11,9 @@ def show(scene: world.World) -> None:
     """One request's CDI file, and the environment and device nodes of the container that asked for it."""
     stage = scene.stage
     stage.chapter("What a container sees")
-    seen = scene.cluster.container(samples.NAMESPACE, _POD, _CONTAINER)
+    seen = scene.cluster.node(scene.node_name).runtime.view(samples.NAMESPACE, _POD, _CONTAINER)
     (device,) = seen.cdi_devices
-    files = [file for file in scene.node.look().files_of(scene.uid_of(_POD)) if _names(file, device)]
+    files = [file for file in scene.node.look().files_of(world.uid(scene.claim_of(_POD))) if onlooker.names(file, device)]
     stage.check("one CDI file tells of the container's device", len(files), 1)
     stage.say(f"{files[0]}:")
     stage.show(onlooker.cdi_document(files[0]))

@@ -1,10 +1,8 @@
 """SIGKILL in the middle of a prepare, and how the next driver and the kubelet's retry put everything right."""
 
-import os
 import signal
-import time
 
-from drakit.cli.demo import samples, stage, world
+from drakit.cli.demo import samples, world
 from drakit.core import lifecycle
 from drakit.devices.gpu import faults
 
@@ -34,7 +32,7 @@ def _kill_in_the_middle(scene: world.World) -> str:
     pid, status = scene.driver.pid, scene.driver.kill()
     injected.disarm()
     scene.stage.check(f"kill -9 {pid}: the driver is dead", status, -signal.SIGKILL)
-    return _uid(scene)
+    return world.uid(scene.claim_of(_POD))
 
 
 def _show_wreck(scene: world.World, uid: str, instances: int) -> None:
@@ -47,11 +45,11 @@ def _show_wreck(scene: world.World, uid: str, instances: int) -> None:
 
 
 def _start_again(scene: world.World) -> None:
-    began = time.monotonic()
     scene.driver.start()
     seconds = scene.run(_POD)
-    scene.stage.say(f"The driver is started again (pid {scene.driver.pid}). Pod {_POD} runs {seconds:.2f} s later, by the kubelet's own retry.")
-    del began
+    scene.stage.say(
+        f"The driver is started again (pid {scene.driver.pid}). Pod {_POD} runs {seconds:.2f} s later, by the kubelet's own retry."
+    )
 
 
 def _settle(scene: world.World, uid: str, instances: int) -> None:
@@ -66,7 +64,7 @@ def _settle(scene: world.World, uid: str, instances: int) -> None:
 def check_agreement(scene: world.World) -> None:
     """The API server, the journal, the CDI directory and the hardware tell the same story."""
     found = scene.node.look()
-    allocated = {json_uid(claim): len(world.results(claim)) for claim in scene.claims() if world.results(claim)}
+    allocated = {world.uid(claim): len(world.results(claim)) for claim in scene.claims() if world.results(claim)}
     scene.stage.check("the journal has exactly the claims that are allocated", {entry.claim.uid for entry in found.entries}, set(allocated))
     scene.stage.check("there is one CDI file for each allocated device", len(found.cdi_files), sum(allocated.values()))
     scene.stage.check("nothing is half done", found.counts.half_done, 0)

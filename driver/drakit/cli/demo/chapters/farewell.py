@@ -12,7 +12,9 @@ def show(scene: world.World) -> None:
     scene.delete_pods(*scene.pods())
     stage.wait("the claims are given back", lambda: not any(map(world.results, scene.claims())))
     stage.check("nothing is left on the node", scene.node.look().counts, onlooker.Counts())
-    stage.check("no claim is allocated or reserved", [json_types.text(claim, "metadata", "name") for claim in scene.claims() if _is_held(claim)], [])
+    stage.check(
+        "no claim is allocated or reserved", [json_types.text(claim, "metadata", "name") for claim in scene.claims() if _is_held(claim)], []
+    )
 
 
 def _is_held(claim: json_types.Object) -> bool:

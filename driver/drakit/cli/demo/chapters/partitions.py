@@ -21,7 +21,9 @@ def show(scene: world.World) -> None:
     stage.show(scene.node.memory_map())
     now = scene.node.look()
     parents = {str(grant.device.attributes["parentUUID"]) for entry in now.entries for grant in entry.grants}
-    stage.check("each request got a partition", sorted(json_types.text(one, "request") for one in found), ["large", "medium", "small-a", "small-b"])
+    stage.check(
+        "each request got a partition", sorted(json_types.text(one, "request") for one in found), ["large", "medium", "small-a", "small-b"]
+    )
     stage.check("all four have the same parent GPU", len(parents), 1)
     stage.check("the hardware has four GPU instances more", now.counts.gpu_instances - before.gpu_instances, 4)
 

@@ -14,11 +14,16 @@ def show(scene: world.World) -> None:
     """Three claims on one NIC: share ids, and what they consume after rounding."""
     stage = scene.stage
     stage.chapter("Three claims share one NIC by bandwidth")
-    stage.say("The NIC stays one device; each claim gets a share with an id of its own. Bandwidth comes in steps of 10M, and 100M by default (KEP-5075).")
+    stage.say(
+        "The NIC stays one device; each claim gets a share with an id of its own. Bandwidth comes in steps of 10M, and 100M by default (KEP-5075)."
+    )
     scene.create(samples.load("30-shared-nic"))
     scene.run(*_SHARED)
     given = {pod: _only(scene, pod) for pod in _SHARED}
-    rows = [(pod, _asked(scene, pod) or "(nothing)", _consumed(one), json_types.text(one, "device"), json_types.text(one, "shareID")) for pod, one in given.items()]
+    rows = [
+        (pod, _asked(scene, pod) or "(nothing)", _consumed(one), json_types.text(one, "device"), json_types.text(one, "shareID"))
+        for pod, one in given.items()
+    ]
     stage.table(["POD", "REQUESTED", "CONSUMED", "NIC", "SHARE ID"], rows)
     stage.show(scene.node.bandwidth_bars())
     stage.check("all three are on one NIC", len({json_types.text(one, "device") for one in given.values()}), 1)
@@ -60,7 +65,10 @@ def show_apart(scene: world.World) -> None:
     found = world.results(scene.claim_of("two-nics"))
     stage.table(
         ["REQUEST", "NIC", "CONSUMED", "SHARE ID"],
-        [(json_types.text(one, "request"), json_types.text(one, "device"), _consumed(one), json_types.text(one, "shareID")) for one in found],
+        [
+            (json_types.text(one, "request"), json_types.text(one, "device"), _consumed(one), json_types.text(one, "shareID"))
+            for one in found
+        ],
     )
     stage.check("two requests, two NICs", len({json_types.text(one, "device") for one in found}), 2)
 

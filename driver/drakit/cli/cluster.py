@@ -1,0 +1,119 @@
+"""``drakit cluster``: the local cluster alone, for drivers and claims of one's own."""
+
+import contextlib
+import pathlib
+import shlex
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drakit.cli import hosting, output
+from drakit.core import errors
+from drakit.telemetry import logs
+
+if TYPE_CHECKING:
+    from drakit.cluster import cluster as clusters
+
+DEFAULT_NODE = "node-1"
+_MACHINE = "dgx-a100-40gb-2gpu"
+_TRUTH = {"true": True, "false": False}
+
+
+def cluster(
+    folder: Annotated[
+        pathlib.Path | None,
+        typer.Option("--folder", metavar="DIR", help="Work in DIR and leave its files there; a temporary folder if not given."),
+    ] = None,
+    nodes: Annotated[list[str] | None, typer.Option("--node", metavar="NAME", help="A node; may be repeated. node-1 if not given.")] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the API server on 127.0.0.1; 0 takes a free one.")] = 0,
+    gates: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gate", metavar="NAME=true|false", help="A feature gate, by Kubernetes' name, for example DRAConsumableCapacity=false."
+        ),
+    ] = None,
+    events: Annotated[bool, typer.Option("--events", help="Show events as they come.")] = False,
+) -> None:
+    """Run a local cluster for DRA: API server, scheduler, controllers, and a kubelet for each node, until Ctrl-C or SIGTERM.
+
+    It needs no root and no Kubernetes, and listens on 127.0.0.1 only. Drivers are started beside it, as the command that it prints shows. Nothing
+    of the API survives it; what drivers keep below the folder does, if the folder is given.
+
+    [bold]Examples[/bold]
+
+      drakit cluster --events
+
+      drakit cluster --folder /tmp/dra --node node-1 --node node-2 --port 6443
+
+      drakit cluster --gate DRAMixins=false
+    """
+    hosting.check_installed()
+    names, switched = list(nodes or [DEFAULT_NODE]), _gates(gates or [])
+    logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with _workplace(folder) as place, hosting.running(place, nodes=names, port=port, gates=switched) as running:
+        _introduce(running, place, names)
+        if events:
+            threading.Thread(target=_follow, args=(running,), name="events", daemon=True).start()
+        stop.wait()
+
+
+def _gates(texts: Sequence[str]) -> dict[str, bool]:
+    found: dict[str, bool] = {}
+    for text in texts:
+        name, _, state = text.partition("=")
+        if state.lower() not in _TRUTH:
+            raise errors.SettingsError("write NAME=true or NAME=false", key=f"--gate {text}")
+        found[name] = _TRUTH[state.lower()]
+    return found
+
+
+@contextlib.contextmanager
+def _workplace(folder: pathlib.Path | None) -> Iterator[pathlib.Path]:
+    if folder is not None:
+        yield folder.absolute()
+        return
+    made = pathlib.Path(tempfile.mkdtemp(prefix="drakit-", dir=hosting.short_parent()))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _introduce(running: "clusters.LocalCluster", folder: pathlib.Path, nodes: Sequence[str]) -> None:
+    """Say where everything is, and the exact commands that come next."""
+    from drakit.cli.demo import samples
+
+    out = output.console()
+
+    def tell(*lines: str) -> None:
+        for line in lines:
+            out.print(line, markup=False, soft_wrap=True)
+
+    tell(f"The cluster is up, with {', '.join(nodes)}. Use it:", "", f"  export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
+    tell(
+        "  kubectl get nodes", f"  kubectl apply -f {shlex.quote(str(samples.classes_file()))} -f {shlex.quote(str(samples.folder()))}", ""
+    )
+    tell("Start a driver, in another terminal:", "")
+    for node in nodes:
+        places = f"--folder {shlex.quote(str(folder / node))} --kubeconfig {shlex.quote(str(running.driver_kubeconfig(node)))}"
+        tell(f"  drakit run --mock {_MACHINE} --node {node} {places}")
+    tell("", "Ctrl-C ends it.")
+
+
+def _follow(running: "clusters.LocalCluster") -> None:
+    """Print events until the cluster stops."""
+    out = output.console()
+    for event in running.events():
+        place = "/".join(part for part in (event.namespace, event.name) if part)
+        times = f" (x{event.count})" if event.count > 1 else ""
+        kind = "Warning" if event.warning else "Normal"
+        line = f"{event.time[11:19]}  {kind:<7}  {event.reason}  {event.kind} {place}: {event.message}{times}"
+        out.print(line, markup=False, soft_wrap=True, style="yellow" if event.warning else "")

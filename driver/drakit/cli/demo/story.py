@@ -1,0 +1,195 @@
+"""The order of the demo: everything is set up, shown chapter by chapter, and taken down again whatever happens."""
+
+import contextlib
+import dataclasses
+import pathlib
+import shlex
+import shutil
+import signal
+import tempfile
+import threading
+import types
+from collections.abc import Callable, Iterator
+
+import rich.console
+
+from drakit.cli import hosting, options
+from drakit.cli.demo import child, onlooker, samples, stage, world
+from drakit.cli.demo.chapters import container, crash, farewell, partitions, publishing, sharing
+from drakit.core import errors
+
+NODE = "node-1"
+CHAPTERS: tuple[Callable[[world.World], None], ...] = (
+    publishing.show,
+    partitions.show,
+    partitions.show_whole,
+    sharing.show,
+    sharing.show_waiting,
+    sharing.show_apart,
+    container.show,
+    crash.show,
+    farewell.show,
+)
+INTERRUPTED = 128 + signal.SIGINT
+_PROFILES = frozenset({"1g.5gb", "2g.10gb", "3g.20gb"})
+_INTERFACE = "eth1"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What the demo is played on. ``folder`` is empty at first, and is left as the demo left it when the user gave it."""
+
+    machine: str
+    folder: pathlib.Path
+    keep: bool
+
+    @property
+    def node_folder(self) -> pathlib.Path:
+        """Where the node keeps everything."""
+        return self.folder / NODE
+
+    @property
+    def logs(self) -> tuple[pathlib.Path, pathlib.Path]:
+        """The logs of the driver and of the cluster."""
+        return self.folder / "driver.log", self.folder / "cluster.log"
+
+
+def play(machine: str, folder: pathlib.Path | None, *, keep: bool, out: rich.console.Console) -> int:
+    """Show everything; returns the exit status. What is printed goes to ``out``. Raises SettingsError before anything begins."""
+    try:
+        with _interruptible(), _workplace(folder) as place:
+            return _play(Plan(machine=machine, folder=place, keep=keep), out)
+    except KeyboardInterrupt:
+        out.print("\nInterrupted. The driver and the cluster are stopped, and nothing is left behind.", markup=False)
+        return INTERRUPTED
+
+
+def _play(plan: Plan, out: rich.console.Console) -> int:
+    told = stage.Stage(out, chapters=len(CHAPTERS))
+    node = _node(plan)
+    try:
+        with _scene(plan, told, node) as scene:
+            for chapter in CHAPTERS:
+                chapter(scene)
+            told.check_alive()
+            _end(told)
+            if plan.keep:
+                _keep(plan, scene)
+    except stage.DemoError as error:
+        _tell_failure(plan, out, error)
+        return 1
+    return 0
+
+
+def _node(plan: Plan) -> onlooker.Onlooker:
+    """The node's onlooker; raises SettingsError for a machine on which the samples cannot run."""
+    node = onlooker.Onlooker(options.read(mock=plan.machine, folder=plan.node_folder, node=NODE, local=True))
+    if missing := _PROFILES - node.profiles():
+        known = ", ".join(sorted(node.profiles())) or "none"
+        raise errors.SettingsError(
+            f"the samples ask for the MIG profiles {', '.join(sorted(missing))}, and {plan.machine} has {known}; take dgx-a100-40gb-2gpu",
+            key="--mock",
+        )
+    if _INTERFACE not in node.interfaces() or len(node.interfaces()) < 2:
+        raise errors.SettingsError(f"the samples ask for two NICs, one of them {_INTERFACE}; {plan.machine} offers fewer", key="--mock")
+    return node
+
+
+@contextlib.contextmanager
+def _scene(plan: Plan, told: stage.Stage, node: onlooker.Onlooker) -> Iterator[world.World]:
+    """Cluster and driver, running; stopped at the end, and not to be interrupted in that."""
+    driver_log, cluster_log = plan.logs
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(hosting.logging_to(cluster_log))
+        told.say("Starting a local cluster (API server, scheduler, controllers and kubelet in this process) and one node driver ...")
+        cluster = stack.enter_context(hosting.running(plan.folder, nodes=(NODE,)))
+        kubeconfig = cluster.driver_kubeconfig(NODE)
+        driver = child.Child(child.command(machine=plan.machine, node=NODE, folder=plan.node_folder, kubeconfig=kubeconfig), driver_log)
+        stack.callback(driver.stop)
+        api = stack.enter_context(cluster.client())
+        scene = world.World(stage=told, cluster=cluster, api=api, driver=driver, node=node, node_name=NODE)
+        scene.create([*samples.classes(), *samples.load("00-namespace")])
+        driver.start()
+        told.check_alive = driver.check_alive
+        stack.callback(_ignore_interrupts)
+        yield scene
+
+
+def _end(told: stage.Stage) -> None:
+    told.chapterless(f"All {told.checks} checks held, in {told.seconds:.1f} s.")
+    told.say("What to try next:")
+    told.show(
+        [
+            "drakit demo --keep                        the same, and the cluster stays up for your own kubectl",
+            "drakit slices --mock dgx-h100             what another machine would publish, and what mixins save",
+            "drakit show --mock dgx-a100-40gb-2gpu     devices, memory-slice maps and bandwidth in the terminal",
+            "drakit prepare --help                     prepare a claim from a file, with no cluster at all",
+            f"{samples.folder()}    the manifests that you just saw",
+        ]
+    )
+
+
+def _keep(plan: Plan, scene: world.World) -> None:
+    """Leave everything up until Ctrl-C."""
+    node = f"--mock {plan.machine} --node {NODE} --folder {shlex.quote(str(plan.node_folder))}"
+    scene.stage.chapterless("The cluster stays up until Ctrl-C.")
+    scene.stage.show(
+        [
+            f"export KUBECONFIG={shlex.quote(str(scene.cluster.kubeconfig))}",
+            "kubectl get resourceslices",
+            f"kubectl apply -f {shlex.quote(str(samples.folder()))}",
+            f"kubectl -n {samples.NAMESPACE} get pods,resourceclaims",
+            f"drakit show {node}",
+            f"tail -f {shlex.quote(str(plan.logs[0]))}",
+        ]
+    )
+    while True:
+        scene.stage.check_alive()
+        threading.Event().wait(1.0)
+
+
+def _tell_failure(plan: Plan, out: rich.console.Console, error: stage.DemoError) -> None:
+    out.print(f"\nFAILED: {error}", markup=False, style="bold red", soft_wrap=True)
+    for log in plan.logs:
+        lines = child.tail(log)
+        if lines:
+            out.print(f"\nThe end of {log.name}:", markup=False)
+            out.print("\n".join(f"  {line}" for line in lines), markup=False, soft_wrap=True)
+    out.print("\nRun it with --folder DIR to keep every file.", markup=False)
+
+
+@contextlib.contextmanager
+def _workplace(folder: pathlib.Path | None) -> Iterator[pathlib.Path]:
+    """The folder given, which must be empty or new and is kept; or a new one that is removed afterwards."""
+    if folder is None:
+        made = pathlib.Path(tempfile.mkdtemp(prefix="drakit-", dir=hosting.short_parent()))
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+        return
+    folder = folder.absolute()
+    if folder.exists() and any(folder.iterdir()):
+        raise errors.SettingsError(f"{folder} is not empty, and the demo begins with an empty node; give a new folder", key="--folder")
+    yield folder
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM ends the demo as Ctrl-C does, also where SIGINT was ignored before (as in a shell's background job)."""
+
+    def interrupt(_number: int, _frame: types.FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
+
+
+def _ignore_interrupts() -> None:
+    """From now on a second Ctrl-C keeps nothing from being stopped."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

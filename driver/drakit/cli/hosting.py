@@ -1,0 +1,68 @@
+"""A local cluster in this process, for the commands that need one: its folder, its log, and its errors as a person can mend them."""
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from drakit.core import errors
+from drakit.telemetry import logs
+
+if TYPE_CHECKING:
+    from drakit.cluster import cluster as clusters
+
+_LIBRARIES = ("cel_expr_python", "httpx", "re2", "starlette", "trustme", "uvicorn")
+
+
+def check_installed() -> None:
+    """Raise SettingsError when the libraries of the local cluster are not installed."""
+    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise errors.SettingsError(f"the local cluster needs {', '.join(missing)}; install them with: pip install 'drakit[cluster]'")
+
+
+def short_parent() -> str:
+    """Where to make a temporary folder that sockets can live in: the usual place, or /tmp where that one's path is long."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) <= len("/var/folders") else "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
+
+
+@contextlib.contextmanager
+def logging_to(file: pathlib.Path) -> Iterator[None]:
+    """Send this process's log to a file meanwhile, so that it does not mix with what is shown."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as stream:
+        logs.setup(level=logs.Level.INFO, style=logs.Style.CONSOLE, stream=stream)
+        try:
+            yield
+        finally:
+            logs.setup(level=logs.Level.ERROR, style=logs.Style.CONSOLE)
+
+
+@contextlib.contextmanager
+def running(
+    folder: pathlib.Path, *, nodes: Sequence[str], port: int = 0, gates: Mapping[str, bool] | None = None
+) -> Iterator["clusters.LocalCluster"]:
+    """A running cluster; raises SettingsError when it cannot be started as asked."""
+    from drakit.cluster import apiserver, features, node_folder
+    from drakit.cluster import cluster as clusters
+
+    with contextlib.ExitStack() as stack:
+        try:
+            chosen = features.FeatureGates.of(gates or {})
+        except ValueError as error:
+            raise errors.SettingsError(str(error), key="--gate") from error
+        try:
+            started = stack.enter_context(clusters.LocalCluster(folder, nodes=tuple(nodes), gates=chosen, port=port))
+        except node_folder.FolderError as error:
+            raise errors.SettingsError(str(error), key="--folder") from error
+        except ValueError as error:
+            raise errors.SettingsError(str(error), key="--node") from error
+        except apiserver.StartError as error:
+            raise errors.SettingsError(str(error), key="--port") from error
+        except OSError as error:
+            raise errors.SettingsError(f"cannot use {folder}: {error.strerror}", key="--folder") from error
+        yield started

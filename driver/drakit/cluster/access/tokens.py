@@ -1,0 +1,69 @@
+"""Bearer tokens: issued by this process, known only to it, gone with it."""
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from drakit.cluster import errors
+from drakit.cluster.access.users import AUTHENTICATED, User
+
+_SCHEME = "bearer "
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Issued:
+    user: User
+    expires: float | None
+    holds: Callable[[], bool] | None
+
+
+class Tokens:
+    """The tokens that were issued. Only their hashes are kept, so looking one up takes the same time whether or not it exists."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lock = threading.Lock()
+        self._issued: dict[bytes, _Issued] = {}
+        self._clock = clock
+
+    def issue(self, name: str, groups: tuple[str, ...] = (), extra: Mapping[str, tuple[str, ...]] | None = None) -> str:
+        """Return a new token of the user ``name`` that holds until revoked."""
+        return self.issue_to(User(name=name, groups=groups, extra=dict(extra or {})))
+
+    def issue_to(self, user: User, *, seconds: float | None = None, holds: Callable[[], bool] | None = None) -> str:
+        """Return a new token of ``user``, valid for ``seconds`` and as long as ``holds`` says so (no limit where None)."""
+        token = secrets.token_urlsafe(32)
+        known = User(name=user.name, uid=user.uid, groups=(*user.groups, AUTHENTICATED), extra=user.extra)
+        expires = None if seconds is None else self._clock() + seconds
+        with self._lock:
+            self._issued[_digest(token)] = _Issued(user=known, expires=expires, holds=holds)
+        return token
+
+    def revoke(self, token: str) -> None:
+        """Forget a token; an unknown one is ignored."""
+        with self._lock:
+            self._issued.pop(_digest(token), None)
+
+    def user(self, authorization: str) -> User:
+        """Return the user of an Authorization header; UnauthorizedError for none, another scheme, or a token that does not hold."""
+        if authorization[: len(_SCHEME)].lower() == _SCHEME:
+            digest = _digest(authorization[len(_SCHEME) :].strip())
+            with self._lock:
+                found = self._issued.get(digest)
+            if found is not None and self._holds(found):
+                return found.user
+            if found is not None:
+                with self._lock:
+                    self._issued.pop(digest, None)
+        raise errors.UnauthorizedError("Unauthorized")
+
+    def _holds(self, issued: _Issued) -> bool:
+        if issued.expires is not None and self._clock() >= issued.expires:
+            return False
+        return issued.holds is None or issued.holds()
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

@@ -1,0 +1,81 @@
+"""The sample manifests: the same everywhere, valid for Kubernetes 1.36, and taken by the local cluster as they are."""
+
+import pathlib
+from collections.abc import Iterator
+
+import kubernetes_validate
+import pytest
+
+from drakit.cli.demo import samples
+from drakit.cluster import json_types, registry, resources
+
+ROOT = pathlib.Path(__file__).parents[2]
+FOLDER = ROOT / "daemonset" / "samples"
+KINDS = {resource.kind: resource for resource in resources.ALL}
+
+
+def objects(*kinds: str) -> Iterator[tuple[str, json_types.Object]]:
+    """The objects of some kinds in all samples, with the sample's name."""
+    for name in samples.names():
+        yield from ((name, item) for item in samples.load(name) if json_types.text(item, "kind") in kinds)
+
+
+def specs() -> dict[str, json_types.Object]:
+    """The claim specs by the name of their claim or template."""
+    found = {json_types.text(item, "metadata", "name"): json_types.mapping(item, "spec") for _, item in objects("ResourceClaim")}
+    for _, item in objects("ResourceClaimTemplate"):
+        found[json_types.text(item, "metadata", "name")] = json_types.mapping(item, "spec", "spec")
+    return found
+
+
+def test_the_package_and_the_repository_have_the_same_samples() -> None:
+    packaged = {file.name: file.read_text() for file in samples.folder().iterdir()}
+    assert packaged
+    assert packaged == {file.name: file.read_text() for file in FOLDER.glob("*.yaml")}
+
+
+def test_the_device_classes_of_the_demo_are_those_of_the_daemonset() -> None:
+    assert samples.classes_file().read_text() == (ROOT / "daemonset" / "base" / "deviceclasses.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", samples.names())
+def test_every_sample_matches_the_schema_of_kubernetes(name: str) -> None:
+    found = samples.load(name)
+    assert found
+    for item in found:
+        kubernetes_validate.validate(item, "1.36", strict=True)
+
+
+def test_the_local_cluster_takes_classes_and_samples_in_the_order_of_their_names() -> None:
+    api = registry.Registry()
+    for item in (*samples.classes(), *(item for name in samples.names() for item in samples.load(name))):
+        created = api.create(KINDS[json_types.text(item, "kind")], item)
+        assert json_types.text(created, "metadata", "name") == json_types.text(item, "metadata", "name")
+
+
+def test_everything_is_in_the_namespace_of_the_samples() -> None:
+    for name, item in objects("Pod", "ResourceClaim", "ResourceClaimTemplate"):
+        assert json_types.text(item, "metadata", "namespace") == samples.NAMESPACE, name
+
+
+def test_pods_name_claims_and_requests_that_exist_and_classes_that_exist() -> None:
+    known, classes = specs(), {json_types.text(item, "metadata", "name") for item in samples.classes()}
+    pods = list(objects("Pod"))
+    assert len(pods) == 8
+    for _, pod in pods:
+        sources = {
+            json_types.text(one, "name"): known[json_types.text(one, "resourceClaimName") or json_types.text(one, "resourceClaimTemplateName")]
+            for one in json_types.objects(pod, "spec", "resourceClaims")
+        }
+        for container in json_types.objects(pod, "spec", "containers"):
+            for use in json_types.objects(container, "resources", "claims"):
+                requests = {json_types.text(one, "name") for one in json_types.objects(sources[json_types.text(use, "name")], "devices", "requests")}
+                assert json_types.text(use, "request") in {"", *requests}
+    for spec in known.values():
+        for request in json_types.objects(spec, "devices", "requests"):
+            assert json_types.text(request, "exactly", "deviceClassName") in classes
+
+
+def test_every_sample_explains_itself() -> None:
+    for name in samples.names():
+        assert (samples.folder() / f"{name}.yaml").read_text().startswith("# "), name

@@ -1,0 +1,206 @@
+"""What the adapter makes of NVML's answers, through NVIDIA's own binding; what every port must do is in tests/contract/test_gpu_port.py."""
+
+import logging
+import pathlib
+
+import pytest
+
+from drakit.core import errors
+from drakit.devices import machines, registry
+from drakit.devices.gpu import host, mock, nvml, port, settings, words
+from fakes import nvml_library
+
+GPU_IS_LOST, NOT_SUPPORTED, FUNCTION_NOT_FOUND, DRIVER_NOT_LOADED = 15, 3, 13, 9
+
+
+@pytest.fixture
+def hardware(tmp_path: pathlib.Path) -> mock.MockGpus:
+    return mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path / "machine", owner="node-a"))
+
+
+@pytest.fixture
+def library(hardware: mock.MockGpus) -> nvml_library.NvmlLibrary:
+    return nvml_library.NvmlLibrary(hardware)
+
+
+@pytest.fixture
+def system(hardware: mock.MockGpus, tmp_path: pathlib.Path) -> host.Host:
+    return host.Host(nvml_library.host_root(tmp_path / "root", hardware))
+
+
+@pytest.fixture
+def gpus(library: nvml_library.NvmlLibrary, system: host.Host) -> nvml.NvmlGpus:
+    return nvml.NvmlGpus(library, system=system)
+
+
+def test_gpus_are_told_as_the_mock_has_them(gpus: nvml.NvmlGpus, hardware: mock.MockGpus) -> None:
+    assert gpus.gpus() == hardware.gpus()
+    assert gpus.versions() == hardware.versions()
+    assert gpus.boot_id() == hardware.boot_id()
+    assert gpus.device_majors() == hardware.device_majors()
+
+
+def test_profiles_keep_the_enum_and_the_hardware_id_apart(gpus: nvml.NvmlGpus, hardware: mock.MockGpus) -> None:
+    uuid = hardware.gpus()[0].uuid
+    assert gpus.gpu_instance_profiles(uuid) == hardware.gpu_instance_profiles(uuid)
+    assert {item.enum: item.id for item in gpus.gpu_instance_profiles(uuid)} == {0: 19, 1: 14, 2: 9, 3: 5, 4: 0, 7: 20, 9: 15}
+
+
+@pytest.mark.parametrize("code", list(port.Code))
+def test_every_return_code_becomes_a_call_error_of_its_own(
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock.MockGpus, code: port.Code
+) -> None:
+    uuid = gpus.gpus()[0].uuid
+    library.returns["nvmlDeviceCreateGpuInstanceWithPlacement"] = code.value
+    with pytest.raises(port.CallError) as caught:
+        gpus.create_gpu_instance(uuid, 19, port.Placement(start=0, size=1))
+    assert (caught.value.code, caught.value.call) == (code, "nvmlDeviceCreateGpuInstanceWithPlacement")
+    assert not hardware.gpu_instances(uuid)
+
+
+@pytest.mark.parametrize("code,meaning", [(28, port.Code.NOT_FOUND), (14, port.Code.UNKNOWN), (4711, port.Code.UNKNOWN)])
+def test_a_code_without_a_name_of_its_own_is_not_lost(
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, code: int, meaning: port.Code
+) -> None:
+    library.returns["nvmlDeviceGetHandleByUUID"] = code
+    with pytest.raises(port.CallError) as caught:
+        gpus.mig_mode(port.GpuUuid("GPU-x"))
+    assert caught.value.code is meaning
+
+
+OPTIONAL = {
+    "nvmlDeviceGetBrand": "brand",
+    "nvmlDeviceGetArchitecture": "architecture",
+    "nvmlDeviceGetMemoryInfo": "memory",
+    "nvmlDeviceGetCudaComputeCapability": "compute_capability",
+}
+
+
+@pytest.mark.parametrize("symbol,field", OPTIONAL.items())
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, FUNCTION_NOT_FOUND])
+def test_what_a_gpu_does_not_support_is_none(
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, symbol: str, field: str, code: int
+) -> None:
+    library.returns[symbol] = code
+    found = gpus.gpus()
+    assert [getattr(gpu, field) for gpu in found] == [None, None]
+    assert all(gpu.product_name and not gpu.is_vgpu for gpu in found)
+
+
+def test_a_gpu_without_mig_has_no_mode_and_no_instances(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
+    uuid = gpus.gpus()[0].uuid
+    library.returns |= dict.fromkeys(("nvmlDeviceGetMigMode", "nvmlDeviceGetGpuInstanceProfileInfoV"), NOT_SUPPORTED)
+    assert gpus.mig_mode(uuid) is None
+    assert not gpus.gpu_instance_profiles(uuid)
+    assert not gpus.gpu_instances(uuid)
+
+
+def test_an_older_library_tells_the_same_profiles_by_its_older_calls(hardware: mock.MockGpus, system: host.Host) -> None:
+    missing = frozenset({"nvmlDeviceGetGpuInstanceProfileInfoV", "nvmlGpuInstanceGetComputeInstanceProfileInfoV"})
+    older = nvml.NvmlGpus(nvml_library.NvmlLibrary(hardware, missing=missing), system=system)
+    uuid = hardware.gpus()[0].uuid
+    assert older.gpu_instance_profiles(uuid) == hardware.gpu_instance_profiles(uuid)
+    made = older.create_gpu_instance(uuid, 9, port.Placement(start=4, size=4))
+    assert older.compute_instance_profiles(uuid, made.id) == hardware.compute_instance_profiles(uuid, made.id)
+
+
+def test_a_gpu_that_does_not_answer_is_left_out_and_logged(
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, caplog: pytest.LogCaptureFixture
+) -> None:
+    library.returns["nvmlDeviceGetName"] = GPU_IS_LOST
+    with caplog.at_level(logging.WARNING):
+        assert not gpus.gpus()
+    assert "index=1 error=nvmlDeviceGetHandleByIndex: GPU_IS_LOST" in caplog.text
+
+
+def test_handles_are_kept_and_fetched_anew_once_nvml_disowns_them(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
+    uuid = gpus.gpus()[0].uuid
+    library.calls.clear()
+    for _ in range(3):
+        assert gpus.mig_mode(uuid)
+    assert library.calls.count("nvmlDeviceGetHandleByUUID") == 0
+    library.handles_end()
+    assert gpus.mig_mode(uuid)
+    assert library.calls.count("nvmlDeviceGetHandleByUUID") == 1
+
+
+def test_a_lost_session_is_begun_anew(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
+    uuid = gpus.gpus()[0].uuid
+    library.calls.clear()
+    library.returns["nvmlDeviceGetMigMode"] = DRIVER_NOT_LOADED
+    with pytest.raises(port.CallError, match="DRIVER_NOT_LOADED"):
+        gpus.mig_mode(uuid)
+    assert library.calls.count("nvmlInitWithFlags") == 1
+    del library.returns["nvmlDeviceGetMigMode"]
+    assert gpus.mig_mode(uuid)
+    gpus.close()
+    assert library.calls[-1] == "nvmlShutdown"
+
+
+def test_a_mode_that_is_only_pending_is_an_error_with_the_activation_status(gpus: nvml.NvmlGpus, hardware: mock.MockGpus) -> None:
+    uuid = gpus.gpus()[0].uuid
+    hardware.attach(uuid, 4711)
+    with pytest.raises(port.CallError, match="nvmlDeviceSetMigMode: IN_USE .*pending"):
+        gpus.set_mig_mode(uuid, enabled=False)
+    assert gpus.mig_mode(uuid) == port.MigMode(current=True, pending=False)
+    hardware.detach(uuid, 4711)
+    hardware.reset(uuid)
+    assert gpus.mig_mode(uuid) == port.MigMode(current=False, pending=False)
+
+
+def test_processes_are_told_by_gpu_and_by_instance(gpus: nvml.NvmlGpus, hardware: mock.MockGpus) -> None:
+    uuid = gpus.gpus()[0].uuid
+    one, two = (gpus.create_gpu_instance(uuid, 19, port.Placement(start=start, size=1)).id for start in (6, 5))
+    for pid, instance in ((30, one), (10, one), (20, two)):
+        hardware.attach(uuid, pid, instance)
+    assert gpus.running_processes(uuid) == (10, 20, 30)
+    assert gpus.running_processes(uuid, one) == (10, 30)
+
+
+@pytest.mark.parametrize(
+    "code,message",
+    [(12, "LIBRARY_NOT_FOUND .*install the NVIDIA driver"), (9, "DRIVER_NOT_LOADED .*kernel driver"), (18, "reboot"), (4, "root")],
+)
+def test_no_working_nvml_is_an_error_that_says_what_to_do(library: nvml_library.NvmlLibrary, code: int, message: str) -> None:
+    library.returns["nvmlInitWithFlags"] = code
+    with pytest.raises(errors.HardwareError, match=message):
+        nvml.NvmlGpus(library)
+
+
+def test_a_library_that_cannot_be_loaded_is_named(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "libnvidia-ml.so.1"
+    path.write_text("not a library")
+    with pytest.raises(errors.SettingsError, match=f"gpu.library: cannot load {path}"):
+        registry.build("gpu", registry.Order(node="node-a", options=settings.GpuSettings(library=path)))
+
+
+def test_the_gpu_family_takes_gpu_settings_alone(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(TypeError, match="takes GpuSettings"):
+        registry.build("gpu", registry.Order(node="node-a", options="fast"))
+
+
+def test_a_module_that_is_not_loaded_is_named(hardware: mock.MockGpus, tmp_path: pathlib.Path) -> None:
+    root = nvml_library.host_root(tmp_path / "root", hardware)
+    (root / "proc/devices").write_text("195 nvidia\n510 nvidia-caps\n")
+    with pytest.raises(port.CallError, match="nvidia-uvm is not in /proc/devices; load its kernel module"):
+        host.Host(root).device_majors()
+    assert not host.Host(root).has_driver()
+
+
+def test_a_machine_without_sysfs_tells_neither_root_nor_node(tmp_path: pathlib.Path) -> None:
+    assert (host.Host(tmp_path).pcie_root("0000:07:00.0"), host.Host(tmp_path).numa_node("0000:07:00.0")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "told,written", [("00000000:07:00.0", "0000:07:00.0"), ("0001AB00:C1:00.0", "0001ab00:c1:00.0"), ("0000:0F:00.0", "0000:0f:00.0")]
+)
+def test_pci_addresses_are_written_as_sysfs_does(told: str, written: str) -> None:
+    assert words.pci_bus_id(told) == written
+
+
+def test_unknown_brands_and_architectures_are_left_out_never_an_error() -> None:
+    assert (words.brand(4711), words.architecture(0xFFFFFFFF), words.brand(14), words.architecture(9)) == (None, None, "Nvidia", "Hopper")
+
+
+def test_cuda_versions_are_major_and_minor() -> None:
+    assert (words.cuda_version(13000), words.cuda_version(12080)) == ("13.0", "12.8")

@@ -1,0 +1,100 @@
+"""The project's Markdown files, cut into what tests ask about: links, headings, code blocks and the remarks above them."""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_REMARK = re.compile(r"<!-- ([a-z-]+)(?:: (.*?))? -->\s*\Z")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_CODE_SPAN = re.compile(r"`[^`\n]*`")
+_NOT_SLUG = re.compile(r"[^a-z0-9 _-]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Block:
+    """A fenced block; ``mark`` and ``value`` are those of the remark right above it, ``<!-- mark: value -->``."""
+
+    language: str
+    text: str
+    mark: str = ""
+    value: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command of a console block, and the output shown below it."""
+
+    line: str
+    output: tuple[str, ...]
+
+
+def files() -> list[pathlib.Path]:
+    """README, CHANGELOG, CONTRIBUTING, and every page under docs."""
+    tops = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+    return [*tops, *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def name(path: pathlib.Path) -> str:
+    """A file as a test's id."""
+    return str(path.relative_to(ROOT))
+
+
+def blocks(path: pathlib.Path) -> list[Block]:
+    """The fenced blocks of a file, in order."""
+    text = path.read_text("utf-8")
+    found = []
+    for match in _FENCE.finditer(text):
+        remark = _REMARK.search(text[: match.start()])
+        mark, value = (remark[1], remark[2] or "") if remark else ("", "")
+        found.append(Block(language=match[1], text=match[2], mark=mark, value=value))
+    return found
+
+
+def prose(path: pathlib.Path) -> str:
+    """The text of a file without its fenced blocks."""
+    return _FENCE.sub("", path.read_text("utf-8"))
+
+
+def links(path: pathlib.Path) -> list[str]:
+    """Targets of links, as written."""
+    return _LINK.findall(_CODE_SPAN.sub("", prose(path)))
+
+
+def anchors(path: pathlib.Path) -> set[str]:
+    """What a link to a heading of the file may say after '#'."""
+    return {_NOT_SLUG.sub("", heading.lower()).replace(" ", "-") for heading in _HEADING.findall(prose(path))}
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """The commands of a console block with what is shown of their output."""
+    line = ""
+    output: list[str] = []
+    for text in block.text.splitlines():
+        if text.startswith("$ "):
+            if line:
+                yield Command(line=line, output=tuple(output))
+            line, output = text.removeprefix("$ "), []
+        else:
+            output.append(text.rstrip())
+    if line:
+        yield Command(line=line, output=tuple(output))
+
+
+def command_lines(path: pathlib.Path) -> Iterator[str]:
+    """Every shell line of a file: those of sh blocks, and those after '$' in console blocks."""
+    for block in blocks(path):
+        if block.language == "sh":
+            yield from (line for line in block.text.splitlines() if line)
+        elif block.language == "console":
+            yield from (command.line for command in commands(block))
+
+
+def table_names(text: str) -> set[str]:
+    """The code spans in the first column of all tables of a text."""
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    return {span.strip("`") for row in rows for span in _CODE_SPAN.findall(row.split(" | ")[0])}

@@ -1,0 +1,101 @@
+"""Commands that the pages tell a reader to type exist: make targets, drakit's commands and options, and files handed to kubectl."""
+
+import importlib
+import itertools
+import pathlib
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+import typer.main
+
+from unit.docs import markdown
+
+_SEPARATORS = {"|", "&&", "||", ";", "2>&1", ">", "<"}
+_MAKE = re.compile(r"`make ([a-z]+)`")
+
+
+def words(line: str) -> list[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
+    lexer.whitespace_split = True
+    lexer.commenters = "#"
+    return list(lexer)
+
+
+def invocations(line: str, program: str) -> Iterator[list[str]]:
+    """The arguments of every call of a program in a shell line."""
+    current: list[str] | None = None
+    for word in [*words(line), ";"]:
+        if word in _SEPARATORS:
+            if current is not None:
+                yield current
+            current = None
+        elif current is not None:
+            current.append(word)
+        elif word == program:
+            current = []
+
+
+def drakit_lines() -> list[tuple[str, list[str]]]:
+    return [
+        (f"{markdown.name(page)}: {line}", arguments)
+        for page in markdown.files()
+        if page.name != "cli.md"
+        for line in markdown.command_lines(page)
+        for arguments in invocations(line, "drakit")
+    ]
+
+
+def parse(arguments: list[str]) -> None:
+    """Let the real command line read the arguments, without doing anything; raises what it raises."""
+    group = typer.main.get_command(importlib.import_module("drakit.cli.main").app)
+    rest = list(arguments)
+    while rest and hasattr(group, "commands"):
+        if rest[0] in {"--version", "--help"}:
+            return
+        assert rest[0] in group.commands, f"no command {rest[0]}"
+        name = rest.pop(0)
+        group = group.commands[name]
+    group.make_context("drakit", rest).close()
+
+
+@pytest.mark.parametrize("arguments", [pytest.param(arguments, id=line) for line, arguments in drakit_lines()])
+def test_the_real_command_line_takes_every_drakit_command(arguments: list[str]) -> None:
+    parse(arguments)
+
+
+@pytest.mark.parametrize("line", ["drakit slicez", "drakit slices --folderr x", "drakit slices --form none", "ls && drakit prepare"])
+def test_a_wrong_command_would_be_noticed(line: str) -> None:
+    (arguments,) = invocations(line, "drakit")
+    with pytest.raises(Exception, match=r"no command|No such option|is not one of|Missing parameter"):
+        parse(arguments)
+
+
+@pytest.mark.parametrize("page", markdown.files(), ids=markdown.name)
+def test_every_make_target_exists(page: pathlib.Path) -> None:
+    makefile = (markdown.ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    told = {target for line in markdown.command_lines(page) for call in invocations(line, "make") for target in call}
+    told |= set(_MAKE.findall(page.read_text("utf-8")))
+    assert told <= targets
+
+
+def test_ci_finds_the_test_command_and_it_is_the_one_shown() -> None:
+    readme = markdown.ROOT / "README.md"
+    assert len(re.findall(r"^<!-- test-command: (.*) -->$", readme.read_text("utf-8"), re.MULTILINE)) == 1
+    (block,) = [block for block in markdown.blocks(readme) if block.mark == "test-command"]
+    assert block.text == f"{block.value}\n"
+
+
+def test_what_kubectl_is_given_exists() -> None:
+    given = [
+        value
+        for page in markdown.files()
+        for line in markdown.command_lines(page)
+        for call in invocations(line, "kubectl")
+        for flag, value in itertools.pairwise(call)
+        if flag in {"-f", "-k"}
+    ]
+    assert given
+    assert [path for path in given if not (markdown.ROOT / path).exists()] == []

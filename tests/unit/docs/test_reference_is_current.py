@@ -1,0 +1,164 @@
+"""The reference pages say what the program has: generated pages are what the generator writes, tables of names are complete and hold nothing else."""
+
+import importlib.util
+import inspect
+import pathlib
+import re
+import stat
+import subprocess
+import sys
+import types
+
+import pytest
+
+import drakit
+from drakit.core import errors, inventory
+from drakit.devices import machines, registry
+from drakit.devices.gpu import machine
+from unit.docs import markdown
+
+REFERENCE = markdown.ROOT / "docs" / "reference"
+REGENERATE = ".venv/bin/python docs/reference/generate.py"
+
+
+def page(name: str) -> str:
+    return (REFERENCE / name).read_text("utf-8")
+
+
+def section(text: str, heading: str) -> str:
+    """The text below a heading, up to the next one of its level."""
+    return text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def generator() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("generate_reference", REFERENCE / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["cli.md", "settings.md"])
+def test_generated_pages_are_what_the_generator_writes(name: str) -> None:
+    assert page(name) == generator().pages()[name], f"the program has changed; run {REGENERATE}"
+
+
+def offered(family: str, folder: pathlib.Path) -> inventory.Inventory:
+    """Everything that a shipped machine offers, flat."""
+    choice = machines.Choice(name="dgx-a100-40gb-2gpu", directory=folder, owner="docs")
+    return registry.build(family, registry.Order(node="docs", machine=choice)).discover().flat()
+
+
+def test_gpu_attributes_capacities_and_counters_are_all_listed(tmp_path: pathlib.Path) -> None:
+    text, found = page("devices-gpu.md"), offered("gpu", tmp_path)
+    attributes = {name for device in found.devices for name in device.attributes}
+    capacities = {name for device in found.devices for name in device.capacity}
+    counters = {name for held in found.counter_sets for name in held.counters}
+    assert markdown.table_names(section(text, "Attributes")) == attributes
+    assert markdown.table_names(section(text, "Capacities")) == capacities
+    slices = {name for name in counters if name.startswith("memory-slice-")}
+    assert slices == {f"memory-slice-{index}" for index in range(8)}
+    assert markdown.table_names(section(text, "Counters")) == (counters - slices) | {"memory-slice-0", "memory-slice-7"}
+
+
+def test_nic_attributes_and_capacity_are_all_listed(tmp_path: pathlib.Path) -> None:
+    text, found = page("devices-nic.md"), offered("nic", tmp_path)
+    published = {name for device in found.devices for name in device.attributes}
+    told = section(text, "Attributes")
+    spans = set(re.findall(r"`([a-z.]+/[A-Za-z]+)`", told)) | markdown.table_names(told)
+    assert published <= spans
+    assert spans - published <= {"resource.kubernetes.io/pcieRoot"}, "the shipped machines say no root; nothing else may be missing"
+    assert {name for device in found.devices for name in device.capacity} == {"bandwidth"}
+
+
+def test_every_error_and_fault_is_listed_and_no_other() -> None:
+    raised = {name for name, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, errors.DrakitError)}
+    faults = {fault.name for fault in errors.ClaimFault}
+    assert markdown.table_names(page("errors.md")) == (raised - {"DrakitError"}) | faults | {"ClaimFault"}
+
+
+def test_every_service_and_method_is_listed_and_no_other() -> None:
+    served = set()
+    for file in (markdown.ROOT / "protos").rglob("*.proto"):
+        text = file.read_text("utf-8")
+        package, service = re.search(r"^package (.+);", text, re.MULTILINE), re.search(r"^service (\w+)", text, re.MULTILINE)
+        assert package is not None
+        assert service is not None
+        served |= {(f"{package[1]}.{service[1]}", method) for method in re.findall(r"^  rpc (\w+)", text, re.MULTILINE)}
+    listed = set(re.findall(r"^\| `([\w.]+)` \| `(\w+)` \|", section(page("wire.md"), "Services"), re.MULTILINE))
+    assert listed == served
+
+
+def test_the_layers_shown_are_those_that_are_checked() -> None:
+    project = (markdown.ROOT / "pyproject.toml").read_text("utf-8")
+    layers = re.search(r"^layers = \[\n(.*?)^\]", project, re.MULTILINE | re.DOTALL)
+    assert layers is not None
+    checked = re.findall(r'"(.+)"', layers[1])
+    blocks = [block.text.splitlines() for block in markdown.blocks(markdown.ROOT / "docs" / "explanation" / "architecture.md")]
+    assert checked in blocks
+
+
+def test_every_folder_of_the_package_is_explained() -> None:
+    text = (markdown.ROOT / "docs" / "explanation" / "architecture.md").read_text("utf-8")
+    package = pathlib.Path(drakit.__file__).parent
+    folders = {path.name for path in package.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    modules = {path.stem for path in package.glob("*.py")} - {"__init__"}
+    assert markdown.table_names(section(text, "Folders")) == folders | modules
+
+
+def test_the_life_cycle_shown_is_the_one_in_the_code() -> None:
+    text = (markdown.ROOT / "docs" / "explanation" / "architecture.md").read_text("utf-8")
+    lifecycle = importlib.import_module("drakit.core.lifecycle")
+    shown = set(re.findall(r"^(\w+) +--(\w+)--> +(\w+) ", text, re.MULTILINE))
+    assert shown == {(before.value, move.value, after.value) for (before, move), after in lifecycle.TABLE.items()}
+
+
+def test_the_mock_machines_and_models_listed_are_those_that_ship() -> None:
+    howto = markdown.ROOT / "docs" / "howto"
+    assert markdown.table_names((howto / "run-without-kubernetes.md").read_text("utf-8")) == set(machines.names())
+    told = (howto / "add-a-machine.md").read_text("utf-8").rsplit("The models there are:", 1)[1]
+    assert set(re.findall(r"`([\w-]+)`", told)) == set(machine.model_names())
+
+
+def test_python_in_the_pages_is_valid() -> None:
+    examples = [block.text for file in markdown.files() for block in markdown.blocks(file) if block.language == "python"]
+    assert examples
+    for example in examples:
+        value = eval(example, {"drakit": drakit})  # noqa: S307 - our own pages
+        assert not value.flat().mixins
+
+
+CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: both, namespace: default, uid: 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c}
+status:
+  allocation:
+    devices:
+      results:
+      - {request: gpu, driver: gpu.drakit.dev, pool: local, device: gpu-0}
+      - {request: net, driver: nic.drakit.dev, pool: local, device: pci-0000-0c-00-0, shareID: 1b4e28ba-2fa1-41d2-883f-0016d3cca427,
+         consumedCapacity: {bandwidth: 1G}}
+"""
+
+
+def test_files_have_the_modes_that_the_page_tells(tmp_path: pathlib.Path) -> None:
+    claim = tmp_path / "claim.yaml"
+    claim.write_text(CLAIM)
+    command = [sys.executable, "-m", "drakit", "prepare", str(claim), "--mock", "dgx-a100-40gb-2gpu", "--folder", str(tmp_path / "lab")]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    told = dict(re.findall(r"^\| `([^`]+)`.* \| (0\d{3}) \|", section(page("wire.md"), "Files"), re.MULTILINE))
+    found = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "lab").rglob("*") if path.is_file()}
+    kinds = {path: _kind(path) for path in found}
+    assert {path.name: f"{mode:04o}" for path, mode in found.items()} == {path.name: told[kind] for path, kind in kinds.items()}
+    assert {"journal.db", "locks/<name>.lock", "boot_id"} < set(kinds.values())
+
+
+def _kind(path: pathlib.Path) -> str:
+    """The row of the page that a file belongs to."""
+    if path.parent.name == "locks":
+        return "locks/<name>.lock"
+    if path.parent.name == "cdi":
+        return "<driver>-claim_<claim UID>-<device>[-<share id>][-<request>].json"
+    return path.name.replace("nics.", "gpus.")
