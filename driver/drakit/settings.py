@@ -8,17 +8,36 @@ import difflib
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 import yaml
 
-from drakit.core import errors
+from drakit.core import errors, names
 
 ENV_PREFIX = "DRAKIT_"
 ENV_NESTING = "__"
 
 Seconds = float
+
+
+def _none_if_empty(value: object) -> object:
+    return None if value == "" else value
+
+
+def _node_name(value: str) -> str:
+    if value and not names.is_subdomain(value):
+        raise ValueError(f"{value!r} is not a node name (a DNS subdomain: lower-case letters, digits, '-' and '.')")
+    return value
+
+
+def _absolute(value: pathlib.Path) -> pathlib.Path:
+    if not value.is_absolute():
+        raise ValueError(f"{str(value)!r} must be an absolute path")
+    return value
+
+
+Folder = Annotated[pathlib.Path, pydantic.AfterValidator(_absolute)]
 
 
 class _Group(pydantic.BaseModel):
@@ -28,26 +47,26 @@ class _Group(pydantic.BaseModel):
 class Node(_Group):
     """Where the driver runs and what it may touch."""
 
-    name: str = ""
+    name: Annotated[str, pydantic.AfterValidator(_node_name)] = ""
     """Name of this node as Kubernetes knows it; required to publish. In a DaemonSet: spec.nodeName by the downward API."""
 
-    plugins_dir: pathlib.Path = pathlib.Path("/var/lib/kubelet/plugins")
+    plugins_dir: Folder = pathlib.Path("/var/lib/kubelet/plugins")
     """The kubelet's plugin directory; each driver keeps its journal, locks and service socket in a folder of its name below it."""
 
-    registry_dir: pathlib.Path = pathlib.Path("/var/lib/kubelet/plugins_registry")
+    registry_dir: Folder = pathlib.Path("/var/lib/kubelet/plugins_registry")
     """The kubelet's registration directory. Must be the same path in the container and on the host."""
 
-    cdi_dir: pathlib.Path = pathlib.Path("/var/run/cdi")
+    cdi_dir: Folder = pathlib.Path("/var/run/cdi")
     """Where CDI files go; the container runtime must read it."""
 
 
 class Api(_Group):
     """How the API server is reached."""
 
-    kubeconfig: pathlib.Path | None = None
-    """Kubeconfig to use; without one, the service account of the pod."""
+    kubeconfig: Annotated[pathlib.Path | None, pydantic.BeforeValidator(_none_if_empty)] = None
+    """Kubeconfig to use; without one, that of the KUBECONFIG variable, else the service account of the pod."""
 
-    timeout: Seconds = 15.0
+    timeout: Annotated[Seconds, pydantic.Field(ge=0.1, le=600)] = 15.0
     """Longest wait for one answer, in seconds."""
 
 
@@ -57,7 +76,7 @@ class Publish(_Group):
     form: Literal["auto", "flat", "mixins"] = "auto"
     """auto writes mixins where the API server was seen to store them, flat elsewhere."""
 
-    rescan: Seconds = 60.0
+    rescan: Annotated[Seconds, pydantic.Field(ge=0.1, le=86400)] = 60.0
     """Seconds between two looks at the hardware."""
 
 
@@ -143,7 +162,7 @@ class Mock(_Group):
     machine: str | None = None
     """Name of a machine file, or a path to one; real hardware without it."""
 
-    dir: pathlib.Path | None = None
+    dir: Folder | None = None
     """Where the mock keeps its state, which outlives the driver; below the plugin directory if not given."""
 
 
@@ -193,14 +212,32 @@ def _read(file: pathlib.Path | None) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        content = yaml.safe_load(file.read_text())
+        content = _yaml(file.read_text("utf-8"), str(file))
     except OSError as error:
         raise errors.SettingsError(f"cannot read: {error.strerror}", key=str(file)) from error
-    except yaml.YAMLError as error:
-        raise errors.SettingsError(f"is not YAML: {error}", key=str(file)) from error
+    except UnicodeDecodeError as error:
+        raise errors.SettingsError("is not UTF-8 text", key=str(file)) from error
     if content is not None and not isinstance(content, dict):
         raise errors.SettingsError("must be a mapping of groups such as node, api, nic", key=str(file))
     return content or {}
+
+
+class _Strict(yaml.SafeLoader):
+    """YAML in which a key given twice is an error, not a silent choice of one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - the library's signature
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _yaml(text: str, key: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Strict)  # noqa: S506 - a safe loader, made stricter
+    except (yaml.YAMLError, RecursionError) as error:
+        raise errors.SettingsError(f"is not YAML: {' '.join(str(error).split())}", key=key) from error
 
 
 def _variable(key: str) -> str:
@@ -219,7 +256,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     for key, _, default in known_keys():
         text = environ.get(_variable(key))
         if text is not None:
-            _overlay(found, _nested(key.split("."), yaml.safe_load(text) if isinstance(default, tuple) else text))
+            _overlay(found, _nested(key.split("."), _yaml(text, _variable(key)) if isinstance(default, tuple) else text))
     return found
 
 
@@ -237,7 +274,7 @@ def _overlay(base: dict[str, Any], over: Mapping[str, Any]) -> None:
 
 def _explain(key: str, kind: str, message: str) -> str:
     if kind != "extra_forbidden":
-        return message
+        return message.removeprefix("Value error, ")
     return f"is not a setting{_suggest(key, {name for name, _, _ in known_keys()})}"
 
 

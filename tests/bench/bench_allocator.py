@@ -92,7 +92,7 @@ def _half_taken(template: str, seed: int) -> Question:
     """28 of the 56 places for a 1g are taken, so that 28 are left."""
     fleet = inputs.gpu_fleet(template, 1, seed)
     pool = json_types.text(fleet.nodes[0], "metadata", "name")
-    held = []
+    held: list[Object] = []
     for number, name in enumerate(random.Random(seed).sample(inputs.device_names(fleet, "1g.5gb"), 28)):
         result: Object = {"request": "r", "driver": inputs.DRIVER, "pool": pool, "device": name}
         taken = inputs.claim(f"h-{number}", inputs.mig("r", "1g.5gb"))

@@ -10,8 +10,10 @@ import pathlib
 import sys
 from collections.abc import Callable
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "driver"))
 
+from conformance import validate_case
 from drakit.cluster import allocator, capacity, json_types, ports, quantity, state, taints
 from drakit.cluster.devices import DeviceId, DeviceView, view_of
 from drakit.cluster.features import FeatureGates, Gate
@@ -167,6 +169,7 @@ ANSWERS: dict[str, Callable[[Object], Object]] = {
     "capacity": decide_capacity,
     "cel": cel,
     "toleration": toleration,
+    "validate": validate_case.answer,
 }
 
 

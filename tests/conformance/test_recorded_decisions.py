@@ -11,7 +11,7 @@ from drakit.cluster import json_types, quantity
 from drakit.cluster.json_types import Json, Object
 
 CASES = pathlib.Path(__file__).parent / "cases"
-KINDS = ("allocate", "capacity", "cel", "toleration")
+KINDS = ("allocate", "capacity", "cel", "toleration", "validate")
 
 
 def recorded(kind: str) -> Iterator[Object]:
@@ -57,11 +57,17 @@ def same_toleration(answer: Object, expected: Object) -> bool:
     return answer["tolerated"] == expected["tolerated"]
 
 
+def same_failures(answer: Object, expected: Object) -> bool:
+    found = {(one["type"], one["field"]) for one in json_types.objects(answer, "failures")}
+    return found == {(pair[0], pair[1]) for pair in json_types.items(expected, "failures") if isinstance(pair, list)}
+
+
 SAME: dict[str, Callable[[Object, Object], bool]] = {
     "allocate": same_allocation,
     "capacity": same_value,
     "cel": same_verdict,
     "toleration": same_toleration,
+    "validate": same_failures,
 }
 
 

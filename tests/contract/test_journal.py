@@ -164,14 +164,24 @@ def test_holdings_say_who_holds_a_device_and_how(journal: ports.Journal) -> None
     journal.begin(samples.entry(2, samples.grant("a", "nic-0", admin_access=True), samples.grant("b", "nic-1")))
     journal.withdraw(samples.uid(2))
     preparing, unpreparing = lifecycle.State.PREPARING, lifecycle.State.UNPREPARING
-    assert list(journal.holdings("node-1", "nic-0")) == [
-        lifecycle.Holding(claim=samples.ref(1), state=preparing, share_id=samples.share(1), admin_access=False),
-        lifecycle.Holding(claim=samples.ref(1), state=preparing, share_id=samples.share(2), admin_access=False),
-        lifecycle.Holding(claim=samples.ref(2), state=unpreparing, share_id=None, admin_access=True),
+    found = [(item.claim, item.state, item.share_id, item.admin_access) for item in journal.holdings("node-1", ["nic-0"])]
+    assert found == [
+        (samples.ref(1), preparing, samples.share(1), False),
+        (samples.ref(1), preparing, samples.share(2), False),
+        (samples.ref(2), unpreparing, None, True),
     ]
-    assert not journal.holdings("node-2", "nic-0")
+    assert not journal.holdings("node-2", ["nic-0"])
+    assert [item.device.name for item in journal.holdings("node-1", {"nic-0", "nic-1"})] == ["nic-0", "nic-0", "nic-0", "nic-1"]
+    assert not journal.holdings("node-1", [])
     journal.forget(samples.uid(2))
-    assert not journal.holdings("node-1", "nic-1")
+    assert not journal.holdings("node-1", ["nic-1"])
+
+
+def test_a_holding_says_what_the_device_is_and_what_is_taken_of_it(journal: ports.Journal) -> None:
+    grant = samples.grant("a", "nic-0", share_id=samples.share(1))
+    journal.begin(samples.entry(1, grant))
+    (holding,) = journal.holdings("node-1", ["nic-0"])
+    assert (holding.device, holding.consumed_capacity) == (grant.device, grant.consumed_capacity)
 
 
 def test_the_uid_alone_is_a_claims_identity(journal: ports.Journal) -> None:

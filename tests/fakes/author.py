@@ -46,7 +46,7 @@ class FakeDriver(driver.Driver[Tuning]):
     """Offers chip-0 and chip-1 (whole), their halves, and the pipe."""
 
     name = "fake.example.com"
-    config_types = (Tuning,)
+    config_types: ClassVar[tuple[type[object], ...]] = (Tuning,)
 
     def __init__(self, hardware: Hardware) -> None:
         self.hardware = hardware

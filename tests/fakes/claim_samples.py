@@ -17,7 +17,7 @@ CLAIM: dict[str, Any] = {
     "spec": {
         "devices": {
             "requests": [
-                {"name": "gpu", "exactly": {"deviceClassName": "gpu.drakit.dev"}},
+                {"name": "gpu", "firstAvailable": [{"name": "small", "deviceClassName": "gpu.drakit.dev"}]},
                 {"name": "nic", "exactly": {"deviceClassName": "nic.drakit.dev", "capacity": {"requests": {"bandwidth": "150M"}}}},
             ]
         }

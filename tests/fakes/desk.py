@@ -44,7 +44,7 @@ class Desk:
             "spec": {},
         }
         file = self.folder / f"{name}.yaml"
-        file.write_text(yaml.safe_dump(claim | rest))
+        file.write_text(yaml.safe_dump({**claim, **rest}))
         return str(file)
 
 

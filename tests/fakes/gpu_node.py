@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable
 from typing import cast
 
-from drakit.core import claim, device, driver, names, records
+from drakit.core import claim, device, driver, errors, names, records
 from drakit.devices import machines
 from drakit.devices.gpu import config, mock, port
 from drakit.devices.gpu import driver as gpu_driver
@@ -45,9 +45,9 @@ class SteppingGpus:
     def __getattr__(self, call: str) -> Callable[..., object]:
         method = cast("Callable[..., object]", getattr(self._hardware, call))
 
-        def passed(*args: object) -> object:
+        def passed(*args: object, **named: object) -> object:
             self._step(f"before {call}")
-            answer = method(*args)
+            answer = method(*args, **named)
             self._step(f"after {call}")
             return answer
 
@@ -73,13 +73,19 @@ class GpuNode:
     def __init__(self, directory: pathlib.Path, machine: str = "dgx-a100-40gb-2gpu") -> None:
         self.choice = machines.Choice(name=machine, directory=directory, owner="node-a")
         self.journal: dict[str, Kept] = {}
+        self.pauses: list[float] = []
         self.hardware = mock.MockGpus(self.choice)
         self.driver = self.restart()
 
     def restart(self, *, crash_at: int | None = None) -> gpu_driver.GpuDriver:
         """A driver as a new process has it."""
         self.steps = Steps(crash_at)
-        self.driver = gpu_driver.GpuDriver(stepping(mock.MockGpus(self.choice), self.steps), intents=self.intents)
+        self.driver = gpu_driver.GpuDriver(
+            stepping(mock.MockGpus(self.choice), self.steps),
+            intents=self.intents,
+            whole_beside_partitions=self.hardware.whole_beside_partitions,
+            pause=self.pauses.append,
+        )
         return self.driver
 
     def intents(self) -> list[records.Record]:
@@ -87,8 +93,11 @@ class GpuNode:
         return [kept.grant.intent for kept in self.journal.values()]
 
     def device(self, name: str) -> device.Device:
-        """A flat device that is offered now."""
-        return self.driver.discover().flat().by_name()[name]
+        """A flat device that is offered now; raises ClaimError for one that is not, as the engine does."""
+        found = self.driver.discover().flat().by_name()
+        if name not in found:
+            raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"{name} is not offered")
+        return found[name]
 
     def grant(self, name: str, *, uid: str = "a", request: str = "gpu", admin_access: bool = False) -> Grant:
         """A grant of a device that is offered now, planned by nobody yet."""

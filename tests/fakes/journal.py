@@ -2,7 +2,7 @@
 
 import dataclasses
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from drakit.core import errors, lifecycle, names, records
 
@@ -21,12 +21,19 @@ class MemoryJournal:
         with self._lock:
             return tuple(self._entries.values())
 
-    def holdings(self, pool: str, device: str) -> Sequence[lifecycle.Holding]:
+    def holdings(self, pool: str, devices: Collection[str]) -> Sequence[lifecycle.Holding]:
         return tuple(
-            lifecycle.Holding(claim=entry.claim, state=entry.state, share_id=grant.share_id, admin_access=grant.admin_access)
+            lifecycle.Holding(
+                claim=entry.claim,
+                state=entry.state,
+                device=grant.device,
+                share_id=grant.share_id,
+                admin_access=grant.admin_access,
+                consumed_capacity=grant.consumed_capacity,
+            )
             for entry in self.entries()
             for grant in entry.grants
-            if (grant.pool, grant.device.name) == (pool, device)
+            if grant.pool == pool and grant.device.name in devices
         )
 
     def begin(self, entry: lifecycle.Entry) -> None:

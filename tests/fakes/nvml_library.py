@@ -14,7 +14,7 @@ from typing import cast
 from drakit.devices.gpu import mock, port
 
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE = 0, 2, 3, 6, 7
-ARCHITECTURES = {"Turing": 6, "Ampere": 7, "Hopper": 9, "Blackwell": 10}
+ARCHITECTURES = {"Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}
 BRANDS = {"Tesla": 2, "Nvidia": 14, "NvidiaRTX": 13}
 MIB = 1 << 20
 Instance = tuple[port.GpuUuid, int]

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import edits, lifecycle, names, quantity
+from drakit.core import edits, errors, lifecycle, names, quantity
 from drakit.node import engine, offer, recovery
 from fakes import author, cdi, claim_source, journal
 
@@ -31,19 +31,22 @@ class Waiting:
 
 
 class ThreadLocks:
-    """Device locks within one process."""
+    """``ports.Locks`` in memory; given to several engines they are the locks of a node."""
 
     def __init__(self) -> None:
         self._table: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
 
     @contextlib.contextmanager
-    def hold(self, lock_names: Iterable[str]) -> Iterator[None]:
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for name in sorted(set(lock_names)):
                 with self._guard:
                     lock = self._table.setdefault(name, threading.Lock())
-                stack.enter_context(lock)
+                while not lock.acquire(timeout=0.05):
+                    if not wanted():
+                        raise errors.CallerGoneError(f"{name} is locked")
+                stack.callback(lock.release)
             yield
 
 
@@ -105,6 +108,8 @@ class World:
         self.cdi = SteppingCdi(author.FakeDriver.name, self._tell)
         self.claims = claim_source.FakeClaimSource()
         self.caller = Waiting()
+        self.driver_type: type[author.FakeDriver] = author.FakeDriver
+        self.device_locks, self.claim_locks = ThreadLocks(), ThreadLocks()
         self.driver = author.FakeDriver(self.hardware)
 
     def _tell(self, what: str) -> None:
@@ -112,7 +117,7 @@ class World:
 
     def boot(self, *, recover: bool = True) -> engine.Engine:
         """A new process of the driver."""
-        self.driver = author.FakeDriver(self.hardware)
+        self.driver = self.driver_type(self.hardware)
         offered = offer.Offer(self.driver)
         offered.refresh()
         started = engine.Engine(
@@ -122,7 +127,8 @@ class World:
             claim_source=self.claims,
             journal=self.journal,
             cdi=self.cdi,
-            locks=ThreadLocks(),
+            device_locks=self.device_locks,
+            locks_of_claims=self.claim_locks,
         )
         if recover:
             recovery.recover(started, self.journal, self.cdi, sweep_orphans=True)

@@ -137,7 +137,8 @@ def started(space: netns.Namespace, folder: pathlib.Path, known: Claims) -> Iter
             claim_source=known,
             journal=memory,
             cdi=directory.Directory(folder / "cdi", driver=author.name),
-            locks=locks.FileLocks(folder / "journal"),
+            device_locks=locks.FileLocks(folder / "journal"),
+            locks_of_claims=locks.FileLocks(folder / "journal", "claims", disposable=True),
         )
         yield Node(space=space, author=author, offered=offered, engine=worker, source=known, memory=memory, cdi=folder / "cdi")
 
@@ -246,7 +247,7 @@ def test_what_cannot_be_prepared_is_refused_with_its_reason_and_leaves_nothing(n
     before = node.space.state()
     refused = {
         node.source.allocate(5, ("uplink0", "1G")): "this node has no device 'uplink0'",
-        node.source.allocate(6, ("nic1", "11G")): "11G is not a whole rate above 0 and up to the 10G of nic1",
+        node.source.allocate(6, ("nic1", "11G")): "results[0].consumedCapacity[bandwidth]: nic1 has 10G, the claim says 11G",
     }
     for ref, reason in refused.items():
         (answer,) = node.prepare(ref)

@@ -61,15 +61,19 @@ def test_everything_is_in_the_namespace_of_the_samples() -> None:
 def test_pods_name_claims_and_requests_that_exist_and_classes_that_exist() -> None:
     known, classes = specs(), {json_types.text(item, "metadata", "name") for item in samples.classes()}
     pods = list(objects("Pod"))
-    assert len(pods) == 8
+    assert len(pods) == 9
     for _, pod in pods:
         sources = {
-            json_types.text(one, "name"): known[json_types.text(one, "resourceClaimName") or json_types.text(one, "resourceClaimTemplateName")]
+            json_types.text(one, "name"): known[
+                json_types.text(one, "resourceClaimName") or json_types.text(one, "resourceClaimTemplateName")
+            ]
             for one in json_types.objects(pod, "spec", "resourceClaims")
         }
         for container in json_types.objects(pod, "spec", "containers"):
             for use in json_types.objects(container, "resources", "claims"):
-                requests = {json_types.text(one, "name") for one in json_types.objects(sources[json_types.text(use, "name")], "devices", "requests")}
+                requests = {
+                    json_types.text(one, "name") for one in json_types.objects(sources[json_types.text(use, "name")], "devices", "requests")
+                }
                 assert json_types.text(use, "request") in {"", *requests}
     for spec in known.values():
         for request in json_types.objects(spec, "devices", "requests"):

@@ -46,6 +46,12 @@ WRONG = {
     "unknown key in a rule": ("nic: {rules: [{match: eth0, sped: 1G}]}", "nic.rules.0.sped"),
     "not a mapping": ("[1, 2]", "must be a mapping"),
     "not YAML": ("{", "is not YAML"),
+    "a key twice": ("node: {name: a, name: b}", "'name' is given twice"),
+    "no node name": ("node: {name: My_Node}", "node.name: 'My_Node' is not a node name"),
+    "relative folder": ("node: {cdi_dir: cdi}", "node.cdi_dir: 'cdi' must be an absolute path"),
+    "no pause": ("publish: {rescan: 0}", "publish.rescan:"),
+    "endless pause": ("publish: {rescan: .inf}", "publish.rescan:"),
+    "no number": ("publish: {rescan: .nan}", "publish.rescan:"),
 }
 
 
@@ -80,3 +86,19 @@ def test_every_key_is_documented() -> None:
 def test_settings_cannot_be_changed_once_read() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load().node.name = "other"
+
+
+def test_a_variable_that_is_not_yaml_is_named() -> None:
+    with pytest.raises(errors.SettingsError, match="DRAKIT_NIC__INCLUDE: is not YAML"):
+        load(DRAKIT_NIC__INCLUDE="[eth0")
+
+
+def test_an_empty_kubeconfig_is_none() -> None:
+    assert load(DRAKIT_API__KUBECONFIG="").api.kubeconfig is None
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "latin.yaml"
+    path.write_bytes("node: {name: caf\u00e9}".encode("latin-1"))
+    with pytest.raises(errors.SettingsError, match="is not UTF-8"):
+        load(file=path)

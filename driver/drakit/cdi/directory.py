@@ -9,7 +9,7 @@ Invariants:
   that do not run as root read it too. Only root can write.
 
 Two processes of a rolling update may work at once. Each holds a shared flock on the directory while it writes; leftovers of a crash are swept
-only by one that can hold it alone.
+only by one that can hold it alone. Any user can hold that lock too, so a writer waits half a second for it and then goes on without.
 """
 
 import contextlib
@@ -19,12 +19,14 @@ import os
 import pathlib
 import re
 import secrets
+import time
 from collections.abc import Iterator
 
 from drakit.cdi import spec
 from drakit.core import edits, errors, names
 
 _DIRECTORY_MODE = 0o755
+_PATIENCE, _PAUSE = 50, 0.01
 _FILE_MODE = 0o644
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
 _UID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -117,7 +119,7 @@ class Directory:
             self.path.chmod(_DIRECTORY_MODE)
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(descriptor, lock)
+            _lock(descriptor, lock)
             yield descriptor
         finally:
             os.close(descriptor)
@@ -130,6 +132,18 @@ class Directory:
             fix = _FIXES.get(error.errno or 0, "")
             message = f"{self.path / entry}: {error.strerror or error}" + (f"; {fix}" if fix else "")
             raise errors.CdiError(message) from error
+
+
+def _lock(descriptor: int, lock: int) -> None:
+    """Lock the directory. It is open to every user of the node, so a writer does not wait for long: it only tells a sweeper to stay away."""
+    for _ in range(_PATIENCE if lock == fcntl.LOCK_SH else 0):
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE)
+    if lock != fcntl.LOCK_SH:
+        fcntl.flock(descriptor, lock)
+    return None
 
 
 def _listing(directory: int | pathlib.Path) -> list[str]:

@@ -1,13 +1,10 @@
 """``drakit cluster``: the local cluster alone, for drivers and claims of one's own."""
 
-import contextlib
 import pathlib
 import shlex
-import shutil
 import signal
-import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,7 +55,7 @@ def cluster(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with _workplace(folder) as place, hosting.running(place, nodes=names, port=port, gates=switched) as running:
+    with hosting.workplace(folder, names) as place, hosting.running(place, nodes=names, port=port, gates=switched) as running:
         _introduce(running, place, names)
         if events:
             threading.Thread(target=_follow, args=(running,), name="events", daemon=True).start()
@@ -73,18 +70,6 @@ def _gates(texts: Sequence[str]) -> dict[str, bool]:
             raise errors.SettingsError("write NAME=true or NAME=false", key=f"--gate {text}")
         found[name] = _TRUTH[state.lower()]
     return found
-
-
-@contextlib.contextmanager
-def _workplace(folder: pathlib.Path | None) -> Iterator[pathlib.Path]:
-    if folder is not None:
-        yield folder.absolute()
-        return
-    made = pathlib.Path(tempfile.mkdtemp(prefix="drakit-", dir=hosting.short_parent()))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def _introduce(running: "clusters.LocalCluster", folder: pathlib.Path, nodes: Sequence[str]) -> None:

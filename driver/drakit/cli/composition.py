@@ -78,7 +78,7 @@ def _family(settings: values.Settings, name: str, chosen: machines.Choice | None
     return Family(
         name=name,
         post=station.Post(driver_name=driver_name, build=build, place=place),
-        folders=station.Folders(data=settings.node.plugins_dir / driver_name, cdi=settings.node.cdi_dir),
+        folders=station.Folders(home=settings.node.plugins_dir / driver_name, cdi=settings.node.cdi_dir),
     )
 
 
@@ -87,13 +87,22 @@ def _boot_id(chosen: machines.Choice | None) -> str:
 
 
 def _nic_options(nic: values.Nic) -> nic_settings.NicSettings:
-    rules = tuple(nic_settings.InterfaceRule.parse(rule.match, rule.model_dump(exclude={"match"})) for rule in nic.rules)
-    everywhere = nic_settings.InterfaceRule.parse("*", {"reserve": nic.reserve})
+    try:
+        reserve = quantity.Quantity.parse(nic.reserve)
+    except errors.QuantityError as error:
+        raise errors.SettingsError(error.reason, key="nic.reserve") from error
     return nic_settings.NicSettings(
         include=nic.include,
         exclude=nic.exclude,
         take_over=nic.take_over,
         offer_addressed=nic.offer_addressed,
-        reserve=everywhere.reserve or quantity.ZERO,
-        interfaces=rules,
+        reserve=reserve,
+        interfaces=tuple(_rule(index, rule) for index, rule in enumerate(nic.rules)),
     )
+
+
+def _rule(index: int, rule: values.NicRule) -> nic_settings.InterfaceRule:
+    try:
+        return nic_settings.InterfaceRule.parse(rule.match, rule.model_dump(exclude={"match"}))
+    except errors.SettingsError as error:
+        raise errors.SettingsError(str(error), key=f"nic.rules[{index}]") from error

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import os
 import pathlib
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from drakit.telemetry import logs
 if TYPE_CHECKING:
     from drakit.cluster import cluster as clusters
 
+# A node's folder may have 44 bytes; /drakit-12345678/node-1 are 23 of them.
+_PARENT_BYTES = 20
 _LIBRARIES = ("cel_expr_python", "httpx", "re2", "starlette", "trustme", "uvicorn")
 
 
@@ -24,16 +27,44 @@ def check_installed() -> None:
         raise errors.SettingsError(f"the local cluster needs {', '.join(missing)}; install them with: pip install 'drakit[cluster]'")
 
 
-def short_parent() -> str:
-    """Where to make a temporary folder that sockets can live in: the usual place, or /tmp where that one's path is long."""
+def claim_folder(folder: pathlib.Path, nodes: Sequence[str]) -> pathlib.Path:
+    """Make the folder where missing, for its owner only, and return its absolute path; raises SettingsError when no cluster could live in it."""
+    from drakit.cluster import node_folder
+
+    folder = folder.absolute()
+    try:
+        for node in nodes:
+            node_folder.NodeFolder(root=folder / node)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except node_folder.FolderError as error:
+        raise errors.SettingsError(str(error), key="--folder") from error
+    except OSError as error:
+        raise errors.SettingsError(f"cannot use {folder}: {error.strerror}", key="--folder") from error
+    return folder
+
+
+@contextlib.contextmanager
+def workplace(folder: pathlib.Path | None, nodes: Sequence[str]) -> Iterator[pathlib.Path]:
+    """The folder given, claimed, and kept; or, without one, a new one with a short path that is removed afterwards."""
+    if folder is not None:
+        yield claim_folder(folder, nodes)
+        return
+    made = pathlib.Path(tempfile.mkdtemp(prefix="drakit-", dir=_short_parent()))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _short_parent() -> str:
+    """The usual place for temporary files, or /tmp where the path of that one is too long for sockets."""
     usual = tempfile.gettempdir()
-    return usual if len(os.fsencode(usual)) <= len("/var/folders") else "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
+    return usual if len(os.fsencode(usual)) <= _PARENT_BYTES else "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
 
 
 @contextlib.contextmanager
 def logging_to(file: pathlib.Path) -> Iterator[None]:
     """Send this process's log to a file meanwhile, so that it does not mix with what is shown."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as stream:
         logs.setup(level=logs.Level.INFO, style=logs.Style.CONSOLE, stream=stream)
         try:
@@ -46,8 +77,8 @@ def logging_to(file: pathlib.Path) -> Iterator[None]:
 def running(
     folder: pathlib.Path, *, nodes: Sequence[str], port: int = 0, gates: Mapping[str, bool] | None = None
 ) -> Iterator["clusters.LocalCluster"]:
-    """A running cluster; raises SettingsError when it cannot be started as asked."""
-    from drakit.cluster import apiserver, features, node_folder
+    """A running cluster in a folder that was claimed; raises SettingsError when it cannot be started as asked."""
+    from drakit.cluster import apiserver, features
     from drakit.cluster import cluster as clusters
 
     with contextlib.ExitStack() as stack:
@@ -57,8 +88,6 @@ def running(
             raise errors.SettingsError(str(error), key="--gate") from error
         try:
             started = stack.enter_context(clusters.LocalCluster(folder, nodes=tuple(nodes), gates=chosen, port=port))
-        except node_folder.FolderError as error:
-            raise errors.SettingsError(str(error), key="--folder") from error
         except ValueError as error:
             raise errors.SettingsError(str(error), key="--node") from error
         except apiserver.StartError as error:

@@ -106,9 +106,9 @@ def look(family: composition.Family) -> tuple[inventory.Inventory, Sequence[life
     """What a family offers, and what its journal knows. Leaves no trace: where there is no journal yet, none is made."""
     with contextlib.ExitStack() as stack:
         folders = family.folders
-        if not _has_journal(folders.data):
+        if not _has_journal(folders.home):
             nowhere = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-")))
-            folders = station.Folders(data=nowhere / "data", cdi=nowhere / "cdi")
+            folders = station.Folders(home=nowhere / "home", cdi=nowhere / "cdi")
         opened = stack.enter_context(station.Station(family.post, folders, Nowhere()))
         opened.offered.refresh()
         return opened.offered.inventory, tuple(opened.journal.entries())
@@ -173,8 +173,8 @@ def _show(rows: list[Row], form: options.Format) -> None:
         output.document(rows, form)
     elif rows:
         cells = [(row["claim"], row["request"], row["device"], row["shareID"] or "", *_listed(row["cdiDevices"])) for row in rows]
-        output.console().print(output.table("", ["CLAIM", "REQUEST", "DEVICE", "SHARE", "CDI DEVICE"], cells))
-        output.console().print(f"\nCDI files are in {rows[0]['cdiDirectory']}")
+        output.put(output.console(), output.table("", ["CLAIM", "REQUEST", "DEVICE", "SHARE", "CDI DEVICE"], cells))
+        output.console().print(f"\nCDI files are in {rows[0]['cdiDirectory']}", markup=False, soft_wrap=True)
 
 
 def _listed(ids: object) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from drakit.cli import cluster, local, run, show, slices
+from drakit.cli import allocate, cluster, lint, local, run, show, slices
 from drakit.cli.demo import command as demo
 from drakit.core import errors
 
@@ -24,6 +24,8 @@ app.command()(slices.slices)
 app.command()(show.show)
 app.command()(local.prepare)
 app.command()(local.unprepare)
+app.command()(allocate.allocate)
+app.command()(lint.lint)
 
 
 def _version(wanted: bool) -> None:

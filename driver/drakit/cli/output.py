@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import rich.console
 import rich.table
+import rich.text
 import yaml
 
 from drakit.cli import options
@@ -51,11 +52,22 @@ def documents(contents: Iterable[object], form: options.Format) -> None:
         print(yaml.safe_dump_all(items, sort_keys=False, width=120, explicit_start=True), end="")
 
 
+def put(out: rich.console.Console, shown: rich.console.RenderableType) -> None:
+    """Print something laid out, such as a table; in a pipe without the blanks that fill its lines."""
+    if out.is_terminal:
+        out.print(shown)
+        return
+    with out.capture() as captured:
+        out.print(shown)
+    for line in captured.get().splitlines():
+        out.print(line.rstrip(), markup=False, soft_wrap=True)
+
+
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> rich.table.Table:
-    """A table with a header; numbers keep their right edge."""
+    """A table with a header; cells are shown as they are, whatever brackets they hold."""
     made = rich.table.Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in columns:
         made.add_column(name, overflow="fold")
     for row in rows:
-        made.add_row(*(str(cell) for cell in row))
+        made.add_row(*(rich.text.Text(str(cell), overflow="fold") for cell in row))
     return made

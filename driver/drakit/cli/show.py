@@ -54,11 +54,11 @@ def _print(family: composition.Family, offered: inventory.Inventory, entries: Se
         (item.name, _kind(item), _amounts(item), "shared" if item.allow_multiple_allocations else "", taken.get(item.name, ""))
         for item in offered.flat().devices
     ]
-    out.print(output.table("", ["DEVICE", "KIND", "CAPACITY", "", "CLAIM"], rows))
+    output.put(out, output.table("", ["DEVICE", "KIND", "CAPACITY", "", "CLAIM"], rows))
     claims = [
         (str(entry.claim), entry.claim.uid, entry.state.value, ", ".join(grant.device.name for grant in entry.grants)) for entry in entries
     ]
-    out.print(output.table("\nClaims", ["CLAIM", "UID", "STATE", "DEVICES"], claims) if claims else "\nNo claim is prepared.")
+    output.put(out, output.table("\nClaims", ["CLAIM", "UID", "STATE", "DEVICES"], claims) if claims else "\nNo claim is prepared.")
 
 
 def taken_by(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:

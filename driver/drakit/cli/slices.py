@@ -98,4 +98,4 @@ def _table(sheaves: Sequence[Sheaf]) -> None:
         share = f"{100 * one.bytes / flat[one.driver]:.0f}%" if one.driver in flat else ""
         rows.append((one.driver, one.form.value, len(one.objects), devices, sets, one.bytes, share))
     columns = ["DRIVER", "FORM", "SLICES", "DEVICES", "COUNTER SETS", "BYTES", "OF FLAT"]
-    output.console().print(output.table("", columns, rows))
+    output.put(output.console(), output.table("", columns, rows))

@@ -130,6 +130,8 @@ def _class_configs(chosen: Sequence[tuple[Request, Option]]) -> list[Object]:
 def _claim_configs(claim: Claim, chosen: Sequence[tuple[Request, Option]]) -> list[Object]:
     """Return the claim's configuration that concerns what was taken: once if for all requests, else once per request it names."""
     configs: list[Object] = []
+    if not json_types.at(claim.source, "spec", "devices", "config"):
+        return configs
     for config in json_types.objects(claim.source, "spec", "devices", "config"):
         names = json_types.strings(config, "requests")
         concerned = [option for request, option in chosen if request.name in names or option.name in names]

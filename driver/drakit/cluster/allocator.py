@@ -19,9 +19,10 @@ from drakit.cluster.pools import Condition, SliceIndex
 from drakit.cluster.ports import AllocationError, SelectorPort
 from drakit.cluster.problem import MAX_RESULTS, Problem
 from drakit.cluster.reasons import Reason
-from drakit.cluster.requests import Claim, Mode, Option, Reader
+from drakit.cluster.requests import Claim, Classes, Mode, Option, Reader
 from drakit.cluster.state import AllocatedState
-from drakit.cluster.suitability import Suitability
+from drakit.cluster.suitability import Suitability, Switches
+from drakit.cluster.verdicts import Verdicts
 
 _KEPT_NODES = 128
 
@@ -30,9 +31,10 @@ class Allocator:
     """Allocates over one set of slices and classes."""
 
     def __init__(self, slices: Sequence[Object], classes: Mapping[str, Object], selectors: SelectorPort, features: FeatureGates) -> None:
-        self._classes = classes
-        self._selectors = selectors
+        self._classes = Classes(classes)
+        self._verdicts = Verdicts(selectors)
         self._features = features
+        self._switches = Switches.of(features)
         self._index = SliceIndex(slices, features)
         self._inventories: dict[str, tuple[Object, Inventory]] = {}
 
@@ -65,7 +67,7 @@ class Allocator:
             requests=[request for claim in read for request in claim.requests],
             wants=reader.wants,
             inventory=inventory,
-            suitability=Suitability(inventory, allocated, node, self._selectors, self._features),
+            suitability=Suitability(inventory, allocated, node, self._verdicts, self._switches),
             lists=self._features.on(Gate.LIST_TYPE_ATTRIBUTES),
         )
         for claim in read:

@@ -8,15 +8,17 @@ import asyncio
 import pathlib
 import socket
 import threading
+from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import uvicorn
 
 from drakit.cluster import tls
+from drakit.cluster.access import users
+from drakit.cluster.access.authorizer import Authorizer, KnownUsers, Rbac
+from drakit.cluster.access.tokens import Tokens
 from drakit.cluster.registry import Registry
-from drakit.cluster.rest import access
-from drakit.cluster.rest.access import Tokens
 from drakit.cluster.rest.app import App
 from drakit.cluster.watching import BOOKMARK_SECONDS
 
@@ -35,7 +37,8 @@ class ApiServer:
     """Serves one registry. Use as a context manager, or call :meth:`start` and :meth:`stop`; both may be repeated.
 
     ``port`` 0 takes any free port, and keeps it over restarts. ``bookmark_every`` is in seconds. ``gone_as_status`` answers a watch from
-    a lost version with HTTP 410 rather than an ERROR event inside a 200; real servers do both.
+    a lost version with HTTP 410 rather than an ERROR event inside a 200; real servers do both. ``authorization`` is "rbac" (roles,
+    bindings and the node authorizer decide; the administrator may do everything) or "known-users" (whoever has a token may).
     """
 
     def __init__(
@@ -45,12 +48,14 @@ class ApiServer:
         port: int = 0,
         bookmark_every: float = BOOKMARK_SECONDS,
         gone_as_status: bool = False,
+        authorization: Literal["rbac", "known-users"] = "known-users",
     ) -> None:
         self.registry = registry
+        self._authorizer: Authorizer = Rbac(store=registry.store) if authorization == "rbac" else KnownUsers()
         self.port = port
         self.tokens = Tokens()
         self._authority = tls.Authority()
-        self._admin_token = self.tokens.issue(access.ADMIN_NAME, (access.MASTERS,))
+        self._admin_token = self.tokens.issue(users.ADMIN_NAME, (users.MASTERS,))
         self._bookmark_every = bookmark_every
         self._gone_as_status = gone_as_status
         self._running: _Running | None = None
@@ -65,11 +70,18 @@ class ApiServer:
         """The certificate that clients must trust."""
         return self._authority.pem
 
-    def issue_token(self, user: str, groups: tuple[str, ...] = ()) -> str:
-        """Return a bearer token for an identity such as ``system:node:n1`` in group ``system:nodes``."""
-        return self.tokens.issue(user, groups)
+    def issue_token(self, user: str, groups: tuple[str, ...] = (), *, extra: Mapping[str, tuple[str, ...]] | None = None) -> str:
+        """Return a bearer token for an identity such as ``system:node:n1`` in group ``system:nodes``.
 
-    def write_kubeconfig(self, path: pathlib.Path, *, token: str = "", user: str = access.ADMIN_NAME) -> None:
+        ``extra`` is what else a review of the token says, such as the node of the pod that it is bound to.
+        """
+        return self.tokens.issue(user, groups, extra)
+
+    def issue_node_token(self, node: str) -> str:
+        """Return a bearer token for a node's kubelet."""
+        return self.tokens.issue(users.node_name(node), (users.NODES,))
+
+    def write_kubeconfig(self, path: pathlib.Path, *, token: str = "", user: str = users.ADMIN_NAME) -> None:
         """Write a kubeconfig (0600) for ``token``, or for the administrator."""
         config = tls.kubeconfig(self.url, self.ca_pem, token or self._admin_token, user=user)
         tls.write_kubeconfig(path, config)
@@ -78,7 +90,7 @@ class ApiServer:
         """Start serving; returns when requests are answered. StartError if the port is taken or the server does not come up."""
         if self._running is not None:
             return
-        app = App(self.registry, self.tokens, bookmark_every=self._bookmark_every, gone_as_status=self._gone_as_status)
+        app = App(self.registry, self.tokens, self._authorizer, bookmark_every=self._bookmark_every, gone_as_status=self._gone_as_status)
         listener = _listen(self.port)
         self.port = listener.getsockname()[1]
         config = uvicorn.Config(

@@ -183,6 +183,11 @@ _BY_REASON: dict[str, type[ApiError]] = {
     )
 }
 
+BY_CODE: dict[int, type[ApiError]] = {
+    kind.code: kind for kind in _BY_REASON.values() if kind.code < InternalError.code and kind is not AlreadyExistsError
+}
+"""By HTTP status: the refusals that say that the request is at fault."""
+
 
 def from_status(status: Json) -> ApiError:
     """Return the error that a metav1 Status describes; an unknown reason gives a plain :class:`ApiError`."""

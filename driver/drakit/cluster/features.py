@@ -22,6 +22,7 @@ class Gate(enum.StrEnum):
     DEVICE_TAINTS = "DRADeviceTaints"
     BINDING_CONDITIONS = "DRADeviceBindingConditions"
     LIST_TYPE_ATTRIBUTES = "DRAListTypeAttributes"
+    NODE_ALLOCATABLE_RESOURCES = "DRANodeAllocatableResources"
     ADMIN_ACCESS = "DRAAdminAccess"
     PRIORITIZED_LIST = "DRAPrioritizedList"
     CLAIM_DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
@@ -34,7 +35,7 @@ class Gate(enum.StrEnum):
 _NEEDS = {Gate.BINDING_CONDITIONS: Gate.CLAIM_DEVICE_STATUS}
 """Gates that are off without another one."""
 
-_OFF_BY_DEFAULT = frozenset({Gate.LIST_TYPE_ATTRIBUTES, Gate.COUNTERS_BESIDE_DEVICES})
+_OFF_BY_DEFAULT = frozenset({Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,7 @@ _SLICE_FIELDS: dict[Gate, tuple[str, ...]] = {
     ),
     Gate.CONSUMABLE_CAPACITY: ("spec.devices[].allowMultipleAllocations", "spec.devices[].capacity{}.requestPolicy"),
     Gate.LIST_TYPE_ATTRIBUTES: tuple(f"spec.devices[].attributes{{}}.{name}" for name in ("bools", "ints", "strings", "versions")),
+    Gate.NODE_ALLOCATABLE_RESOURCES: ("spec.devices[].nodeAllocatableResourceMappings",),
     Gate.MIXINS: (
         "spec.mixins",
         "spec.sharedCounters[].includes",

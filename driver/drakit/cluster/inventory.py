@@ -7,8 +7,8 @@ nanos, so that sums are exact. What depends on claims is not here: see :mod:`dra
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 
-from drakit.cluster import capacity, devices, json_types, quantity
-from drakit.cluster.capacity import Capacity
+from drakit.cluster import capacity, devices, footprints, json_types, quantity
+from drakit.cluster.capacity import Amounts, Capacity
 from drakit.cluster.devices import DeviceId, DeviceView
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.pools import Condition, Pool, Slice
@@ -18,12 +18,27 @@ from drakit.cluster.state import AllocatedState
 Draws = tuple[tuple[int, int], ...]
 
 _KEPT_EXPRESSIONS = 1024
+_KEPT_DEMANDS = 64
 
 
 class Device:
     """One candidate. ``index`` is its place in the order of allocation. The view and the draws are made on first use."""
 
-    __slots__ = ("_capacities", "_draws", "_pool", "_view", "draws_counters", "index", "name", "place", "pool", "shareable", "spec")
+    __slots__ = (
+        "_asked",
+        "_capacities",
+        "_draws",
+        "_plain",
+        "_pool",
+        "_view",
+        "draws_counters",
+        "index",
+        "name",
+        "place",
+        "pool",
+        "shareable",
+        "spec",
+    )
 
     def __init__(self, index: int, entry: Slice, spec: Object, pool: "CompiledPool") -> None:
         self.index = index
@@ -34,14 +49,28 @@ class Device:
         self.draws_counters = bool(spec.get("consumesCounters"))
         self.shareable = spec.get("allowMultipleAllocations") is True
         self._pool = pool
+        self._plain: bool | None = None
         self._draws: Draws | None = None
         self._view: DeviceView | None = None
         self._capacities: dict[str, Capacity] | None = None
+        self._asked: dict[str, Amounts | None] | None = None
 
     @property
     def id(self) -> DeviceId:
         """The name in the whole cluster."""
         return DeviceId(*self._pool.id, self.name)
+
+    @property
+    def driver(self) -> str:
+        """The driver that published it."""
+        return self._pool.id.driver
+
+    @property
+    def plain(self) -> bool:
+        """Whether what selectors read of it can be told without evaluating them."""
+        if self._plain is None:
+            self._plain = footprints.is_plain(self.spec)
+        return self._plain
 
     @property
     def draws(self) -> Draws:
@@ -54,7 +83,7 @@ class Device:
     def view(self) -> DeviceView:
         """What selectors see."""
         if self._view is None:
-            self._view = devices.view_of(self._pool.id.driver, self.spec)
+            self._view = devices.view_of(self.driver, self.spec)
         return self._view
 
     @property
@@ -67,6 +96,14 @@ class Device:
                 raise AllocationError(f"device {self.id}: capacity: {error}") from error
         return self._capacities
 
+    def demand(self, amounts: Amounts, asked: str) -> Amounts | None:
+        """Return what requested ``amounts`` (``asked`` as written) take, None if that can never be. Raise AllocationError as capacities do."""
+        if self._asked is None or len(self._asked) >= _KEPT_DEMANDS:
+            self._asked = {}
+        if asked not in self._asked:
+            self._asked[asked] = capacity.demand(amounts, self.capacities)
+        return self._asked[asked]
+
     @property
     def selects_node_itself(self) -> bool:
         """Whether the node selection is on the device, not on its slice."""
@@ -74,17 +111,18 @@ class Device:
 
 
 class CompiledPool:
-    """One usable pool. ``positions`` are the places of its counters in the vector, by counter set and name."""
+    """One usable pool. ``positions`` are the places of its counters in the vector, by name within their counter set."""
 
     def __init__(self, number: int, pool: Pool) -> None:
         self.number = number
         self.id = pool.id
-        self.positions: dict[tuple[str, str], int] = {}
+        self.positions: dict[str, dict[str, int]] = {}
         self.offered: list[Device] = []
         self._elsewhere = pool.elsewhere
+        self._known: dict[str, Draws] = {}
 
     @functools.cached_property
-    def by_name(self) -> Mapping[str, Sequence[Object]]:
+    def _by_name(self) -> Mapping[str, Sequence[Object]]:
         """The published devices that may draw the pool's counters; those for other nodes are not checked for equal names."""
         specs = [device.spec for device in self.offered] + [spec for entry in self._elsewhere for spec in entry.devices]
         found: dict[str, list[Object]] = {}
@@ -92,15 +130,21 @@ class CompiledPool:
             found.setdefault(json_types.text(spec, "name"), []).append(spec)
         return found
 
+    def draws_of(self, name: str) -> Draws:
+        """Return what the devices of a name draw, none for an unknown name. Raise AllocationError for a malformed quantity."""
+        if name not in self._known:
+            self._known[name] = tuple(draw for spec in self._by_name.get(name, ()) for draw in self.draws(spec))
+        return self._known[name]
+
     def draws(self, spec: Object) -> Draws:
         """Return what a published device draws. Raise AllocationError for a malformed quantity."""
         if "consumesCounters" not in spec or not self.positions:
             return ()
         amounts: dict[int, int] = {}
         for consumption in json_types.objects(spec, "consumesCounters"):
-            set_name = json_types.text(consumption, "counterSet")
+            positions = self.positions[json_types.text(consumption, "counterSet")]
             for name, counter in json_types.mapping(consumption, "counters").items():
-                position = self.positions[set_name, name]
+                position = positions[name]
                 amounts[position] = amounts.get(position, 0) + _amount(counter, "device", spec, name)
         return tuple((position, amount) for position, amount in amounts.items() if amount)
 
@@ -112,7 +156,6 @@ class Inventory:
         self.pools = list(pools)
         self.devices: list[Device] = []
         self.totals: list[int] = []
-        self.counter_names: list[str] = []
         self.kinds: list[tuple[int, str]] = []
         """Pool and counter name of each counter: those of one kind measure the same in different counter sets."""
         self.usable: list[CompiledPool] = []
@@ -131,12 +174,18 @@ class Inventory:
         self.devices += compiled.offered
 
     def _add_counters(self, compiled: CompiledPool, pool: Pool) -> None:
+        kinds: dict[str, tuple[int, str]] = {}
         for set_name, counters in pool.counter_sets.items():
+            positions = compiled.positions[set_name] = {}
             for name, counter in counters.items():
-                compiled.positions[set_name, name] = len(self.totals)
+                positions[name] = len(self.totals)
                 self.totals.append(_amount(counter, f"pool {pool.id}: counter set", {"name": set_name}, name))
-                self.counter_names.append(f"{pool.id}: {set_name}.{name}")
-                self.kinds.append((compiled.number, name))
+                self.kinds.append(kinds.setdefault(name, (compiled.number, name)))
+
+    @functools.cached_property
+    def counters(self) -> Sequence[tuple[CompiledPool, str, str]]:
+        """Pool, counter set and name of each counter."""
+        return [(pool, set_name, name) for pool in self.usable for set_name, positions in pool.positions.items() for name in positions]
 
     def verdicts(self, expression: str) -> list[bool | None]:
         """Return what is known of an expression by device, to be added to."""
@@ -152,11 +201,8 @@ class Inventory:
         left = list(self.totals)
         for pool in self.usable:
             for name, use in allocated.pool(*pool.id).items():
-                if not use.draws_counters:
-                    continue
-                for spec in pool.by_name.get(name, ()):
-                    for position, amount in pool.draws(spec):
-                        left[position] -= amount
+                for position, amount in pool.draws_of(name) if use.draws_counters else ():
+                    left[position] -= amount
         return left
 
     def overdrawn(self, remaining: list[int]) -> frozenset[int]:

@@ -63,11 +63,12 @@ def _text(problem: Problem, want: Want, device: Device, verdict: Refusal | Alloc
 
 
 def _short_counters(problem: Problem, device: Device) -> str:
-    left, names = problem.suitability.remaining, problem.inventory.counter_names
+    left, counters = problem.suitability.remaining, problem.inventory.counters
     short = [
-        f"{names[position]} has {Quantity(nanos=left[position])} left, {Quantity(nanos=amount)} needed"
+        f"{pool.id}: {set_name}.{name} has {Quantity(nanos=left[position])} left, {Quantity(nanos=amount)} needed"
         for position, amount in device.draws
         if left[position] < amount
+        for pool, set_name, name in [counters[position]]
     ]
     return "; ".join(short) or "another counter of the pool is overdrawn"
 

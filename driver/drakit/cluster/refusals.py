@@ -5,6 +5,7 @@ from drakit.cluster.errors import Cause, Details
 from drakit.cluster.json_types import Object
 from drakit.cluster.resources import Resource
 from drakit.cluster.store import Entry
+from drakit.cluster.validation import failure
 from drakit.cluster.validation.failure import Failure
 
 UNSET_VERSIONS = ("", "0")
@@ -43,3 +44,10 @@ def check_preconditions(resource: Resource, stored: Entry, *, uid: str, version:
     if version not in UNSET_VERSIONS and version != str(stored.version):
         changed = "the object has been modified; please apply your changes to the latest version and try again"
         raise errors.ConflictError(f"{head}: {changed}", details)
+
+
+def check_identity(resource: Resource, stored: Entry, uid: str) -> None:
+    """Raise InvalidError unless ``uid``, where set, is that of the stored object: what patches get, where a PUT gets a conflict."""
+    actual = json_types.text(stored.view, "metadata", "uid")
+    if uid and uid != actual:
+        raise invalid(resource, stored.view, failure.unchanged("metadata.uid", uid, actual))

@@ -36,6 +36,8 @@ class Want:
     selectors: tuple[str, ...]
     tolerations: tuple[Object, ...]
     amounts: Amounts
+    asked: str
+    """The amounts as they were written."""
     admin: bool
 
 
@@ -93,10 +95,32 @@ class Claim:
     constraints: tuple[ConstraintSpec, ...]
 
 
+class Classes:
+    """DeviceClasses by name; the selectors of each are read once."""
+
+    def __init__(self, classes: Mapping[str, Object]) -> None:
+        self._classes = classes
+        self._selectors: dict[str, tuple[str, ...]] = {}
+
+    def find(self, name: str, where: str) -> Object:
+        """Return the class that ``where`` names. Raise AllocationError where there is none."""
+        if not name:
+            raise AllocationError(f"{where}: deviceClassName is not set (unsupported request type?)")
+        if name not in self._classes:
+            raise AllocationError(f"{where}: there is no DeviceClass {name}")
+        return self._classes[name]
+
+    def selectors(self, name: str) -> tuple[str, ...]:
+        """Return the expressions of a known class."""
+        if name not in self._selectors:
+            self._selectors[name] = _expressions(json_types.at(self._classes[name], "spec", "selectors"), f"class {name}")
+        return self._selectors[name]
+
+
 class Reader:
     """Reads the claims of one allocation; raises :class:`AllocationError` that names claim, request and field."""
 
-    def __init__(self, classes: Mapping[str, Object], features: FeatureGates) -> None:
+    def __init__(self, classes: Classes, features: FeatureGates) -> None:
         self._classes = classes
         self._features = features
         self._wants: dict[tuple[object, ...], Want] = {}
@@ -111,13 +135,14 @@ class Reader:
         return list(self._wants.values())
 
     def _claim(self, number: int, claim: Object) -> Claim:
-        namespace, name = json_types.text(claim, "metadata", "namespace"), json_types.text(claim, "metadata", "name")
+        metadata = json_types.mapping(claim, "metadata")
+        namespace, name = json_types.text(metadata, "namespace"), json_types.text(metadata, "name")
         label = f"claim {namespace}/{name}" if namespace else f"claim {name}"
         devices = json_types.mapping(claim, "spec", "devices")
         requests = tuple(self._request(number, label, request) for request in json_types.objects(devices, "requests"))
         constraints = tuple(
             self._constraint(f"{label}, constraint #{position}", constraint)
-            for position, constraint in enumerate(json_types.objects(devices, "constraints"))
+            for position, constraint in enumerate(json_types.objects(devices, "constraints") if "constraints" in devices else ())
         )
         return Claim(number=number, label=label, source=claim, requests=requests, constraints=constraints)
 
@@ -145,34 +170,28 @@ class Reader:
             raise AllocationError(f"{where}: adminAccess is set, but the feature {Gate.ADMIN_ACCESS} is off")
         if exact.get("capacity") is not None and not self._features.on(Gate.CONSUMABLE_CAPACITY):
             raise AllocationError(f"{where}: capacity is set, but the feature {Gate.CONSUMABLE_CAPACITY} is off")
-        device_class = self._class(json_types.text(exact, "deviceClassName"), where)
+        class_name = json_types.text(exact, "deviceClassName")
+        device_class = self._classes.find(class_name, where)
         mode = json_types.text(exact, "allocationMode")
         if mode not in _MODES:
             raise AllocationError(f"{where}: unsupported allocationMode {mode!r}; known are {', '.join(_MODES)}")
         return Option(
             name=name,
             base=base,
-            want=self._want(exact, device_class, where, admin=admin is True),
+            want=self._want(exact, class_name, where, admin=admin is True),
             mode=_MODES[mode],
             count=json_types.number(exact, "count"),
             device_class=device_class,
             tolerations=exact.get("tolerations"),
         )
 
-    def _class(self, name: str, where: str) -> Object:
-        if not name:
-            raise AllocationError(f"{where}: deviceClassName is not set (unsupported request type?)")
-        if name not in self._classes:
-            raise AllocationError(f"{where}: there is no DeviceClass {name}")
-        return self._classes[name]
-
-    def _want(self, exact: Object, device_class: Object, where: str, *, admin: bool) -> Want:
-        class_name = json_types.text(exact, "deviceClassName")
-        class_selectors = _expressions(json_types.at(device_class, "spec", "selectors"), f"class {class_name}")
-        selectors = _expressions(exact.get("selectors"), where)
-        tolerations = json_types.objects(exact, "tolerations")
-        requested = json_types.mapping(exact, "capacity", "requests")
-        key = (class_name, selectors, json.dumps(tolerations, sort_keys=True), json.dumps(requested, sort_keys=True), admin)
+    def _want(self, exact: Object, class_name: str, where: str, *, admin: bool) -> Want:
+        class_selectors = self._classes.selectors(class_name)
+        selectors = _expressions(exact["selectors"], where) if "selectors" in exact else ()
+        tolerations = json_types.objects(exact["tolerations"]) if "tolerations" in exact else []
+        requested = json_types.mapping(exact, "capacity", "requests") if "capacity" in exact else {}
+        asked = json.dumps(requested, sort_keys=True) if requested else ""
+        key = (class_name, selectors, json.dumps(tolerations, sort_keys=True) if tolerations else "", asked, admin)
         if key not in self._wants:
             self._wants[key] = Want(
                 number=len(self._wants),
@@ -181,6 +200,7 @@ class Reader:
                 selectors=selectors,
                 tolerations=tuple(tolerations),
                 amounts=_amounts(requested, where),
+                asked=asked,
                 admin=admin,
             )
         return self._wants[key]

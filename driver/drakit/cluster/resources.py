@@ -1,8 +1,22 @@
-"""The kinds the local API server knows, as one table that routing, discovery, storage and clients all read."""
+"""The kinds the local API server knows, as one table that routing, discovery, storage and clients all read.
 
-from dataclasses import dataclass
+``ALL`` are the kinds that are stored, each in one version. ``SERVED`` adds their other versions, and the reviews, which are answered and
+never stored.
+"""
+
+from dataclasses import dataclass, replace
 
 RESOURCE_GROUP = "resource.k8s.io"
+RBAC_GROUP = "rbac.authorization.k8s.io"
+ADMISSION_GROUP = "admissionregistration.k8s.io"
+REFUSED_VERSIONS = {
+    f"/apis/{RESOURCE_GROUP}/v1beta1": (
+        f"{RESOURCE_GROUP}/v1beta1 is not served here, as it is off by default in Kubernetes 1.34 and later: use {RESOURCE_GROUP}/v1"
+    ),
+}
+"""By URL prefix: versions that clients may know, and why there is nothing."""
+STORED_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+REVIEW_VERBS = ("create",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,7 +25,7 @@ class Resource:
 
     ``selectable`` lists the field selectors beyond metadata.name and metadata.namespace. ``counts_generations`` says whether the server
     keeps metadata.generation (claims and nodes have none). ``returns_deleted`` says whether DELETE answers with the object or with a
-    Status, which clients decode by kind.
+    Status, which clients decode by kind. ``posts`` are the sub-resources that are only posted to.
     """
 
     group: str
@@ -26,6 +40,8 @@ class Resource:
     selectable: tuple[str, ...] = ()
     counts_generations: bool = False
     returns_deleted: bool = True
+    verbs: tuple[str, ...] = STORED_VERBS
+    posts: tuple[str, ...] = ()
 
     @property
     def api_version(self) -> str:
@@ -49,51 +65,53 @@ class Resource:
         return f"{self.prefix}{scope}/{self.plural}{tail}"
 
 
-NODE = Resource(
-    group="",
-    version="v1",
-    kind="Node",
-    plural="nodes",
-    singular="node",
-    namespaced=False,
+def _kind(group: str, version: str, kind: str, plural: str, *short: str, namespaced: bool = True) -> Resource:
+    """Return a kind without special traits."""
+    return Resource(
+        group=group,
+        version=version,
+        kind=kind,
+        plural=plural,
+        singular=kind.lower(),
+        namespaced=namespaced,
+        short_names=short,
+    )
+
+
+def _core(kind: str, plural: str, *short: str, namespaced: bool = True) -> Resource:
+    return _kind("", "v1", kind, plural, *short, namespaced=namespaced)
+
+
+def _cluster(group: str, version: str, kind: str, plural: str) -> Resource:
+    return _kind(group, version, kind, plural, namespaced=False)
+
+
+def _review(group: str, kind: str, *, namespaced: bool = False) -> Resource:
+    """Return a kind that is posted, answered and forgotten."""
+    return replace(_kind(f"{group}.k8s.io", "v1", kind, f"{kind.lower()}s", namespaced=namespaced), verbs=REVIEW_VERBS)
+
+
+NODE = replace(
+    _core("Node", "nodes", "no", namespaced=False),
     has_status=True,
-    short_names=("no",),
     selectable=("spec.unschedulable",),
     returns_deleted=False,
 )
-POD = Resource(
-    group="",
-    version="v1",
-    kind="Pod",
-    plural="pods",
-    singular="pod",
-    namespaced=True,
+POD = replace(
+    _core("Pod", "pods", "po"),
     has_status=True,
-    short_names=("po",),
     categories=("all",),
     selectable=("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "status.phase"),
     counts_generations=True,
 )
-NAMESPACE = Resource(
-    group="",
-    version="v1",
-    kind="Namespace",
-    plural="namespaces",
-    singular="namespace",
-    namespaced=False,
+NAMESPACE = replace(
+    _core("Namespace", "namespaces", "ns", namespaced=False),
     has_status=True,
-    short_names=("ns",),
     selectable=("status.phase",),
     returns_deleted=False,
 )
-EVENT = Resource(
-    group="",
-    version="v1",
-    kind="Event",
-    plural="events",
-    singular="event",
-    namespaced=True,
-    short_names=("ev",),
+EVENT = replace(
+    _core("Event", "events", "ev"),
     selectable=(
         "involvedObject.kind",
         "involvedObject.namespace",
@@ -109,71 +127,54 @@ EVENT = Resource(
     ),
     returns_deleted=False,
 )
-SECRET = Resource(
-    group="",
-    version="v1",
-    kind="Secret",
-    plural="secrets",
-    singular="secret",
-    namespaced=True,
-    selectable=("type",),
-    returns_deleted=False,
-)
-CONFIGMAP = Resource(
-    group="",
-    version="v1",
-    kind="ConfigMap",
-    plural="configmaps",
-    singular="configmap",
-    namespaced=True,
-    short_names=("cm",),
-    returns_deleted=False,
-)
-SERVICEACCOUNT = Resource(
-    group="",
-    version="v1",
-    kind="ServiceAccount",
-    plural="serviceaccounts",
-    singular="serviceaccount",
-    namespaced=True,
-    short_names=("sa",),
-)
-CLAIM = Resource(
-    group=RESOURCE_GROUP,
-    version="v1",
-    kind="ResourceClaim",
-    plural="resourceclaims",
-    singular="resourceclaim",
-    namespaced=True,
-    has_status=True,
-)
-CLAIM_TEMPLATE = Resource(
-    group=RESOURCE_GROUP,
-    version="v1",
-    kind="ResourceClaimTemplate",
-    plural="resourceclaimtemplates",
-    singular="resourceclaimtemplate",
-    namespaced=True,
-)
-CLASS = Resource(
-    group=RESOURCE_GROUP,
-    version="v1",
-    kind="DeviceClass",
-    plural="deviceclasses",
-    singular="deviceclass",
-    namespaced=False,
-    counts_generations=True,
-)
-SLICE = Resource(
-    group=RESOURCE_GROUP,
-    version="v1",
-    kind="ResourceSlice",
-    plural="resourceslices",
-    singular="resourceslice",
-    namespaced=False,
+SECRET = replace(_core("Secret", "secrets"), selectable=("type",), returns_deleted=False)
+CONFIGMAP = replace(_core("ConfigMap", "configmaps", "cm"), returns_deleted=False)
+SERVICEACCOUNT = replace(_core("ServiceAccount", "serviceaccounts", "sa"), posts=("token",))
+CLAIM = replace(_kind(RESOURCE_GROUP, "v1", "ResourceClaim", "resourceclaims"), has_status=True)
+CLAIM_TEMPLATE = _kind(RESOURCE_GROUP, "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
+CLASS = replace(_cluster(RESOURCE_GROUP, "v1", "DeviceClass", "deviceclasses"), counts_generations=True)
+SLICE = replace(
+    _cluster(RESOURCE_GROUP, "v1", "ResourceSlice", "resourceslices"),
     selectable=("spec.driver", "spec.nodeName"),
     counts_generations=True,
 )
+TAINT_RULE = replace(
+    _cluster(RESOURCE_GROUP, "v1alpha3", "DeviceTaintRule", "devicetaintrules"),
+    has_status=True,
+    counts_generations=True,
+)
+POOL_STATUS_REQUEST = replace(
+    _cluster(RESOURCE_GROUP, "v1alpha3", "ResourcePoolStatusRequest", "resourcepoolstatusrequests"),
+    has_status=True,
+)
+DAEMON_SET = replace(_kind("apps", "v1", "DaemonSet", "daemonsets", "ds"), has_status=True, categories=("all",), counts_generations=True)
+DEPLOYMENT = replace(
+    _kind("apps", "v1", "Deployment", "deployments", "deploy"), has_status=True, categories=("all",), counts_generations=True
+)
+LEASE = _kind("coordination.k8s.io", "v1", "Lease", "leases")
+ROLE = _kind(RBAC_GROUP, "v1", "Role", "roles")
+ROLE_BINDING = _kind(RBAC_GROUP, "v1", "RoleBinding", "rolebindings")
+CLUSTER_ROLE = _cluster(RBAC_GROUP, "v1", "ClusterRole", "clusterroles")
+CLUSTER_ROLE_BINDING = _cluster(RBAC_GROUP, "v1", "ClusterRoleBinding", "clusterrolebindings")
+ADMISSION_POLICY = replace(
+    _cluster(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+    has_status=True,
+    counts_generations=True,
+)
+ADMISSION_BINDING = replace(
+    _cluster(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    counts_generations=True,
+)
+WEBHOOKS = replace(
+    _cluster(ADMISSION_GROUP, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+    counts_generations=True,
+)
+TOKEN_REQUEST = _review("authentication", "TokenRequest", namespaced=True)
+"""The body of serviceaccounts/token; it has no path of its own."""
+SELF_REVIEW = _review("authentication", "SelfSubjectReview")
+ACCESS_REVIEW = _review("authorization", "SubjectAccessReview")
+SELF_ACCESS_REVIEW = _review("authorization", "SelfSubjectAccessReview")
+SELF_RULES_REVIEW = _review("authorization", "SelfSubjectRulesReview")
 
 ALL: tuple[Resource, ...] = (
     NAMESPACE,
@@ -187,4 +188,30 @@ ALL: tuple[Resource, ...] = (
     CLAIM_TEMPLATE,
     CLASS,
     SLICE,
+    TAINT_RULE,
+    POOL_STATUS_REQUEST,
+    DAEMON_SET,
+    DEPLOYMENT,
+    LEASE,
+    ROLE,
+    ROLE_BINDING,
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    ADMISSION_POLICY,
+    ADMISSION_BINDING,
+    WEBHOOKS,
 )
+SERVED: tuple[Resource, ...] = (
+    *ALL,
+    *(replace(one, version="v1beta2") for one in (CLAIM, CLAIM_TEMPLATE, CLASS, SLICE, TAINT_RULE)),
+    SELF_REVIEW,
+    ACCESS_REVIEW,
+    SELF_ACCESS_REVIEW,
+    SELF_RULES_REVIEW,
+)
+_STORED = {(one.group, one.kind): one for one in ALL}
+
+
+def stored(resource: Resource) -> Resource:
+    """Return the version of a kind that is stored; a review is its own."""
+    return _STORED.get((resource.group, resource.kind), resource)

@@ -198,7 +198,10 @@ class Scheduler:
     def _refuse(self, pod: Object, message: str) -> None:
         if _condition(pod).get("message") == message:
             return
-        self._pods[uid_of(pod)] = self._set_condition(pod, {"status": "False", "reason": "Unschedulable", "message": message})
+        seen = self._set_condition(pod, {"status": "False", "reason": "Unschedulable", "message": message})
+        if _wishes(seen) != _wishes(pod):
+            self._to_try.add(uid_of(pod))
+        self._pods[uid_of(pod)] = seen
         self._recorder.warning(POD, pod, "FailedScheduling", message)
 
     def _set_condition(self, pod: Object, fields: Object) -> Object:

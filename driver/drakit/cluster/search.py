@@ -60,12 +60,12 @@ class Search:
         self._problem = problem
         self._world = World(problem.claims, problem.inventory, problem.suitability, lists=problem.lists)
         self._steps: list[_Step] = []
-        forbids_all = _may_forbid_all(problem)
+        forbids_all = learning and _may_forbid_all(problem)
         self._symmetry = Symmetry(problem, self._world, exchangeable=not forbids_all) if learning else None
         self._bounds = Bounds(problem, self._world, self._symmetry) if self._symmetry is not None else None
         self._may_jump = self._symmetry is not None and not self._symmetry.raises and not forbids_all
         self._failed: set[Hashable] = set()
-        self._counted = [any(r.prioritized for r in claim.requests) for claim in problem.claims]
+        self._counted = [any(r.prioritized for r in claim.requests) for claim in problem.claims] if learning else []
         self.visited = 0
         """Steps opened, a measure of work."""
 

@@ -78,14 +78,18 @@ class AllocatedState:
         Raise QuantityError on a malformed consumed capacity; then nothing changes.
         """
         results = self._results(json_types.at(claim, "status", "allocation", "devices", "results"))
-        self.remove(claim)
-        self._claims[_key(claim)] = results
+        key = _key(claim)
+        self._forget(key)
+        self._claims[key] = results
         for result in results:
             self._count(result, 1)
 
     def remove(self, claim: Object) -> None:
         """Give back what was counted when the claim was added, whatever its results say now; an unknown claim is no error."""
-        for result in self._claims.pop(_key(claim), ()):
+        self._forget(_key(claim))
+
+    def _forget(self, key: str) -> None:
+        for result in self._claims.pop(key, ()):
             self._count(result, -1)
 
     def _results(self, results: Json) -> list[_Result]:
@@ -93,7 +97,7 @@ class AllocatedState:
         for result in json_types.objects(results):
             if result.get("adminAccess") is True:
                 continue
-            device = DeviceId(*(json_types.text(result, name) for name in ("driver", "pool", "device")))
+            device = DeviceId(json_types.text(result, "driver"), json_types.text(result, "pool"), json_types.text(result, "device"))
             shared = self._consumable_capacity and bool(result.get("shareID"))
             amounts = capacity.decode_amounts(result.get("consumedCapacity")) if shared else {}
             decoded.append(_Result(device, shared, amounts))

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
-from drakit.cluster import json_types, resources
+from drakit.cluster import defaults, json_types, resources
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import Resource
 
 DEFAULT_GRACE_SECONDS = 30
+DEFAULT_POOL_LIMIT = 100
+"""Pools that a ResourcePoolStatusRequest asks about at most."""
 _OWN_METADATA = (
     "uid",
     "creationTimestamp",
@@ -47,6 +49,8 @@ def prepare_update(resource: Resource, new: Object, old: Object, *, subresource:
     fill_defaults(resource, new, now)
     if resource is resources.CLAIM:
         _drop_deallocated(new, old)
+    if resource is resources.TAINT_RULE and not subresource:
+        _renew_taint(json_types.mapping(new, "spec", "taint"), json_types.mapping(old, "spec", "taint"), now)
     if resource.counts_generations and new.get("spec") != old.get("spec"):
         metadata["generation"] = json_types.number(before, "generation") + 1
 
@@ -61,6 +65,7 @@ def _restore(new: Object, old: Object, field: str) -> None:
 
 def fill_defaults(resource: Resource, obj: Object, now: str) -> None:
     """Fill in Kubernetes' defaults for the fields that this cluster reads."""
+    defaults.fill(resource, obj)
     if fill := _DEFAULTS.get(resource):
         fill(obj, now)
 
@@ -114,8 +119,26 @@ def _namespace_defaults(obj: Object, _now: str) -> None:
     labels["kubernetes.io/metadata.name"] = json_types.text(obj, "metadata", "name")
 
 
+def _taint_rule_defaults(obj: Object, now: str) -> None:
+    taint = json_types.at(obj, "spec", "taint")
+    if isinstance(taint, dict):
+        taint.setdefault("timeAdded", now)
+
+
+def _renew_taint(new: Object, old: Object, now: str) -> None:
+    """A taint with another effect begins anew, unless the writer says when it began."""
+    if new.get("effect") != old.get("effect") and new.get("timeAdded") == old.get("timeAdded"):
+        new["timeAdded"] = now
+
+
+def _pool_request_defaults(obj: Object, _now: str) -> None:
+    json_types.child(obj, "spec").setdefault("limit", DEFAULT_POOL_LIMIT)
+
+
 _DEFAULTS: dict[Resource, Callable[[Object, str], None]] = {
     resources.SLICE: _slice_defaults,
+    resources.TAINT_RULE: _taint_rule_defaults,
+    resources.POOL_STATUS_REQUEST: _pool_request_defaults,
     resources.CLAIM: _claim_defaults,
     resources.CLAIM_TEMPLATE: _template_defaults,
     resources.POD: _pod_defaults,

@@ -7,15 +7,16 @@ counters, taints.
 
 import enum
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from drakit.cluster import capacity, json_types, nodes, taints
+from drakit.cluster import json_types, nodes, taints
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.inventory import Device, Inventory
 from drakit.cluster.json_types import Object
-from drakit.cluster.ports import AllocationError, SelectorError, SelectorPort
+from drakit.cluster.ports import AllocationError, SelectorError
 from drakit.cluster.requests import Want
 from drakit.cluster.state import UNUSED, AllocatedState, Use
+from drakit.cluster.verdicts import Verdicts
 
 
 class Refusal(enum.Enum):
@@ -30,6 +31,25 @@ class Refusal(enum.Enum):
     COUNTERS_OFF = "draws shared counters, but their feature is off"
     COUNTERS = "not enough left in a shared counter"
     TAINT = "tainted, not tolerated"
+
+
+class Switches(NamedTuple):
+    """The feature gates that bear on devices, looked up once."""
+
+    binding_conditions: bool
+    consumable: bool
+    partitionable: bool
+    taints: bool
+
+    @classmethod
+    def of(cls, features: FeatureGates) -> Self:
+        """Return them as the gates are."""
+        return cls(
+            binding_conditions=features.on(Gate.BINDING_CONDITIONS),
+            consumable=features.on(Gate.CONSUMABLE_CAPACITY),
+            partitionable=features.on(Gate.PARTITIONABLE_DEVICES),
+            taints=features.on(Gate.DEVICE_TAINTS),
+        )
 
 
 class Demand(NamedTuple):
@@ -54,17 +74,14 @@ class Suitability:
         inventory: Inventory,
         allocated: AllocatedState,
         node: Object,
-        selectors: SelectorPort,
-        features: FeatureGates,
+        verdicts: Verdicts,
+        switches: Switches,
     ) -> None:
         self._inventory = inventory
         self._uses = [allocated.pool(*pool.id) for pool in inventory.pools]
         self._node = node
-        self._selectors = selectors
-        self._binding_conditions = features.on(Gate.BINDING_CONDITIONS)
-        self._consumable = features.on(Gate.CONSUMABLE_CAPACITY)
-        self._partitionable = features.on(Gate.PARTITIONABLE_DEVICES)
-        self._taints = features.on(Gate.DEVICE_TAINTS)
+        self._selected_by = verdicts
+        self._binding_conditions, self._consumable, self._partitionable, self._taints = switches
         self._verdicts: dict[int, list[object]] = {}
         self._demands: dict[tuple[int, int], tuple[Demand, ...] | None] = {}
         self.remaining = inventory.remaining(allocated)
@@ -169,7 +186,7 @@ class Suitability:
             verdict = verdicts[device.index]
             if verdict is None:
                 try:
-                    verdict = verdicts[device.index] = self._selectors.matches(expression, device.view)
+                    verdict = verdicts[device.index] = self._selected_by.matches(expression, device)
                 except SelectorError as error:
                     raise AllocationError(f"{owner}: selector #{position} on device {device.id}: {error}") from error
             if not verdict:
@@ -186,7 +203,7 @@ class Suitability:
         return self._demands[key]
 
     def _demand(self, want: Want, device: Device) -> tuple[Demand, ...] | None:
-        amounts = capacity.demand(want.amounts, device.capacities)
+        amounts = device.demand(want.amounts, want.asked)
         if amounts is None:
             return None
         room = self.room(device)

@@ -38,9 +38,9 @@ class Authority:
         return context
 
 
-def client_context(pem: bytes) -> ssl.SSLContext:
-    """Return the client's side: only this authority is trusted."""
-    return ssl.create_default_context(cadata=pem.decode())
+def client_context(pem: bytes | None) -> ssl.SSLContext:
+    """Return the client's side: only this authority is trusted; None trusts those of the system."""
+    return ssl.create_default_context(cadata=None if pem is None else pem.decode())
 
 
 def kubeconfig(server: str, pem: bytes, token: str, *, user: str, cluster: str = "drakit") -> Object:

@@ -79,8 +79,8 @@ def bookmark(resource: Resource, version: int, *, initial_end: bool = False) -> 
     metadata: Object = {"resourceVersion": str(version), "creationTimestamp": None}
     if initial_end:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
-    body: Object = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
-    return Frame(EventType.BOOKMARK, json.dumps(body).encode())
+    body: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+    return Frame(EventType.BOOKMARK, json.dumps(body, separators=(",", ":")).encode())
 
 
 def error_frame(error: errors.ApiError) -> Frame:

@@ -5,6 +5,7 @@ it: when a device is refused, ``blame`` collects the steps without which it migh
 step that matters, and never to one that does not.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,7 +44,8 @@ class World:
         """Claims that chose the device for themselves, as bits."""
         self.shares = [0] * size
         """How often a shared device was chosen by others than admins."""
-        self.taken: list[dict[str, int]] = [{} for _ in range(size)]
+        self.taken: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        """What was taken of shared devices, in nanos by capacity, by the device's index."""
         self.chosen: list[tuple[Chosen, ...]] = [(constraints.NONE_CHOSEN,) * len(specs) for specs in self._specs]
         self.counts = [0] * len(claims)
         """Results per claim."""
@@ -87,7 +89,7 @@ class World:
             self.forbidden = True
             return None
         demands = (self._suitability.demands(option.want, device) or ()) if shared else ()
-        taken = self.taken[index]
+        taken = self.taken[index] if demands else None
         if taken and any(taken.get(demand.name, 0) + demand.amount > demand.limit for demand in demands):
             self.blame |= self.touched_by[index]
             return None

@@ -16,7 +16,8 @@ What the author owes:
 
 1. ``prepare`` is idempotent: it may find its own earlier effects, whole or half, after a crash.
 2. ``unprepare`` works from ``grant.device``, ``grant.share_id`` and ``grant.intent`` alone: ``grant.record`` is empty if the process died inside
-   ``prepare``. It may run in a process that did not prepare, and for things already gone; then it succeeds.
+   ``prepare``; ``grant.config`` is the default, or NoConfig, where what was written no longer decodes. It may run in a process that did not
+   prepare, and for things already gone; then it succeeds.
 3. What the driver did not make it never destroys.
 4. Values handed in are frozen; the driver keeps no memory of claims of its own.
 5. Errors say who must act: ConfigError (the user), DeviceGoneError (operator), DeviceBusyError and RetryError (the kubelet retries). Anything
@@ -32,7 +33,7 @@ from typing import ClassVar, Generic, TypeVar
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import edits as cdi_edits
-from drakit.core import inventory, names, quantity, records
+from drakit.core import errors, inventory, names, quantity, records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,4 +110,10 @@ class Driver(abc.ABC, Generic[Config]):
 
     def default_config(self, device: devices.Device) -> object:  # noqa: ARG002
         """The configuration of a grant for which nobody wrote one; raises ConfigError where one is required."""
-        return self.config_types[0]()
+        try:
+            return self.config_types[0]()
+        except TypeError as error:
+            kind = self.config_types[0].__name__
+            raise errors.ConfigError(
+                f"{self.name} needs parameters ({kind}) for this device; write them in the claim", field="config"
+            ) from error

@@ -41,6 +41,9 @@ class Mount:
     options: tuple[str, ...] = ("ro", "nosuid", "nodev", "bind")
     type: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", tuple(self.options))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hook:
@@ -53,6 +56,7 @@ class Hook:
     timeout: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "args", tuple(self.args))
         object.__setattr__(self, "env", types.MappingProxyType(dict(self.env)))
 
 
@@ -75,7 +79,10 @@ class Edits:
     net_devices: tuple[NetDevice, ...] = ()
 
     def __post_init__(self) -> None:
+        # An author's list must equal the tuple that comes back from the journal, or every second prepare would make everything anew.
         object.__setattr__(self, "env", types.MappingProxyType(dict(self.env)))
+        for name in ("device_nodes", "mounts", "hooks", "net_devices"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def __bool__(self) -> bool:
         return bool(self.env or self.device_nodes or self.mounts or self.hooks or self.net_devices)

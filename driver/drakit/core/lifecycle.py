@@ -100,9 +100,11 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Holding:
-    """A claim that holds a device, for the last check against double use."""
+    """A grant of another moment, for the last check against double use: whose it is, and what it takes."""
 
     claim: claims.ClaimRef
     state: State
+    device: devices.Device
     share_id: names.ShareId | None
     admin_access: bool
+    consumed_capacity: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)

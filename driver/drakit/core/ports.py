@@ -6,7 +6,7 @@ Adapters live in the folders named beside each port; fakes live in tests. Method
 import contextlib
 import datetime
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from drakit.core import claim, edits, lifecycle, names, outcome, slices
@@ -21,8 +21,8 @@ class Journal(Protocol):
     def entries(self) -> Sequence[lifecycle.Entry]:
         """All entries, oldest first."""
 
-    def holdings(self, pool: str, device: str) -> Sequence[lifecycle.Holding]:
-        """The claims that hold a device. Cost does not grow with the number of claims."""
+    def holdings(self, pool: str, devices: Collection[str]) -> Sequence[lifecycle.Holding]:
+        """What claims hold of these devices, oldest first, once for each grant. Cost does not grow with the number of other claims."""
 
     def begin(self, entry: lifecycle.Entry) -> None:
         """absent -> preparing, with every intent; raises IllegalMoveError when the claim is known."""
@@ -79,11 +79,14 @@ class SliceStore(Protocol):
         """Yield once per change of these slices made by anyone, and once after every reconnection, until ``stop`` is set."""
 
 
-class DeviceLocks(Protocol):
-    """Locks on physical devices, shared by all processes of this driver on the node (drakit.journal.locks)."""
+class Locks(Protocol):
+    """Locks by name, shared by all threads and processes of this driver on the node (drakit.journal.locks)."""
 
-    def hold(self, lock_names: Iterable[str]) -> contextlib.AbstractContextManager[None]:
-        """Hold all of them, taken in sorted order so that no two holders wait for each other."""
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] = ...) -> contextlib.AbstractContextManager[None]:
+        """Hold all of them, taken in sorted order so that no two holders wait for each other.
+
+        Raises CallerGoneError when ``wanted`` turns false while waiting.
+        """
 
 
 class Clock(Protocol):

@@ -12,6 +12,8 @@ _TYPE_ERROR = "only None, bool, int, float, str, lists and mappings with text ke
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 Record = Mapping[str, Json]
 
+DEPTH_MAX = 64
+
 EMPTY: Record = types.MappingProxyType({})
 
 
@@ -20,17 +22,19 @@ def empty() -> Record:
     return EMPTY
 
 
-def freeze(value: object) -> Json:
+def freeze(value: object, *, depth: int = DEPTH_MAX) -> Json:
     """An immutable copy of a JSON value: mappings become read-only, lists become tuples.
 
-    Raises TypeError for anything JSON cannot express.
+    Raises TypeError for anything JSON cannot express, and for what is nested deeper than ``depth``.
     """
+    if not depth:
+        raise TypeError(f"what is nested deeper than {DEPTH_MAX} cannot be remembered")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        return types.MappingProxyType({_key(key): freeze(item) for key, item in value.items()})
+        return types.MappingProxyType({_key(key): freeze(item, depth=depth - 1) for key, item in value.items()})
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return tuple(freeze(item) for item in value)
+        return tuple(freeze(item, depth=depth - 1) for item in value)
     raise TypeError(f"{_TYPE_ERROR}, not {type(value).__name__}")
 
 

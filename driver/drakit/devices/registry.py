@@ -59,8 +59,14 @@ def _gpu(order: Order) -> drivers.Driver[Any]:
     options = order.options
     if options is not None and not isinstance(options, settings.GpuSettings):
         raise TypeError(f"the gpu family takes GpuSettings, not {type(options).__name__}")
-    hardware = mock.MockGpus(order.machine) if order.machine is not None else _real_gpus(options)
-    return driver.GpuDriver(hardware, name=order.driver_name or driver.NAME, intents=order.intents)
+    machine = None if order.machine is None else mock.MockGpus(order.machine)
+    chosen = options.whole_beside_partitions if options else None
+    return driver.GpuDriver(
+        machine or _real_gpus(options),
+        name=order.driver_name or driver.NAME,
+        intents=order.intents,
+        whole_beside_partitions=machine is not None and machine.whole_beside_partitions if chosen is None else chosen,
+    )
 
 
 def _real_gpus(options: "settings.GpuSettings | None") -> "port.GpuPort":

@@ -80,13 +80,17 @@ def entry(claim: ClaimRow, grants: Sequence[GrantRow]) -> lifecycle.Entry:
     )
 
 
-def holding(claim: ClaimRow, share_id: str, admin_access: int) -> lifecycle.Holding:
-    """A claim that holds a device; raises UnreadableError."""
+def holding(claim: ClaimRow, row: GrantRow) -> lifecycle.Holding:
+    """What a claim holds; raises UnreadableError."""
+    path = f"claim {claim.uid}"
+    grant = _grant(row, f"{path}: grants[{row.position}]")
     return lifecycle.Holding(
         claim=claims.ClaimRef(uid=names.ClaimUid(claim.uid), namespace=claim.namespace, name=claim.name),
-        state=state(claim.state, f"claim {claim.uid}"),
-        share_id=names.ShareId(share_id) if share_id else None,
-        admin_access=bool(admin_access),
+        state=state(claim.state, path),
+        device=grant.device,
+        share_id=grant.share_id,
+        admin_access=grant.admin_access,
+        consumed_capacity=grant.consumed_capacity,
     )
 
 

@@ -9,7 +9,7 @@ import contextlib
 import pathlib
 import sqlite3
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Self
 
 from drakit.core import errors, lifecycle, names
@@ -66,10 +66,10 @@ class Journal:
         with self._reading() as database:
             return tuple(codec.entry(claim, grants) for claim, grants in rows.all_rows(database))
 
-    def holdings(self, pool: str, device: str) -> Sequence[lifecycle.Holding]:
-        """The claims that hold a device, oldest first, once for each grant; raises JournalError."""
+    def holdings(self, pool: str, devices: Collection[str]) -> Sequence[lifecycle.Holding]:
+        """What claims hold of these devices, oldest first, once for each grant; raises JournalError."""
         with self._reading() as database:
-            return tuple(codec.holding(*row) for row in rows.holders(database, pool, device))
+            return tuple(codec.holding(*row) for row in rows.holders(database, pool, devices))
 
     def begin(self, entry: lifecycle.Entry) -> None:
         """absent -> preparing. Raises IllegalMoveError, ClaimError for a claim that names one grant twice, JournalError."""

@@ -1,8 +1,8 @@
-"""Locks on physical devices: core.ports.DeviceLocks with one flock file a name.
+"""Locks by name, shared by the threads and processes of a driver: core.ports.Locks with one flock file a name.
 
-Every hold opens descriptors of its own, and flock belongs to the open file description, so threads exclude each other as processes do; death
-releases. Names are taken in sorted order and a thread that holds some may not take more, so holders never wait in a circle. A file is never
-deleted by us; should someone else delete one, the lock is taken again on the file that is there now.
+Threads of this process queue on a lock in memory and wake at once; processes exclude each other by flock, which death releases. Names are taken in
+sorted order and a thread that holds some may not take more of the same kind, so holders never wait in a circle. Waiting ends when nobody wants the
+result any more. Every hold opens descriptors of its own; should someone delete a file, the lock is taken again on the file that is there now.
 """
 
 import contextlib
@@ -10,54 +10,129 @@ import fcntl
 import os
 import pathlib
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 
-from drakit.core import names
+from drakit.core import errors, names
 from drakit.journal import files
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOK_AGAIN = 0.25
+_FIRST_POLL = 0.001
+_LONGEST_POLL = 0.05
+
+Wanted = Callable[[], bool]
+
+
+def _always() -> bool:
+    return True
 
 
 class FileLocks:
-    """Locks of one data directory, in its folder ``locks`` (0700, files 0600), made where missing; raises JournalError."""
+    """The locks of one kind in a data directory, in its folder ``kind`` (0700, files 0600), made where missing; raises JournalError.
 
-    def __init__(self, directory: pathlib.Path) -> None:
-        self._directory = directory / "locks"
+    ``disposable`` locks leave no file behind: for names that never come again, such as claim UIDs.
+    """
+
+    def __init__(self, directory: pathlib.Path, kind: str = "locks", *, disposable: bool = False) -> None:
+        self._directory = directory / kind
+        self._disposable = disposable
         self._mine = threading.local()
+        self._turns = _Turns()
         files.own_directory(directory)
         files.own_directory(self._directory)
 
     @contextlib.contextmanager
-    def hold(self, lock_names: Iterable[str]) -> Iterator[None]:
-        """Hold all of them for the body; waits as long as it takes.
+    def hold(self, lock_names: Iterable[str], wanted: Wanted = _always) -> Iterator[None]:
+        """Hold all of them for the body; waits for as long as ``wanted`` says so, then raises CallerGoneError.
 
         Raises InventoryError for a name that is not a DNS label, JournalError when a file cannot be opened, and RuntimeError when this thread
-        already holds locks: taking more would break the order.
+        already holds locks of this kind: taking more would break the order.
         """
         ordered = sorted({names.check_label(name, "lock") for name in lock_names})
         if getattr(self._mine, "held", ()):
             raise RuntimeError(f"this thread already holds the locks {', '.join(self._mine.held)}")
         with contextlib.ExitStack() as stack:
             for name in ordered:
-                stack.callback(os.close, _locked(self._directory / f"{name}.lock"))
+                stack.enter_context(self._turns.take(name, wanted))
+                stack.enter_context(self._locked(self._directory / f"{name}.lock", wanted))
             self._mine.held = ordered
             stack.callback(setattr, self._mine, "held", ())
             yield
 
+    @contextlib.contextmanager
+    def _locked(self, path: pathlib.Path, wanted: Wanted) -> Iterator[None]:
+        descriptor = _open_locked(path, wanted)
+        try:
+            yield
+        finally:
+            if self._disposable:
+                # Whoever opened the file meanwhile gets its lock when it is closed, sees that the name is gone, and makes a new one.
+                path.unlink(missing_ok=True)
+            os.close(descriptor)
 
-def _locked(path: pathlib.Path) -> int:
+
+class _Turns:
+    """Locks within this process; the table holds only names that somebody holds or waits for."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._table: dict[str, tuple[threading.Lock, int]] = {}
+
+    @contextlib.contextmanager
+    def take(self, name: str, wanted: Wanted) -> Iterator[None]:
+        with self._guard:
+            lock, users = self._table.get(name, (threading.Lock(), 0))
+            self._table[name] = (lock, users + 1)
+        try:
+            while not lock.acquire(timeout=_LOOK_AGAIN):
+                _check(wanted, name)
+            try:
+                yield
+            finally:
+                lock.release()
+        finally:
+            self._leave(name)
+
+    def _leave(self, name: str) -> None:
+        with self._guard:
+            lock, users = self._table.pop(name)
+            if users > 1:
+                self._table[name] = (lock, users - 1)
+
+
+def _check(wanted: Wanted, name: str) -> None:
+    if not wanted():
+        raise errors.CallerGoneError(f"{name} is locked by another call and nobody waits for this one any more; nothing was changed")
+
+
+def _open_locked(path: pathlib.Path, wanted: Wanted) -> int:
     """A descriptor that holds the lock on the file which has this name now."""
     with files.refused(path):
         while True:
             descriptor = os.open(path, _FLAGS, 0o600)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                _lock(descriptor, path, wanted)
                 if _is_file_at(path, descriptor):
                     return descriptor
             except BaseException:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
+
+
+def _lock(descriptor: int, path: pathlib.Path, wanted: Wanted) -> None:
+    """Take the flock, which another process may hold; it cannot wake us, so it is asked for again with growing pauses."""
+    pause = _FIRST_POLL
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _check(wanted, path.stem)
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_POLL)
+        else:
+            return
 
 
 def _is_file_at(path: pathlib.Path, descriptor: int) -> bool:

@@ -5,8 +5,9 @@ that exclude each other. They raise IllegalMoveError, and sqlite3.Error.
 """
 
 import itertools
+import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from drakit.core import lifecycle, names
@@ -21,9 +22,7 @@ SELECT c.uid, c.namespace, c.name, c.state, c.boot_id,
 FROM claims AS c LEFT JOIN grants AS g ON g.claim = c.seq"""
 _SELECT_ONE = f"{_SELECT} WHERE c.uid = ? ORDER BY g.position"
 _SELECT_ALL = f"{_SELECT} ORDER BY c.seq, g.position"
-_SELECT_HOLDERS = """
-SELECT c.uid, c.namespace, c.name, c.state, c.boot_id, g.share_id, g.admin_access
-FROM grants AS g JOIN claims AS c ON c.seq = g.claim WHERE g.pool = ? AND g.device = ? ORDER BY c.seq, g.position"""
+_SELECT_HOLDERS = f"{_SELECT} WHERE g.pool = ? AND g.device IN (SELECT value FROM json_each(?)) ORDER BY c.seq, g.position"  # noqa: S608 - put together from constants
 _INSERT_CLAIM = "INSERT INTO claims (uid, namespace, name, state, boot_id) VALUES (?, ?, ?, ?, ?)"
 _INSERT_GRANT = """
 INSERT INTO grants (claim, position, request, pool, device, share_id, admin_access,
@@ -42,10 +41,10 @@ def all_rows(connection: sqlite3.Connection) -> Iterator[Rows]:
     return _grouped(connection.execute(_SELECT_ALL))
 
 
-def holders(connection: sqlite3.Connection, pool: str, device: str) -> Iterator[tuple[codec.ClaimRow, str, int]]:
-    """Claim, share id and admin access of each grant of a device, oldest claim first."""
-    for row in connection.execute(_SELECT_HOLDERS, (pool, device)):
-        yield codec.ClaimRow(*row[:_CLAIM_COLUMNS]), row[_CLAIM_COLUMNS], row[_CLAIM_COLUMNS + 1]
+def holders(connection: sqlite3.Connection, pool: str, devices: Collection[str]) -> Iterator[tuple[codec.ClaimRow, codec.GrantRow]]:
+    """Each grant of these devices with its claim, oldest claim first."""
+    for row in connection.execute(_SELECT_HOLDERS, (pool, json.dumps(sorted(devices)))):
+        yield codec.ClaimRow(*row[:_CLAIM_COLUMNS]), codec.GrantRow(*row[_CLAIM_COLUMNS:])
 
 
 def insert(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:

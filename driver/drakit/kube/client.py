@@ -197,7 +197,7 @@ def _is_loopback(server: str) -> bool:
 def _object(data: bytes) -> transport.Object:
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise errors.ApiError(f"the API server answered something that is not JSON: {_one_line(str(error))}") from error
     if not isinstance(found, dict):
         raise errors.ApiError("the API server answered JSON that is no object")

@@ -3,20 +3,22 @@
 Invariants:
 1. Hardware is touched only between ``journal.begin`` and ``journal.forget``: whatever exists, the journal knows of.
 2. A claim is answered as prepared only if its hardware, its CDI files and its entry agree; a half state is undone before anything else.
-3. Calls for one claim never overlap in this process, calls for one physical device never overlap on this node (flock). The order is always
-   claim lock, then device locks, so nobody waits in a circle. No device lock is held while the API server is asked.
+3. Calls for one claim never overlap, nor do calls for one physical device, also not between processes. The order is always claim lock, then
+   device locks, so nobody waits in a circle; and nobody waits once the caller has gone. An entry is read under its claim's lock, so it is true
+   until that is released. No lock is held while the API server is asked.
 4. Nothing commits once the caller has gone: the kubelet may already have called Unprepare for the claim.
 5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's.
 """
 
 import dataclasses
+import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, lifecycle, names, outcome, ports
-from drakit.node import claim_locks, offer, resolution
+from drakit.node import offer, resolution, room
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -32,6 +34,15 @@ class Place:
     boot_id: str
 
 
+class Found(enum.Enum):
+    """What recovery found of a claim."""
+
+    WHOLE = "whole"
+    EARLIER_BOOT = "earlier boot"
+    HALF = "half"
+    ORPHAN = "orphan"
+
+
 class Engine:
     """Carries out what the kubelet asks for one driver; implements ``ports.ClaimEngine``."""
 
@@ -44,7 +55,8 @@ class Engine:
         claim_source: ports.ClaimSource,
         journal: ports.Journal,
         cdi: ports.CdiDirectory,
-        locks: ports.DeviceLocks,
+        device_locks: ports.Locks,
+        locks_of_claims: ports.Locks,
     ) -> None:
         self._author = author
         self._place = place
@@ -52,8 +64,8 @@ class Engine:
         self._claims = claim_source
         self._journal = journal
         self._cdi = cdi
-        self._device_locks = locks
-        self._claim_locks = claim_locks.ClaimLocks()
+        self._device_locks = device_locks
+        self._claim_locks = locks_of_claims
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
         """Prepare claims one after the other; an outcome for each."""
@@ -63,29 +75,21 @@ class Engine:
         """Unprepare claims; needs neither the API server nor the process that prepared, and accepts claims it never saw."""
         return {ref.uid: self._error_of(ref, functools.partial(self._unprepare, ref, caller)) for ref in refs}
 
-    def undo(self, uid: names.ClaimUid, *, unless: lifecycle.State) -> bool:
-        """Bring a claim back to absent, unless it is in the given state once its devices are locked; whether it was undone."""
-        with self._claim_locks.hold(uid):
+    def recover(self, uid: names.ClaimUid, caller: ports.Caller) -> Found:
+        """Finish what an earlier process left of a claim: undo a half state, rewrite lost CDI files, remove those of a claim nobody knows."""
+        with self._claim_locks.hold([uid], caller.is_waiting):
             entry = self._journal.entry(uid)
             if entry is None:
-                return False
-            with self._device_locks.hold(resolution.lock_names(entry.grants)):
-                entry = self._journal.entry(uid)
-                if entry is None or entry.state is unless:
-                    return False
-                self._undo(entry)
-        return True
-
-    def restore(self, uid: names.ClaimUid) -> None:
-        """Rewrite lost or altered CDI files of a claim that is prepared in this boot; anything else is left alone."""
-        with self._claim_locks.hold(uid):
-            entry = self._journal.entry(uid)
-            if entry is None:
-                return
-            with self._device_locks.hold(resolution.lock_names(entry.grants)):
-                entry = self._journal.entry(uid)
-                if entry is not None and entry.state is lifecycle.State.PREPARED and entry.boot_id == self._place.boot_id:
-                    self._write_cdi(entry.claim, entry.grants)
+                self._cdi.remove(uid)
+                return Found.ORPHAN
+            if entry.state is not lifecycle.State.PREPARED:
+                with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
+                    self._undo(entry)
+                return Found.HALF
+            if entry.boot_id != self._place.boot_id:
+                return Found.EARLIER_BOOT
+            self._write_cdi(entry.claim, entry.grants)
+            return Found.WHOLE
 
     def _outcome_of(self, ref: claims.ClaimRef, work: Callable[[], outcome.Outcome]) -> outcome.Outcome:
         prepared: list[outcome.Outcome] = []
@@ -97,7 +101,7 @@ class Engine:
             work()
         except errors.DrakitError as error:
             _log.warning("claim refused", claim=str(ref), uid=ref.uid, error=str(error), kind=type(error).__name__)
-            return str(error)
+            return str(error) or type(error).__name__
         except Exception as error:  # noqa: BLE001 - an author's bug is that claim's failure, not the node's
             _log.exception("bug in driver", claim=str(ref), uid=ref.uid)
             return f"internal error of driver {self._author.name}: {type(error).__name__}: {error}"
@@ -105,7 +109,7 @@ class Engine:
 
     def _prepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> outcome.Outcome:
         claim = self._claims.fetch(ref)
-        with self._claim_locks.hold(ref.uid):
+        with self._claim_locks.hold([ref.uid], caller.is_waiting):
             entry = self._journal.entry(ref.uid)
             if entry is not None:
                 answer = self._prepare_again(entry, claim, caller)
@@ -115,10 +119,10 @@ class Engine:
 
     def _prepare_again(self, entry: lifecycle.Entry, claim: claims.Claim, caller: ports.Caller) -> outcome.Outcome | None:
         """The answer for a claim that is prepared and still whole; otherwise undo what there is and return None."""
-        with self._device_locks.hold(resolution.lock_names(entry.grants)):
+        with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
             _check_waiting(caller)
             current = entry.state is lifecycle.State.PREPARED and entry.boot_id == self._place.boot_id
-            if current and resolution.is_same(entry, claim, self._author.name) and self._is_whole(entry):
+            if current and resolution.is_same(entry, claim, self._author) and self._is_whole(entry):
                 return self._answer(entry.grants, entry.claim)
             _log.info("undoing an earlier state", claim=str(entry.claim), uid=entry.claim.uid, state=entry.state.value)
             self._undo(entry)
@@ -135,10 +139,10 @@ class Engine:
 
     def _prepare_new(self, claim: claims.Claim, caller: ports.Caller) -> outcome.Outcome:
         grants = resolution.resolve(claim, self._author, self._place.pool, self._offered.device)
-        with self._device_locks.hold(resolution.lock_names(grants)):
+        with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
             _check_waiting(caller)
-            for grant in grants:
-                resolution.check_free(grant, self._journal.holdings(grant.pool, grant.device.name))
+            offered = self._offered.flat
+            room.check(grants, self._journal.holdings(self._place.pool, room.neighbours(grants, offered)), offered)
             planned = tuple(dataclasses.replace(grant, intent=self._author.plan(grant)) for grant in grants)
             entry = lifecycle.Entry(
                 claim=claim.ref,
@@ -165,12 +169,12 @@ class Engine:
         return self._answer(kept, entry.claim)
 
     def _unprepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> None:
-        with self._claim_locks.hold(ref.uid):
+        with self._claim_locks.hold([ref.uid], caller.is_waiting):
             entry = self._journal.entry(ref.uid)
             if entry is None:
                 self._cdi.remove(ref.uid)
                 return
-            with self._device_locks.hold(resolution.lock_names(entry.grants)):
+            with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
                 _check_waiting(caller)
                 self._undo(entry)
             _log.info("claim unprepared", claim=str(ref), uid=ref.uid)
@@ -197,7 +201,7 @@ class Engine:
                 self._cdi.write(self._cdi_name(ref, kept), kept.edits)
 
     def _cdi_name(self, ref: claims.ClaimRef, kept: lifecycle.GrantEntry) -> edits.CdiName:
-        request = kept.request.replace("/", "-") if kept.admin_access else ""
+        request = kept.request.replace("/", ".") if kept.admin_access else ""
         return edits.CdiName(driver=self._author.name, claim_uid=ref.uid, device=kept.device.name, share_id=kept.share_id, request=request)
 
     def _answer(self, grants: Sequence[lifecycle.GrantEntry], ref: claims.ClaimRef) -> outcome.Outcome:

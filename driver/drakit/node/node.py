@@ -19,6 +19,7 @@ _log = logs.get_logger(__name__)
 SERVICES = ("v1.DRAPlugin",)
 SERVICE_THREADS = 32
 STOP_GRACE = 10.0
+GUARD_SECONDS = 1.0
 JOIN_SECONDS = 5.0
 
 
@@ -45,7 +46,7 @@ class Node:
         target = publisher.Target(driver=post.driver_name, node=node_name, pool=post.place.pool)
         self.publisher = publisher.Publisher(target, store=outside.slice_store, clock=outside.clock, form=outside.form)
         self._service = server.SocketServer(
-            folders.data / "dra.sock", dra.DraService(self.station.engine).register, threads=SERVICE_THREADS
+            folders.home / "dra.sock", dra.DraService(self.station.engine).register, threads=SERVICE_THREADS
         )
         plugin = registration.Plugin(name=post.driver_name, endpoint=self._service.path, services=SERVICES)
         self.registrar = registration.Registrar(plugin, outside.registry, outside.clock)
@@ -60,6 +61,7 @@ class Node:
             self.stop()
             raise
         self._spawn("discovery", self._discover)
+        self._spawn("guard", self._guard)
         self._spawn("publisher", lambda: self.publisher.run(self._stop))
         self._spawn("slice-watch", lambda: self.publisher.follow(self._stop))
 
@@ -74,16 +76,32 @@ class Node:
         self.station.close()
 
     def _discover(self) -> None:
-        """Look at the hardware now and at intervals; offer what changed."""
-        first = True
+        """Look at the hardware now and at intervals; offer what changed, whoever found out."""
+        published = 0
         while not self._stop.is_set():
-            try:
-                if self.station.offered.refresh() or first:
-                    self.publisher.offer(self.station.offered.inventory)
-                    first = False
-            except errors.DrakitError as error:
-                _log.error("cannot read the hardware; what was offered stays offered", error=str(error))
+            self._look()
+            if self.station.offered.changes != published:
+                published = self.station.offered.changes
+                self.publisher.offer(self.station.offered.inventory)
             self._outside.clock.wait(self._stop, self._outside.rescan_seconds)
+
+    def _look(self) -> None:
+        try:
+            self.station.offered.refresh()
+        except errors.InventoryError as error:
+            _log.error("discover() offers what the API refuses; what was offered stays offered", error=str(error))
+        except errors.DrakitError as error:
+            _log.error("cannot read the hardware; what was offered stays offered", error=str(error))
+        except Exception:  # noqa: BLE001 - claims can still be unprepared while discover() has a bug
+            _log.exception("bug in discover(); what was offered stays offered")
+
+    def _guard(self) -> None:
+        """Notice that somebody deleted the service socket: only a new process makes another, and the kubelet cannot call until then."""
+        while not self._outside.clock.wait(self._stop, GUARD_SECONDS):
+            if not self._service.is_at_path() and not self._stop.is_set():
+                _log.error("the service socket was deleted", socket=str(self._service.path))
+                self.failed.set()
+                return
 
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=self._guarded, args=(name, work), name=name, daemon=True)

@@ -3,11 +3,13 @@
 A failed discovery keeps the last inventory: hardware that cannot be read for a moment has not disappeared.
 """
 
+import dataclasses
 import threading
 from collections.abc import Mapping
 from typing import Any
 
-from drakit.core import device, driver, inventory
+from drakit.core import device, driver
+from drakit.core import inventory as inventories
 
 # Whatever its configuration type: the node passes configurations on and never looks inside.
 Author = driver.Driver[Any]
@@ -19,29 +21,51 @@ class Offer:
     def __init__(self, author: Author) -> None:
         self._author = author
         self._lock = threading.Lock()
-        self._inventory = inventory.Inventory()
-        self._devices: Mapping[str, device.Device] = {}
+        self._discovering = threading.Lock()
+        self._current = _Seen()
 
     @property
-    def inventory(self) -> inventory.Inventory:
+    def inventory(self) -> inventories.Inventory:
         """The last inventory discovered, in the author's form."""
-        with self._lock:
-            return self._inventory
+        return self._seen.authored
 
-    def refresh(self) -> bool:
-        """Discover again; whether anything changed. Raises what discover() raises, and then nothing has changed."""
-        found = self._author.discover()
-        devices = found.flat().by_name()
-        with self._lock:
-            changed = found != self._inventory
-            self._inventory, self._devices = found, devices
-        return changed
+    @property
+    def flat(self) -> inventories.Inventory:
+        """The last inventory discovered, flat."""
+        return self._seen.flat
+
+    @property
+    def changes(self) -> int:
+        """How often the inventory was found changed."""
+        return self._seen.number
+
+    def refresh(self) -> None:
+        """Discover again. Raises what discover() raises, and then nothing has changed."""
+        with self._discovering:
+            found = self._author.discover()
+            before = self._seen
+            if found != before.authored or not before.number:
+                flat = found.flat()
+                with self._lock:
+                    self._current = _Seen(authored=found, flat=flat, devices=flat.by_name(), number=before.number + 1)
 
     def device(self, name: str) -> device.Device | None:
         """The flat device of this name; hardware is asked once more before the answer is None."""
+        if name not in self._seen.devices:
+            self.refresh()
+        return self._seen.devices.get(name)
+
+    @property
+    def _seen(self) -> "_Seen":
         with self._lock:
-            known = self._devices.get(name)
-        if known is None and self.refresh():
-            with self._lock:
-                known = self._devices.get(name)
-        return known
+            return self._current
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """One discovery's result; ``number`` counts those that differed from the one before, 0 before the first."""
+
+    authored: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
+    flat: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
+    devices: Mapping[str, device.Device] = dataclasses.field(default_factory=dict)
+    number: int = 0

@@ -2,25 +2,36 @@
 
 Invariants:
 1. One change is one PUT; an idle re-sync writes nothing.
-2. Nothing is offered that the API server would store untruly: what it drops is found on an empty probe slice before partitions go out, and on
-   every answer after that; then the inventory is reduced to what is true without the field.
+2. Nothing is offered that the API server would store untruly: what it drops is found on probe slices before anything that depends on it goes
+   out, and on every answer after that; then the inventory is reduced to what is true without the field.
 3. Whatever happens to the slices (the kubelet's wipe, a hand edit, a lost write), the next reconciliation mends it.
 4. The API server being away is normal: the last offer is kept and tried again with growing pauses.
 """
 
+import collections
 import dataclasses
 import enum
 import threading
+from collections.abc import Mapping
 
-from drakit.core import counters, degrade, errors, factoring, inventory, mixins, paging, ports, quantity, reconcile, slices
+from drakit.core import degrade, errors, factoring, inventory, paging, ports, reconcile, slices
+from drakit.node import probe
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
+RESYNC = 600.0
 SETTLE = 0.05
+LONGEST_SETTLE = 30.0
+MENDS_WINDOW = 60.0
+MENDS_MAX = 16
+ASK_AGAIN = 3600.0
 ROUNDS_MAX = 5
+
+
+Target = probe.Target
 
 
 class FormChoice(enum.Enum):
@@ -31,9 +42,17 @@ class FormChoice(enum.Enum):
     MIXINS = "mixins"
 
 
+FIELDS: Mapping[str, str] = {
+    "DRAPartitionableDevices": "counters",
+    "DRAMixins": "mixins",
+    "DRAConsumableCapacity": "sharing",
+    "DRADeviceTaints": "taints",
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Server:
-    """What the API server was seen to store."""
+    """What the API server was seen to store; believed to store all until seen otherwise."""
 
     counters: bool = True
     mixins: bool = True
@@ -41,14 +60,17 @@ class Server:
     taints: bool = True
     layout: slices.Layout = slices.Layout.APART
 
+    @property
+    def drops(self) -> bool:
+        """Whether anything is dropped."""
+        return not (self.counters and self.mixins and self.sharing and self.taints)
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Target:
-    """Whose slices are published."""
-
-    driver: str
-    node: str
-    pool: str
+    def without(self, dropped: frozenset[str]) -> "Server":
+        """The server known to drop the fields of these feature gates."""
+        if not dropped:
+            return self
+        _log.warning("the API server drops fields", features=sorted(dropped))
+        return dataclasses.replace(self, **{FIELDS[name]: False for name in dropped & FIELDS.keys()})  # type: ignore[arg-type]
 
 
 class Publisher:
@@ -60,14 +82,19 @@ class Publisher:
         self._clock = clock
         self._form = form
         self._offered: inventory.Inventory | None = None
-        self._server: Server | None = None
+        self._server = Server()
+        self._asked: frozenset[probe.Question] = frozenset()
+        self._asked_at = 0.0
         self._paged: tuple[inventory.Inventory, Server, tuple[slices.Page, ...]] | None = None
+        self._altered: dict[int, slices.Page] = {}
+        self._mends: collections.deque[float] = collections.deque(maxlen=MENDS_MAX)
         self._wake = threading.Event()
         self.published = threading.Event()
 
     def offer(self, offered: inventory.Inventory) -> None:
         """Publish this inventory from now on; returns before anything is written."""
         self._offered = offered
+        self._mends.clear()
         self._wake.set()
 
     def wake(self) -> None:
@@ -83,82 +110,92 @@ class Publisher:
         """Reconcile at every wake, until ``stop`` is set and ``wake`` called."""
         pause = FIRST_PAUSE
         while not stop.is_set():
-            self._clock.wait(self._wake, LONGEST_PAUSE)
+            self._clock.wait(self._wake, RESYNC)
             self._wake.clear()
             if stop.is_set() or self._offered is None:
                 continue
             try:
-                self.reconcile()
+                if self.reconcile():
+                    self._mends.append(self._clock.monotonic())
                 pause = FIRST_PAUSE
-                self._clock.wait(stop, SETTLE)
+                self._clock.wait(stop, self._settle())
             except errors.DrakitError as error:
                 _log.warning("cannot publish", driver=self._target.driver, error=str(error), retry_seconds=pause)
                 self._clock.wait(stop, pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
                 self._wake.set()
 
+    def _settle(self) -> float:
+        """Seconds until the next look: longer with every mend of the last minute, so that two who disagree do not fight at full speed."""
+        since = self._clock.monotonic() - MENDS_WINDOW
+        recent = sum(moment > since for moment in self._mends)
+        return float(min(SETTLE * 2**recent, LONGEST_SETTLE))
+
     def reconcile(self) -> int:
         """Make the stored slices equal to the offer; the number of writes. Raises ApiError or InventoryError."""
-        if self._offered is None:
+        offered = self._offered
+        if offered is None:
             return 0
-        if self._server is None:
-            self._server = self._probe(self._offered)
+        self._learn(offered)
         writes = 0
         for _ in range(ROUNDS_MAX):
-            done, dropped = self._round(self._offered, self._server)
+            done, dropped = self._round(offered)
             writes += done
             if not dropped:
                 self.published.set()
                 return writes
-            self._server = _without(self._server, dropped)
+            self._server = self._server.without(dropped)
         raise errors.ApiError(f"the API server stored something else than was sent, {ROUNDS_MAX} times in a row")
 
-    def _round(self, offered: inventory.Inventory, server: Server) -> tuple[int, frozenset[str]]:
+    def _learn(self, offered: inventory.Inventory) -> None:
+        """Ask what the server stores before anything that depends on it goes out; what it dropped once is asked again now and then."""
+        if self._server.drops and self._clock.monotonic() - self._asked_at > ASK_AGAIN:
+            self._server, self._asked = Server(layout=self._server.layout), frozenset()
+        missing = probe.questions(offered, mixins=self._form is FormChoice.AUTO) - self._asked
+        for question in sorted(missing, key=lambda item: item.value):
+            dropped, layout = probe.ask(question, self._target, self._store)
+            self._server = dataclasses.replace(self._server, layout=layout or self._server.layout).without(dropped)
+            self._asked |= {question}
+            self._asked_at = self._clock.monotonic()
+
+    def _round(self, offered: inventory.Inventory) -> tuple[int, frozenset[str]]:
         """One list, one plan, its writes; the number of writes and the features the server dropped."""
-        stored = self._store.list()
-        ours = [item for item in stored if item.spec.pool.name == self._target.pool]
-        for item in stored:
-            if item not in ours:
+        ours = []
+        for item in self._store.list():
+            if item.spec.pool.name == self._target.pool:
+                ours.append(item)
+            else:
                 self._store.delete(item)
-        wanted = self._pages_of(offered, server)
+        wanted = [self._altered.get(index, page) for index, page in enumerate(self._pages_of(offered))]
         changes = reconcile.plan(wanted, ours, driver=self._target.driver, node=self._target.node, pool=self._target.pool)
         for item in changes.deletes:
             self._store.delete(item)
-        dropped: set[str] = set()
-        for update in changes.updates:
-            dropped.update(reconcile.dropped(update.spec.page, self._store.update(update).spec.page))
-        for create in changes.creates:
-            dropped.update(reconcile.dropped(create.spec.page, self._store.create(create).spec.page))
-        writes = len(changes.deletes) + len(changes.updates) + len(changes.creates)
+        answers = [(update.index, update.spec, self._store.update(update).spec) for update in changes.updates]
+        answers += [(create.index, create.spec, self._store.create(create).spec) for create in changes.creates]
+        writes = len(changes.deletes) + len(answers)
         if writes:
             _log.info("slices published", driver=self._target.driver, pool=self._target.pool, pages=len(wanted), writes=writes)
-        return writes, frozenset(dropped)
+        return writes, frozenset().union(*(self._compare(*answer) for answer in answers))
 
-    def _pages_of(self, offered: inventory.Inventory, server: Server) -> tuple[slices.Page, ...]:
+    def _compare(self, index: int, sent: slices.SliceSpec, stored: slices.SliceSpec) -> frozenset[str]:
+        """The features whose fields were dropped. A page changed in a way that no feature explains is taken as it is, and reported once."""
+        dropped = frozenset(reconcile.dropped(sent.page, stored.page))
+        if dropped and not dropped & FIELDS.keys():
+            _log.error(
+                "somebody changes slices on their way to the API server; they are left as stored", index=index, fields=sorted(dropped)
+            )
+            self._altered[index] = stored.page
+            return frozenset()
+        return dropped
+
+    def _pages_of(self, offered: inventory.Inventory) -> tuple[slices.Page, ...]:
         """The pages that say the truth on this server; made anew only when the offer or what is known of the server changed."""
-        if self._paged is None or self._paged[0] is not offered or self._paged[1] != server:
-            form = slices.Form.MIXINS if self._writes_mixins(server) else slices.Form.FLAT
-            self._paged = (offered, server, pages(offered, server, form))
+        if self._paged is None or self._paged[0] is not offered or self._paged[1] != self._server:
+            writes_mixins = self._form is FormChoice.MIXINS or (self._form is FormChoice.AUTO and self._server.mixins)
+            form = slices.Form.MIXINS if writes_mixins else slices.Form.FLAT
+            self._paged = (offered, self._server, pages(offered, self._server, form))
+            self._altered = {}
         return self._paged[2]
-
-    def _writes_mixins(self, server: Server) -> bool:
-        return self._form is FormChoice.MIXINS or (self._form is FormChoice.AUTO and server.mixins)
-
-    def _probe(self, offered: inventory.Inventory) -> Server:
-        """What the server stores, seen on a slice with counters and mixins but no device, in a pool of its own; nothing can be allocated from it."""
-        if self._form is FormChoice.FLAT and not offered.counter_sets:
-            return Server()
-        wanted = _probe_slice(self._target)
-        try:
-            stored = self._store.create(wanted)
-        except errors.ApiError as error:
-            if error.status != 422:
-                raise
-            _log.warning("counter sets are not taken without devices", error=str(error))
-            return Server(mixins=False, layout=slices.Layout.TOGETHER)
-        self._store.delete(stored)
-        dropped = reconcile.dropped(wanted.spec.page, stored.spec.page)
-        return _without(Server(), frozenset(dropped)) if dropped else Server()
 
 
 def pages(offered: inventory.Inventory, server: Server, form: slices.Form) -> tuple[slices.Page, ...]:
@@ -176,31 +213,3 @@ def reduced_for(server: Server, offered: inventory.Inventory) -> inventory.Inven
     if not server.counters:
         offered = degrade.without_counters(offered)
     return offered if server.sharing else degrade.without_sharing(offered)
-
-
-def _without(server: Server, dropped: frozenset[str]) -> Server:
-    """The server known to drop these features; a loss nobody can name counts as a loss of mixins first, then of everything."""
-    _log.warning("the API server drops fields", features=sorted(dropped))
-    unknown = not dropped & _FIELDS.keys()
-    if unknown and not server.mixins:
-        raise errors.ApiError(f"the API server drops fields that the devices need: {', '.join(sorted(dropped))}")
-    lost = {"mixins": False} if unknown else {_FIELDS[name]: False for name in dropped & _FIELDS.keys()}
-    return dataclasses.replace(server, **lost)  # type: ignore[arg-type]
-
-
-_FIELDS = {
-    "DRAPartitionableDevices": "counters",
-    "DRAMixins": "mixins",
-    "DRAConsumableCapacity": "sharing",
-    "DRADeviceTaints": "taints",
-}
-
-
-def _probe_slice(target: Target) -> slices.Create:
-    page = slices.Page(
-        counter_sets=(counters.CounterSet(name="probe", counters={"own": quantity.ONE}, includes=("probe",)),),
-        mixins=mixins.Mixins(counter_set=(mixins.CounterSetMixin(name="probe", counters={"included": quantity.ONE}),)),
-    )
-    pool = slices.Pool(name=f"{target.pool}/probe", generation=1, count=1)
-    spec = slices.SliceSpec(driver=target.driver, node=target.node, pool=pool, page=page)
-    return slices.Create(index=0, prefix=f"probe-{target.driver}-", spec=spec)

@@ -5,12 +5,16 @@ again by the next call for it or by the next start.
 """
 
 import dataclasses
+import time
 
-from drakit.core import lifecycle, names, ports
+from drakit.core import names, ports
 from drakit.node import engine
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
+
+
+PATIENCE_SECONDS = 30.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,36 +27,41 @@ class Report:
     failed: tuple[names.ClaimUid, ...] = ()
 
 
+class Patience:
+    """A ``ports.Caller`` that waits for so many seconds: a start does not hang on hardware that another process is stuck on."""
+
+    def __init__(self, seconds: float = PATIENCE_SECONDS) -> None:
+        self._end = time.monotonic() + seconds
+
+    def is_waiting(self) -> bool:
+        """Whether the time is not over yet."""
+        return time.monotonic() < self._end
+
+
 def recover(carrier: engine.Engine, journal: ports.Journal, cdi: ports.CdiDirectory, *, sweep_orphans: bool) -> Report:
     """Bring journal, hardware and CDI directory into agreement.
 
-    CDI files are listed before the journal is read: a file whose claim the journal does not know then is nobody's, because a claim is journaled
-    before its first file is written. ``sweep_orphans`` is False when the journal was lost: then such files may serve running pods and stay.
+    CDI files are listed before the journal is read, and looked at again under the claim's lock: a file whose claim the journal does not know then is
+    nobody's, because a claim is journaled before its first file is written. ``sweep_orphans`` is False when the journal was lost: then such files
+    may serve running pods and stay.
     """
-    with_files = cdi.claims()
-    entries = {entry.claim.uid: entry for entry in journal.entries()}
-    undone: list[names.ClaimUid] = []
-    verified: list[names.ClaimUid] = []
+    with_files = cdi.claims() if sweep_orphans else frozenset()
+    known = [entry.claim.uid for entry in journal.entries()]
+    found: dict[engine.Found, list[names.ClaimUid]] = {kind: [] for kind in engine.Found}
     failed: list[names.ClaimUid] = []
-    for uid, entry in entries.items():
+    patience = Patience()
+    for uid in (*known, *sorted(with_files.difference(known))):
         try:
-            _recover_one(carrier, entry, undone, verified)
+            found[carrier.recover(uid, patience)].append(uid)
         except Exception:  # noqa: BLE001 - one claim's trouble must not keep the node from starting
-            _log.exception("could not recover claim", claim=str(entry.claim), uid=uid, state=entry.state.value)
+            _log.exception("could not recover claim", uid=uid)
             failed.append(uid)
-    orphans = tuple(sorted(with_files - entries.keys())) if sweep_orphans else ()
-    for uid in orphans:
-        cdi.remove(uid)
-    report = Report(undone=tuple(undone), verified=tuple(verified), orphans=orphans, failed=tuple(failed))
-    say = _log.info if undone or orphans or failed else _log.debug
-    say("recovered", undone=len(undone), verified=len(verified), orphans=len(orphans), failed=len(failed))
+    report = Report(
+        undone=tuple(found[engine.Found.HALF]),
+        verified=tuple(found[engine.Found.WHOLE]),
+        orphans=tuple(found[engine.Found.ORPHAN]),
+        failed=tuple(failed),
+    )
+    say = _log.info if report.undone or report.orphans or report.failed else _log.debug
+    say("recovered", undone=len(report.undone), verified=len(report.verified), orphans=len(report.orphans), failed=len(failed))
     return report
-
-
-def _recover_one(carrier: engine.Engine, entry: lifecycle.Entry, undone: list[names.ClaimUid], verified: list[names.ClaimUid]) -> None:
-    uid = entry.claim.uid
-    if entry.state is lifecycle.State.PREPARED:
-        carrier.restore(uid)
-        verified.append(uid)
-    elif carrier.undo(uid, unless=lifecycle.State.PREPARED):
-        undone.append(uid)

@@ -50,6 +50,7 @@ def _grant(
     if found is None:
         raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"this node has no device {result.device!r}", field=f"{field}.device")
     _check_share(result, found, field)
+    _check_amounts(result, found, field)
     chosen = config.choose(claim, result, author, found)
     return drivers.Grant(
         claim=claim.ref,
@@ -72,6 +73,14 @@ def _check_share(result: claims.AllocationResult, found: devices.Device, field: 
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "a share of a shared device needs an id", field=f"{field}.shareID")
     if not found.allow_multiple_allocations and result.share_id is not None:
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "the device is not shared", field=f"{field}.shareID")
+
+
+def _check_amounts(result: claims.AllocationResult, found: devices.Device, field: str) -> None:
+    for name, amount in result.consumed_capacity.items():
+        capacity = found.capacity.get(name)
+        if capacity is not None and amount > capacity.value:
+            reason = f"{found.name} has {capacity.value}, the claim says {amount}"
+            raise errors.ClaimError(errors.ClaimFault.MALFORMED, reason, field=f"{field}.consumedCapacity[{name}]")
 
 
 def _check_distinct(grants: Sequence[drivers.Grant[object]]) -> None:
@@ -119,34 +128,35 @@ def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: offer.
 
 
 def _recall(entry: lifecycle.GrantEntry, author: offer.Author) -> object:
-    if entry.parameters is None:
-        return author.default_config(entry.device)
+    """The configuration as it was; the default where it no longer decodes, NoConfig where there is no default: undoing must go on."""
     try:
-        return config.decode(entry.parameters, author.config_types)
+        if entry.parameters is not None:
+            return config.decode(entry.parameters, author.config_types)
     except errors.ConfigError:
+        pass
+    try:
         return author.default_config(entry.device)
+    except errors.ConfigError:
+        return drivers.NoConfig()
 
 
-def is_same(entry: lifecycle.Entry, claim: claims.Claim, driver_name: str) -> bool:
-    """Whether an entry is about the allocation the claim has now (a claim can be deallocated and allocated anew under one UID)."""
-    now = sorted((r.request, r.pool, r.device, r.share_id or "") for r in claim.results_of(driver_name))
-    return sorted(grant.key for grant in entry.grants) == now
+def is_same(entry: lifecycle.Entry, claim: claims.Claim, author: offer.Author) -> bool:
+    """Whether an entry is about the allocation the claim has now; a claim can be deallocated and allocated anew under one UID."""
+    before = {grant.key: grant for grant in entry.grants}
+    now = {(r.request, r.pool, r.device, r.share_id or ""): r for r in claim.results_of(author.name)}
+    return before.keys() == now.keys() and all(_is_same_grant(before[key], result, claim, author) for key, result in now.items())
+
+
+def _is_same_grant(entry: lifecycle.GrantEntry, result: claims.AllocationResult, claim: claims.Claim, author: offer.Author) -> bool:
+    if (entry.admin_access, entry.consumed_capacity) != (result.admin_access, result.consumed_capacity):
+        return False
+    try:
+        return config.choose(claim, result, author, entry.device).parameters == entry.parameters
+    except errors.ConfigError:
+        # What was accepted at prepare and is not any more (the driver was upgraded) is no reason to take the device from a running pod.
+        return True
 
 
 def lock_names(grants: Sequence[lifecycle.GrantEntry] | Sequence[drivers.Grant[object]]) -> frozenset[str]:
     """The locks that guard everything these grants touch."""
     return frozenset(name for grant in grants for name in grant.device.lock_names)
-
-
-def check_free(grant: drivers.Grant[object], holdings: Sequence[lifecycle.Holding]) -> None:
-    """Raise DeviceBusyError if another claim holds the device exclusively: the last line of defence against double use.
-
-    Admin access neither blocks nor is blocked; shares of one device stand side by side.
-    """
-    for holding in holdings:
-        if holding.claim.uid == grant.claim.uid or holding.admin_access or grant.admin_access:
-            continue
-        if holding.share_id is None or grant.share_id is None or holding.share_id == grant.share_id:
-            raise errors.DeviceBusyError(
-                f"{grant.device.name} is still held by claim {holding.claim} ({holding.claim.uid}), which is {holding.state.value}"
-            )

@@ -23,9 +23,9 @@ Intents = Callable[[], Iterable[records.Record]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Folders:
-    """Where a driver keeps things: its own ``data`` folder (journal, locks, service socket), and the CDI directory."""
+    """Where a driver keeps things: its own ``home`` folder (journal, locks, service socket), and the CDI directory."""
 
-    data: pathlib.Path
+    home: pathlib.Path
     cdi: pathlib.Path
 
 
@@ -44,7 +44,7 @@ class Station:
     def __init__(self, post: Post, folders: Folders, claim_source: ports.ClaimSource) -> None:
         names.check_driver(post.driver_name)
         self._closing = contextlib.ExitStack()
-        self.journal = journal.Journal.open(folders.data, driver=post.driver_name, boot_id=post.place.boot_id)
+        self.journal = journal.Journal.open(folders.home, driver=post.driver_name, boot_id=post.place.boot_id)
         self._closing.callback(self.journal.close)
         self.cdi = directory.Directory(folders.cdi, driver=post.driver_name)
         self.author = post.build(self._intents)
@@ -56,7 +56,8 @@ class Station:
             claim_source=claim_source,
             journal=self.journal,
             cdi=self.cdi,
-            locks=locks.FileLocks(folders.data),
+            device_locks=locks.FileLocks(folders.home),
+            locks_of_claims=locks.FileLocks(folders.home, "claims", disposable=True),
         )
         self.report = recovery.Report()
 

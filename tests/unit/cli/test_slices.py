@@ -6,7 +6,6 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from drakit.cli import slices
 from fakes import desk as desks
 
 
@@ -44,7 +43,3 @@ def test_flat_slices_match_the_schema_of_kubernetes(desk: desks.Desk) -> None:
 def test_yaml_and_json_say_the_same(desk: desks.Desk) -> None:
     as_json = json.loads(desk.on_node("slices", "-o", "json").out)["items"]
     assert as_json == list(yaml.safe_load_all(desk.on_node("slices", "-o", "yaml").out))
-
-
-def test_both_forms_have_names() -> None:
-    assert [form.value for form in slices.values.Form] == ["flat", "mixins"]

@@ -1,11 +1,14 @@
-"""A registry, and the same registry behind real HTTPS."""
+"""A registry, and the same registry behind real HTTPS; a second server where roles decide."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 
 from drakit.cluster import apiserver, client, registry
 from drakit.cluster.api import Api
+
+Connect: TypeAlias = Callable[[str], client.ApiClient]
 
 
 @pytest.fixture
@@ -17,6 +20,26 @@ def memory() -> registry.Registry:
 def server(memory: registry.Registry) -> Iterator[apiserver.ApiServer]:
     with apiserver.ApiServer(memory) as running:
         yield running
+
+
+@pytest.fixture
+def guarded(memory: registry.Registry) -> Iterator[apiserver.ApiServer]:
+    with apiserver.ApiServer(memory, authorization="rbac") as running:
+        yield running
+
+
+@pytest.fixture
+def connect(guarded: apiserver.ApiServer) -> Iterator[Connect]:
+    """Clients of the server with roles, by token."""
+    opened: list[client.ApiClient] = []
+
+    def open_(token: str) -> client.ApiClient:
+        opened.append(client.ApiClient(server=guarded.url, ca_pem=guarded.ca_pem, token=token))
+        return opened[-1]
+
+    yield open_
+    for one in opened:
+        one.close()
 
 
 @pytest.fixture

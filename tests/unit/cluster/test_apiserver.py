@@ -90,8 +90,18 @@ def test_the_kubeconfig_is_private_and_works(server: apiserver.ApiServer, tmp_pa
 
 def test_discovery_names_every_resource(raw: httpx.Client) -> None:
     assert raw.get("/api").json()["versions"] == ["v1"]
-    (group,) = raw.get("/apis").json()["groups"]
-    assert group["preferredVersion"]["groupVersion"] == "resource.k8s.io/v1"
+    groups = {one["name"]: one for one in raw.get("/apis").json()["groups"]}
+    assert sorted(groups) == [
+        "admissionregistration.k8s.io",
+        "apps",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "coordination.k8s.io",
+        "rbac.authorization.k8s.io",
+        "resource.k8s.io",
+    ]
+    assert groups["resource.k8s.io"]["preferredVersion"]["groupVersion"] == "resource.k8s.io/v1"
+    assert [one["version"] for one in groups["resource.k8s.io"]["versions"]] == ["v1", "v1beta2", "v1alpha3"]
     assert raw.get("/apis/resource.k8s.io").json()["kind"] == "APIGroup"
     listed = raw.get("/apis/resource.k8s.io/v1").json()["resources"]
     assert [one["name"] for one in listed] == [
@@ -101,8 +111,11 @@ def test_discovery_names_every_resource(raw: httpx.Client) -> None:
         "deviceclasses",
         "resourceslices",
     ]
-    core = {one["name"] for one in raw.get("/api/v1").json()["resources"]}
-    assert {"nodes", "nodes/status", "pods", "pods/status", "namespaces", "events"} <= core
+    core = {one["name"]: one for one in raw.get("/api/v1").json()["resources"]}
+    assert {"nodes", "nodes/status", "pods", "pods/status", "namespaces", "events"} <= set(core)
+    assert core["serviceaccounts/token"]["kind"] == "TokenRequest"
+    (review,) = [one for one in raw.get("/apis/authorization.k8s.io/v1").json()["resources"] if one["name"] == "subjectaccessreviews"]
+    assert review["verbs"] == ["create"]
 
 
 def test_openapi_says_what_the_shapes_say(raw: httpx.Client) -> None:

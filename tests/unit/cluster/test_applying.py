@@ -146,7 +146,7 @@ def test_an_apply_names_its_manager_and_the_object_it_knows(api: Api, claim: Obj
         "kind": "ResourceClaim",
         "metadata": {"uid": "00000000-0000-0000-0000-000000000000"},
     }
-    with pytest.raises(errors.ConflictError):
+    with pytest.raises(errors.InvalidError, match="field is immutable"):
         api.patch(CLAIM, "c1", body, namespace="default", kind=PatchKind.APPLY, subresource="status", manager="gpu")
     with pytest.raises(errors.NotFoundError):
         api.patch(CLAIM, "c2", body, namespace="default", kind=PatchKind.APPLY, subresource="status", manager="gpu")

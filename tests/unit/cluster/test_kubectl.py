@@ -47,6 +47,79 @@ spec:
   containers: [{name: main, image: busybox, resources: {claims: [{name: gpu}]}}]
   resourceClaims: [{name: gpu, resourceClaimName: c1}]
 """
+GUARDED = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: driver}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: s}
+stringData: {password: hunter2}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c}
+data: {a: b}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: driver}
+spec:
+  selector: {matchLabels: {app: driver}}
+  template:
+    metadata: {labels: {app: driver}}
+    spec:
+      serviceAccountName: driver
+      containers: [{name: main, image: "driver:1", env: [{name: A, value: b}]}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: d}
+spec:
+  selector: {matchLabels: {app: d}}
+  template:
+    metadata: {labels: {app: d}}
+    spec:
+      containers: [{name: main, image: "d:1"}]
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: l}
+spec: {holderIdentity: me, leaseDurationSeconds: 15, renewTime: "2026-01-01T00:00:00.000000Z"}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{kind: ServiceAccount, name: driver}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: p}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [resource.k8s.io], apiVersions: [v1], operations: [CREATE], resources: [deviceclasses]}]
+  validations: [{expression: "object.metadata.name != 'bad'", message: not that name}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: p}
+spec: {policyName: p, validationActions: [Deny]}
+---
+apiVersion: resource.k8s.io/v1alpha3
+kind: DeviceTaintRule
+metadata: {name: r}
+spec: {deviceSelector: {driver: gpu.drakit.dev}, taint: {key: example.com/broken, effect: NoExecute}}
+"""
+GUARDED_KINDS = (
+    "sa,secret,cm,ds,deploy,lease,role,rolebinding,validatingadmissionpolicies,validatingadmissionpolicybindings,devicetaintrules"
+)
 KINDS = "deviceclasses,resourceslices,resourceclaimtemplates,resourceclaims,pods"
 
 
@@ -104,3 +177,75 @@ def test_it_explains_kinds_and_lists_resources(kubectl: Kubectl) -> None:
     assert "resourceslices" in kubectl("api-resources")
     assert "v1.36" in kubectl("version")
     assert kubectl("get", "--raw", "/readyz") == "ok"
+
+
+def test_it_applies_gets_describes_and_deletes_the_kinds_around_a_driver(kubectl: Kubectl) -> None:
+    assert kubectl("apply", "-f", "-", text=GUARDED).count(" created") == 11
+    listed = kubectl("get", GUARDED_KINDS)
+    for word in ("daemonset.apps/driver", "deployment.apps/d", "lease.coordination.k8s.io/l", "Role/reader", "NoExecute", "Opaque"):
+        assert word in listed
+    described = kubectl("describe", GUARDED_KINDS)
+    for word in ("driver:1", "configmaps", "Holder Identity:", "not that name", "example.com/broken", "password:  7 bytes"):
+        assert word in described
+    assert kubectl("apply", "-f", "-", text=GUARDED.replace("driver:1", "driver:2")).count(" configured") >= 1
+    assert kubectl("get", "ds", "driver", "-o", "jsonpath={.spec.template.spec.containers[0].image}") == "driver:2"
+    assert kubectl("get", "ds", "driver", "-o", "jsonpath={.metadata.generation}") == "2"
+    assert kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=GUARDED).count("serverside-applied") == 11
+    assert "denied request: not that name" in kubectl("create", "-f", "-", text=BAD_CLASS, code=1)
+    assert kubectl("delete", "-f", "-", text=GUARDED).count(" deleted") == 11
+
+
+BAD_CLASS = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: bad}
+spec: {}
+"""
+
+
+@pytest.mark.parametrize(
+    "field, word",
+    [
+        ("resourceclaim.spec.devices.requests.exactly", "adminAccess"),
+        ("resourceslice.spec.devices.consumesCounters", "counterSet"),
+        ("daemonset.spec.template.spec", "containers"),
+        ("deployment.spec", "replicas"),
+        ("lease.spec", "holderIdentity"),
+        ("clusterrole.rules", "resourceNames"),
+        ("validatingadmissionpolicy.spec.validations", "messageExpression"),
+        ("validatingwebhookconfiguration.webhooks.clientConfig", "caBundle"),
+        ("devicetaintrule.spec", "deviceSelector"),
+        ("resourcepoolstatusrequest.spec", "limit"),
+        ("secret", "stringData"),
+    ],
+)
+def test_it_explains_fields_of_every_group(kubectl: Kubectl, field: str, word: str) -> None:
+    assert word in kubectl("explain", field)
+
+
+def test_it_reads_the_other_versions(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", text=MANIFEST)
+    assert "apiVersion: resource.k8s.io/v1beta2" in kubectl("get", "resourceslices.v1beta2.resource.k8s.io", "-o", "yaml")
+    assert "nodeName" in kubectl("explain", "resourceslice.spec", "--api-version=resource.k8s.io/v1beta2")
+
+
+def test_it_asks_who_it_is_and_what_it_may_do(kubectl: Kubectl) -> None:
+    assert "kubernetes-admin" in kubectl("auth", "whoami")
+    assert "yes" in kubectl("auth", "can-i", "delete", "resourceslices.resource.k8s.io")
+    assert "yes" in kubectl("auth", "can-i", "get", "/healthz")
+    assert "*.*" in kubectl("auth", "can-i", "--list")
+
+
+def test_it_creates_tokens_of_service_accounts(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", text=GUARDED)
+    kubectl("apply", "-f", "-", text=MANIFEST.replace("spec:\n  containers", "spec:\n  serviceAccountName: driver\n  containers"))
+    token = kubectl("create", "token", "driver", "--bound-object-kind=Pod", "--bound-object-name=p1", "--duration=20m").strip()
+    assert len(token) > 30
+    assert "system:serviceaccount:default:driver" in kubectl("auth", "whoami", f"--token={token}")
+    assert kubectl("auth", "whoami", f"--token={token}", "-o", "jsonpath={.status.userInfo.extra.*}").count("p1") == 1
+
+
+def test_it_sees_changes_as_they_come(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", text=MANIFEST)
+    seen = kubectl("get", "resourceslices", "--watch", "--output-watch-events", "--request-timeout=1s", code=0)
+    assert "ADDED" in seen

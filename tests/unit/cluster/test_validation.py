@@ -5,23 +5,11 @@ import pytest
 from drakit.cluster import features, json_types, resources
 from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import Resource
-from drakit.cluster.schema import table as shapes
-from drakit.cluster.validation import table
 from unit.cluster import samples
+from unit.cluster.judging import problems
 
-GATES = FeatureGates()
 TAINT: Json = {"key": "example.com/broken", "effect": "NoSchedule"}
 COUNTERS: Json = {"memory": {"value": "1Gi"}}
-BIG: Json = {"blob": "x" * (10 * 1024)}
-
-
-def problems(resource: Resource, new: Object, old: Object | None = None, gates: FeatureGates = GATES) -> set[str]:
-    """Return "type field" for each failure, the type without its prefix."""
-    decoded = shapes.decode(resource, new)[0]
-    before = None if old is None else shapes.decode(resource, old)[0]
-    found = table.check(resource, decoded, before, gates)
-    return {f"{one.type.removeprefix('FieldValue')} {one.field}" for one in found}
 
 
 def devices(count: int, **fields: Json) -> list[Json]:
@@ -43,7 +31,7 @@ D0 = "spec.devices[0]"
         ({"devices": devices(64, taints=[TAINT])}, set()),
         ({"devices": devices(65, taints=[TAINT])}, {"TooMany spec.devices"}),
         ({"devices": devices(65, consumesCounters=[{"counterSet": "a", "counters": COUNTERS}])}, {"TooMany spec.devices"}),
-        ({"devices": [{"name": "a"}, {"name": "a"}]}, {"Duplicate spec.devices[1].name"}),
+        ({"devices": [{"name": "a"}, {"name": "a"}]}, {"Duplicate spec.devices[1]"}),
         ({"nodeName": None}, {"Required spec"}),
         ({"nodeName": None, "allNodes": True}, set()),
         ({"nodeName": None, "allNodes": False}, {"Required spec", "Invalid spec.allNodes"}),
@@ -51,10 +39,10 @@ D0 = "spec.devices[0]"
         ({"nodeName": ""}, {"Required spec", "Invalid spec.nodeName"}),
         (
             {"nodeName": None, "nodeSelector": {"nodeSelectorTerms": []}},
-            {"Invalid spec.nodeSelector.nodeSelectorTerms"},
+            {"Invalid spec.nodeSelector.nodeSelectorTerms", "Required spec.nodeSelector.nodeSelectorTerms"},
         ),
         ({"driver": "Not A Name"}, {"Invalid spec.driver"}),
-        ({"driver": "a" * 64}, {"Invalid spec.driver"}),
+        ({"driver": "a" * 64}, {"TooLong spec.driver"}),
         ({"driver": ""}, {"Required spec.driver"}),
         ({"pool": {"name": "a/b", "generation": 0, "resourceSliceCount": 1}}, set()),
         ({"pool": {"name": "a//b", "resourceSliceCount": 1}}, {"Invalid spec.pool.name"}),
@@ -76,22 +64,22 @@ def test_slices_keep_the_limits(fields: Object, wanted: set[str]) -> None:
     "fields, wanted",
     [
         ({"name": "UPPER"}, {f"Invalid {D0}.name"}),
-        ({"attributes": {"a": {}}}, {f"Required {D0}.attributes[a]"}),
+        ({"attributes": {"a": {}}}, {f"Invalid {D0}.attributes[a]"}),
         ({"attributes": {"a": {"int": 1, "bool": True}}}, {f"Invalid {D0}.attributes[a]"}),
-        ({"attributes": {"a": {"ints": []}}}, {f"Required {D0}.attributes[a]"}),
+        ({"attributes": {"a": {"ints": []}}}, {f"Invalid {D0}.attributes[a].ints"}),
         ({"attributes": {"a": {"string": "x" * 64}}}, set()),
-        ({"attributes": {"a": {"string": "\u00fc" * 33}}}, {f"Invalid {D0}.attributes[a].string"}),
+        ({"attributes": {"a": {"string": "\u00fc" * 33}}}, {f"TooLong {D0}.attributes[a].string"}),
         ({"attributes": {"a": {"version": "550.54.15"}}}, set()),
         ({"attributes": {"a": {"version": "535.104.05"}}}, {f"Invalid {D0}.attributes[a].version"}),
-        ({"attributes": {"a-b": {"int": 1}}}, {f"Invalid {D0}.attributes[a-b]"}),
-        ({"attributes": {"d.example/a/b": {"int": 1}}}, {f"Invalid {D0}.attributes[d.example/a/b]"}),
-        ({"attributes": {f"a{i}": {"int": 1} for i in range(33)}}, {f"TooMany {D0}"}),
-        ({"capacity": {"m": {}}}, {f"Required {D0}.capacity[m].value"}),
+        ({"attributes": {"a-b": {"int": 1}}}, {f"Invalid {D0}.attributes"}),
+        ({"attributes": {"d.example/a/b": {"int": 1}}}, set()),
+        ({"attributes": {f"a{i}": {"int": 1} for i in range(33)}}, {f"Invalid {D0}"}),
+        ({"capacity": {"m": {}}}, set()),
         ({"capacity": {"m": {"value": "1Gi", "requestPolicy": {}}}}, {f"Forbidden {D0}.capacity[m].requestPolicy"}),
         ({"taints": [{"key": "a", "effect": "PreferNoSchedule"}]}, {f"NotSupported {D0}.taints[0].effect"}),
         ({"consumesCounters": [{"counterSet": "s"}]}, {f"Required {D0}.consumesCounters[0].counters"}),
-        ({"nodeName": "n2"}, {f"Forbidden {D0}.nodeName"}),
-        ({"bindingConditions": ["a"]}, {f"Required {D0}.bindingFailureConditions"}),
+        ({"nodeName": "n2"}, {f"Invalid {D0}"}),
+        ({"bindingConditions": ["a"]}, {f"Invalid {D0}.bindingFailureConditions"}),
         (
             {"bindingConditions": ["a"], "bindingFailureConditions": ["a"]},
             {f"Invalid {D0}.bindingFailureConditions[0]"},
@@ -112,14 +100,14 @@ RANGE = f"{D0}.capacity[m].requestPolicy"
         ({"validRange": {"min": "1Gi"}}, {f"Required {RANGE}.default"}),
         ({"default": "1Gi", "validRange": {"min": "1Gi", "max": "8Gi", "step": "1Gi"}}, set()),
         ({"default": "1Gi", "validRange": {"min": "1Gi", "max": "9Gi"}}, {f"Invalid {RANGE}.validRange.max"}),
-        ({"default": "1Gi", "validRange": {"min": "9Gi"}}, {f"Invalid {RANGE}.validRange", f"Invalid {RANGE}.validRange.min"}),
+        ({"default": "1Gi", "validRange": {"min": "9Gi"}}, {f"Invalid {RANGE}.validRange.min"}),
         ({"default": "1Gi", "validRange": {"min": "1Gi", "step": "0"}}, {f"Invalid {RANGE}.validRange.step"}),
         ({"default": "1536Mi", "validRange": {"min": "1Gi", "step": "1Gi"}}, {f"Invalid {RANGE}.validRange.step"}),
         ({"default": "1Gi", "validValues": ["1Gi", "2Gi"]}, set()),
         ({"default": "1Gi", "validValues": ["2Gi", "1Gi"]}, {f"Invalid {RANGE}.validValues[1]"}),
         ({"default": "1Gi", "validValues": ["1Gi", "1024Mi"]}, {f"Duplicate {RANGE}.validValues[1]"}),
-        ({"default": "3Gi", "validValues": ["1Gi"]}, {f"Invalid {RANGE}.default"}),
-        ({"default": "1Gi", "validValues": ["1Gi"], "validRange": {"min": "1Gi"}}, {f"Forbidden {RANGE}.validRange"}),
+        ({"default": "3Gi", "validValues": ["1Gi"]}, {f"Invalid {RANGE}.validValues"}),
+        ({"default": "1Gi", "validValues": ["1Gi"], "validRange": {"min": "1Gi"}}, {f"Forbidden {RANGE}"}),
     ],
 )
 def test_request_policies_make_sense(policy: Json, wanted: set[str]) -> None:
@@ -153,104 +141,101 @@ def test_includes_name_mixins_of_their_slice() -> None:
     assert problems(resources.SLICE, full) == {"TooMany spec.mixins"}
 
 
-def claim(**spec: Json) -> Object:
-    wanted: Object = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}]}
-    return {"metadata": {"name": "c"}, "spec": {"devices": wanted | spec}}
-
-
-R0 = "spec.devices.requests[0]"
-
-
-@pytest.mark.parametrize(
-    "spec, wanted",
-    [
-        ({}, set()),
-        ({"requests": [{"name": "a"}]}, {f"Required {R0}"}),
-        ({"requests": [{"name": "a", "exactly": {}}]}, {f"Required {R0}.exactly.deviceClassName"}),
-        ({"requests": [{"exactly": {"deviceClassName": "c"}}]}, {f"Required {R0}.name"}),
-        (
-            {"requests": [{"name": "a", "exactly": {"deviceClassName": "c", "allocationMode": "All", "count": 2}}]},
-            {f"Invalid {R0}.exactly.count"},
-        ),
-        (
-            {"requests": [{"name": "a", "exactly": {"deviceClassName": "c", "allocationMode": "Some"}}]},
-            {f"NotSupported {R0}.exactly.allocationMode"},
-        ),
-        (
-            {"requests": [{"name": f"r{i}", "exactly": {"deviceClassName": "c"}} for i in range(33)]},
-            {"TooMany spec.devices.requests"},
-        ),
-        ({"constraints": [{"matchAttribute": "a.dev/x"}]}, set()),
-        ({"constraints": [{"matchAttribute": "x"}]}, {"Invalid spec.devices.constraints[0].matchAttribute"}),
-        ({"constraints": [{}]}, {"Required spec.devices.constraints[0]"}),
-        (
-            {"constraints": [{"requests": ["none"], "distinctAttribute": "a.dev/x"}]},
-            {"Invalid spec.devices.constraints[0].requests[0]"},
-        ),
-        (
-            {"config": [{"opaque": {"driver": "a.dev", "parameters": [1]}}]},
-            {"Invalid spec.devices.config[0].opaque.parameters"},
-        ),
-        (
-            {"config": [{"opaque": {"driver": "a.dev", "parameters": BIG}}]},
-            {"TooLong spec.devices.config[0].opaque.parameters"},
-        ),
-        ({"config": [{"opaque": {"driver": "a.dev"}}]}, {"Required spec.devices.config[0].opaque.parameters"}),
-    ],
-)
-def test_claims_keep_the_limits(spec: Object, wanted: set[str]) -> None:
-    assert problems(resources.CLAIM, claim(**spec)) == wanted
-    template: Object = {"metadata": {"name": "t"}, "spec": {"spec": claim(**spec)["spec"]}}
-    moved = {one.replace("spec.devices", "spec.spec.devices") for one in wanted}
-    assert problems(resources.CLAIM_TEMPLATE, template) == moved
-
-
-def test_a_claims_spec_and_a_set_allocation_are_immutable() -> None:
-    old = samples.allocated(claim(), samples.result())
-    assert problems(resources.CLAIM, claim(constraints=[{"matchAttribute": "a.dev/x"}]), claim()) == {"Invalid spec"}
-    assert problems(resources.CLAIM, samples.allocated(claim(), samples.result("b")), old) == {"Invalid status.allocation"}
-    assert problems(resources.CLAIM, claim(), old) == set()
-
-
-def test_reservations_need_an_allocation_and_are_limited() -> None:
-    people: list[Json] = [{"resource": "pods", "name": f"p{i}", "uid": f"u{i}"} for i in range(257)]
-    assert problems(resources.CLAIM, claim() | {"status": {"reservedFor": people[:1]}}) == {"Forbidden status.reservedFor"}
-    given = samples.allocated(claim(), samples.result())
-    json_types.mapping(given, "status")["reservedFor"] = people
-    assert problems(resources.CLAIM, given) == {"TooMany status.reservedFor"}
-
-
-def test_a_claim_that_is_being_deleted_takes_no_new_users() -> None:
-    old = samples.allocated(claim(), samples.result())
-    json_types.mapping(old, "metadata")["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    new = samples.allocated(claim(), samples.result())
-    json_types.mapping(new, "status")["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "u"}]
-    assert problems(resources.CLAIM, new, old) == {"Forbidden status.reservedFor"}
-
-
-S0 = "status.devices[0]"
-
-
 @pytest.mark.parametrize(
     "fields, wanted",
     [
-        ({"conditions": samples.ready()}, set()),
-        ({"device": "gpu-9"}, {f"Invalid {S0}"}),
+        ({"attributes": {"/": {"int": 1}}}, {f"Invalid {D0}.attributes"}),
+        ({"attributes": {"a" * 33: {"int": 1}}}, {f"TooLong {D0}.attributes"}),
+        ({"attributes": {f"{'a' * 64}/b": {"int": 1}}}, {f"TooLong {D0}.attributes"}),
+        ({"attributes": {"a" * 97: {}}}, {f"TooLong {D0}.attributes", f"Invalid {D0}.attributes[{'a' * 47}...{'a' * 46}]"}),
+        ({"attributes": {"a": {"version": "v" * 65}}}, {f"{kind} {D0}.attributes[a].version" for kind in ("Invalid", "TooLong")}),
+        ({"attributes": {"a": {"strings": ["x" * 65]}}}, {f"TooLong {D0}.attributes[a].strings[0]"}),
+        ({"attributes": {"a": {"versions": ["1.2"]}}}, {f"Invalid {D0}.attributes[a].versions[0]"}),
+        ({"attributes": {"a": {"ints": [1] * 48}}}, set()),
+        ({"attributes": {"a": {"ints": [1] * 48}, "b": {"int": 1}}}, {f"Invalid {D0}"}),
+        ({"taints": [TAINT] * 17}, {f"TooMany {D0}.taints"}),
+        ({"taints": [{"key": "", "effect": ""}]}, {f"Invalid {D0}.taints[0].key", f"Required {D0}.taints[0].effect"}),
         (
-            {"conditions": [{"type": "Ready", "status": "True"}]},
-            {f"Required {S0}.conditions[0].reason", f"Required {S0}.conditions[0].lastTransitionTime"},
+            {"consumesCounters": [{"counterSet": f"s{i}", "counters": COUNTERS} for i in range(3)]},
+            {f"TooMany {D0}.consumesCounters"},
         ),
-        ({"data": [1]}, {f"Invalid {S0}.data"}),
-        ({"networkData": {"ips": ["192.0.2.5/24", "2001:db8::1/64"]}}, set()),
-        ({"networkData": {"ips": ["192.0.2.5"]}}, {f"Invalid {S0}.networkData.ips[0]"}),
-        ({"networkData": {"ips": ["10.0.0.1/8", "10.0.0.1/8"]}}, {f"Duplicate {S0}.networkData.ips[1]"}),
-        ({"networkData": {"interfaceName": "x" * 257}}, {f"TooLong {S0}.networkData.interfaceName"}),
+        (
+            {"consumesCounters": [{"counterSet": "s", "counters": {f"c{i}": {"value": "1"} for i in range(33)}}]},
+            {f"TooMany {D0}.consumesCounters[0].counters"},
+        ),
+        (
+            {"consumesCounters": [{"counterSet": "", "counters": {"B": {"value": "1"}}}]},
+            {f"Required {D0}.consumesCounters[0].counterSet", f"Invalid {D0}.consumesCounters[0].counters"},
+        ),
+        (
+            {"bindingConditions": ["a"] * 5, "bindingFailureConditions": ["!"]},
+            {f"TooMany {D0}.bindingConditions", f"Invalid {D0}.bindingFailureConditions[0]"}
+            | {f"Duplicate {D0}.bindingConditions[{index}]" for index in range(1, 5)},
+        ),
     ],
 )
-def test_device_statuses_keep_the_rules(fields: Object, wanted: set[str]) -> None:
-    given = samples.allocated(claim(), samples.result())
-    json_types.mapping(given, "status")["devices"] = [samples.device_status() | fields]
-    assert problems(resources.CLAIM, given) == wanted
+def test_a_list_that_is_too_long_is_refused_whole_and_names_are_refused_at_their_map(fields: Object, wanted: set[str]) -> None:
+    lists = FeatureGates.of({"DRAListTypeAttributes": True})
+    assert problems(resources.SLICE, device(**fields), gates=lists) == wanted
+
+
+@pytest.mark.parametrize(
+    "mapping, wanted",
+    [
+        ({"cpu": {"capacityKey": "m"}}, set()),
+        ({"cpu": {}}, {"Invalid [cpu]"}),
+        ({"a.dev/cpu": {"capacityKey": "m"}}, {"Invalid [a.dev/cpu]"}),
+        ({"cpu": {"capacityKey": ""}}, {"Invalid [cpu].capacityKey"}),
+        ({"cpu": {"capacityKey": "other"}}, {"NotFound [cpu].capacityKey"}),
+        ({"cpu": {"allocationMultiplier": "0"}}, {"Invalid [cpu].allocationMultiplier"}),
+    ],
+)
+def test_a_devices_share_of_the_nodes_resources_names_a_capacity(mapping: Json, wanted: set[str]) -> None:
+    given = device(capacity={"m": {"value": "1"}}, nodeAllocatableResourceMappings=mapping)
+    found = problems(resources.SLICE, given)
+    assert {one.replace(f"{D0}.nodeAllocatableResourceMappings", "") for one in found} == wanted
+
+
+@pytest.mark.parametrize(
+    "requirement, wanted",
+    [
+        ({"key": "zone", "operator": "In", "values": ["a"]}, set()),
+        ({"key": "zone", "operator": "In"}, {"Required values"}),
+        ({"key": "zone", "operator": "Exists", "values": ["a"]}, {"Forbidden values"}),
+        ({"key": "zone", "operator": "Gt", "values": ["1", "2"]}, {"Required values"}),
+        ({"key": "zone", "operator": "Like"}, {"Invalid operator"}),
+        ({"key": "a b", "operator": "In", "values": ["-1"]}, {"Invalid key", "Invalid values[0]"}),
+    ],
+)
+def test_node_selectors_are_looked_at_whole(requirement: Json, wanted: set[str]) -> None:
+    terms: Json = [{"matchExpressions": [requirement]}]
+    given = samples.slice_(nodeName=None, nodeSelector={"nodeSelectorTerms": terms})
+    path = "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0]."
+    assert {one.replace(path, "") for one in problems(resources.SLICE, given)} == wanted
+
+
+def test_nodes_are_matched_as_fields_by_name_alone() -> None:
+    terms: Json = [
+        {"matchFields": [{"key": "metadata.uid", "operator": "Exists"}, {"key": "metadata.name", "operator": "In", "values": ["A"]}]}
+    ]
+    given = samples.slice_(nodeName=None, nodeSelector={"nodeSelectorTerms": terms})
+    path = "spec.nodeSelector.nodeSelectorTerms[0].matchFields"
+    assert problems(resources.SLICE, given) == {f"Invalid {path}[0].key", f"Invalid {path}[0].operator", f"Invalid {path}[1].values[0]"}
+
+
+def test_devices_choose_their_nodes_if_the_slice_lets_them() -> None:
+    offered: Json = [{"name": "a", "nodeName": "n1"}, {"name": "b", "allNodes": False}, {"name": "c", "nodeName": "", "allNodes": True}]
+    given = samples.slice_(nodeName=None, perDeviceNodeSelection=True, devices=offered)
+    wanted = {"Required spec.devices[1]", "Invalid spec.devices[1].allNodes", "Invalid spec.devices[2].nodeName"}
+    assert problems(resources.SLICE, given) == wanted
+
+
+def test_taints_that_did_not_change_are_not_looked_at_again() -> None:
+    newer = device(taints=[{"key": "a", "effect": "PreferNoSchedule"}])
+    relabelled = device(taints=[{"key": "a", "effect": "PreferNoSchedule"}], attributes={"a": {"int": 1}})
+    assert problems(resources.SLICE, relabelled, newer) == set()
+    added = device(taints=[{"key": "a", "effect": "PreferNoSchedule"}, TAINT])
+    assert problems(resources.SLICE, added, newer) == {f"NotSupported {D0}.taints[0].effect"}
 
 
 def test_a_pods_claims_have_one_source_and_containers_use_known_ones() -> None:

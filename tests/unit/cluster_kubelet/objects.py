@@ -1,5 +1,7 @@
 """Objects for these tests; each call returns a new one."""
 
+from collections.abc import Sequence
+
 from drakit.cluster.json_types import Json, Object
 from unit.cluster_kubelet.plugin import DRIVER
 
@@ -21,7 +23,8 @@ def resource_slice(*devices: Json, node: str = NODE, driver: str = DRIVER, gener
 
 def device(name: str, **attributes: str) -> Object:
     published: Object = {key: {"string": value} for key, value in attributes.items()}
-    return {"name": name} | ({"attributes": published} if published else {})
+    body: Object = {"name": name}
+    return body | ({"attributes": published} if published else {})
 
 
 def nic(name: str, bandwidth: str = "10G") -> Object:
@@ -34,15 +37,16 @@ def nic(name: str, bandwidth: str = "10G") -> Object:
 
 
 def request(name: str = "gpu", **fields: Json) -> Object:
-    return {"name": name, "exactly": {"deviceClassName": CLASS} | fields}
+    exactly: Object = {"deviceClassName": CLASS}
+    return {"name": name, "exactly": exactly | fields}
 
 
-def claim_spec(*requests: Object, constraints: list[Json] | None = None) -> Object:
+def claim_spec(*requests: Object, constraints: Sequence[Object] = ()) -> Object:
     devices: Object = {"requests": list(requests or (request(),))}
-    return {"devices": devices | ({"constraints": constraints} if constraints else {})}
+    return {"devices": devices | ({"constraints": list(constraints)} if constraints else {})}
 
 
-def claim(name: str, *requests: Object, constraints: list[Json] | None = None) -> Object:
+def claim(name: str, *requests: Object, constraints: Sequence[Object] = ()) -> Object:
     return {"metadata": {"name": name, "namespace": "default"}, "spec": claim_spec(*requests, constraints=constraints)}
 
 
@@ -51,7 +55,8 @@ def template(name: str, *requests: Object) -> Object:
 
 
 def use(request: str = "", *, name: str = "gpu") -> Object:
-    return {"name": name} | ({"request": request} if request else {})
+    body: Object = {"name": name}
+    return body | ({"request": request} if request else {})
 
 
 def container(name: str = "main", *uses: Object, command: list[str] | None = None) -> Object:
@@ -68,7 +73,8 @@ def pod(
     *,
     claim: str = "",
     template: str = "",
-    containers: list[Object] | None = None,
+    containers: Sequence[Object] = (),
+    inits: Sequence[Object] = (),
     run_seconds: float | None = None,
     **spec: Json,
 ) -> Object:
@@ -83,6 +89,8 @@ def pod(
         claims.append({"name": "gpu", "resourceClaimTemplateName": template})
     default = [container("main", use())] if claims else [container()]
     body: Object = {"containers": list(containers or default), "terminationGracePeriodSeconds": 1}
+    if inits:
+        body["initContainers"] = list(inits)
     if claims:
         body["resourceClaims"] = claims
     return {"metadata": metadata, "spec": body | spec}

@@ -95,12 +95,12 @@ class Plugin(dra_services.DRAPluginServicer, registration_services.RegistrationS
         with self._lock:
             return sum(call.method == method for call in self.calls)
 
-    def GetInfo(self, request: registration.InfoRequest, context: grpc.ServicerContext) -> registration.PluginInfo:
-        return registration.PluginInfo(
-            type=self.type, name=self.name, endpoint=str(self.service_socket), supported_versions=self.versions
-        )
+    def GetInfo(  # noqa: N802 - gRPC's name.
+        self, request: registration.InfoRequest, context: grpc.ServicerContext
+    ) -> registration.PluginInfo:
+        return registration.PluginInfo(type=self.type, name=self.name, endpoint=str(self.service_socket), supported_versions=self.versions)
 
-    def NotifyRegistrationStatus(
+    def NotifyRegistrationStatus(  # noqa: N802 - gRPC's name.
         self, request: registration.RegistrationStatus, context: grpc.ServicerContext
     ) -> registration.RegistrationStatusResponse:
         self.statuses.append(request)
@@ -109,10 +109,10 @@ class Plugin(dra_services.DRAPluginServicer, registration_services.RegistrationS
             context.abort(grpc.StatusCode.INTERNAL, "not now")
         return registration.RegistrationStatusResponse()
 
-    def NodePrepareResources(
+    def NodePrepareResources(  # noqa: N802 - gRPC's name.
         self, request: dra.NodePrepareResourcesRequest, context: grpc.ServicerContext
     ) -> dra.NodePrepareResourcesResponse:
-        self._note(PREPARE, request.claims)
+        self._note(PREPARE, [claim.uid for claim in request.claims])
         response = dra.NodePrepareResourcesResponse()
         for claim in request.claims:
             response.claims[claim.uid].CopyFrom(self._prepare(claim))
@@ -121,10 +121,10 @@ class Plugin(dra_services.DRAPluginServicer, registration_services.RegistrationS
             self.cancelled += 1
         return response
 
-    def NodeUnprepareResources(
+    def NodeUnprepareResources(  # noqa: N802 - gRPC's name.
         self, request: dra.NodeUnprepareResourcesRequest, context: grpc.ServicerContext
     ) -> dra.NodeUnprepareResourcesResponse:
-        self._note(UNPREPARE, request.claims)
+        self._note(UNPREPARE, [claim.uid for claim in request.claims])
         response = dra.NodeUnprepareResourcesResponse()
         for claim in request.claims:
             self.cdi_file(claim.uid).unlink(missing_ok=True)
@@ -135,10 +135,9 @@ class Plugin(dra_services.DRAPluginServicer, registration_services.RegistrationS
     def cdi_file(self, uid: str) -> pathlib.Path:
         return self.folder.cdi / f"{self.name}-{uid}.json"
 
-    def _note(self, method: str, claims: object) -> None:
-        uids = tuple(claim.uid for claim in claims)  # type: ignore[attr-defined]
+    def _note(self, method: str, uids: list[str]) -> None:
         with self._lock:
-            self.calls.append(Call(method=method, uids=uids))
+            self.calls.append(Call(method=method, uids=tuple(uids)))
 
     def _prepare(self, claim: dra.Claim) -> dra.NodePrepareResourceResponse:
         """Give each result of the claim a CDI device of its own that sets one variable."""

@@ -17,7 +17,7 @@ QUICK = Timing(
     registration_tick=0.02,
     dial=2.0,
     registration_retry=(0.05, 0.2),
-    call=5.0,
+    call=2.0,
     reconnect=(0.1, 0.1),
     wipe_delay=0.4,
     wipe_retry=(0.05, 0.2),
@@ -59,6 +59,7 @@ class Town:
         plugin = self.new_plugin(node=node, name=name, instance=instance)
         if register:
             plugin.start()
+            self.until(lambda: plugin.statuses, "registration")
             self.until(lambda: self.cluster.node(node).kubelet.plugins.is_usable(name), "the plugin's connection")
         return plugin
 

@@ -47,7 +47,7 @@ def is_free(directory: pathlib.Path, name: str) -> bool:
 
 
 def test_a_lock_is_held_for_the_body_and_no_longer(tmp_path: pathlib.Path) -> None:
-    device_locks: ports.DeviceLocks = locks.FileLocks(tmp_path)
+    device_locks: ports.Locks = locks.FileLocks(tmp_path)
     with device_locks.hold(["gpu-1", "gpu-0", "gpu-1"]):
         assert not is_free(tmp_path, "gpu-0")
         assert not is_free(tmp_path, "gpu-1")
@@ -181,3 +181,43 @@ def test_a_folder_that_cannot_be_made_names_the_fix(tmp_path: pathlib.Path) -> N
     (tmp_path / "locks").write_text("")
     with pytest.raises(errors.JournalError, match="locks"):
         locks.FileLocks(tmp_path)
+
+
+def test_who_is_not_waited_for_any_more_stops_waiting(tmp_path: pathlib.Path) -> None:
+    for held, asking in [(locks.FileLocks(tmp_path), None), (locks.FileLocks(tmp_path), locks.FileLocks(tmp_path))]:
+        outcomes: list[BaseException] = []
+        with held.hold(["gpu-0"]):
+            waiter = threading.Thread(target=give_up, args=(asking or held, outcomes))
+            waiter.start()
+            waiter.join(10)
+        assert isinstance(outcomes[0], errors.CallerGoneError)
+        with held.hold(["gpu-0"]):
+            pass
+
+
+def give_up(device_locks: locks.FileLocks, outcomes: list[BaseException]) -> None:
+    try:
+        with device_locks.hold(["gpu-0"], lambda: False):
+            pass
+    except errors.CallerGoneError as error:
+        outcomes.append(error)
+
+
+def test_disposable_locks_exclude_and_leave_no_file(tmp_path: pathlib.Path) -> None:
+    kinds = [locks.FileLocks(tmp_path, "claims", disposable=True) for _ in range(3)]
+    inside, overlaps = [0], [0]
+
+    def work(claim_locks: locks.FileLocks) -> None:
+        for _ in range(50):
+            with claim_locks.hold(["one-claim"]):
+                inside[0] += 1
+                overlaps[0] += inside[0] != 1
+                inside[0] -= 1
+
+    threads = [threading.Thread(target=work, args=(kind,)) for kind in kinds for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert overlaps == [0]
+    assert list((tmp_path / "claims").iterdir()) == []

@@ -152,7 +152,7 @@ def test_reads_do_not_wait_for_the_writer(memory: journal.Journal, commits: writ
     busy.wait()
     assert memory.entry(samples.uid(1)) is not None
     assert memory.entries()
-    assert memory.holdings("node-1", "gpu-0")
+    assert memory.holdings("node-1", ["gpu-0"])
     release.set()
     thread.join()
 

@@ -1,12 +1,13 @@
 """What the engine answers, and what it leaves behind."""
 
+import dataclasses
 import threading
 from collections.abc import Callable
 
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import errors, lifecycle, names, outcome, records
+from drakit.core import errors, lifecycle, names, outcome, quantity, records
 from drakit.node import engine
 from fakes import author, world
 
@@ -285,3 +286,130 @@ def run_together(calls: "list[Callable[[], outcome.Outcome]]") -> list[outcome.O
         thread.join(20)
     assert len(answers) == len(calls)
     return answers
+
+
+@pytest.mark.parametrize("first,second", [("chip-0", "chip-0-left"), ("chip-0-left", "chip-0")])
+def test_a_part_of_a_device_that_is_held_is_not_given_to_another_claim(node: world.World, first: str, second: str) -> None:
+    started = node.boot()
+    holder = node.claim(first, name="holder")
+    prepare(node, started, holder)
+    answer = prepare(node, started, node.claim(second))
+    assert "of chip-0 is used up by claim default/holder" in answer.error
+    assert f"drakit unprepare {holder.uid}" in answer.error
+    assert prepare(node, started, node.claim("chip-1-left")).error == ""
+
+
+def test_a_claim_cannot_hold_a_whole_and_its_part(node: world.World) -> None:
+    assert "used up by the claim itself" in prepare(node, node.boot(), node.claim("chip-0", "chip-0-left")).error
+    assert node.is_clean
+
+
+def test_shares_never_take_more_than_there_is(node: world.World) -> None:
+    started = node.boot()
+    answers = [prepare(node, started, node.claim("pipe", shared=True)) for _ in range(11)]
+    assert [bool(answer.error) for answer in answers] == [False] * 10 + [True]
+    assert "pipe has 10G of bandwidth" in answers[-1].error
+
+
+def test_an_error_without_words_is_still_an_error(node: world.World) -> None:
+    started = node.boot()
+    node.driver.failure = errors.DeviceBusyError()
+    assert prepare(node, started, node.claim("chip-0")).error == "DeviceBusyError"
+
+
+def test_a_stuck_device_keeps_nobody_who_has_stopped_waiting(node: world.World) -> None:
+    started = node.boot()
+    stuck, release = threading.Event(), threading.Event()
+
+    def hang(step: str) -> None:
+        if step == "before make chip-0":
+            stuck.set()
+            release.wait(20)
+
+    node.step = hang
+    first = threading.Thread(target=prepare, args=(node, started, node.claim("chip-0")))
+    first.start()
+    assert stuck.wait(10)
+    impatient = world.Waiting()
+    answers: list[str] = []
+    ref = node.claim("chip-0-left")
+    second = threading.Thread(target=lambda: answers.append(started.prepare([ref], impatient)[ref.uid].error))
+    second.start()
+    impatient.waits = False
+    second.join(10)
+    assert not second.is_alive()
+    assert answers
+    release.set()
+    first.join(10)
+
+
+def test_an_allocation_with_another_capacity_is_prepared_anew(node: world.World) -> None:
+    started = node.boot()
+    ref = node.claim("pipe", shared=True)
+    prepare(node, started, ref)
+    before = node.journal.entry(ref.uid)
+    assert before is not None
+    result = node.claims.fetch(ref).results[0]
+    more = dataclasses.replace(result, consumed_capacity={"bandwidth": quantity.Quantity.parse("2G")})
+    node.claims.put(claims.Claim(ref=ref, results=(more,)))
+    assert prepare(node, started, ref).error == ""
+    after = node.journal.entry(ref.uid)
+    assert after is not None
+    assert after.grants[0].consumed_capacity == more.consumed_capacity
+
+
+def test_a_new_process_waits_for_a_claim_that_another_is_preparing(node: world.World) -> None:
+    """A rolling update: what the old process is in the middle of is not undone by the new one's recovery."""
+    old = node.boot()
+    ref = node.claim("chip-0")
+    inside, go_on = threading.Event(), threading.Event()
+
+    def pause(step: str) -> None:
+        if step == "after make chip-0":
+            inside.set()
+            go_on.wait(20)
+
+    node.step = pause
+    answers: list[outcome.Outcome] = []
+    working = threading.Thread(target=lambda: answers.append(prepare(node, old, ref)))
+    working.start()
+    assert inside.wait(10)
+    starting = threading.Thread(target=node.boot)
+    starting.start()
+    go_on.set()
+    working.join(10)
+    starting.join(10)
+    assert answers[0].error == ""
+    assert node.hardware.made == {"chip-0": 1}
+    entry = node.journal.entry(ref.uid)
+    assert entry is not None
+    assert entry.state is lifecycle.State.PREPARED
+
+
+def test_an_upgrade_that_no_longer_takes_a_configuration_can_still_give_the_device_back(node: world.World) -> None:
+    started = node.boot()
+    ref = node.claim("chip-0", configs=tuned({"speed": 7}))
+    prepare(node, started, ref)
+
+    class Stricter(author.FakeDriver):
+        config_types = (Required,)
+
+    node.driver_type = Stricter
+    assert unprepare(node, node.boot(), ref) == ""
+    assert node.is_clean
+
+
+def test_parameters_that_are_required_are_asked_for(node: world.World) -> None:
+    class Stricter(author.FakeDriver):
+        config_types = (Required,)
+
+    node.driver_type = Stricter
+    assert "needs parameters (Required)" in prepare(node, node.boot(), node.claim("chip-0")).error
+    assert node.is_clean
+
+
+@dataclasses.dataclass(frozen=True)
+class Required:
+    """A configuration without defaults."""
+
+    color: str

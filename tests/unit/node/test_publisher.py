@@ -126,7 +126,7 @@ def test_without_counters_only_whole_devices_are_ever_offered() -> None:
     store = slice_store.FakeSliceStore(on_page(store_page))
     start(store).reconcile()
     assert devices(store) == ["chip-0", "chip-1", "pipe"]
-    assert set(seen) == {"chip-0", "chip-1", "pipe"}, "no partition went out, not even for a moment"
+    assert set(seen) == {"chip-0", "chip-1", "pipe", "probe"}, "no partition went out, not even for a moment"
 
 
 def test_without_sharing_the_exclusive_form_is_offered() -> None:
@@ -163,13 +163,129 @@ def with_mixins() -> inventory.Inventory:
     )
 
 
-def test_a_server_that_keeps_changing_what_it_is_sent_is_reported_not_fought() -> None:
-    def rename(page: slices.Page) -> slices.Page:
+def test_what_a_webhook_changes_is_left_as_stored_until_the_offer_changes() -> None:
+    def relabel(page: slices.Page) -> slices.Page:
         return dataclasses.replace(page, devices=tuple(dataclasses.replace(item, attributes={"x": 1}) for item in page.devices))
 
-    store = slice_store.FakeSliceStore(on_page(rename))
-    with pytest.raises(errors.ApiError, match="drops fields"):
-        start(store).reconcile()
+    store = slice_store.FakeSliceStore(on_page(relabel))
+    made = start(store)
+    made.reconcile()
+    assert made.published.is_set()
+    writes = store.writes
+    for _ in range(100):
+        assert made.reconcile() == 0
+    assert store.writes == writes
+    made.offer(offered("pipe"))
+    assert made.reconcile() > 0
+
+
+def tainted() -> inventory.Inventory:
+    plain = offered()
+    sick = dataclasses.replace(plain.devices[-1], taints=(device.Taint(key="example.com/hot"),))
+    return dataclasses.replace(plain, devices=(*plain.devices[:-1], sick))
+
+
+def test_where_taints_are_dropped_a_tainted_device_never_goes_out_without_its_taint() -> None:
+    seen: list[str] = []
+
+    def store_page(page: slices.Page) -> slices.Page:
+        kept = dataclasses.replace(page, devices=tuple(dataclasses.replace(item, taints=()) for item in page.devices))
+        seen.extend(item.name for item in kept.devices)
+        return kept
+
+    store = slice_store.FakeSliceStore(on_page(store_page))
+    start(store, tainted()).reconcile()
+    assert "pipe" not in seen
+    assert "chip-0" in seen
+
+
+def test_a_probe_of_devices_is_never_complete_so_nothing_of_it_can_be_allocated() -> None:
+    pools: list[tuple[slices.Pool, int]] = []
+
+    def note(spec: slices.SliceSpec) -> slices.SliceSpec:
+        pools.append((spec.pool, len(spec.page.devices)))
+        return spec
+
+    store = slice_store.FakeSliceStore(note)
+    start(store).reconcile()
+    probes = [(pool.count, devices) for pool, devices in pools if pool.name != TARGET.pool]
+    assert sorted(probes) == [(1, 0), (2, 1)]
+
+
+def test_partitions_that_appear_later_are_asked_about_before_they_go_out() -> None:
+    seen: list[str] = []
+
+    def store_page(page: slices.Page) -> slices.Page:
+        kept = without_counters(page)
+        seen.extend(item.name for item in kept.devices)
+        return kept
+
+    store = slice_store.FakeSliceStore(on_page(store_page))
+    whole = inventory.Inventory.of(
+        dataclasses.replace(item, consumes=()) for item in offered().devices if item.attributes["kind"] == "whole"
+    )
+    made = start(store, whole, form=publisher.FormChoice.FLAT)
+    made.reconcile()
+    made.offer(offered())
+    made.reconcile()
+    assert not any("left" in name or "right" in name for name in seen)
+
+
+class Ticking(real_clock.RealClock):
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def test_a_feature_that_comes_back_is_used_again_after_an_hour() -> None:
+    store, clock = slice_store.FakeSliceStore(on_page(without_counters)), Ticking()
+    made = publisher.Publisher(TARGET, store=store, clock=clock)
+    made.offer(offered())
+    made.reconcile()
+    store.stored_as = slice_store.keep_all
+    made.reconcile()
+    assert devices(store) == ["chip-0", "chip-1", "pipe"]
+    clock.seconds += publisher.ASK_AGAIN + 1
+    made.reconcile()
+    assert len(devices(store)) == 7
+
+
+def test_a_refusal_that_is_not_about_counters_changes_no_layout() -> None:
+    store = slice_store.FakeSliceStore()
+    store.failures = [errors.ApiError("denied by policy: pool name", status=422)]
+    made = start(store)
+    with pytest.raises(errors.ApiError, match="denied by policy"):
+        made.reconcile()
+    made.reconcile()
+    assert all(not (one.spec.page.devices and one.spec.page.counter_sets) for one in store.list())
+
+
+def test_two_publishers_who_disagree_slow_down() -> None:
+    store, stop = slice_store.FakeSliceStore(), threading.Event()
+    rivals = [publisher.Publisher(TARGET, store=store, clock=CountedClock()) for _ in range(2)]
+    rivals[0].offer(offered())
+    rivals[1].offer(offered("pipe"))
+    workers = [threading.Thread(target=work, args=(stop,)) for rival in rivals for work in (rival.run, rival.follow)]
+    for worker in workers:
+        worker.start()
+    stop.wait(3)
+    stop.set()
+    for rival in rivals:
+        rival.wake()
+    for worker in workers:
+        worker.join(10)
+    assert store.writes < 40
+
+
+class CountedClock(real_clock.RealClock):
+    """Waits as long as it is told, up to a second."""
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        return event.wait(min(seconds, 1.0))
 
 
 def test_publishing_goes_on_after_the_api_server_was_away() -> None:

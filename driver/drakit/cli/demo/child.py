@@ -21,10 +21,14 @@ def command(*, machine: str, node: str, folder: pathlib.Path, kubeconfig: pathli
 
 
 class Child:
-    """A ``drakit`` command that can be started, killed and started again; its log is appended to one file."""
+    """A ``drakit`` command that can be started, killed and started again; its log is appended to one file.
 
-    def __init__(self, arguments: Sequence[str], log: pathlib.Path) -> None:
+    ``scratch`` is where its temporary files go: a process that is killed cannot remove them.
+    """
+
+    def __init__(self, arguments: Sequence[str], log: pathlib.Path, scratch: pathlib.Path) -> None:
         self.log = log
+        self._scratch = scratch
         self._arguments = (sys.executable, "-m", "drakit", *arguments[1:])
         self._running: subprocess.Popen[bytes] | None = None
         self._marked = 0
@@ -37,9 +41,11 @@ class Child:
     def start(self) -> None:
         """Start it, in a session of its own, so that Ctrl-C on the terminal reaches only us."""
         self._marked = self.log.stat().st_size if self.log.exists() else 0
+        self._scratch.mkdir(mode=0o700, exist_ok=True)
+        environment = _environment() | {"TMPDIR": str(self._scratch)}
         with self.log.open("ab") as log:
             self._running = subprocess.Popen(
-                self._arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), start_new_session=True
+                self._arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
 
     def check_alive(self) -> None:

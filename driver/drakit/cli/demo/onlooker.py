@@ -6,6 +6,7 @@ An onlooker opens what any process may open beside a running driver, and changes
 import dataclasses
 import json
 import pathlib
+import re
 from collections.abc import Sequence
 
 from drakit import settings as values
@@ -18,6 +19,7 @@ from drakit.devices.nic import mock as mock_nics
 from drakit.devices.nic import port as nic_port
 
 _ALL_GPUS = 2
+_INNERMOST = re.compile(r"\{[^{}\[\]]*\}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,8 +136,9 @@ class Onlooker:
 
 
 def cdi_document(file: pathlib.Path) -> list[str]:
-    """A CDI file, indented to be read."""
-    return json.dumps(json.loads(file.read_text("utf-8")), indent=2).splitlines()
+    """A CDI file, indented to be read, the innermost objects each in one line."""
+    text = json.dumps(json.loads(file.read_text("utf-8")), indent=2)
+    return _INNERMOST.sub(lambda found: " ".join(found[0].split()), text).splitlines()
 
 
 def names(file: pathlib.Path, device: str) -> bool:

@@ -3,13 +3,13 @@
 Lively on a terminal; in a pipe, plain lines without control characters, in the order in which things happen.
 """
 
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import rich.console
 import rich.padding
-import rich.text
 
 from drakit.cli import output
 from drakit.core import errors
@@ -55,7 +55,8 @@ class Stage:
 
     def say(self, text: str, *, style: str = "") -> None:
         """Explain in a sentence or two."""
-        self._console.print(_inset(text, style), width=min(self._console.width, _WIDTH))
+        for line in textwrap.wrap(text, min(self._console.width, _WIDTH) - _INDENT, break_long_words=False, break_on_hyphens=False):
+            self._console.print(f"{'':{_INDENT}}{line}", markup=False, style=style, soft_wrap=True)
 
     def show(self, lines: Sequence[str]) -> None:
         """Show a picture or a file as it is."""
@@ -64,7 +65,7 @@ class Stage:
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Show rows under a header."""
-        self._console.print(rich.padding.Padding(output.table("", columns, rows), (0, 0, 0, _INDENT + 2), expand=False))
+        output.put(self._console, rich.padding.Padding(output.table("", columns, rows), (0, 0, 0, _INDENT + 2), expand=False))
 
     def check(self, promise: str, found: object, wanted: object = True) -> None:
         """Hold the demo to its promise; raises DemoError that says what was found instead."""
@@ -103,7 +104,3 @@ def _first(look: Callable[[], Found | None], ticks: Iterator[None]) -> Found:
         if found:
             return found
     raise AssertionError("ticks end by raising")
-
-
-def _inset(text: str, style: str) -> rich.padding.Padding:
-    return rich.padding.Padding(rich.text.Text(text, style=style), (0, 0, 0, _INDENT), expand=False)

@@ -4,18 +4,18 @@ import contextlib
 import dataclasses
 import pathlib
 import shlex
-import shutil
 import signal
-import tempfile
-import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 
 import rich.console
 
+from drakit import settings as values
 from drakit.cli import hosting, options
 from drakit.cli.demo import child, onlooker, samples, stage, world
 from drakit.cli.demo.chapters import container, crash, farewell, partitions, publishing, sharing
+from drakit.cluster import errors as api_errors
 from drakit.core import errors
 
 NODE = "node-1"
@@ -33,6 +33,7 @@ CHAPTERS: tuple[Callable[[world.World], None], ...] = (
 INTERRUPTED = 128 + signal.SIGINT
 _PROFILES = frozenset({"1g.5gb", "2g.10gb", "3g.20gb"})
 _INTERFACE = "eth1"
+_LOOK_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,10 +58,11 @@ class Plan:
 def play(machine: str, folder: pathlib.Path | None, *, keep: bool, out: rich.console.Console) -> int:
     """Show everything; returns the exit status. What is printed goes to ``out``. Raises SettingsError before anything begins."""
     try:
-        with _interruptible(), _workplace(folder) as place:
+        with _interruptible(), hosting.workplace(folder, (NODE,)) as place:
+            _check_empty(place)
             return _play(Plan(machine=machine, folder=place, keep=keep), out)
     except KeyboardInterrupt:
-        out.print("\nInterrupted. The driver and the cluster are stopped, and nothing is left behind.", markup=False)
+        out.print("\nInterrupted. The driver and the cluster are stopped.", markup=False)
         return INTERRUPTED
 
 
@@ -69,21 +71,35 @@ def _play(plan: Plan, out: rich.console.Console) -> int:
     node = _node(plan)
     try:
         with _scene(plan, told, node) as scene:
-            for chapter in CHAPTERS:
-                chapter(scene)
-            told.check_alive()
+            with _state_noted(scene):
+                for chapter in CHAPTERS:
+                    chapter(scene)
+                told.check_alive()
             _end(told)
             if plan.keep:
                 _keep(plan, scene)
-    except stage.DemoError as error:
+    except (stage.DemoError, api_errors.ApiError) as error:
         _tell_failure(plan, out, error)
         return 1
     return 0
 
 
+@contextlib.contextmanager
+def _state_noted(scene: world.World) -> Iterator[None]:
+    """Add to a failure how the pods and claims stood at that moment."""
+    try:
+        yield
+    except stage.DemoError as error:
+        with contextlib.suppress(api_errors.ApiError):
+            for line in scene.state():
+                error.add_note(line)
+        raise
+
+
 def _node(plan: Plan) -> onlooker.Onlooker:
     """The node's onlooker; raises SettingsError for a machine on which the samples cannot run."""
-    node = onlooker.Onlooker(options.read(mock=plan.machine, folder=plan.node_folder, node=NODE, local=True))
+    given = {"mock.machine": plan.machine, "node.name": NODE, **options.places(plan.node_folder)}
+    node = onlooker.Onlooker(values.load(given, environ={}))
     if missing := _PROFILES - node.profiles():
         known = ", ".join(sorted(node.profiles())) or "none"
         raise errors.SettingsError(
@@ -104,7 +120,8 @@ def _scene(plan: Plan, told: stage.Stage, node: onlooker.Onlooker) -> Iterator[w
         told.say("Starting a local cluster (API server, scheduler, controllers and kubelet in this process) and one node driver ...")
         cluster = stack.enter_context(hosting.running(plan.folder, nodes=(NODE,)))
         kubeconfig = cluster.driver_kubeconfig(NODE)
-        driver = child.Child(child.command(machine=plan.machine, node=NODE, folder=plan.node_folder, kubeconfig=kubeconfig), driver_log)
+        command = child.command(machine=plan.machine, node=NODE, folder=plan.node_folder, kubeconfig=kubeconfig)
+        driver = child.Child(command, driver_log, plan.folder / "tmp")
         stack.callback(driver.stop)
         api = stack.enter_context(cluster.client())
         scene = world.World(stage=told, cluster=cluster, api=api, driver=driver, node=node, node_name=NODE)
@@ -124,7 +141,7 @@ def _end(told: stage.Stage) -> None:
             "drakit slices --mock dgx-h100             what another machine would publish, and what mixins save",
             "drakit show --mock dgx-a100-40gb-2gpu     devices, memory-slice maps and bandwidth in the terminal",
             "drakit prepare --help                     prepare a claim from a file, with no cluster at all",
-            f"{samples.folder()}    the manifests that you just saw",
+            f"ls {shlex.quote(str(samples.folder()))}",
         ]
     )
 
@@ -143,13 +160,17 @@ def _keep(plan: Plan, scene: world.World) -> None:
             f"tail -f {shlex.quote(str(plan.logs[0]))}",
         ]
     )
-    while True:
-        scene.stage.check_alive()
-        threading.Event().wait(1.0)
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            scene.stage.check_alive()
+            time.sleep(_LOOK_SECONDS)
+    scene.stage.chapterless("Stopping the driver and the cluster.")
 
 
-def _tell_failure(plan: Plan, out: rich.console.Console, error: stage.DemoError) -> None:
+def _tell_failure(plan: Plan, out: rich.console.Console, error: Exception) -> None:
     out.print(f"\nFAILED: {error}", markup=False, style="bold red", soft_wrap=True)
+    for note in getattr(error, "__notes__", ()):
+        out.print(f"  {note}", markup=False, soft_wrap=True)
     for log in plan.logs:
         lines = child.tail(log)
         if lines:
@@ -158,20 +179,9 @@ def _tell_failure(plan: Plan, out: rich.console.Console, error: stage.DemoError)
     out.print("\nRun it with --folder DIR to keep every file.", markup=False)
 
 
-@contextlib.contextmanager
-def _workplace(folder: pathlib.Path | None) -> Iterator[pathlib.Path]:
-    """The folder given, which must be empty or new and is kept; or a new one that is removed afterwards."""
-    if folder is None:
-        made = pathlib.Path(tempfile.mkdtemp(prefix="drakit-", dir=hosting.short_parent()))
-        try:
-            yield made
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
-        return
-    folder = folder.absolute()
-    if folder.exists() and any(folder.iterdir()):
-        raise errors.SettingsError(f"{folder} is not empty, and the demo begins with an empty node; give a new folder", key="--folder")
-    yield folder
+def _check_empty(place: pathlib.Path) -> None:
+    if any(place.iterdir()):
+        raise errors.SettingsError(f"{place} is not empty, and the demo begins with an empty node; give a new folder", key="--folder")
 
 
 @contextlib.contextmanager

@@ -53,6 +53,7 @@ class World:
             self.api.delete(resources.POD, name, namespace=samples.NAMESPACE)
         for name in names:
             self.stage.wait(f"pod {name} is gone", lambda name=name: self.pod(name) is None)  # type: ignore[misc]
+        self.stage.wait(f"the claims of {', '.join(names)} are given back", lambda: not any(map(_is_idle, self.claims())))
 
     def claims(self) -> list[json_types.Object]:
         """All claims of the demo's namespace."""
@@ -66,6 +67,22 @@ class World:
             if name:
                 return self.api.get(resources.CLAIM, name, samples.NAMESPACE)
         raise stage.DemoError(f"pod {pod} has no claim")
+
+    def state(self) -> list[str]:
+        """Every pod with its phase and what is wrong with it, and every claim with the devices it holds; a line each."""
+        lines = []
+        for pod in self.api.list(resources.POD, namespace=samples.NAMESPACE).items:
+            name = json_types.text(pod, "metadata", "name")
+            lines.append(f"pod {name}: {phase(pod)} {unschedulable(pod)} {self.warning_about(name)}".rstrip())
+        for claim in self.claims():
+            devices = ", ".join(json_types.text(one, "device") for one in results(claim))
+            lines.append(f"claim {json_types.text(claim, 'metadata', 'name')}: {devices or 'not allocated'}")
+        return lines
+
+    def warning_about(self, pod: str) -> str:
+        """The last warning that the cluster gave about a pod; empty when there is none."""
+        events = self.api.list(resources.EVENT, namespace=samples.NAMESPACE, field_selector=f"involvedObject.name={pod},type=Warning").items
+        return f"{json_types.text(events[-1], 'reason')}: {json_types.text(events[-1], 'message')}" if events else ""
 
     def slices(self, driver: str) -> list[json_types.Object]:
         """The slices that a driver published for the node."""
@@ -94,6 +111,11 @@ def unschedulable(pod: json_types.Object | None) -> str:
 def results(claim: json_types.Object) -> list[json_types.Object]:
     """What was allocated to a claim."""
     return json_types.objects(claim, "status", "allocation", "devices", "results")
+
+
+def _is_idle(claim: json_types.Object) -> bool:
+    """Whether a claim holds devices that no pod uses any more."""
+    return bool(results(claim)) and not json_types.items(claim, "status", "reservedFor")
 
 
 def _generated(pod: json_types.Object, name: str) -> str:

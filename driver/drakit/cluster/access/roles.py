@@ -86,7 +86,7 @@ def bootstrap() -> list[tuple[Resource, Object]]:
         metadata: Object = {"name": name, "labels": dict(_LABELS)}
         found.append((CLUSTER_ROLE, {"metadata": metadata, "rules": rules}))
         if groups:
-            found.append((CLUSTER_ROLE_BINDING, {"metadata": metadata} | binding("ClusterRole", name, groups)))
+            found.append((CLUSTER_ROLE_BINDING, binding("ClusterRole", name, groups) | {"metadata": metadata}))
     return found
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from drakit.cluster import errors, moments, pod_claims
 from drakit.cluster.api import Api
 from drakit.cluster.faults import Faults
-from drakit.cluster.informer import Change, Loop, Selection, uid_of
+from drakit.cluster.informer import Change, Loop, Selection, uid_of, version_of
 from drakit.cluster.json_types import Object
 from drakit.cluster.kubelet.plugins import Plugins
 from drakit.cluster.kubelet.pod_worker import PodWorker
@@ -59,6 +59,7 @@ class Kubelet:
         self._services = Services(api=api, recorder=self._recorder, preparation=self.preparation, runtime=runtime, timing=self._timing)
         self._lock = threading.Lock()
         self._workers: dict[str, PodWorker] = {}
+        self._ended: dict[str, int] = {}
         self._stopping = threading.Event()
         self._reconcile_soon = threading.Event()
         self._loop = Loop(
@@ -85,11 +86,13 @@ class Kubelet:
         self._loop.stop()
         with self._lock:
             workers = list(self._workers.values())
-        for worker in workers:
-            worker.stop(_JOIN_SECONDS)
         self._registrar.stop()
         self._wiper.stop()
+        for worker in workers:
+            worker.stop()
         self.plugins.close()
+        for worker in workers:
+            worker.join(_JOIN_SECONDS)
         self._reconciler.join(_JOIN_SECONDS)
         self._recorder.stop()
 
@@ -118,15 +121,21 @@ class Kubelet:
             return self._api.patch(NODE, name, {"status": status}, kind=PatchKind.STRATEGIC, subresource="status")
 
     def _observe(self, change: Change) -> None:
-        """Give a change to the pod's worker; a pod that needs nothing on this node gets none."""
+        """Give a change to the pod's worker; a pod that needs nothing on this node gets none.
+
+        Changes from before a worker ended may come after its end; they must not bring the pod back to life.
+        """
         pod, uid = change.object, uid_of(change.object)
         with self._lock:
             worker = self._workers.get(uid)
-            if worker is None and not self._needs_worker(pod, deleted=change.deleted):
-                return
+            known = self._ended.pop(uid, 0) if change.deleted else self._ended.get(uid, 0)
             if worker is None:
+                if version_of(pod) <= known or not self._needs_worker(pod, deleted=change.deleted):
+                    return
                 worker = self._workers[uid] = PodWorker(pod, self._services, self._forget)
+                worker.update(pod, gone=change.deleted)
                 worker.start()
+                return
         worker.update(pod, gone=change.deleted)
 
     def _needs_worker(self, pod: Object, *, deleted: bool) -> bool:
@@ -137,8 +146,9 @@ class Kubelet:
 
     def _forget(self, worker: PodWorker) -> None:
         with self._lock:
-            if self._workers.get(worker.uid) is worker:
-                del self._workers[worker.uid]
+            del self._workers[worker.uid]
+            if not worker.gone:
+                self._ended[worker.uid] = worker.version
 
     def _poke(self, uid: str) -> None:
         with self._lock:

@@ -51,6 +51,18 @@ class PodWorker:
         """Begin."""
         self._thread.start()
 
+    @property
+    def gone(self) -> bool:
+        """Whether the pod is known to be in the API no more."""
+        with self._lock:
+            return self._gone
+
+    @property
+    def version(self) -> int:
+        """The version of the pod as the worker knows it."""
+        with self._lock:
+            return version_of(self._pod)
+
     def update(self, pod: Object, *, gone: bool = False) -> None:
         """Tell the worker how the pod is in the API now; ``gone`` that it is there no more."""
         with self._lock:
@@ -65,12 +77,14 @@ class PodWorker:
             self._prepare_due = 0.0
         self._wake.set()
 
-    def stop(self, seconds: float) -> None:
-        """Leave the pod as it is, and wait for the thread so long."""
+    def stop(self) -> None:
+        """Leave the pod as it is; the thread ends after the call at hand."""
         self._stopping.set()
         self._wake.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join(seconds)
+
+    def join(self, seconds: float) -> None:
+        """Wait for the thread, at most so long."""
+        self._thread.join(seconds)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -166,7 +180,7 @@ class PodWorker:
                 if self._stopping.wait(delay):
                     return False
             else:
-                return True
+                return not self._stopping.is_set()
 
     def _views(self) -> dict[str, ContainerView]:
         return {view.name: view for view in self._services.runtime.containers(self.uid)}
@@ -174,7 +188,7 @@ class PodWorker:
     def _write_status(self, pod: Object, phase: Phase) -> None:
         """Write the status if it differs from what was written last; what comes back is how the pod is now."""
         status = pod_status.status_of(pod, phase, self._views(), self._starter.waiting)
-        if status == self._sent:
+        if status == self._sent or self._stopping.is_set():
             return
         key = key_of(pod)
         patch: Object = {"metadata": {"uid": self.uid}, "status": status}

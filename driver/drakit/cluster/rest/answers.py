@@ -5,11 +5,11 @@ import json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from drakit.cluster import errors
+from drakit.cluster import errors, resources
 from drakit.cluster.errors import Details
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import Resource
-from drakit.cluster.rest import tables
+from drakit.cluster.rest import tables, versions
 from drakit.cluster.store import Entry
 
 _JSON = "application/json"
@@ -46,7 +46,7 @@ def one(request: Request, resource: Resource, entry: Entry) -> Response:
     """Return the response for a stored object, as a Table where the client prefers one."""
     if tables.wanted(request.headers.get("accept", "")):
         return document(tables.table(resource, [entry.view], str(entry.version)))
-    return raw(entry.encoded)
+    return raw(versions.outward_bytes(resource, entry.encoded))
 
 
 def many(request: Request, resource: Resource, entries: list[Entry], metadata: Object) -> Response:
@@ -55,7 +55,7 @@ def many(request: Request, resource: Resource, entries: list[Entry], metadata: O
         table = tables.table(resource, [entry.view for entry in entries], "")
         return document(table | {"metadata": metadata})
     head: Object = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata}
-    opening = encode({"apiVersion": resource.api_version, "kind": resource.kind})[:-1] + b","
+    opening = encode({"apiVersion": resources.stored(resource).api_version, "kind": resource.kind})[:-1] + b","
     items = b",".join(_untyped(entry.encoded, opening) for entry in entries)
     return raw(encode(head)[:-1] + b',"items":[' + items + b"]}")
 

@@ -1,20 +1,27 @@
 """The API as an ASGI application: authenticate, find the target, authorize, act, and turn every error into a Status."""
 
 import logging
+from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from drakit.cluster import errors
+from drakit.cluster import errors, resources
+from drakit.cluster.access.accounts import Accounts
+from drakit.cluster.access.authorizer import Authorizer
+from drakit.cluster.access.tokens import Tokens
+from drakit.cluster.access.users import Attributes, User, denial
+from drakit.cluster.admission.request_review import RequestReview
+from drakit.cluster.errors import Details
 from drakit.cluster.json_types import Object
 from drakit.cluster.registry import Registry
-from drakit.cluster.rest import access, answers, discovery, openapi, targets, verbs
-from drakit.cluster.rest.access import Attributes, Tokens, User
+from drakit.cluster.rest import answers, discovery, openapi, targets, verbs
 from drakit.cluster.rest.paging import Pages
+from drakit.cluster.rest.reviews import Reviews
 from drakit.cluster.rest.streams import Streams
 from drakit.cluster.rest.targets import Target
-from drakit.cluster.rest.verbs import Context
+from drakit.cluster.rest.verbs import Call, Context
 
 _HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 _OPEN_DOCUMENTS = ("/version",)
@@ -25,14 +32,17 @@ _log = logging.getLogger(__name__)
 class App:
     """The ASGI callable. One instance serves one registry on one event loop."""
 
-    def __init__(self, registry: Registry, tokens: Tokens, *, bookmark_every: float, gone_as_status: bool) -> None:
+    def __init__(self, registry: Registry, tokens: Tokens, authorizer: Authorizer, *, bookmark_every: float, gone_as_status: bool) -> None:
         self.streams = Streams(registry.store)
+        self._registry = registry
         self._tokens = tokens
-        self._documents = discovery.documents() | openapi.documents()
+        self._authorizer = authorizer
+        self._documents: Mapping[str, Object] = discovery.documents() | openapi.documents()
         self._context = Context(
             registry=registry,
             streams=self.streams,
             pages=Pages(),
+            reviews=Reviews(authorizer=authorizer, accounts=Accounts(store=registry.store, tokens=tokens)),
             bookmark_every=bookmark_every,
             gone_as_status=gone_as_status,
         )
@@ -58,29 +68,37 @@ class App:
         if path in _OPEN_DOCUMENTS:
             return answers.document(self._documents[path])
         user = self._tokens.user(request.headers.get("authorization", ""))
-        if (found := self._document(path)) is not None:
-            _authorize(user, Attributes(verb="get", path=path))
+        if (found := self._documents.get(path.rstrip("/"))) is not None:
+            self._authorize(user, Attributes(verb="get", path=path))
             return answers.document(found)
         target = targets.parse(path)
         if target is None:
-            raise errors.NotFoundError("the server could not find the requested resource")
+            self._authorize(user, Attributes(verb=request.method.lower(), path=path))
+            raise errors.NotFoundError(_unknown(path))
         return await self._act(request, user, target)
-
-    def _document(self, path: str) -> Object | None:
-        return self._documents.get(path.rstrip("/"))
 
     async def _act(self, request: Request, user: User, target: Target) -> Response:
         verb = targets.verb(target, request.method, request.query_params)
-        _authorize(user, targets.attributes(target, verb))
+        self._authorize(user, targets.attributes(target, verb, request.query_params))
         if request.query_params.get("dryRun"):
             raise errors.BadRequestError("dryRun: this server makes no dry runs; nothing was changed")
-        return await verbs.TABLE[verb](self._context, request, target)
+        review = RequestReview(user=user, verb=verb, authorizer=self._authorizer, store=self._registry.store)
+        return await verbs.TABLE[verb](self._context, Call(request=request, target=target, user=user, review=review))
+
+    def _authorize(self, user: User, wanted: Attributes) -> None:
+        if self._authorizer.allows(user, wanted):
+            return
+        why = denial(user, wanted)
+        if wanted.path:
+            raise errors.ForbiddenError(f"forbidden: {why}")
+        qualified = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
+        named = f' "{wanted.name}"' if wanted.name else ""
+        details = Details(name=wanted.name, group=wanted.group, kind=wanted.resource)
+        raise errors.ForbiddenError(f"{qualified}{named} is forbidden: {why}", details)
 
 
-def _authorize(user: User, attributes: Attributes) -> None:
-    if access.authorize(user, attributes):
-        return
-    wanted = f'{attributes.verb} resource "{attributes.resource}" in API group "{attributes.group}"'
-    where = f' in the namespace "{attributes.namespace}"' if attributes.namespace else " at the cluster scope"
-    what = f'{attributes.verb} path "{attributes.path}"' if attributes.path else wanted + where
-    raise errors.ForbiddenError(f'User "{user.name}" cannot {what}')
+def _unknown(path: str) -> str:
+    for prefix, why in resources.REFUSED_VERSIONS.items():
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return why
+    return "the server could not find the requested resource"

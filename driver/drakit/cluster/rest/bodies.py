@@ -10,6 +10,7 @@ from drakit.cluster import errors
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.patching import PatchKind
 from drakit.cluster.resources import Resource
+from drakit.cluster.rest import protobuf
 from drakit.cluster.schema import table
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
@@ -51,6 +52,13 @@ async def read_json(request: Request) -> Json:
         raise errors.UnsupportedMediaError(f"the body of the request was in an unknown format ({kind}); send application/json")
     body = await read(request)
     return _parse_json(body) if body else None
+
+
+async def read_review(request: Request) -> Object:
+    """Return the body of a review; it may be protobuf."""
+    if media_type(request) == protobuf.MEDIA_TYPE:
+        return protobuf.read(await read(request))
+    return await read_object(request)
 
 
 async def read_object(request: Request) -> Object:

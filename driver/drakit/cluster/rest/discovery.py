@@ -1,17 +1,19 @@
 """Discovery: which groups, versions and resources there are; and the server's version."""
 
+import re
+
 from drakit.cluster import resources
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import Resource
 
 GIT_VERSION = "v1.36.2+drakit"
-_COLLECTION_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_VERSION = re.compile(r"v(?P<major>[0-9]+)((?P<stage>alpha|beta)(?P<minor>[0-9]+))?")
 _STATUS_VERBS = ("get", "patch", "update")
 
 
 def documents() -> dict[str, Object]:
     """Return every discovery document by its path."""
-    groups = sorted({one.group for one in resources.ALL if one.group})
+    groups = sorted({one.group for one in resources.SERVED if one.group})
     found: dict[str, Object] = {
         "/version": {
             "major": "1",
@@ -28,34 +30,46 @@ def documents() -> dict[str, Object]:
         "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in groups]},
     }
     found |= {f"/apis/{name}": _group(name) | {"kind": "APIGroup", "apiVersion": "v1"} for name in groups}
-    for prefix in sorted({one.prefix for one in resources.ALL}):
-        found[prefix] = _resource_list([one for one in resources.ALL if one.prefix == prefix])
+    for prefix in sorted({one.prefix for one in resources.SERVED}):
+        found[prefix] = _resource_list([one for one in resources.SERVED if one.prefix == prefix])
     return found
 
 
 def _group(name: str) -> Object:
-    names = sorted({one.version for one in resources.ALL if one.group == name})
+    names = sorted({one.version for one in resources.SERVED if one.group == name}, key=_priority, reverse=True)
     versions: list[Json] = [{"groupVersion": f"{name}/{version}", "version": version} for version in names]
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _priority(version: str) -> tuple[int, int, int]:
+    """Order versions as Kubernetes does: released before beta before alpha, then by number."""
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        return (-1, 0, 0)
+    return (("alpha", "beta", "").index(found["stage"] or ""), int(found["major"]), int(found["minor"] or 0))
 
 
 def _resource_list(found: list[Resource]) -> Object:
     listed: list[Json] = []
     for one in found:
-        listed.append(_resource(one, "", _COLLECTION_VERBS))
+        listed.append(_resource(one, "", one.verbs))
         if one.has_status:
             listed.append(_resource(one, "status", _STATUS_VERBS))
+        if "token" in one.posts:
+            listed.append(_resource(one, "token", resources.REVIEW_VERBS, resources.TOKEN_REQUEST))
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": found[0].api_version, "resources": listed}
 
 
-def _resource(one: Resource, subresource: str, verbs: tuple[str, ...]) -> Json:
+def _resource(one: Resource, subresource: str, verbs: tuple[str, ...], body: Resource | None = None) -> Json:
     entry: Object = {
         "name": f"{one.plural}/{subresource}" if subresource else one.plural,
         "singularName": "" if subresource else one.singular,
         "namespaced": one.namespaced,
-        "kind": one.kind,
+        "kind": (body or one).kind,
         "verbs": list(verbs),
     }
+    if body is not None:
+        entry |= {"group": body.group, "version": body.version}
     if one.short_names and not subresource:
         entry["shortNames"] = list(one.short_names)
     if one.categories and not subresource:

@@ -23,11 +23,11 @@ _PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 def documents() -> dict[str, Object]:
     """Return the index and one document per group version, by path."""
-    prefixes = sorted({one.prefix for one in resources.ALL})
+    prefixes = sorted({one.prefix for one in resources.SERVED})
     index: Object = {prefix.lstrip("/"): {"serverRelativeURL": _PREFIX + prefix} for prefix in prefixes}
     found: dict[str, Object] = {_PREFIX: {"paths": index}}
     for prefix in prefixes:
-        found[_PREFIX + prefix] = _document([one for one in resources.ALL if one.prefix == prefix])
+        found[_PREFIX + prefix] = _document([one for one in resources.SERVED if one.prefix == prefix])
     return found
 
 
@@ -35,6 +35,9 @@ def _document(found: list[Resource]) -> Object:
     paths: Object = {}
     for one in found:
         scope = "{namespace}" if one.namespaced else ""
+        if one.verbs == resources.REVIEW_VERBS:
+            paths[one.path(scope)] = {"post": _operation(one, "post", "")}
+            continue
         for subresource in ("", "status") if one.has_status else ("",):
             paths[one.path(scope, "{name}", subresource)] = {
                 "patch": _operation(one, "patch", subresource),

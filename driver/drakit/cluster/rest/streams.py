@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 
 from drakit.cluster import errors, query, watching
 from drakit.cluster.resources import Resource
-from drakit.cluster.rest import tables, targets
+from drakit.cluster.rest import tables, targets, versions
 from drakit.cluster.rest.targets import Target
 from drakit.cluster.store import Store
 from drakit.cluster.watching import EventType, Feed, Frame
@@ -74,9 +74,9 @@ class Streams:
             with contextlib.suppress(RuntimeError):  # The loop is closed: the client is gone, the writer must not care.
                 loop.call_soon_threadsafe(frames.put_nowait, frame)
 
-        feed = Feed(self._store, target.resource, wanted, receive)
+        feed = Feed(self._store, target.stored, wanted, receive)
         feed.start(how.since, initial_bookmark=how.initial_bookmark)
-        encode = _table_line(target.resource) if how.as_table else _line
+        encode = _table_line(target.resource) if how.as_table else _plain_line(target.resource)
         return StreamingResponse(self._lines(feed, frames, how, encode), media_type="application/json")
 
     async def _lines(self, feed: Feed, frames: Frames, how: Options, encode: Callable[[Frame], bytes]) -> AsyncIterator[bytes]:
@@ -118,6 +118,15 @@ def ended(error: errors.ApiError) -> StreamingResponse:
 
 def _line(frame: Frame) -> bytes:
     return b'{"type":"' + frame.type.encode() + b'","object":' + frame.encoded + b"}\n"
+
+
+def _plain_line(resource: Resource) -> Callable[[Frame], bytes]:
+    def encode(frame: Frame) -> bytes:
+        if frame.type is EventType.ERROR:
+            return _line(frame)
+        return _line(Frame(frame.type, versions.outward_bytes(resource, frame.encoded)))
+
+    return encode
 
 
 def _table_line(resource: Resource) -> Callable[[Frame], bytes]:

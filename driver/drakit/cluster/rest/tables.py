@@ -25,7 +25,7 @@ def wanted(accept: str) -> bool:
 
 def table(resource: Resource, objects: list[Object], version: str) -> Object:
     """Return objects as a meta.k8s.io/v1 Table."""
-    columns = _COLUMNS.get(resource, (_NAME, _AGE))
+    columns = _COLUMNS.get(resources.stored(resource), (_NAME, _AGE))
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -114,6 +114,22 @@ def _event_age(event: Object) -> Json:
     return age(json_types.text(event, "lastTimestamp") or json_types.text(event, "metadata", "creationTimestamp"))
 
 
+def _count(*path: str) -> Callable[[Object], Json]:
+    return lambda obj: str(json_types.number(obj, *path))
+
+
+def _role(binding: Object) -> Json:
+    return f"{json_types.text(binding, 'roleRef', 'kind')}/{json_types.text(binding, 'roleRef', 'name')}"
+
+
+def _ready_replicas(obj: Object) -> Json:
+    return f"{json_types.number(obj, 'status', 'readyReplicas')}/{json_types.number(obj, 'spec', 'replicas')}"
+
+
+def _size(obj: Object) -> Json:
+    return str(len(json_types.mapping(obj, "data")) + len(json_types.mapping(obj, "binaryData")))
+
+
 _NAME = Column(name="Name", read=_field("metadata", "name"))
 _AGE = Column(name="Age", read=lambda obj: age(json_types.text(obj, "metadata", "creationTimestamp")))
 _COLUMNS: dict[Resource, tuple[Column, ...]] = {
@@ -142,4 +158,19 @@ _COLUMNS: dict[Resource, tuple[Column, ...]] = {
         Column(name="Pool", read=_field("spec", "pool", "name")),
         _AGE,
     ),
+    resources.TAINT_RULE: (_NAME, Column(name="Effect", read=_field("spec", "taint", "effect")), _AGE),
+    resources.DAEMON_SET: (
+        _NAME,
+        Column(name="Desired", read=_count("status", "desiredNumberScheduled")),
+        Column(name="Current", read=_count("status", "currentNumberScheduled")),
+        Column(name="Ready", read=_count("status", "numberReady")),
+        _AGE,
+    ),
+    resources.DEPLOYMENT: (_NAME, Column(name="Ready", read=_ready_replicas), _AGE),
+    resources.LEASE: (_NAME, Column(name="Holder", read=_field("spec", "holderIdentity")), _AGE),
+    resources.SECRET: (_NAME, Column(name="Type", read=_field("type")), Column(name="Data", read=_size), _AGE),
+    resources.CONFIGMAP: (_NAME, Column(name="Data", read=_size), _AGE),
+    resources.ROLE_BINDING: (_NAME, Column(name="Role", read=_role), _AGE),
+    resources.CLUSTER_ROLE_BINDING: (_NAME, Column(name="Role", read=_role), _AGE),
+    resources.ADMISSION_BINDING: (_NAME, Column(name="PolicyName", read=_field("spec", "policyName")), _AGE),
 }

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drakit.cluster import errors, resources
+from drakit.cluster.access.users import Attributes
 from drakit.cluster.resources import Resource
-from drakit.cluster.rest.access import Attributes
 
 _TRUE = ("1", "true", "True")
 
@@ -19,8 +19,13 @@ class Target:
     name: str = ""
     subresource: str = ""
 
+    @property
+    def stored(self) -> Resource:
+        """The version of the resource that the registry has."""
+        return resources.stored(self.resource)
 
-_BY_PATH: dict[tuple[str, str], Resource] = {(one.prefix, one.plural): one for one in resources.ALL}
+
+_BY_PATH: dict[tuple[str, str], Resource] = {(one.prefix, one.plural): one for one in resources.SERVED}
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 
@@ -43,30 +48,60 @@ def _target(resource: Resource, rest: list[str], *, namespace: str) -> Target | 
     if len(rest) > 2 or "" in rest:
         return None
     name, subresource = (*rest, "", "")[:2]
-    known = not subresource or (subresource == "status" and resource.has_status)
+    known = not subresource or subresource in resource.posts or (subresource == "status" and resource.has_status)
     return Target(resource=resource, namespace=namespace, name=name, subresource=subresource) if known else None
 
 
 def verb(target: Target, method: str, parameters: Mapping[str, str]) -> str:
     """Return RBAC's verb for a request; MethodNotAllowedError where there is none."""
-    found = (_OBJECT_VERBS if target.name else _COLLECTION_VERBS).get(method)
-    if found is None or (target.subresource and found == "delete"):
+    found = (_OBJECT_VERBS if target.name else _COLLECTION_VERBS).get(method, "")
+    if target.subresource in target.resource.posts:
+        found = "create" if method == "POST" and target.subresource else found
+    if found not in _allowed(target):
         raise errors.MethodNotAllowedError("the server does not allow this method on the requested resource")
-    if found == "list" and flag(parameters, "watch"):
-        return "watch"
-    return found
+    return "watch" if found == "list" and flag(parameters, "watch") else found
 
 
-def attributes(target: Target, word: str) -> Attributes:
-    """Return what a request on a resource wants, for authorization."""
+def _allowed(target: Target) -> tuple[str, ...]:
+    if target.subresource:
+        return ("create",) if target.subresource in target.resource.posts else ("get", "update", "patch")
+    return target.resource.verbs
+
+
+def attributes(target: Target, word: str, parameters: Mapping[str, str]) -> Attributes:
+    """Return what a request on a resource wants, for authorization. A list of one name is about that object."""
+    selector = parameters.get("fieldSelector", "") if not target.name else ""
+    named = [term.partition("=")[2].lstrip("=") for term in selector.split(",") if term.startswith("metadata.name=")]
     return Attributes(
         verb=word,
         group=target.resource.group,
         resource=target.resource.plural,
         subresource=target.subresource,
-        namespace=target.namespace,
-        name=target.name,
+        namespace=_asked_namespace(target),
+        name=target.name or (named[0] if len(named) == 1 else ""),
+        field_selector=selector,
     )
+
+
+def _asked_namespace(target: Target) -> str:
+    """A namespace itself is asked about in itself, so that a role in it can allow reading it."""
+    return target.name if target.resource is resources.NAMESPACE else target.namespace
+
+
+def check_list_version(given: str, match: str, token: str) -> None:
+    """Refuse a resourceVersion or resourceVersionMatch that makes no sense for a list; BadRequestError."""
+    if given and not given.isdecimal():
+        raise errors.BadRequestError(f"resourceVersion: want a number as given by the server, got {given!r}")
+    if not match:
+        return
+    if match not in ("Exact", "NotOlderThan"):
+        raise errors.BadRequestError(f'resourceVersionMatch: Unsupported value: "{match}": supported values: "Exact", "NotOlderThan"')
+    if token:
+        raise errors.BadRequestError("resourceVersionMatch: is forbidden when continue is provided")
+    if not given:
+        raise errors.BadRequestError("resourceVersionMatch: is forbidden unless resourceVersion is provided")
+    if match == "Exact" and given == "0":
+        raise errors.BadRequestError('resourceVersionMatch: "exact" is forbidden for resourceVersion "0"')
 
 
 def flag(parameters: Mapping[str, str], name: str) -> bool:

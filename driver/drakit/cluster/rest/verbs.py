@@ -2,18 +2,25 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from drakit.cluster import errors, json_types, query
+from drakit.cluster import errors, json_types, query, resources
+from drakit.cluster.access.users import User
+from drakit.cluster.admission.request_review import RequestReview
+from drakit.cluster.api import Listing
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.registry import Registry
-from drakit.cluster.rest import answers, bodies, streams, targets
+from drakit.cluster.rest import answers, bodies, streams, targets, versions
 from drakit.cluster.rest.paging import Page, Pages
+from drakit.cluster.rest.reviews import Reviews
 from drakit.cluster.rest.streams import Streams
 from drakit.cluster.rest.targets import Target
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,30 +30,58 @@ class Context:
     registry: Registry
     streams: Streams
     pages: Pages
+    reviews: Reviews
     bookmark_every: float
     gone_as_status: bool
 
 
-Verb: TypeAlias = Callable[[Context, Request, Target], Awaitable[Response]]
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One authorized request: its target, who asks, and the review of what it writes."""
+
+    request: Request
+    target: Target
+    user: User
+    review: RequestReview
 
 
-async def get(context: Context, request: Request, target: Target) -> Response:
+Verb: TypeAlias = Callable[[Context, Call], Awaitable[Response]]
+
+
+async def _write(context: Context, work: Callable[[], _T]) -> _T:
+    """Do a write here, or in a thread where webhooks may have to be asked: they must find the server answering."""
+    if context.registry.store.scan(resources.WEBHOOKS)[0]:
+        return await run_in_threadpool(work)
+    return work()
+
+
+def _written(call: Call, obj: Object, warnings: list[str], *, code: int = 200) -> Response:
+    """Return the response for an object that was written."""
+    shown = versions.outward(call.target.resource, obj)
+    return answers.raw(answers.encode(shown), code=code, warnings=[*warnings, *call.review.warnings])
+
+
+async def get(context: Context, call: Call) -> Response:
     """Answer with one object."""
-    entry = context.registry.entry(target.resource, target.name, target.namespace)
-    return answers.one(request, target.resource, entry)
+    target = call.target
+    entry = context.registry.entry(target.stored, target.name, target.namespace)
+    return answers.one(call.request, target.resource, entry)
 
 
-async def list_(context: Context, request: Request, target: Target) -> Response:
+async def list_(context: Context, call: Call) -> Response:
     """Answer with a list, or with one page of it."""
-    parameters = request.query_params
+    parameters = call.request.query_params
     limit = targets.whole(parameters, "limit") or 0
-    if token := parameters.get("continue", ""):
+    given, match = parameters.get("resourceVersion", ""), parameters.get("resourceVersionMatch", "")
+    token = parameters.get("continue", "")
+    targets.check_list_version(given, match, token)
+    if token:
         page = context.pages.following(token, limit)
     else:
-        entries, version = context.registry.select(target.resource, _selection(request, target))
-        _check_version(parameters.get("resourceVersion", ""), parameters.get("resourceVersionMatch", ""), version)
+        entries, version = context.registry.select(call.target.stored, _selection(call))
+        _check_version(given, match, version)
         page = context.pages.first(entries, version, limit)
-    return answers.many(request, target.resource, page.entries, _list_metadata(page))
+    return answers.many(call.request, call.target.resource, page.entries, _list_metadata(page))
 
 
 def _list_metadata(page: Page) -> Object:
@@ -58,73 +93,84 @@ def _list_metadata(page: Page) -> Object:
 
 def _check_version(given: str, match: str, current: int) -> None:
     """Refuse a list at a version that is over, or not yet there. This server lists the present only."""
-    wanted = int(given) if given.isdecimal() else 0
-    if match == "Exact" and 0 < wanted < current:
+    wanted = int(given) if given else 0
+    if match == "Exact" and wanted < current:
         raise errors.GoneError(f"The provided resource version is too old: {wanted} ({current})")
     if wanted > current:
         raise errors.ExpiredWaitError(f"Too large resource version: {wanted}, current: {current}")
 
 
-def _selection(request: Request, target: Target) -> query.Query:
-    parameters = request.query_params
+def _selection(call: Call) -> query.Query:
+    parameters = call.request.query_params
     return query.parse(
-        target.resource,
-        namespace=target.namespace,
+        call.target.stored,
+        namespace=call.target.namespace,
         field_selector=parameters.get("fieldSelector", ""),
         label_selector=parameters.get("labelSelector", ""),
     )
 
 
-async def watch(context: Context, request: Request, target: Target) -> Response:
+async def watch(context: Context, call: Call) -> Response:
     """Answer with a stream of events."""
-    how = streams.options(request.query_params, request.headers.get("accept", ""), context.bookmark_every)
+    how = streams.options(call.request.query_params, call.request.headers.get("accept", ""), context.bookmark_every)
     try:
-        return context.streams.open(target, _selection(request, target), how)
+        return context.streams.open(call.target, _selection(call), how)
     except errors.GoneError as error:
         if context.gone_as_status:
             raise
         return streams.ended(error)
 
 
-async def create(context: Context, request: Request, target: Target) -> Response:
-    """Store the body as a new object."""
-    body = await bodies.read_object(request)
-    warnings = bodies.unknown_fields(target.resource, body, request.query_params)
-    made = context.registry.create(target.resource, body, namespace=target.namespace)
-    return answers.raw(answers.encode(made), code=201, warnings=warnings)
+async def create(context: Context, call: Call) -> Response:
+    """Store the body as a new object, or answer the review that it is."""
+    target = call.target
+    if target.subresource or target.resource.verbs == resources.REVIEW_VERBS:
+        review = await bodies.read_review(call.request)
+        return answers.document(context.reviews.answer(target, review, call.user), code=201)
+    body = await bodies.read_object(call.request)
+    warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
+    wanted = versions.inward_object(target.resource, body)
+    made = await _write(context, lambda: context.registry.create(target.stored, wanted, namespace=target.namespace, review=call.review))
+    return _written(call, made, warnings, code=201)
 
 
-async def update(context: Context, request: Request, target: Target) -> Response:
+async def update(context: Context, call: Call) -> Response:
     """Replace an object, or its status, by the body."""
-    body = await bodies.read_object(request)
+    target = call.target
+    body = await bodies.read_object(call.request)
     metadata = json_types.child(body, "metadata")
     for field, wanted in (("name", target.name), ("namespace", target.namespace)):
         if json_types.text(metadata, field) not in ("", wanted):
             raise errors.BadRequestError(f"metadata.{field}: {metadata[field]} does not match {wanted} of the URL")
         if wanted:
             metadata[field] = wanted
-    warnings = bodies.unknown_fields(target.resource, body, request.query_params)
-    stored = context.registry.update(
-        target.resource, body, subresource=target.subresource, manager=_manager(request, bodies.media_type(request))
-    )
-    return answers.raw(answers.encode(stored), warnings=warnings)
+    warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
+    new, manager = versions.inward_object(target.resource, body), _manager(call.request, bodies.media_type(call.request))
+    replace = context.registry.update
+    stored = await _write(context, lambda: replace(target.stored, new, subresource=target.subresource, manager=manager, review=call.review))
+    return _written(call, stored, warnings)
 
 
-async def patch(context: Context, request: Request, target: Target) -> Response:
+async def patch(context: Context, call: Call) -> Response:
     """Change an object by the patch in the body."""
-    kind, body = await bodies.read_patch(request)
-    warnings = bodies.unknown_fields(target.resource, body, request.query_params)
-    stored = context.registry.patch(
-        target.resource,
-        target.name,
-        body,
-        namespace=target.namespace,
-        kind=kind,
-        subresource=target.subresource,
-        manager=_manager(request, kind.value),
-        force=targets.flag(request.query_params, "force"),
-    )
-    return answers.raw(answers.encode(stored), warnings=warnings)
+    target = call.target
+    kind, body = await bodies.read_patch(call.request)
+    warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
+
+    def work() -> Object:
+        return context.registry.patch(
+            target.stored,
+            target.name,
+            versions.inward(target.resource, body),
+            namespace=target.namespace,
+            kind=kind,
+            subresource=target.subresource,
+            manager=_manager(call.request, kind.value),
+            force=targets.flag(call.request.query_params, "force"),
+            review=call.review,
+        )
+
+    return _written(call, await _write(context, work), warnings)
 
 
 def _manager(request: Request, media_type: str) -> str:
@@ -135,20 +181,26 @@ def _manager(request: Request, media_type: str) -> str:
     return request.headers.get("user-agent", "").partition("/")[0]
 
 
-async def delete(context: Context, request: Request, target: Target) -> Response:
+async def delete(context: Context, call: Call) -> Response:
     """Delete an object under the preconditions of the body (DeleteOptions)."""
-    wanted = await bodies.read_json(request)
-    grace = targets.whole(request.query_params, "gracePeriodSeconds")
-    last = context.registry.delete(
-        target.resource,
-        target.name,
-        namespace=target.namespace,
-        uid=json_types.text(wanted, "preconditions", "uid"),
-        resource_version=json_types.text(wanted, "preconditions", "resourceVersion"),
-        grace_seconds=_grace(wanted) if grace is None else grace,
-    )
+    target = call.target
+    wanted = await bodies.read_json(call.request)
+    grace = targets.whole(call.request.query_params, "gracePeriodSeconds")
+
+    def work() -> Object:
+        return context.registry.delete(
+            target.stored,
+            target.name,
+            namespace=target.namespace,
+            uid=json_types.text(wanted, "preconditions", "uid"),
+            resource_version=json_types.text(wanted, "preconditions", "resourceVersion"),
+            grace_seconds=_grace(wanted) if grace is None else grace,
+            review=call.review,
+        )
+
+    last = await _write(context, work)
     if target.resource.returns_deleted:
-        return answers.document(last)
+        return _written(call, last, [])
     return answers.success(target.resource, target.name, json_types.text(last, "metadata", "uid"))
 
 
@@ -157,17 +209,23 @@ def _grace(wanted: Json) -> int | None:
     return given if isinstance(given, int) else None
 
 
-async def delete_collection(context: Context, request: Request, target: Target) -> Response:
+async def delete_collection(context: Context, call: Call) -> Response:
     """Delete a selection."""
-    listing = context.registry.delete_collection(
-        target.resource,
-        namespace=target.namespace,
-        field_selector=request.query_params.get("fieldSelector", ""),
-        label_selector=request.query_params.get("labelSelector", ""),
-    )
+    target, parameters = call.target, call.request.query_params
+
+    def work() -> Listing:
+        return context.registry.delete_collection(
+            target.stored,
+            namespace=target.namespace,
+            field_selector=parameters.get("fieldSelector", ""),
+            label_selector=parameters.get("labelSelector", ""),
+            review=call.review,
+        )
+
+    listing = await _write(context, work)
     head: Object = {"kind": f"{target.resource.kind}List", "apiVersion": target.resource.api_version}
-    metadata: Object = {"resourceVersion": listing.resource_version}
-    return answers.document(head | {"metadata": metadata, "items": json_types.from_objects(listing.items)})
+    items = [versions.outward(target.resource, one) for one in listing.items]
+    return answers.document(head | {"metadata": {"resourceVersion": listing.resource_version}, "items": json_types.from_objects(items)})
 
 
 TABLE: dict[str, Verb] = {

@@ -68,7 +68,9 @@ def label_value(value: str) -> str:
     """Check a label's or taint's value."""
     if len(value) > LABEL_BYTES:
         return f"must be no more than {LABEL_BYTES} bytes"
-    return "" if not value or _LABEL_NAME.fullmatch(value) else "must be letters, digits, '-', '_' or '.', beginning and ending alphanumeric"
+    return (
+        "" if not value or _LABEL_NAME.fullmatch(value) else "must be letters, digits, '-', '_' or '.', beginning and ending alphanumeric"
+    )
 
 
 def condition_reason(value: str) -> str:

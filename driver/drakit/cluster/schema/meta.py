@@ -71,6 +71,10 @@ NODE_SELECTOR = Struct(
     required=("nodeSelectorTerms",),
     atomic=True,
 )
+LABEL_SELECTOR = Struct(
+    fields={"matchLabels": MapOf(value=STRING), "matchExpressions": ListOf(item=_REQUIREMENT)},
+    atomic=True,
+)
 
 
 def kind(fields: dict[str, Shape], *, required: tuple[str, ...] = (), is_open: bool = False) -> Struct:

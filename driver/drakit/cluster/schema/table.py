@@ -3,7 +3,7 @@
 from drakit.cluster import errors, resources
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import Resource
-from drakit.cluster.schema import claims, core, devices, pool_requests, shape, taint_rules
+from drakit.cluster.schema import admission, claims, core, devices, pool_requests, rbac, shape, taint_rules, workloads
 from drakit.cluster.schema.shape import Struct
 
 _DRA = resources.RESOURCE_GROUP
@@ -16,6 +16,24 @@ SHAPES: dict[tuple[str, str], Struct] = {
     (_DRA, "ResourcePoolStatusRequest"): pool_requests.POOL_REQUEST,
     ("", "Pod"): core.POD,
     ("", "Node"): core.NODE,
+    ("", "Secret"): workloads.SECRET,
+    ("", "ConfigMap"): workloads.CONFIG_MAP,
+    ("", "ServiceAccount"): workloads.SERVICE_ACCOUNT,
+    ("apps", "DaemonSet"): workloads.DAEMON_SET,
+    ("apps", "Deployment"): workloads.DEPLOYMENT,
+    ("coordination.k8s.io", "Lease"): workloads.LEASE,
+    (resources.RBAC_GROUP, "Role"): rbac.ROLE,
+    (resources.RBAC_GROUP, "ClusterRole"): rbac.CLUSTER_ROLE,
+    (resources.RBAC_GROUP, "RoleBinding"): rbac.BINDING,
+    (resources.RBAC_GROUP, "ClusterRoleBinding"): rbac.BINDING,
+    (resources.ADMISSION_GROUP, "ValidatingAdmissionPolicy"): admission.POLICY,
+    (resources.ADMISSION_GROUP, "ValidatingAdmissionPolicyBinding"): admission.BINDING,
+    (resources.ADMISSION_GROUP, "ValidatingWebhookConfiguration"): admission.WEBHOOKS,
+    ("authentication.k8s.io", "TokenRequest"): rbac.TOKEN_REQUEST,
+    ("authentication.k8s.io", "SelfSubjectReview"): rbac.SELF_REVIEW,
+    ("authorization.k8s.io", "SubjectAccessReview"): rbac.ACCESS_REVIEW,
+    ("authorization.k8s.io", "SelfSubjectAccessReview"): rbac.SELF_ACCESS_REVIEW,
+    ("authorization.k8s.io", "SelfSubjectRulesReview"): rbac.SELF_RULES_REVIEW,
 }
 """By group and kind. All versions of a kind that this server knows have one shape."""
 

@@ -49,7 +49,9 @@ def statuses(values: list[Json], allocation: Json, path: str) -> Iterator[Failur
         yield from _named(value, where)
         if _identity(value) not in allocated:
             named = {field: json_types.text(value, field) for field in _DEVICE if json_types.text(value, field)}
-            yield failure.invalid(where, {**named}, "must be an allocated device in the claim: driver, pool, device and shareID as in a result")
+            yield failure.invalid(
+                where, {**named}, "must be an allocated device in the claim: driver, pool, device and shareID as in a result"
+            )
         yield from conditions.check(json_types.items(value, "conditions"), f"{where}.conditions", limit=MAX_CONDITIONS)
         if (data := json_types.at(value, "data")) is not None:
             yield from opaque.raw(data, f"{where}.data")

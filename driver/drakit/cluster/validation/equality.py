@@ -6,17 +6,15 @@ from drakit.cluster.schema.shape import Leaf, ListOf, MapOf, Shape, Type
 
 
 def same(shape: Shape, left: Json, right: Json) -> bool:
-    """Compare decoded values: an empty list or map is an absent one, and quantities are equal when their amounts are."""
+    """Compare decoded values: what is empty is absent, and quantities are equal when their amounts are."""
     if isinstance(shape, Leaf):
-        return left == right or _amounts_equal(shape, left, right)
+        return left == right or (not (left or right) and shape.type is Type.STRING) or _amounts_equal(shape, left, right)
     if isinstance(shape, ListOf):
         ours, theirs = json_types.items(left), json_types.items(right)
         return len(ours) == len(theirs) and all(same(shape.item, a, b) for a, b in zip(ours, theirs, strict=True))
     ours_by, theirs_by = json_types.mapping(left), json_types.mapping(right)
     if isinstance(shape, MapOf):
         return ours_by.keys() == theirs_by.keys() and all(same(shape.value, item, theirs_by[key]) for key, item in ours_by.items())
-    if (left is None) != (right is None):
-        return False
     return all(same(field, ours_by.get(name), theirs_by.get(name)) for name, field in shape.fields.items())
 
 

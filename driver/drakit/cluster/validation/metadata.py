@@ -153,4 +153,3 @@ def _new_finalizers(metadata: Object, before: Object) -> Iterator[Failure]:
 
 def _text(value: Json) -> str:
     return value if isinstance(value, str) else ""
-

@@ -3,23 +3,33 @@
 from collections.abc import Iterator
 
 from drakit.cluster import json_types
-from drakit.cluster.json_types import Object
-from drakit.cluster.validation import failure, fields
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.schema import core
+from drakit.cluster.validation import each, failure, fields, names
+from drakit.cluster.validation.context import Context
 from drakit.cluster.validation.failure import Failure
 
 _MUTABLE = frozenset({"nodeName", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds", "ephemeralContainers"})
 _IMAGE_LISTS = ("containers", "initContainers")
+_SOURCES = ("resourceClaimName", "resourceClaimTemplateName")
 
 
-def check(new: Object, old: Object | None) -> list[Failure]:
-    """Return what is wrong with a pod, created (``old`` is None) or updated."""
+def create(new: Object, _context: Context) -> Iterator[Failure]:
+    """Yield the failures of a new pod."""
     spec = json_types.mapping(new, "spec")
-    changes = [] if old is None else _changes(spec, json_types.mapping(old, "spec"))
-    return fields.chain(_containers(spec), _claims(spec), changes)
+    yield from fields.check(core.POD, new, "")
+    yield from _containers(spec)
+    yield from each.item(json_types.items(spec, "resourceClaims"), "spec.resourceClaims", _claim)
+
+
+def update(new: Object, old: Object, context: Context) -> Iterator[Failure]:
+    """Yield the failures of a changed pod."""
+    yield from create(new, context)
+    yield from _changes(json_types.mapping(new, "spec"), json_types.mapping(old, "spec"))
 
 
 def _containers(spec: Object) -> Iterator[Failure]:
-    if not json_types.items(spec, "containers"):
+    if "containers" in spec and not json_types.items(spec, "containers"):
         yield failure.required("spec.containers")
     known = {json_types.text(claim, "name") for claim in json_types.items(spec, "resourceClaims")}
     for group in _IMAGE_LISTS:
@@ -30,12 +40,12 @@ def _containers(spec: Object) -> Iterator[Failure]:
                     yield failure.invalid(field, json_types.at(claim, "name"), "must be one of spec.resourceClaims")
 
 
-def _claims(spec: Object) -> Iterator[Failure]:
-    sources = ("resourceClaimName", "resourceClaimTemplateName")
-    for index, claim in enumerate(json_types.items(spec, "resourceClaims")):
-        if sum(bool(json_types.text(claim, source)) for source in sources) != 1:
-            field = f"spec.resourceClaims[{index}]"
-            yield failure.invalid(field, claim, f"exactly one of {' or '.join(sources)} is required")
+def _claim(claim: Json, path: str) -> Iterator[Failure]:
+    named = {source: name for source in _SOURCES if (name := json_types.text(claim, source))}
+    for source, name in named.items():
+        yield from names.subdomain(name, f"{path}.{source}")
+    if len(named) != 1:
+        yield failure.invalid(path, claim, f"exactly one of {' or '.join(_SOURCES)} is required")
 
 
 def _changes(spec: Object, old: Object) -> Iterator[Failure]:

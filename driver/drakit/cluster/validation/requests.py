@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from drakit.cluster import json_types
 from drakit.cluster.features import Gate
 from drakit.cluster.json_types import Json
+from drakit.cluster.schema import formats
 from drakit.cluster.validation import each, expressions, failure, names, opaque, taints
 from drakit.cluster.validation.context import Context
 from drakit.cluster.validation.each import NameRule
@@ -16,7 +17,7 @@ MAX_CONSTRAINTS = 32
 MAX_CONFIGS = 32
 
 _MODES = ("All", "ExactCount")
-_ONE_KIND = "write either exactly or firstAvailable"
+_ONE_KIND = "exactly one of exactly or firstAvailable is required"
 
 
 def check(wanted: Json, path: str, context: Context) -> Iterator[Failure]:
@@ -44,8 +45,9 @@ def reference(wanted: Json) -> NameRule:
     known = _known(wanted)
 
     def rule(name: str, path: str) -> Iterator[Failure]:
-        request, _, alternative = name.partition("/")
-        if request not in known or ("/" in name and alternative not in known[request]):
+        request, slash, alternative = name.partition("/")
+        unknown = request not in known or bool(slash and alternative not in known[request])
+        if unknown or any(map(formats.dns_label, name.split("/"))):
             yield failure.invalid(path, name, "must be the name of a request in the claim, or request/subrequest")
 
     return rule
@@ -57,7 +59,10 @@ def references(holder: Json, path: str, rule: NameRule) -> Iterator[Failure]:
 
 
 def _known(wanted: Json) -> Mapping[str, frozenset[str]]:
-    return {_name(request): frozenset(map(_name, json_types.items(request, "firstAvailable"))) for request in json_types.items(wanted, "requests")}
+    return {
+        _name(request): frozenset(map(_name, json_types.items(request, "firstAvailable")))
+        for request in json_types.items(wanted, "requests")
+    }
 
 
 def _name(value: Json) -> str:
@@ -73,7 +78,7 @@ def _request(request: Json, path: str, context: Context) -> Iterator[Failure]:
         yield from _devices(value, where, context)
 
     if exactly is not None and alternatives:
-        yield failure.invalid(path, None, f"{_ONE_KIND}, not both")
+        yield failure.invalid(path, None, f"{_ONE_KIND}: remove one")
     elif exactly is not None:
         yield from _devices(exactly, f"{path}.exactly", context)
     elif alternatives:

@@ -30,7 +30,7 @@ class Slot:
 class Identity:
     """A whole GPU (``slot`` is None) or a partition of one, in one boot.
 
-    ``borrowed`` is set for admin access, which uses what is there and makes nothing.
+    ``borrowed`` is set where the grant uses what is there and makes nothing: for admin access, and for a MIG device that an admin made.
     """
 
     boot: str
@@ -47,7 +47,7 @@ class Identity:
         gpu = port.GpuUuid(_text(told, attributes.PARENT_UUID))
         start, size = _integer(told, attributes.PLACEMENT_START), _integer(told, attributes.PLACEMENT_SIZE)
         slot = Slot(gpu=gpu, profile_id=_integer(told, attributes.PROFILE_ID), placement=port.Placement(start=start, size=size))
-        return cls(boot=boot, gpu=gpu, slot=slot, borrowed=borrowed)
+        return cls(boot=boot, gpu=gpu, slot=slot, borrowed=borrowed or attributes.UUID in told)
 
     @classmethod
     def from_record(cls, record: records.Record) -> Self:

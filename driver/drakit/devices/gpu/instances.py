@@ -3,13 +3,21 @@
 A MIG device is a GPU instance with one compute instance that fills it. Both are looked for by listing instances, because one without a compute
 instance has no UUID and is in no list of MIG devices. Nothing is destroyed unless its profile and placement match, and, once they are known, its
 ids and UUID as well: NVML gives ids out again, and probably UUIDs too.
+
+What a process still uses is asked for again a few times, because a container's last process may be a moment behind its end.
 """
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 from drakit.core import errors
 from drakit.devices.gpu import identity, port
+
+Pause = Callable[[float], None]
+
+# Seconds before each further attempt at what is in use; the kubelet tries again after them.
+PAUSES = (0.1, 0.2, 0.4, 0.8)
 
 _GONE = frozenset({port.Code.NOT_FOUND, port.Code.NOT_SUPPORTED})
 
@@ -30,7 +38,16 @@ def look(hardware: port.GpuPort, slot: identity.Slot) -> identity.Made | None:
     return None if compute is None else _made(instance, compute)
 
 
-def ensure(hardware: port.GpuPort, slot: identity.Slot) -> identity.Made:
+def static(hardware: port.GpuPort, slot: identity.Slot) -> identity.Made | None:
+    """The MIG device that fills the slot alone; None where its GPU instance is empty or shared by several compute instances."""
+    with _gone_is_success():
+        made = look(hardware, slot)
+        if made is not None and len(hardware.compute_instances(slot.gpu, made.instance_id)) == 1:
+            return made
+    return None
+
+
+def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause) -> identity.Made:
     """The MIG device that fills the slot, made as far as it is not there.
 
     Raises DeviceBusyError when something else lies there, DeviceGoneError when the GPU or its MIG mode is gone, CallError otherwise. When the
@@ -40,29 +57,47 @@ def ensure(hardware: port.GpuPort, slot: identity.Slot) -> identity.Made:
     try:
         compute = _whole_compute(hardware, slot, instance) or _create_compute(hardware, slot, instance)
     except port.CallError as error:
-        _undo(hardware, slot, error)
+        _undo(hardware, slot, error, pause)
         raise
     return _made(instance, compute)
 
 
-def remove(hardware: port.GpuPort, slot: identity.Slot, known: identity.Made | None) -> None:
+def remove(hardware: port.GpuPort, slot: identity.Slot, known: identity.Made | None, pause: Pause) -> None:
     """Destroy what fills the slot, if it is what is known of it (None: it was being made and nothing is known).
 
-    Whatever is gone already is success, once a second look agrees. Raises DeviceBusyError while a process still uses it, HardwareError otherwise.
+    Whatever is gone already is success, once a second look agrees. Raises DeviceBusyError with the pids while processes still use it, HardwareError
+    otherwise.
     """
     instance = _present(hardware, slot)
     if instance is None or (known is not None and instance.id != known.instance_id):
         return
-    with _gone_is_success(slot):
+    with _gone_is_success():
         computes = hardware.compute_instances(slot.gpu, instance.id)
         if known is not None and any(item.id == known.compute_id and item.mig_uuid != known.uuid for item in computes):
             return
         for compute in computes:
-            with _gone_is_success(slot):
-                hardware.destroy_compute_instance(slot.gpu, instance.id, compute.id)
-        hardware.destroy_gpu_instance(slot.gpu, instance.id)
+            with _gone_is_success():
+                destroy = functools.partial(hardware.destroy_compute_instance, slot.gpu, instance.id, compute.id)
+                _insist(hardware, slot.gpu, destroy, pause, instance)
+        destroy = functools.partial(hardware.destroy_gpu_instance, slot.gpu, instance.id)
+        _insist(hardware, slot.gpu, destroy, pause, instance)
     if _present(hardware, slot) == instance:
         raise errors.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} is still there")
+
+
+def set_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool, pause: Pause) -> None:
+    """Turn MIG on or off where that takes no reset; elsewhere, and where the mode is right already, nothing happens.
+
+    Raises DeviceBusyError with the pids while processes keep the GPU from changing.
+    """
+    if gpu.switches_mig_at_once and not has_mode(hardware, gpu, enabled=enabled):
+        _insist(hardware, gpu.uuid, functools.partial(hardware.set_mig_mode, gpu.uuid, enabled=enabled), pause)
+
+
+def has_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool) -> bool:
+    """Whether MIG is on, or off, as wanted; a GPU without MIG has it off."""
+    mode = hardware.mig_mode(gpu.uuid)
+    return (mode is not None and mode.current) == enabled
 
 
 def describe(slot: identity.Slot) -> str:
@@ -124,9 +159,9 @@ def _create_compute(hardware: port.GpuPort, slot: identity.Slot, instance: port.
     return hardware.create_compute_instance(slot.gpu, instance.id, _whole_profile(hardware, slot, instance).id)
 
 
-def _undo(hardware: port.GpuPort, slot: identity.Slot, cause: port.CallError) -> None:
+def _undo(hardware: port.GpuPort, slot: identity.Slot, cause: port.CallError, pause: Pause) -> None:
     try:
-        remove(hardware, slot, None)
+        remove(hardware, slot, None, pause)
     except errors.DrakitError as error:
         cause.add_note(f"and what had been made could not be removed: {error}")
 
@@ -135,12 +170,39 @@ def _made(instance: port.GpuInstance, compute: port.ComputeInstance) -> identity
     return identity.Made(uuid=compute.mig_uuid, instance_id=instance.id, compute_id=compute.id)
 
 
+def _insist(
+    hardware: port.GpuPort, gpu: port.GpuUuid, act: Callable[[], None], pause: Pause, instance: port.GpuInstance | None = None
+) -> None:
+    """Act, again after each pause while something is in use."""
+    for seconds in PAUSES:
+        try:
+            return act()
+        except port.CallError as error:
+            if error.code is not port.Code.IN_USE:
+                raise
+        pause(seconds)
+    try:
+        return act()
+    except port.CallError as error:
+        if error.code is not port.Code.IN_USE:
+            raise
+        what = gpu if instance is None else describe(identity.Slot(gpu=gpu, profile_id=instance.profile_id, placement=instance.placement))
+        raise errors.DeviceBusyError(f"{what} is still in use by {_users(hardware, gpu, instance)}: {error}") from error
+
+
+def _users(hardware: port.GpuPort, gpu: port.GpuUuid, instance: port.GpuInstance | None) -> str:
+    """Who uses an instance, or a GPU, in words; one that NVML does not name may be in a container of its own."""
+    with contextlib.suppress(port.CallError):
+        pids = hardware.running_processes(gpu, None if instance is None else instance.id)
+        if pids:
+            return f"processes {', '.join(map(str, pids))}"
+    return "a process that NVML does not name"
+
+
 @contextlib.contextmanager
-def _gone_is_success(slot: identity.Slot) -> Iterator[None]:
+def _gone_is_success() -> Iterator[None]:
     try:
         yield
     except port.CallError as error:
-        if error.code is port.Code.IN_USE:
-            raise errors.DeviceBusyError(f"{describe(slot)} is still in use by a process: {error}") from error
         if error.code not in _GONE:
             raise

@@ -58,12 +58,16 @@ class Board:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuMachine:
-    """All GPUs of a machine, by UUID in the order of their minor numbers."""
+    """All GPUs of a machine, by UUID in the order of their minor numbers.
+
+    ``whole_beside_partitions`` asks the driver to offer an Ampere GPU in MIG mode as a whole too; see settings.GpuSettings.
+    """
 
     name: str
     evidence: Evidence
     versions: port.Versions
     boards: Mapping[port.GpuUuid, Board]
+    whole_beside_partitions: bool = False
 
 
 def load(choice: machines.Choice) -> GpuMachine:
@@ -78,8 +82,15 @@ def read(machine: machines.Machine, owner: str) -> GpuMachine:
     versions = port.Versions(driver=top.text("driverVersion"), cuda=top.text("cudaDriverVersion"))
     models: dict[str, Model] = {}
     boards = [_board(row, minor, f"{machine.name}/{owner}", models) for minor, row in enumerate(top.rows("boards"))]
+    beside = top.optional("wholeBesidePartitions", top.flag) or False
     top.close()
-    return GpuMachine(name=machine.name, evidence=evidence, versions=versions, boards={item.gpu.uuid: item for item in boards})
+    return GpuMachine(
+        name=machine.name,
+        evidence=evidence,
+        versions=versions,
+        boards={item.gpu.uuid: item for item in boards},
+        whole_beside_partitions=beside,
+    )
 
 
 def model_names() -> tuple[str, ...]:
@@ -162,6 +173,7 @@ def _board(row: tables.Table, minor: int, origin: str, models: dict[str, Model])
         compute_capability=model.compute_capability,
         pcie_root=row.optional("pcieRoot", row.text),
         numa_node=row.optional("numaNode", row.integer),
+        is_vgpu=row.optional("vgpu", row.flag) or False,
     )
     mig_mode = row.flag("migMode")
     if mig_mode and not model.profiles:

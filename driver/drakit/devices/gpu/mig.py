@@ -1,9 +1,6 @@
 """MIG arithmetic: which partitions a GPU can have, what each takes of it, and in which order to offer them.
 
-A partition is a profile at a placement. Two kinds of counters describe a GPU: one for each memory slice (value 1), which keep partitions from
-lying on each other, and one for each kind of engine, multiprocessors and memory included, whose pool is the largest amount any profile has of it.
-Together they accept exactly the sets of partitions that NVML's placements and instance counts allow; tests prove this by brute force for every
-table that ships (A100 40GB: 5535 sets of disjoint placements, of which 2318 are accepted).
+A partition is a profile at a placement. ``counting`` makes counters of what is said here, and says when they are exact.
 """
 
 import dataclasses
@@ -60,36 +57,28 @@ def slices(placement: port.Placement) -> Counters:
     return {f"memory-slice-{index}": quantity.ONE for index in range(placement.start, placement.end)}
 
 
-def draw(partition: Partition) -> Counters:
-    """All a partition takes from its GPU."""
-    return {**engines(partition.profile), **slices(partition.placement)}
+def slug(profile: port.GpuInstanceProfile) -> str:
+    """A profile's name as part of a DNS label, and its hardware id: ``1g.5gb+me`` gives ``1g5gb-me-20``."""
+    return f"{profile.name.lower().replace('.', '').replace('+', '-')}-{profile.id}"
+
+
+def largest(found: Sequence[Partition]) -> Counters:
+    """Of each engine the largest amount any partition takes; empty without partitions."""
+    return functools.reduce(_largest, (engines(item.profile) for item in found)) if found else {}
+
+
+def all_slices(found: Sequence[Partition]) -> Counters:
+    """Every memory slice of a GPU."""
+    return slices(port.Placement(start=0, size=max((item.placement.end for item in found), default=0)))
 
 
 def pool(found: Sequence[Partition]) -> Counters:
-    """All a GPU has: every memory slice, and of each engine the largest amount any partition takes. Empty without partitions."""
-    if not found:
-        return {}
-    largest = functools.reduce(_largest, (engines(item.profile) for item in found))
-    return {**largest, **slices(port.Placement(start=0, size=max(item.placement.end for item in found)))}
+    """All a GPU has, counted by engines: the largest amount of each, and every memory slice."""
+    return {**largest(found), **all_slices(found)}
 
 
 def _largest(left: Counters, right: Counters) -> Counters:
     return {name: max(amount, right[name]) for name, amount in left.items()}
-
-
-def remaining(whole: Counters, instances: Iterable[port.GpuInstance], found: Sequence[Partition]) -> Counters:
-    """What is left of a GPU once these instances have taken their part; never below zero.
-
-    An instance of a profile the table does not know takes its memory slices.
-    """
-    profiles = {partition.profile.id: partition.profile for partition in found}
-    left = dict(whole)
-    for instance in instances:
-        profile = profiles.get(instance.profile_id)
-        taken = {**(engines(profile) if profile else {}), **slices(instance.placement)}
-        for name in left.keys() & taken.keys():
-            left[name] = max(left[name] - taken[name], quantity.ZERO)
-    return left
 
 
 def fits(taken: Counters, left: Counters) -> bool:

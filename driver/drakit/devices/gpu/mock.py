@@ -40,6 +40,11 @@ class MockGpus(port.GpuPort):
         self._state = state.StateFile(choice.directory, initial, forgetful)
         self._state.read()
 
+    @property
+    def whole_beside_partitions(self) -> bool:
+        """What the machine's file asks of the driver."""
+        return self._machine.whole_beside_partitions
+
     def boot_id(self) -> str:
         with self._call("boot_id"):
             return machines.boot_id(self._directory)

@@ -1,10 +1,11 @@
 """From GPUs to what is offered: the whole GPU and every MIG partition as devices, one counter set for each GPU, written with mixins.
 
-A GPU in MIG mode is offered as all its partitions, small ones first, and whole at the end; any other GPU is offered whole, without counters. What
-an instance takes that drakit did not make is taken off the GPU's counters, and devices that no longer fit are withheld.
+A GPU is offered as all its partitions, small ones first, and whole at the end, where drakit can choose between the two when a claim comes: from
+Hopper on, whose MIG mode changes at once. On Ampere the mode is the admin's, because changing it takes a reset: on, the GPU is offered as
+partitions, off, as a whole without counters. GPUs without MIG and vGPUs are offered as a whole.
 
-The whole GPU is offered beside its partitions also on Ampere, as in KEP-4815's example. There it is a promise of exclusive use only: CUDA on an
-Ampere GPU whose MIG mode is on needs an instance, so ask for the largest profile instead, or let an admin turn MIG off.
+What an instance takes that drakit did not make is taken off the GPU's counters, and devices that no longer fit are withheld. If that instance is a
+whole MIG device, it is offered as it is, by the name its partition has, with its ``uuid`` and without counters.
 """
 
 import dataclasses
@@ -13,38 +14,50 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import counters, inventory, mixins
 from drakit.core import device as devices
-from drakit.devices.gpu import attributes, mig, port
+from drakit.devices.gpu import attributes, counting, mig, port
 
 _SLUG_MAX = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-    """A GPU as it was found: its partitions (none while MIG is off), and the instances on it that are not drakit's."""
+    """A GPU as it was found: its partitions (none where it can have none now), and the instances on it that are not drakit's.
+
+    ``static`` gives the UUIDs of those that are whole MIG devices, by instance. ``can_be_whole`` is unset where partitions are all it can be now.
+    """
 
     gpu: port.Gpu
     partitions: tuple[mig.Partition, ...] = ()
     foreign: tuple[port.GpuInstance, ...] = ()
+    static: Mapping[port.GpuInstance, str] = dataclasses.field(default_factory=dict)
+    can_be_whole: bool = True
 
     @functools.cached_property
-    def pool(self) -> mig.Counters:
-        """All the GPU has."""
-        return mig.pool(self.partitions)
+    def counting(self) -> counting.Counting:
+        """How the GPU is counted."""
+        return counting.of(self.partitions)
 
     @functools.cached_property
     def left(self) -> mig.Counters:
         """What drakit may give away of it."""
-        return mig.remaining(self.pool, self.foreign, self.partitions)
+        return self.counting.remaining(self.foreign)
 
     @property
     def offered(self) -> tuple[mig.Partition, ...]:
         """The partitions that fit what is left."""
-        return tuple(item for item in self.partitions if mig.fits(mig.draw(item), self.left))
+        return tuple(item for item in self.partitions if mig.fits(self.counting.draw(item), self.left))
 
     @property
     def is_whole(self) -> bool:
         """Whether the whole GPU can be given away."""
-        return not self.foreign
+        return self.can_be_whole and not self.foreign
+
+    def static_uuid(self, partition: mig.Partition) -> str | None:
+        """The UUID of a MIG device an admin made where this partition lies."""
+        found = (
+            uuid for item, uuid in self.static.items() if (item.profile_id, item.placement) == (partition.profile.id, partition.placement)
+        )
+        return next(found, None)
 
     @property
     def counter_set(self) -> str:
@@ -68,7 +81,7 @@ class _Product:
         return f"product-{self.slug}"
 
     def profile(self, profile: port.GpuInstanceProfile) -> str:
-        return f"{self.slug}-{profile_slug(profile)}"
+        return f"{self.slug}-{mig.slug(profile)}"
 
     @property
     def profiles(self) -> tuple[port.GpuInstanceProfile, ...]:
@@ -82,12 +95,7 @@ def whole_name(gpu: port.Gpu) -> str:
 
 def partition_name(gpu: port.Gpu, partition: mig.Partition) -> str:
     """Device name of a partition: the profile's hardware id tells variants of one size apart."""
-    return f"gpu-{gpu.minor}-mig-{profile_slug(partition.profile)}-{partition.placement.start}"
-
-
-def profile_slug(profile: port.GpuInstanceProfile) -> str:
-    """A profile's name as part of a DNS label, and its hardware id: ``1g.5gb+me`` gives ``1g5gb-me-20``."""
-    return f"{profile.name.lower().replace('.', '').replace('+', '-')}-{profile.id}"
+    return f"gpu-{gpu.minor}-mig-{mig.slug(partition.profile)}-{partition.placement.start}"
 
 
 def author(versions: port.Versions, views: Sequence[View]) -> inventory.Inventory:
@@ -99,7 +107,7 @@ def author(versions: port.Versions, views: Sequence[View]) -> inventory.Inventor
         mixins=mixins.Mixins(
             device=tuple(_device_mixins(versions, views, tuple(products.values()))),
             counter_set=tuple(
-                mixins.CounterSetMixin(name=product.whole, counters=product.sample.pool)
+                mixins.CounterSetMixin(name=product.whole, counters=product.sample.counting.pool)
                 for product in products.values()
                 if product.sample.partitions
             ),
@@ -109,8 +117,13 @@ def author(versions: port.Versions, views: Sequence[View]) -> inventory.Inventor
 
 
 def _devices(view: View, product: _Product) -> Iterator[devices.Device]:
-    for partition in view.offered:
-        yield _partition_device(view, partition, product)
+    offered = frozenset(view.offered)
+    for partition in view.partitions:
+        uuid = view.static_uuid(partition)
+        if uuid is not None:
+            yield _static_device(_partition_device(view, partition, product), uuid)
+        elif partition in offered:
+            yield _partition_device(view, partition, product)
     if view.is_whole:
         yield _whole_device(view, product)
 
@@ -125,6 +138,11 @@ def _partition_device(view: View, partition: mig.Partition, product: _Product) -
     )
 
 
+def _static_device(partition: devices.Device, uuid: str) -> devices.Device:
+    """A partition that is there already: its share is off the counters, so it draws nothing."""
+    return dataclasses.replace(partition, attributes={attributes.UUID: uuid}, consumes=())
+
+
 def _whole_device(view: View, product: _Product) -> devices.Device:
     consumes = (counters.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),) if view.partitions else ()
     return devices.Device(
@@ -136,7 +154,7 @@ def _whole_device(view: View, product: _Product) -> devices.Device:
 
 
 def _counter_set(view: View, product: _Product) -> counters.CounterSet:
-    taken = {name: amount for name, amount in view.left.items() if amount != view.pool[name]}
+    taken = {name: amount for name, amount in view.left.items() if amount != view.counting.pool[name]}
     return counters.CounterSet(name=view.counter_set, includes=(product.whole,), counters=taken)
 
 
@@ -154,7 +172,7 @@ def _device_mixins(versions: port.Versions, views: Sequence[View], products: Seq
 
 
 def _product_mixins(product: _Product) -> Iterator[mixins.DeviceMixin]:
-    gpu, whole = product.sample.gpu, product.sample.pool
+    gpu, whole = product.sample.gpu, mig.largest(product.sample.partitions)
     yield mixins.DeviceMixin(name=product.common, attributes=attributes.product(gpu))
     yield mixins.DeviceMixin(
         name=product.whole,
@@ -172,9 +190,9 @@ def _product_mixins(product: _Product) -> Iterator[mixins.DeviceMixin]:
 def _consumption_mixins(views: Sequence[View], products: Sequence[_Product]) -> Iterator[mixins.ConsumptionMixin]:
     for product in products:
         if product.sample.partitions:
-            yield mixins.ConsumptionMixin(name=product.whole, counters=product.sample.pool)
+            yield mixins.ConsumptionMixin(name=product.whole, counters=product.sample.counting.pool)
         for profile in product.profiles:
-            yield mixins.ConsumptionMixin(name=f"mig-{product.profile(profile)}", counters=mig.engines(profile))
+            yield mixins.ConsumptionMixin(name=f"mig-{product.profile(profile)}", counters=product.sample.counting.shared[profile.id])
     for placement in _placements(views):
         yield mixins.ConsumptionMixin(name=f"slices-{_placement_slug(placement)}", counters=mig.slices(placement))
 

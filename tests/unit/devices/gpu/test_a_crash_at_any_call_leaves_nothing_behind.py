@@ -8,9 +8,20 @@ from drakit.core import errors
 from drakit.devices.gpu import faults, port
 from fakes import gpu_node
 
+HOPPER = "gpu-0-mig-2g20gb-14-4"
 PARTITION = "gpu-0-mig-2g10gb-14-4"
 ADMIN = (1, 19, 0)
 OTHER = (0, 9, 0)
+ONE_HOPPER = """
+name: lab
+description: one H100
+gpus:
+  evidence: guessed
+  driverVersion: 580.95.05
+  cudaDriverVersion: "13.0"
+  boards: [{model: h100-sxm5-80gb, pciBusID: "0000:07:00.0", migMode: false}]
+"""
+COMMON = {port.Code.IN_USE, port.Code.NOT_SUPPORTED}
 CODES = [
     port.Code.NOT_SUPPORTED,
     port.Code.NOT_FOUND,
@@ -23,8 +34,12 @@ CODES = [
 
 @pytest.fixture
 def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
+    return shared_node(tmp_path)
+
+
+def shared_node(directory: pathlib.Path) -> gpu_node.GpuNode:
     """A node on which another claim and an admin have instances already."""
-    made = gpu_node.GpuNode(tmp_path)
+    made = gpu_node.GpuNode(directory)
     made.prepare("gpu-0-mig-3g20gb-9-0", uid="other")
     made.hardware.create_gpu_instance(made.hardware.gpus()[1].uuid, 19, port.Placement(start=0, size=1))
     return made
@@ -37,7 +52,7 @@ def others(node: gpu_node.GpuNode) -> bool:
 
 
 def crash_points(directory: pathlib.Path, *, of_prepare: bool) -> int:
-    counted = gpu_node.GpuNode(directory)
+    counted = shared_node(directory)
     if not of_prepare:
         counted.prepare(PARTITION)
         counted.restart()
@@ -112,3 +127,31 @@ def test_any_error_of_any_call_is_reported_and_leaves_nothing_behind(
         desk.disarm()
         assert sorted(node.instances()) == sorted([ADMIN, OTHER]), call
     assert others(node)
+
+
+@pytest.mark.parametrize("moment", list(faults.Moment))
+@pytest.mark.parametrize("code", [code if code in COMMON else pytest.param(code, marks=pytest.mark.full) for code in port.Code])
+def test_any_error_of_any_call_leaves_nothing_behind_where_the_mode_is_changed_too(
+    tmp_path: pathlib.Path, code: port.Code, moment: faults.Moment
+) -> None:
+    (tmp_path / "lab.yaml").write_text(ONE_HOPPER)
+    node = gpu_node.GpuNode(tmp_path / "machine", str(tmp_path / "lab.yaml"))
+    desk = faults.Faults(node.choice.directory)
+    gpu = node.hardware.gpus()[0].uuid
+    for name in (HOPPER, "gpu-0"):
+        for call in port.CALLS:
+            node.hardware.set_mig_mode(gpu, enabled=name == "gpu-0")
+            desk.arm(faults.Fault(call=call, moment=moment, action=faults.Action.FAIL, code=code, times=6))
+            try:
+                node.prepare(name)
+            except errors.DrakitError:
+                desk.disarm()
+                node.recover()
+                assert not node.instances(), call
+                node.prepare(name)
+            desk.disarm()
+            mode = node.hardware.mig_mode(gpu)
+            assert mode is not None
+            assert mode.current == (name == HOPPER), call
+            node.unprepare()
+            assert not node.instances(), call

@@ -102,7 +102,7 @@ def test_a_claim_whose_instance_was_taken_away_answers_differently_so_that_it_is
 
 
 def test_admin_access_uses_what_is_there_and_neither_makes_nor_removes(node: gpu_node.GpuNode) -> None:
-    with pytest.raises(errors.DeviceGoneError, match="admin access makes none"):
+    with pytest.raises(errors.DeviceGoneError, match="drakit makes none in its place"):
         node.prepare("gpu-0-mig-1g5gb-19-6", uid="admin", admin_access=True)
     node.unprepare("admin")
     prepared = node.prepare("gpu-0-mig-1g5gb-19-6", uid="a")
@@ -112,3 +112,64 @@ def test_admin_access_uses_what_is_there_and_neither_makes_nor_removes(node: gpu
     assert node.instances() == [(0, PROFILE_1G, 6)]
     node.unprepare("a")
     assert not node.instances()
+
+
+def admin_makes_a_mig_device(node: gpu_node.GpuNode, profile: int, start: int, size: int) -> tuple[port.GpuInstance, port.ComputeInstance]:
+    gpu = node.hardware.gpus()[0].uuid
+    made = admin_makes(node, profile, start, size)
+    whole = max(node.hardware.compute_instance_profiles(gpu, made.id), key=lambda item: item.slices)
+    return made, node.hardware.create_compute_instance(gpu, made.id, whole.id)
+
+
+STATIC = "gpu-0-mig-3g20gb-9-4"
+
+
+def test_a_mig_device_an_admin_made_is_offered_as_it_is_and_what_overlaps_it_is_not(node: gpu_node.GpuNode) -> None:
+    before = {item.name: item for item in node.driver.discover().flat().devices}
+    _, compute = admin_makes_a_mig_device(node, PROFILE_3G, 4, 4)
+    after = {item.name: item for item in node.driver.discover().flat().devices}
+    assert before.keys() - after.keys() >= {"gpu-0", "gpu-0-mig-1g5gb-19-6", "gpu-0-mig-7g40gb-0-0"}
+    static = after[STATIC]
+    assert static.attributes == {**before[STATIC].attributes, "uuid": compute.mig_uuid}
+    assert static.capacity == before[STATIC].capacity
+    assert not static.consumes, "its share is off the counters, whether it is allocated or not"
+
+
+def test_a_claim_gets_an_admins_mig_device_and_leaves_it_as_it_was(node: gpu_node.GpuNode) -> None:
+    _, compute = admin_makes_a_mig_device(node, PROFILE_3G, 4, 4)
+    prepared = node.prepare(STATIC)
+    assert prepared.record["uuid"] == compute.mig_uuid
+    assert node.restart().prepare(node.journal["a"].grant) == prepared
+    assert STATIC in offered(node)
+    node.unprepare()
+    assert node.mig_devices() == [compute.mig_uuid]
+
+
+def test_partitions_are_made_beside_an_admins_mig_device(node: gpu_node.GpuNode) -> None:
+    admin_makes_a_mig_device(node, PROFILE_3G, 4, 4)
+    node.prepare("gpu-0-mig-4g20gb-5-0")
+    assert sorted(node.instances()) == [(0, 5, 0), (0, PROFILE_3G, 4)]
+    node.unprepare()
+    assert node.instances() == [(0, PROFILE_3G, 4)]
+
+
+def test_an_admins_mig_device_that_is_gone_is_not_made_in_its_place(node: gpu_node.GpuNode) -> None:
+    made, compute = admin_makes_a_mig_device(node, PROFILE_3G, 4, 4)
+    grant = node.grant(STATIC)
+    planned = dataclasses.replace(grant, intent=node.driver.plan(grant))
+    gpu = node.hardware.gpus()[0].uuid
+    node.hardware.destroy_compute_instance(gpu, made.id, compute.id)
+    node.hardware.destroy_gpu_instance(gpu, made.id)
+    with pytest.raises(errors.DeviceGoneError, match="drakit makes none in its place"):
+        node.driver.prepare(planned)
+    node.driver.unprepare(planned)
+    assert not node.instances()
+
+
+def test_an_instance_shared_by_several_compute_instances_is_withheld(node: gpu_node.GpuNode) -> None:
+    gpu = node.hardware.gpus()[0].uuid
+    made = admin_makes(node, PROFILE_3G, 4, 4)
+    smallest = min(node.hardware.compute_instance_profiles(gpu, made.id), key=lambda item: item.slices)
+    for _ in range(3):
+        node.hardware.create_compute_instance(gpu, made.id, smallest.id)
+    assert STATIC not in offered(node)

@@ -1,13 +1,26 @@
 """The counters of every GPU model accept exactly the sets of partitions that its placements and instance counts allow (KEP-4815)."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from drakit.devices.gpu import machine, mig, port
+from drakit.devices.gpu import counting, machine, mig, port
 
-MODELS = machine.model_names()
+MODELS = tuple(name for name in machine.model_names() if machine.load_model(name).profiles)
+# Per table: sets of which no two partitions overlap, those of them within the instance counts, and whether engine counters are exact.
+PROVEN = {
+    "a100-sxm4-40gb": (5535, 2318, True),
+    "a100-sxm4-80gb": (5535, 2318, True),
+    "a30-24gb": (121, 83, False),
+    "b200-sxm6-180gb": (5535, 2318, True),
+    "h100-pcie-80gb": (5535, 2318, True),
+    "h100-sxm5-80gb": (5535, 2318, True),
+    "h200-sxm5-141gb": (5535, 2318, True),
+    "rtx-pro-6000-96gb": (1601, 1248, False),
+}
 
 
 def partitions_of(model: str) -> tuple[mig.Partition, ...]:
@@ -27,45 +40,77 @@ def is_within_instance_counts(chosen: tuple[mig.Partition, ...]) -> bool:
     return all(count <= profile.instances for profile, count in counts.items())
 
 
-def is_within_counters(chosen: tuple[mig.Partition, ...], pool: mig.Counters) -> bool:
+def is_within_counters(chosen: tuple[mig.Partition, ...], counted: counting.Counting) -> bool:
     totals: Counter[str] = Counter()
     for partition in chosen:
-        totals.update({name: amount.nanos for name, amount in mig.draw(partition).items()})
-    return all(total <= pool[name].nanos for name, total in totals.items())
-
-
-def test_an_a100_has_5535_disjoint_sets_of_which_2318_can_exist() -> None:
-    found = partitions_of("a100-sxm4-40gb")
-    sets = [chosen for chosen in disjoint_sets(found) if chosen]
-    assert len(found) == 25
-    assert len(sets) == 5535
-    assert sum(map(is_within_instance_counts, sets)) == 2318
+        totals.update({name: amount.nanos for name, amount in counted.draw(partition).items()})
+    return all(total <= counted.pool[name].nanos for name, total in totals.items())
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_counters_accept_a_disjoint_set_exactly_when_nvml_does(model: str) -> None:
     found = partitions_of(model)
-    pool = mig.pool(found)
+    counted = counting.of(found)
+    disjoint = accepted = 0
     for chosen in disjoint_sets(found):
-        assert is_within_counters(chosen, pool) == is_within_instance_counts(chosen), [item.profile.name for item in chosen]
+        assert is_within_counters(chosen, counted) == is_within_instance_counts(chosen), [item.profile.name for item in chosen]
+        disjoint += 1
+        accepted += is_within_instance_counts(chosen)
+    assert (disjoint - 1, accepted - 1, "multiprocessors" in counted.pool) == PROVEN[model], "the empty set is not counted"
+
+
+def test_every_table_is_proven() -> None:
+    assert set(PROVEN) == set(MODELS)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_counters_refuse_any_two_partitions_that_overlap(model: str) -> None:
     found = partitions_of(model)
-    pool = mig.pool(found)
     overlapping = [(a, b) for a in found for b in found if a.placement.overlaps(b.placement)]
     assert overlapping
-    assert not any(is_within_counters(pair, pool) for pair in overlapping)
+    assert not any(is_within_counters(pair, counting.of(found)) for pair in overlapping)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_instances_leave_is_what_can_still_be_added(model: str) -> None:
     found = partitions_of(model)
-    pool = mig.pool(found)
+    counted = counting.of(found)
     for taken in (item for item in disjoint_sets(found) if len(item) == 2 and is_within_instance_counts(item)):
-        instances = [port.GpuInstance(id=1, profile_id=item.profile.id, placement=item.placement) for item in taken]
-        left = mig.remaining(pool, instances, found)
+        left = counted.remaining(port.GpuInstance(id=1, profile_id=item.profile.id, placement=item.placement) for item in taken)
         for partition in found:
             disjoint = not any(partition.placement.overlaps(item.placement) for item in taken)
-            assert mig.fits(mig.draw(partition), left) == (disjoint and is_within_instance_counts((*taken, partition)))
+            assert mig.fits(counted.draw(partition), left) == (disjoint and is_within_instance_counts((*taken, partition)))
+
+
+def changed(found: tuple[mig.Partition, ...], profile_id: int, **figures: Any) -> tuple[mig.Partition, ...]:
+    """The partitions of a GPU whose table differs in some figures of one profile."""
+    return tuple(
+        dataclasses.replace(item, profile=dataclasses.replace(item.profile, **figures)) if item.profile.id == profile_id else item
+        for item in found
+    )
+
+
+@pytest.mark.parametrize(
+    "profile_id,figures",
+    [
+        (19, {"decoders": 1}),  # as some tables of the A100 80GB say: seven 1g would not fit the five decoders of 7g
+        (0, {"jpeg_engines": 4, "ofa_engines": 4}),  # as some tables of the B200 say: four 1g+me would fit
+        (14, {"memory_mib": 20480}),  # rounded sizes: three 2g would not fit
+    ],
+)
+def test_a_gpu_whose_engines_do_not_tell_the_truth_is_counted_by_profiles(profile_id: int, figures: dict[str, int]) -> None:
+    found = changed(partitions_of("a100-sxm4-40gb"), profile_id, **figures)
+    counted = counting.of(found)
+    assert set(counted.pool) == {*(counting.counter_name(item.profile) for item in found), *(f"memory-slice-{index}" for index in range(8))}
+    assert all(is_within_counters(chosen, counted) == is_within_instance_counts(chosen) for chosen in disjoint_sets(found))
+
+
+def test_a_gpu_with_too_many_sets_to_count_is_counted_by_profiles() -> None:
+    found = partitions_of("a100-sxm4-40gb")
+    engines = {item.profile.id: mig.engines(item.profile) for item in found}
+    assert counting.is_exact(found, engines, sets_max=5535)
+    assert not counting.is_exact(found, engines, sets_max=5534)
+
+
+def test_a_gpu_without_partitions_has_no_counters() -> None:
+    assert counting.of(()) == counting.Counting(pool={}, shared={})

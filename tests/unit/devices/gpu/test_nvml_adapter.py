@@ -7,8 +7,9 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices import machines, registry
+from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, mock, nvml, port, settings, words
-from fakes import nvml_library
+from fakes import gpu_node, nvml_library
 
 GPU_IS_LOST, NOT_SUPPORTED, FUNCTION_NOT_FOUND, DRIVER_NOT_LOADED = 15, 3, 13, 9
 
@@ -44,6 +45,31 @@ def test_profiles_keep_the_enum_and_the_hardware_id_apart(gpus: nvml.NvmlGpus, h
     uuid = hardware.gpus()[0].uuid
     assert gpus.gpu_instance_profiles(uuid) == hardware.gpu_instance_profiles(uuid)
     assert {item.enum: item.id for item in gpus.gpu_instance_profiles(uuid)} == {0: 19, 1: 14, 2: 9, 3: 5, 4: 0, 7: 20, 9: 15}
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "mixed-16gpu"])
+def test_the_driver_offers_the_same_through_nvml_as_through_the_mock(tmp_path: pathlib.Path, name: str) -> None:
+    made = mock.MockGpus(machines.Choice(name=name, directory=tmp_path / "machine", owner="node-a"))
+    through = nvml.NvmlGpus(nvml_library.NvmlLibrary(made), system=host.Host(nvml_library.host_root(tmp_path / "root", made)))
+    assert gpu_driver.GpuDriver(through).discover() == gpu_driver.GpuDriver(made).discover()
+
+
+def test_the_driver_makes_and_removes_a_mig_device_through_nvml(tmp_path: pathlib.Path) -> None:
+    """A Hopper GPU whose mode is off: everything from the change of mode to the capabilities goes through NVIDIA's binding."""
+    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie")
+    root = nvml_library.host_root(tmp_path / "root", node.hardware)
+    through = nvml.NvmlGpus(nvml_library.NvmlLibrary(node.hardware), system=host.Host(root))
+    node.driver = gpu_driver.GpuDriver(through, intents=node.intents)
+    with pytest.raises(port.CallError, match="/proc/driver/nvidia/capabilities: NOT_FOUND"):
+        node.prepare("gpu-2-mig-2g20gb-14-4")
+    nvml_library.show_capabilities(root, node.hardware)
+    prepared = node.driver.prepare(node.journal["a"].grant)
+    assert [prepared.record["uuid"]] == node.mig_devices()
+    assert node.instances() == [(2, 14, 4)]
+    assert prepared.edits.device_nodes[0].path == "/dev/nvidia2"
+    assert sum("nvidia-cap" in item.path for item in prepared.edits.device_nodes) == 2
+    node.unprepare()
+    assert not node.instances()
 
 
 @pytest.mark.parametrize("code", list(port.Code))
@@ -140,7 +166,7 @@ def test_a_lost_session_is_begun_anew(gpus: nvml.NvmlGpus, library: nvml_library
 def test_a_mode_that_is_only_pending_is_an_error_with_the_activation_status(gpus: nvml.NvmlGpus, hardware: mock.MockGpus) -> None:
     uuid = gpus.gpus()[0].uuid
     hardware.attach(uuid, 4711)
-    with pytest.raises(port.CallError, match="nvmlDeviceSetMigMode: IN_USE .*pending"):
+    with pytest.raises(port.CallError, match=r"nvmlDeviceSetMigMode: IN_USE .*pending"):
         gpus.set_mig_mode(uuid, enabled=False)
     assert gpus.mig_mode(uuid) == port.MigMode(current=True, pending=False)
     hardware.detach(uuid, 4711)

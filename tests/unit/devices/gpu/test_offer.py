@@ -14,10 +14,16 @@ from fakes import gpu_node
 
 GOLDEN = pathlib.Path(__file__).parents[3] / "golden"
 MIB = 1 << 20
+# Machines whose GPUs are all offered whole and as partitions counted by engines.
+FULL = ["dgx-a100-40gb", "dgx-a100-40gb-2gpu", "dgx-h100", "server-h100-pcie", "hgx-b200", "hgx-h200"]
 
 
 def discover(directory: pathlib.Path, machine: str) -> inventory.Inventory:
-    return gpu_driver.GpuDriver(mock.MockGpus(machines.Choice(name=machine, directory=directory))).discover()
+    return author_of(mock.MockGpus(machines.Choice(name=machine, directory=directory))).discover()
+
+
+def author_of(hardware: mock.MockGpus) -> gpu_driver.GpuDriver:
+    return gpu_driver.GpuDriver(hardware, whole_beside_partitions=hardware.whole_beside_partitions)
 
 
 def dump(offered: inventory.Inventory) -> str:
@@ -131,25 +137,42 @@ def version(text: str) -> attribute.Version:
     return found
 
 
-@pytest.mark.parametrize("machine", machines.names())
+@pytest.mark.parametrize("machine", FULL)
 def test_the_mixin_form_flattens_to_the_inventory_written_out_by_hand(tmp_path: pathlib.Path, machine: str) -> None:
     hardware = mock.MockGpus(machines.Choice(name=machine, directory=tmp_path))
-    assert gpu_driver.GpuDriver(hardware).discover().flat() == directly_flat(hardware)
+    assert author_of(hardware).discover().flat() == directly_flat(hardware)
 
 
-@pytest.mark.parametrize("machine", machines.names())
+@pytest.mark.parametrize("machine", FULL)
 def test_the_mixin_form_is_less_than_half_the_size(tmp_path: pathlib.Path, machine: str) -> None:
     offered = discover(tmp_path, machine)
     assert len(dump(offered)) * 2 < len(dump(offered.flat()))
 
 
-@pytest.mark.parametrize("machine,form", [("dgx-a100-40gb-2gpu", "flat"), ("dgx-a100-40gb-2gpu", "mixins"), ("dgx-h100", "mixins")])
-def test_twenty_discoveries_give_the_golden_inventory(tmp_path: pathlib.Path, machine: str, form: str) -> None:
+GOLDENS = [
+    ("dgx-a100-40gb-2gpu", "flat", 20),
+    ("dgx-a100-40gb-2gpu", "mixins", 20),
+    ("dgx-h100", "mixins", 20),
+    ("dgx-a100-80gb", "mixins", 20),
+    ("server-a30", "mixins", 20),
+    ("server-rtx-pro-6000", "mixins", 20),
+    ("mixed-16gpu", "mixins", 3),
+]
+
+
+@pytest.mark.parametrize("machine,form,times", GOLDENS)
+def test_every_discovery_gives_the_golden_inventory(tmp_path: pathlib.Path, machine: str, form: str, times: int) -> None:
     golden = GOLDEN / f"gpu-{machine}-{form}.json"
-    seen = {dump(found.flat() if form == "flat" else found) for found in (discover(tmp_path, machine) for _ in range(20))}
+    seen = {dump(found.flat() if form == "flat" else found) for found in (discover(tmp_path, machine) for _ in range(times))}
     if os.environ.get("UPDATE_GOLDEN"):
         golden.write_text(next(iter(seen)))
     assert seen == {golden.read_text()}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("machine,form", [(machine, form) for machine, form, _ in GOLDENS])
+def test_a_hundred_discoveries_give_the_golden_inventory(tmp_path: pathlib.Path, machine: str, form: str) -> None:
+    test_every_discovery_gives_the_golden_inventory(tmp_path, machine, form, 100)
 
 
 def test_an_a100_is_offered_as_25_partitions_and_whole_last(tmp_path: pathlib.Path) -> None:
@@ -174,7 +197,7 @@ def test_partitions_of_one_gpu_share_its_lock(tmp_path: pathlib.Path) -> None:
 def test_a_gpu_with_mig_off_is_offered_whole_and_without_counters(tmp_path: pathlib.Path) -> None:
     hardware = mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path))
     hardware.set_mig_mode(hardware.gpus()[0].uuid, enabled=False)
-    offered = gpu_driver.GpuDriver(hardware).discover().flat()
+    offered = author_of(hardware).discover().flat()
     devices = offered.by_name()
     assert [item.name for item in offered.counter_sets] == ["gpu-1-counter-set"]
     assert [name for name in devices if name.startswith("gpu-0")] == ["gpu-0"]

@@ -7,7 +7,7 @@ import pytest
 
 from drakit.core import device, errors, records
 from drakit.devices import machines
-from drakit.devices.gpu import config, edits, faults, identity, port
+from drakit.devices.gpu import config, edits, faults, identity, instances, port
 from fakes import gpu_node
 
 
@@ -124,14 +124,44 @@ def test_what_cannot_be_undone_at_once_is_said_and_undone_later(node: gpu_node.G
     assert not node.instances()
 
 
-def test_a_device_in_use_is_busy_and_unprepare_succeeds_once_it_is_free(node: gpu_node.GpuNode) -> None:
+def test_a_device_in_use_is_busy_and_its_users_are_named_until_it_is_free(node: gpu_node.GpuNode) -> None:
     node.prepare("gpu-0-mig-1g5gb-19-6")
-    desk = faults.Faults(node.choice.directory)
-    desk.arm(faults.Fault(call="destroy_gpu_instance", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=port.Code.IN_USE))
-    with pytest.raises(errors.DeviceBusyError, match="still in use"):
+    gpu = node.hardware.gpus()[0].uuid
+    for pid in (4711, 815):
+        node.hardware.attach(gpu, pid, 1)
+    node.hardware.attach(gpu, 99)
+    with pytest.raises(
+        errors.DeviceBusyError, match=r"at memory slice 6 of .* is still in use by processes 815, 4711: nvmlComputeInstanceDestroy"
+    ):
         node.unprepare()
+    assert node.pauses == list(instances.PAUSES), "it was tried five times, with bounded pauses"
+    for pid in (4711, 815):
+        node.hardware.detach(gpu, pid)
     node.unprepare()
     assert not node.instances()
+
+
+@pytest.mark.parametrize("times", range(1, 5))
+def test_a_device_that_is_free_a_moment_later_is_removed_at_once(node: gpu_node.GpuNode, times: int) -> None:
+    node.prepare("gpu-0-mig-1g5gb-19-6")
+    fault = faults.Fault(
+        call="destroy_gpu_instance", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=port.Code.IN_USE, times=times
+    )
+    faults.Faults(node.choice.directory).arm(fault)
+    node.unprepare()
+    assert node.pauses == list(instances.PAUSES[:times])
+    assert not node.instances()
+
+
+def test_a_user_that_nvml_does_not_name_is_still_an_error_that_says_so(node: gpu_node.GpuNode) -> None:
+    node.prepare("gpu-0-mig-1g5gb-19-6")
+    fault = faults.Fault(
+        call="destroy_gpu_instance", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=port.Code.IN_USE, times=9
+    )
+    unknown = faults.Fault(call="running_processes", moment=faults.Moment.BEFORE, action=faults.Action.FAIL)
+    faults.Faults(node.choice.directory).arm(fault, unknown)
+    with pytest.raises(errors.DeviceBusyError, match="in use by a process that NVML does not name"):
+        node.unprepare()
 
 
 def test_a_reboot_takes_the_instances_and_unprepare_finds_nothing_to_do(node: gpu_node.GpuNode) -> None:

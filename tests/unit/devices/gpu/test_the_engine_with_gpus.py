@@ -48,7 +48,8 @@ class GpuWorld:
             claim_source=self.claims,
             journal=self.journal,
             cdi=self.cdi,
-            locks=world.ThreadLocks(),
+            device_locks=world.ThreadLocks(),
+            locks_of_claims=world.ThreadLocks(),
         )
         recovery.recover(started, self.journal, self.cdi, sweep_orphans=True)
         self.steps = gpu_node.Steps(crash_at)

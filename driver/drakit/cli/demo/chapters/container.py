@@ -12,14 +12,14 @@ def show(scene: world.World) -> None:
     stage = scene.stage
     stage.chapter("What a container sees")
     seen = scene.cluster.node(scene.node_name).runtime.view(samples.NAMESPACE, _POD, _CONTAINER)
-    (device,) = seen.cdi_devices
-    files = [file for file in scene.node.look().files_of(world.uid(scene.claim_of(_POD))) if onlooker.names(file, device)]
-    stage.check("one CDI file tells of the container's device", len(files), 1)
-    stage.say(f"{files[0]}:")
-    stage.show(onlooker.cdi_document(files[0]))
-    stage.say(f"So container {_CONTAINER} of pod {_POD} has, besides its own:")
+    stage.say(f"Container {_CONTAINER} of pod {_POD} asked for one request. The kubelet gave its runtime one CDI device:")
+    stage.show(seen.cdi_devices)
+    files = [file for file in scene.node.look().cdi_files if onlooker.names(file, *seen.cdi_devices)]
+    stage.check("one CDI file tells of it", len(files), 1)
+    stage.show([f"{files[0]}:", *onlooker.cdi_document(files[0])])
     given = {name: value for name, value in seen.env.items() if name.startswith(_VARIABLE)}
-    stage.table(["ENVIRONMENT", ""], list(given.items()))
-    stage.table(["DEVICE NODE", "NUMBERS"], [(node.path, f"{node.major}:{node.minor}") for node in seen.edits.device_nodes])
-    stage.check("it sees one GPU device and none of the other containers'", len(given), 1)
-    stage.check("that MIG device exists in the hardware", set(given.values()) <= scene.node.mig_uuids())
+    stage.say("So its container has:")
+    stage.show([f"{name}={value}" for name, value in sorted(seen.env.items())])
+    stage.show([" ".join(node.path for node in seen.edits.device_nodes)])
+    stage.check("it sees one GPU device, and none of the other containers'", len(given), 1)
+    stage.check("the MIG device of that UUID exists in the hardware", set(given.values()) <= scene.node.mig_uuids())

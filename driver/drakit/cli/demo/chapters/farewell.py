@@ -1,7 +1,7 @@
 """All pods go, and nothing stays behind."""
 
-from drakit.cli.demo import onlooker, world
-from drakit.cluster import json_types
+from drakit.cli.demo import onlooker, samples, world
+from drakit.cluster import json_types, resources
 
 
 def show(scene: world.World) -> None:
@@ -15,6 +15,9 @@ def show(scene: world.World) -> None:
     stage.check(
         "no claim is allocated or reserved", [json_types.text(claim, "metadata", "name") for claim in scene.claims() if _is_held(claim)], []
     )
+    for kind in (resources.CLAIM, resources.CLAIM_TEMPLATE):
+        scene.api.delete_collection(kind, namespace=samples.NAMESPACE)
+    scene.api.delete(resources.NAMESPACE, samples.NAMESPACE)
 
 
 def _is_held(claim: json_types.Object) -> bool:

@@ -14,9 +14,7 @@ def show(scene: world.World) -> None:
     """Three claims on one NIC: share ids, and what they consume after rounding."""
     stage = scene.stage
     stage.chapter("Three claims share one NIC by bandwidth")
-    stage.say(
-        "The NIC stays one device; each claim gets a share with an id of its own. Bandwidth comes in steps of 10M, and 100M by default (KEP-5075)."
-    )
+    stage.say("The NIC stays one device; each claim gets a share with an id of its own. Bandwidth comes in steps of 10M (KEP-5075).")
     scene.create(samples.load("30-shared-nic"))
     scene.run(*_SHARED)
     given = {pod: _only(scene, pod) for pod in _SHARED}

@@ -1,0 +1,187 @@
+"""``drakit allocate``: would these claims fit these devices, where, and if not, what stands in the way."""
+
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drakit.cli import manifests as sources
+from drakit.cli import options, output
+from drakit.core import errors
+
+if TYPE_CHECKING:
+    from drakit.cluster import obstacles, whatif
+    from drakit.cluster.features import FeatureGates
+    from drakit.cluster.json_types import Object
+
+DOES_NOT_FIT = 1
+BAD_INPUT = 2
+_SHOWN_DEVICES = 3
+_SHOWN_NODES = 3
+
+
+def allocate(
+    files: sources.Files = None,
+    node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="Only this node; all known nodes if not given.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Take slices, classes, nodes and allocated claims from a cluster.")] = False,
+    kubeconfig: Annotated[pathlib.Path | None, typer.Option("--kubeconfig", help="For --live; KUBECONFIG if not given.")] = None,
+    gates: sources.Gates = None,
+    why: Annotated[bool, typer.Option("--why", help="Show what stands in the way of every device.")] = False,
+    form: options.Output = options.Format.TABLE,
+) -> None:
+    """Show where claims would be allocated, decided as Kubernetes' scheduler decides, without a cluster.
+
+    Files may hold ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, Nodes and Pods. They are checked and completed as an API
+    server does. Pods come first, then claims and templates that no pod uses, one after the other: what one gets is gone for the next. Exit status
+    is 0 when all fit, 1 when one does not, 2 for bad input.
+
+    [bold]Examples[/bold]
+
+      drakit slices --mock dgx-a100-40gb -o yaml > slices.yaml && drakit allocate -f slices.yaml -f claims.yaml --why
+
+      drakit allocate --live -f claims.yaml --node node-1 -o json
+    """
+    try:
+        decisions = _decide(files or [], node=node, live=live, kubeconfig=kubeconfig, gates=gates or [])
+    except errors.DrakitError as error:
+        print(f"drakit: {error}", file=sys.stderr)
+        raise typer.Exit(BAD_INPUT) from error
+    if form is options.Format.TABLE:
+        _print(decisions, why=why)
+    else:
+        output.document({"fits": all(one.fits for one in decisions), "decisions": [_document(one) for one in decisions]}, form)
+    if not all(one.fits for one in decisions):
+        raise typer.Exit(DOES_NOT_FIT)
+
+
+def _decide(
+    files: Sequence[str], *, node: str | None, live: bool, kubeconfig: pathlib.Path | None, gates: Sequence[str]
+) -> "list[whatif.Decision]":
+    sources.check_installed()
+    from drakit.cluster import features, whatif
+
+    if not files and not live:
+        raise errors.ConfigError("nothing to look at: give -f FILE, or --live")
+    try:
+        chosen = features.FeatureGates.of(sources.gates(gates))
+    except ValueError as error:
+        raise errors.ConfigError(f"--gate: {error}") from error
+    world = _from_files(files, chosen)
+    if live:
+        world = _with_live(world, kubeconfig)
+    decisions = list(whatif.Scheduler(world, chosen, _nodes(world, node)).decide())
+    if not decisions:
+        raise errors.ConfigError("there is nothing to allocate: no pod with claims, no pending claim, no template")
+    return decisions
+
+
+def _from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
+    from drakit.cluster import manifests, whatif
+
+    intake = manifests.take(sources.read(files), gates)
+    if intake.problems:
+        lines = [f"{one.document.file}: {one.document.label}: {one.field}: {one.text}" for one in intake.problems]
+        more = f" (and {len(lines) - 1} more; see drakit lint)" if len(lines) > 1 else ""
+        raise errors.ConfigError(f"{lines[0]}{more}")
+    return whatif.World.of(intake.objects)
+
+
+def _with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whatif.World":
+    """Add what a cluster has. Its pending claims are asked for only where the files ask for nothing."""
+    from drakit.cluster import pod_claims, resources
+
+    kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE)
+    found = sources.live(kubeconfig, kinds)
+    asks = any((world.pods, world.claims, world.templates))
+    claims = [one for one in found[resources.CLAIM] if not asks or pod_claims.is_allocated(one)]
+    return dataclasses.replace(
+        world,
+        slices=[*found[resources.SLICE], *world.slices],
+        classes=[*found[resources.CLASS], *world.classes],
+        claims=[*claims, *world.claims],
+        nodes=[*found[resources.NODE], *world.nodes],
+    )
+
+
+def _nodes(world: "whatif.World", wanted: str | None) -> "list[Object]":
+    known = world.known_nodes()
+    if wanted is None:
+        return known
+    chosen = [one for one in known if _name(one) == wanted]
+    if not chosen:
+        raise errors.ConfigError(f"--node {wanted}: no such node; known are {', '.join(map(_name, known))}")
+    return chosen
+
+
+def _name(obj: "Object") -> str:
+    from drakit.cluster import json_types
+
+    return json_types.text(obj, "metadata", "name")
+
+
+def _print(decisions: "Sequence[whatif.Decision]", *, why: bool) -> None:
+    out = output.console()
+    rows = [row for decision in decisions for row in _rows(decision)]
+    if rows:
+        out.print(output.table("", ["ASKED", "NODE", "CLAIM", "REQUEST", "DEVICE", "CONSUMES"], rows))
+    for decision in decisions:
+        if not decision.fits:
+            out.print(
+                f"\n{decision.asked} does not fit: {decision.message}" if not why else f"\n{decision.asked} does not fit", markup=False
+            )
+            if why:
+                out.print("\n".join(_why_lines(decision)), markup=False, soft_wrap=True)
+
+
+def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
+    from drakit.cluster import json_types
+
+    if decision.fits and not decision.given:
+        yield (decision.asked, decision.node, "", "", "all its claims are allocated", "")
+    for given in decision.given:
+        for result in json_types.objects(given.allocation, "devices", "results"):
+            device = "/".join(json_types.text(result, field) for field in ("driver", "pool", "device"))
+            consumed = ", ".join(f"{name} {amount}" for name, amount in json_types.mapping(result, "consumedCapacity").items())
+            admin = "admin access" if result.get("adminAccess") is True else ""
+            yield (decision.asked, decision.node, given.claim, json_types.text(result, "request"), device, consumed or admin)
+
+
+def _why_lines(decision: "whatif.Decision") -> Iterator[str]:
+    """Obstacles by node; nodes with the same obstacles share them."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for node, found in decision.why.items():
+        alike.setdefault(tuple(line for one in found for line in _obstacle_lines(one, node)), []).append(node)
+    if not alike:
+        yield f"  {decision.message}"
+    for lines, nodes in alike.items():
+        more = len(nodes) - _SHOWN_NODES
+        yield f"  on {', '.join(nodes[:_SHOWN_NODES])}{f' and {more} more nodes' if more > 0 else ''}:"
+        yield from (f"    {line}" for line in lines)
+
+
+def _obstacle_lines(one: "obstacles.Obstacle", node: str) -> Iterator[str]:
+    subject = f"{one.claim}, request {one.request}: " if one.request else f"{one.claim}: " if one.claim else ""
+    yield f"{subject}{one.text}"
+    for group in one.groups:
+        names = [device.removeprefix(f"{device.split('/')[0]}/{node}/") for device in group.devices]
+        more = len(names) - _SHOWN_DEVICES
+        shown = ", ".join(names[:_SHOWN_DEVICES]) + (", ..." if more > 0 else "")
+        yield f"  {len(names)} device{'' if len(names) == 1 else 's'}: {group.text} ({shown})"
+
+
+def _document(decision: "whatif.Decision") -> Mapping[str, object]:
+    made: dict[str, object] = {"asked": decision.asked, "fits": decision.fits}
+    if decision.fits:
+        claims = [{"claim": one.claim, "allocation": one.allocation} for one in decision.given]
+        return made | {"node": decision.node, "claims": claims}
+    why = {node: [_obstacle(one) for one in found] for node, found in decision.why.items()}
+    return made | {"message": decision.message, "why": why}
+
+
+def _obstacle(one: "obstacles.Obstacle") -> dict[str, object]:
+    groups = [{"text": group.text, "devices": list(group.devices)} for group in one.groups]
+    made = {"claim": one.claim, "request": one.request, "text": one.text, "devices": groups}
+    return {name: value for name, value in made.items() if value}

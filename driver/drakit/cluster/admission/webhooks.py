@@ -1,0 +1,87 @@
+"""Validating webhooks: an AdmissionReview over HTTPS, and what its answer means."""
+
+import base64
+import json
+from collections.abc import Iterator
+
+import httpx
+
+from drakit.cluster import errors, json_types, resources, tls
+from drakit.cluster.admission import expressions, matching, policies
+from drakit.cluster.admission.matching import Subject
+from drakit.cluster.errors import Details
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.store import Store
+
+_REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+
+
+class CallError(Exception):
+    """A webhook gave no answer that can be used; its failurePolicy decides what that means."""
+
+
+def concerned(store: Store, subject: Subject) -> list[Object]:
+    """Return the webhooks that a write must be shown to, in the order of their configurations' names."""
+    found: list[Object] = []
+    for entry in store.scan(resources.WEBHOOKS)[0]:
+        found += [one for one in json_types.objects(entry.view, "webhooks") if matching.matches(one, "rules", subject)]
+    return found
+
+
+def check(hooks: list[Object], subject: Subject, request: Object) -> list[str]:
+    """Ask every webhook; raise the error of the first refusal, return all warnings."""
+    warnings: list[str] = []
+    for hook in hooks:
+        warnings += _ask(hook, subject, request)
+    return warnings
+
+
+def _ask(hook: Object, subject: Subject, request: Object) -> Iterator[str]:
+    name, ignores = json_types.text(hook, "name"), json_types.text(hook, "failurePolicy") == "Ignore"
+    try:
+        if not _applies(hook, subject, request):
+            return
+        answer = _call(hook, request)
+    except CallError as error:
+        if ignores:
+            return
+        message = f'Internal error occurred: failed calling webhook "{name}": {error}'
+        raise errors.InternalError(message, Details(kind=subject.resource.plural)) from error
+    if answer.get("allowed") is not True:
+        raise _refusal(name, answer)
+    yield from json_types.strings(answer, "warnings")
+
+
+def _applies(hook: Object, subject: Subject, request: Object) -> bool:
+    scope: dict[str, Json] = {"object": subject.new, "oldObject": subject.old, "request": request, "params": None}
+    scope |= {"namespaceObject": subject.namespace, "variables": {}}
+    try:
+        return policies.applies(json_types.objects(hook, "matchConditions"), scope)
+    except expressions.ExpressionError as error:
+        raise CallError(str(error)) from error
+
+
+def _call(hook: Object, request: Object) -> Object:
+    """Post the review; return the response part of the answer. Raises CallError."""
+    url = json_types.text(hook, "clientConfig", "url")
+    seconds = json_types.number(hook, "timeoutSeconds")
+    try:
+        trusted = tls.client_context(base64.b64decode(json_types.text(hook, "clientConfig", "caBundle")) or None)
+        with httpx.Client(verify=trusted, timeout=seconds, trust_env=False) as client:
+            posted = client.post(url, content=json.dumps({**_REVIEW, "request": request}), headers={"content-type": "application/json"})
+        answer: Json = posted.raise_for_status().json()
+    except (httpx.HTTPError, OSError, ValueError) as error:
+        raise CallError(f'Post "{url}": {str(error) or type(error).__name__}') from error
+    response = json_types.mapping(answer, "response")
+    if not response or json_types.text(response, "uid") != json_types.text(request, "uid"):
+        raise CallError(f'Post "{url}": expected a response with uid {json_types.text(request, "uid")}')
+    return response
+
+
+def _refusal(name: str, answer: Object) -> errors.ApiError:
+    status = json_types.mapping(answer, "status")
+    said = json_types.text(status, "message")
+    text = f'admission webhook "{name}" denied the request' + (f": {said}" if said else " without explanation")
+    code = json_types.number(status, "code")
+    kind = errors.BY_CODE.get(code, errors.ForbiddenError)
+    return kind(text, Details(causes=()))

@@ -1,0 +1,200 @@
+"""What would happen to claims and pods if a scheduler saw them now, one after the other, with the devices that objects describe.
+
+Pods come first, in the order of the files; then claims that no pod uses, each as if a pod of its own asked for it; then one claim for each
+template that no pod uses. What is given to one is gone for the next. Claims that have an allocation already only take devices away.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from drakit.cluster import json_types, obstacles, placement, pod_claims, resources, selectors
+from drakit.cluster.allocator import Allocator
+from drakit.cluster.devices import DeviceId
+from drakit.cluster.features import FeatureGates
+from drakit.cluster.json_types import Object
+from drakit.cluster.obstacles import Obstacle
+from drakit.cluster.placement import Placement, Refusal
+from drakit.cluster.ports import AllocationError
+from drakit.cluster.resources import Resource
+from drakit.cluster.state import AllocatedState
+from drakit.cluster.store import Key
+
+DEFAULT_NODE = "node"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """A claim and the allocation it would get."""
+
+    claim: str
+    allocation: Object
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What became of one pod or claim; ``node`` is empty where it does not fit, and ``message`` says why."""
+
+    asked: str
+    node: str = ""
+    given: Sequence[Given] = ()
+    message: str = ""
+    why: dict[str, list[Obstacle]] = field(default_factory=dict)
+    """Obstacles by node; nodes on which it was not tried are missing."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it found a place."""
+        return bool(self.node)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Objects as a server keeps them. Without nodes, those that slices name are assumed."""
+
+    slices: Sequence[Object] = ()
+    classes: Sequence[Object] = ()
+    claims: Sequence[Object] = ()
+    templates: Sequence[Object] = ()
+    pods: Sequence[Object] = ()
+    nodes: Sequence[Object] = ()
+
+    @classmethod
+    def of(cls, objects: Callable[[Resource], Sequence[Object]]) -> "World":
+        """Return the world of which ``objects`` gives each kind."""
+        return cls(
+            slices=objects(resources.SLICE),
+            classes=objects(resources.CLASS),
+            claims=objects(resources.CLAIM),
+            templates=objects(resources.CLAIM_TEMPLATE),
+            pods=objects(resources.POD),
+            nodes=objects(resources.NODE),
+        )
+
+    def known_nodes(self) -> list[Object]:
+        """Return the nodes by name."""
+        names = {json_types.text(one, "spec", "nodeName") for one in self.slices} - {""}
+        assumed: list[Object] = [{"metadata": {"name": name}} for name in names or {DEFAULT_NODE}]
+        return sorted(self.nodes or assumed, key=_name)
+
+
+class Scheduler:
+    """Decides over one world, and remembers what it gave."""
+
+    def __init__(self, world: World, gates: FeatureGates, nodes: Sequence[Object]) -> None:
+        classes = {_name(one): one for one in world.classes}
+        self._allocator = Allocator(world.slices, classes, selectors.Selectors(gates), gates)
+        self._nodes = nodes
+        self._world = world
+        self._claims = {_key(one): one for one in world.claims}
+        self._allocated = AllocatedState()
+        self._holders: dict[DeviceId, list[str]] = {}
+        for claim in world.claims:
+            self._record(claim)
+
+    def decide(self) -> Iterator[Decision]:
+        """Yield what becomes of all, in order."""
+        used: set[Key] = set()
+        templates: set[Key] = set()
+        for pod in self._world.pods:
+            references = pod_claims.references(pod)
+            namespace = json_types.text(pod, "metadata", "namespace")
+            templates |= {Key(namespace, one.template) for one in references if one.template}
+            used |= {Key(namespace, one.claim) for one in references if one.claim}
+            if references and not json_types.text(pod, "spec", "nodeName"):
+                yield self._decide(f"pod {_label(pod)}", self._with_claims(pod, references))
+        for claim in self._world.claims:
+            if _key(claim) not in used and not pod_claims.is_allocated(claim):
+                yield self._decide(f"claim {_label(claim)}", _pod_for(claim))
+        for template in self._world.templates:
+            if _key(template) not in templates:
+                claim = _copy_of(template, f"from-template-{_name(template)}")
+                self._claims[_key(claim)] = claim
+                yield self._decide(f"template {_label(template)}", _pod_for(claim))
+
+    def _with_claims(self, pod: Object, references: Iterable[pod_claims.Reference]) -> Object:
+        """Return the pod with a claim from every template, as the controller would make them."""
+        namespace = json_types.text(pod, "metadata", "namespace")
+        found = {_key(one): one for one in self._world.templates}
+        statuses: list[Object] = []
+        for reference in references:
+            template = found.get(Key(namespace, reference.template))
+            if template is None or reference.claim:
+                continue
+            claim = _copy_of(template, f"{_name(pod)}-{reference.name}", owner=pod)
+            self._claims[_key(claim)] = claim
+            statuses.append({"name": reference.name, "resourceClaimName": _name(claim)})
+        known = json_types.objects(pod, "status", "resourceClaimStatuses")
+        return pod | {"status": {"resourceClaimStatuses": json_types.from_objects([*known, *statuses])}}
+
+    def _decide(self, asked: str, pod: Object) -> Decision:
+        site = placement.Site(
+            nodes=self._nodes,
+            claims=self._claims,
+            allocator=self._allocator,
+            allocated=self._allocated,
+            new_share_id=lambda: str(uuid.uuid4()),
+        )
+        match placement.place(pod, site):
+            case Refusal(message=message):
+                return Decision(asked=asked, message=message, why=self._why(pod))
+            case Placement() as found:
+                return self._give(asked, found)
+
+    def _give(self, asked: str, found: Placement) -> Decision:
+        given = []
+        for claim, allocation in found.allocate:
+            allocated = claim | {"status": {"allocation": allocation}}
+            self._claims[_key(claim)] = allocated
+            self._record(allocated)
+            given.append(Given(claim=_label(claim), allocation=allocation))
+        return Decision(asked=asked, node=found.node, given=given)
+
+    def _record(self, claim: Object) -> None:
+        self._allocated.add(claim)
+        for result in json_types.objects(pod_claims.allocation(claim), "devices", "results"):
+            device = DeviceId(json_types.text(result, "driver"), json_types.text(result, "pool"), json_types.text(result, "device"))
+            if result.get("adminAccess") is not True:
+                self._holders.setdefault(device, []).append(_label(claim))
+
+    def _why(self, pod: Object) -> dict[str, list[Obstacle]]:
+        keys = pod_claims.claim_keys(pod)
+        claims = [self._claims[key] for key in sorted(keys) if key in self._claims and not pod_claims.is_allocated(self._claims[key])]
+        return {_name(node): self._why_on(node, claims) for node in self._nodes} if claims else {}
+
+    def _why_on(self, node: Object, claims: Sequence[Object]) -> list[Obstacle]:
+        try:
+            problem = self._allocator.problem(claims=claims, node=node, allocated=self._allocated)
+            return obstacles.find(problem, self._holders)
+        except AllocationError as error:
+            return [Obstacle(text=str(error))]
+
+
+def _pod_for(claim: Object) -> Object:
+    """Return a pod that uses the claim and nothing else."""
+    namespace, name = json_types.text(claim, "metadata", "namespace"), _name(claim)
+    reference: Object = {"name": "claim", "resourceClaimName": name}
+    return {"metadata": {"namespace": namespace, "name": name, "uid": "what-if"}, "spec": {"resourceClaims": [reference]}}
+
+
+def _copy_of(template: Object, name: str, *, owner: Object | None = None) -> Object:
+    """Return the claim that a template gives, of a pod if one is named."""
+    namespace = json_types.text(template, "metadata", "namespace")
+    metadata: Object = {"namespace": namespace, "name": name, "uid": str(uuid.uuid4())}
+    if owner is not None:
+        uid = json_types.text(owner, "metadata", "uid")
+        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": _name(owner), "uid": uid, "controller": True}]
+    return {"metadata": metadata, "spec": json_types.copy(json_types.mapping(template, "spec", "spec"))}
+
+
+def _name(obj: Object) -> str:
+    return json_types.text(obj, "metadata", "name")
+
+
+def _key(obj: Object) -> Key:
+    return Key(json_types.text(obj, "metadata", "namespace"), _name(obj))
+
+
+def _label(obj: Object) -> str:
+    namespace = json_types.text(obj, "metadata", "namespace")
+    return f"{namespace}/{_name(obj)}" if namespace else _name(obj)

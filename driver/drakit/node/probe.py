@@ -1,0 +1,78 @@
+"""Ask the API server what it stores, by storing something that nobody can allocate and reading what comes back.
+
+A server whose feature gate is off drops the gate's fields without a word. So before partitions go out, a slice with a counter set and mixins but no
+device is stored; and before shared or tainted devices do, a slice with one such device in a pool that says it has two slices and never gets the
+second: the scheduler uses no device of an incomplete pool. Both are in a pool of their own and deleted at once.
+"""
+
+import dataclasses
+import enum
+
+from drakit.core import counters, device, errors, inventory, mixins, policy, ports, quantity, reconcile, slices
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
+
+UNPROCESSABLE = 422
+
+
+class Question(enum.Enum):
+    """What can be asked: counters and mixins, or shared and tainted devices."""
+
+    COUNTERS = "counters"
+    DEVICES = "devices"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+    """Whose slices are published."""
+
+    driver: str
+    node: str
+    pool: str
+
+
+def questions(offered: inventory.Inventory, *, mixins: bool) -> frozenset[Question]:
+    """What must be known before this inventory goes out; ``mixins`` says that the answer decides whether they are used."""
+    asked = set()
+    if offered.counter_sets or mixins:
+        asked.add(Question.COUNTERS)
+    if any(item.taints or item.allow_multiple_allocations for item in offered.devices):
+        asked.add(Question.DEVICES)
+    return frozenset(asked)
+
+
+def ask(question: Question, target: Target, store: ports.SliceStore) -> tuple[frozenset[str], slices.Layout | None]:
+    """The feature gates whose fields are dropped, and the layout the server asks for where it refuses the usual one. Raises ApiError."""
+    page = _COUNTERS if question is Question.COUNTERS else _DEVICES
+    pool = slices.Pool(name=f"{target.pool}/probe", generation=1, count=1 if question is Question.COUNTERS else 2)
+    spec = slices.SliceSpec(driver=target.driver, node=target.node, pool=pool, page=page)
+    try:
+        stored = store.create(slices.Create(index=0, prefix=f"probe-{target.driver}-", spec=spec))
+    except errors.ApiError as error:
+        if question is not Question.COUNTERS or error.status != UNPROCESSABLE or "sharedCounters" not in str(error):
+            raise
+        _log.warning("the API server takes counter sets only beside their devices", error=str(error))
+        return frozenset({"DRAMixins"}), slices.Layout.TOGETHER
+    store.delete(stored)
+    return frozenset(reconcile.dropped(page, stored.spec.page)), None
+
+
+_COUNTERS = slices.Page(
+    counter_sets=(counters.CounterSet(name="probe", counters={"own": quantity.ONE}, includes=("probe",)),),
+    mixins=mixins.Mixins(counter_set=(mixins.CounterSetMixin(name="probe", counters={"included": quantity.ONE}),)),
+)
+_DEVICES = slices.Page(
+    devices=(
+        device.Device(
+            name="probe",
+            allow_multiple_allocations=True,
+            capacity={
+                "probe": policy.Capacity(
+                    value=quantity.ONE, policy=policy.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
+                )
+            },
+            taints=(device.Taint(key="drakit.dev/probe", effect=device.TaintEffect.NO_EXECUTE),),
+        ),
+    ),
+)

@@ -1,0 +1,76 @@
+"""The last line of defence: whether what a claim was granted is really still free, by the journal's own books.
+
+The scheduler has decided already; but it may race, a force-deleted pod may not be unprepared yet, and a claim may lie. Checked are double use of
+a device, counters of a set drawn by devices that overlap, and capacities of a shared device. Admin access neither blocks nor is blocked. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from drakit.core import device as devices
+from drakit.core import driver as drivers
+from drakit.core import errors, inventory, lifecycle
+
+Grants = Sequence["drivers.Grant[object]"]
+
+
+def neighbours(grants: Grants, offered: inventory.Inventory) -> frozenset[str]:
+    """The devices whose use may stand in the way: those granted, and those that draw from the same counter sets."""
+    touched = {part.counter_set for grant in grants for part in grant.device.consumes}
+    near = {item.name for item in offered.devices if any(part.counter_set in touched for part in item.consumes)}
+    return frozenset(near | {grant.device.name for grant in grants})
+
+
+def check(grants: Grants, holdings: Sequence[lifecycle.Holding], offered: inventory.Inventory) -> None:
+    """Raise DeviceBusyError, naming who holds what, unless all grants fit beside what other claims hold."""
+    own = [grant for grant in grants if not grant.admin_access]
+    others = [item for item in holdings if not item.admin_access and all(item.claim.uid != grant.claim.uid for grant in grants)]
+    for grant in own:
+        for item in others:
+            _check_device(grant, item)
+        _check_capacity(grant, own, others)
+    _check_counters(own, others, offered)
+
+
+def _check_device(grant: "drivers.Grant[object]", item: lifecycle.Holding) -> None:
+    same = item.device.name == grant.device.name
+    if same and (item.share_id is None or grant.share_id is None or item.share_id == grant.share_id):
+        raise errors.DeviceBusyError(f"{grant.device.name} is still held by {_whose(item)}")
+
+
+def _check_capacity(grant: "drivers.Grant[object]", own: Grants, others: Sequence[lifecycle.Holding]) -> None:
+    for name, capacity in grant.device.capacity.items():
+        taken = [item.consumed_capacity for item in others if item.device.name == grant.device.name]
+        taken += [item.consumed_capacity for item in own if item.device.name == grant.device.name]
+        total = sum(amounts[name].nanos for amounts in taken if name in amounts)
+        if grant.share_id is not None and total > capacity.value.nanos:
+            raise errors.DeviceBusyError(f"{grant.device.name} has {capacity.value} of {name}, and its shares would take more")
+
+
+def _check_counters(own: Grants, others: Sequence[lifecycle.Holding], offered: inventory.Inventory) -> None:
+    sets = {item.name: item.counters for item in offered.counter_sets}
+    drawing = {item.device.name: item.device for item in others}
+    before, after = _drawn(drawing.values()), _drawn({**drawing, **{grant.device.name: grant.device for grant in own}}.values())
+    for (name, counter), amount in after.items():
+        limit = sets.get(name, {}).get(counter)
+        if limit is not None and amount > limit.nanos and amount > before[name, counter]:
+            holders = ", ".join(sorted({_whose(item) for item in others if _draws(item.device, name, counter)})) or "the claim itself"
+            raise errors.DeviceBusyError(f"counter {counter} of {name} is used up by {holders}")
+
+
+def _drawn(drawing: Iterable[devices.Device]) -> Mapping[tuple[str, str], int]:
+    """Nanos drawn from each counter; a shared device draws once."""
+    total: Counter[tuple[str, str]] = Counter()
+    for item in drawing:
+        for part in item.consumes:
+            for counter, amount in part.counters.items():
+                total[part.counter_set, counter] += amount.nanos
+    return total
+
+
+def _draws(item: devices.Device, name: str, counter: str) -> bool:
+    return any(part.counter_set == name and part.counters.get(counter) for part in item.consumes)
+
+
+def _whose(item: lifecycle.Holding) -> str:
+    return f"claim {item.claim}, UID {item.claim.uid}, which is {item.state.value} (if it is gone: drakit unprepare {item.claim.uid})"

@@ -1,0 +1,149 @@
+"""A parent that has everything imported and forks a process for every command, so that a kill costs no start of Python.
+
+Commands come as JSON lines on standard input: ``directory`` (a node's whole world: machine, journal, locks, CDI files), ``machine`` (a path), ``act``
+(``prepare`` or ``unprepare``), ``claim`` (its UID), ``device``, and ``step``: where the process kills itself by SIGKILL, counted from when it begins
+to serve, or null. A step comes before and after every call to the hardware and every change of the journal and of the CDI directory. The answer is
+one line: how the process ended, and what it told when it lived.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Callable
+from typing import cast
+
+from drakit.cdi import directory as cdi
+from drakit.core import claim as claims
+from drakit.core import names, outcome, ports
+from drakit.devices import machines
+from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu import mock
+from drakit.journal import journal, locks
+from drakit.node import engine, offer, recovery
+from fakes import claim_source, gpu_node, world
+
+CHANGES = frozenset({"begin", "complete", "withdraw", "forget", "write", "remove"})
+
+
+class Stepping:
+    """Passes every call on, and tells of the changes before and after they are made."""
+
+    def __init__(self, target: object, step: Callable[[str], None]) -> None:
+        self._target = target
+        self._step = step
+
+    def __getattr__(self, call: str) -> object:
+        method = getattr(self._target, call)
+        if call not in CHANGES:
+            return method
+
+        def passed(*args: object) -> object:
+            self._step(f"before {call}")
+            answer = method(*args)
+            self._step(f"after {call}")
+            return answer
+
+        return passed
+
+
+class Killer:
+    """Counts steps, and kills this process at one of them once it has begun to serve."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.at: int | None = None
+
+    def __call__(self, _name: str) -> None:
+        self.passed, step = self.passed + 1, self.passed
+        if step == self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def choice(folder: pathlib.Path, machine: str) -> machines.Choice:
+    """The mock machine of a world."""
+    return machines.Choice(name=machine, directory=folder / "machine", owner=world.POOL)
+
+
+def open_journal(folder: pathlib.Path, machine: str) -> journal.Journal:
+    """The journal of a world."""
+    boot = machines.boot_id(choice(folder, machine).directory)
+    return journal.Journal.open(folder / "data", driver=gpu_driver.NAME, boot_id=boot)
+
+
+def claim(uid: str, device: str) -> claims.Claim:
+    """An allocated claim for one device."""
+    ref = claims.ClaimRef(uid=names.ClaimUid(uid), namespace="default", name=f"claim-{uid[:8]}")
+    result = claims.AllocationResult(request="gpu", driver=gpu_driver.NAME, pool=world.POOL, device=device)
+    return claims.Claim(ref=ref, results=(result,))
+
+
+def serve(command: dict[str, str], step: int | None) -> dict[str, object]:
+    """One life of the driver: start, recover, one call of the kubelet's, end."""
+    folder, killer = pathlib.Path(command["directory"]), Killer()
+    wanted = claim(command["claim"], command["device"])
+    with open_journal(folder, command["machine"]) as memory:
+        author = gpu_driver.GpuDriver(
+            gpu_node.stepping(mock.MockGpus(choice(folder, command["machine"])), killer),
+            intents=lambda: [one.intent for entry in memory.entries() for one in entry.grants],
+            pause=lambda _: None,
+        )
+        offered = offer.Offer(author)
+        offered.refresh()
+        files = cast("ports.CdiDirectory", Stepping(cdi.Directory(folder / "cdi", driver=gpu_driver.NAME), killer))
+        place = engine.Place(pool=world.POOL, boot_id=machines.boot_id(choice(folder, command["machine"]).directory))
+        served = engine.Engine(
+            author,
+            place=place,
+            offered=offered,
+            claim_source=claim_source.FakeClaimSource(wanted),
+            journal=cast("ports.Journal", Stepping(memory, killer)),
+            cdi=files,
+            device_locks=locks.FileLocks(folder / "data"),
+            locks_of_claims=locks.FileLocks(folder / "data", "claims", disposable=True),
+        )
+        recovery.recover(served, memory, files, sweep_orphans=True)
+        killer.passed, killer.at = 0, step
+        error = _call(served, wanted, command["act"])
+    return {"error": error, "steps": killer.passed}
+
+
+def _call(served: engine.Engine, wanted: claims.Claim, act: str) -> str:
+    if act == "unprepare":
+        return served.unprepare([wanted.ref], world.Waiting())[wanted.ref.uid]
+    answer: outcome.Outcome = served.prepare([wanted.ref], world.Waiting())[wanted.ref.uid]
+    return answer.error
+
+
+def fork(command: dict[str, str], step: int | None) -> dict[str, object]:
+    """Serve in a process of its own; what it told, or the signal that ended it."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        try:
+            told = json.dumps(serve(command, step))
+        except Exception as error:  # noqa: BLE001 - told to the parent, which is the test
+            told = json.dumps({"error": f"{type(error).__name__}: {error}", "steps": -1})
+        os.write(writing, told.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        told = stream.read().decode()
+    _, status = os.waitpid(pid, 0)
+    return json.loads(told) if told else {"signal": os.WTERMSIG(status)}
+
+
+def main() -> None:
+    """Serve commands until the input ends."""
+    # What a victim logs of its end is the test's to judge.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    for line in sys.stdin:
+        command = json.loads(line)
+        step = command.pop("step")
+        os.write(1, f"{json.dumps(fork(command, step))}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Many pods for few devices on two nodes, with a driver that fails now and then: all get their turn, and no device has two users."""
+
+import collections
+import pathlib
+import random
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from drakit._proto import dra_v1_pb2 as dra
+from drakit.cluster import json_types
+from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, POD
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE, Plugin
+from unit.cluster_kubelet.town import Town
+
+NODES = ("node-1", "node-2")
+PODS = 40
+
+
+class Ledger:
+    """Who holds which device, as the drivers see it; a second holder of a device is noted."""
+
+    def __init__(self, seed: int) -> None:
+        self.conflicts: list[str] = []
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+        self._holders: dict[tuple[str, str], str] = {}
+
+    def watch(self, plugin: Plugin) -> None:
+        plugin.on_prepare, plugin.on_unprepare = self._prepare, self._unprepare
+
+    def _prepare(self, response: dra.NodePrepareResourcesResponse, _context: grpc.ServicerContext) -> None:
+        with self._lock:
+            for uid, answer in response.claims.items():
+                for device in answer.devices:
+                    holder = self._holders.setdefault((device.pool_name, device.device_name), uid)
+                    if holder != uid:
+                        self.conflicts.append(f"{device.device_name} of {holder} is given to {uid}")
+                if self._random.random() < 0.1:
+                    answer.error = "now and then"
+
+    def _unprepare(self, response: dra.NodeUnprepareResourcesResponse, _context: grpc.ServicerContext) -> None:
+        with self._lock:
+            for uid, answer in response.claims.items():
+                if self._random.random() < 0.1:
+                    answer.error = "now and then"
+                else:
+                    self._holders = {device: holder for device, holder in self._holders.items() if holder != uid}
+
+    @property
+    def held(self) -> int:
+        with self._lock:
+            return len(self._holders)
+
+
+@pytest.fixture
+def town() -> Iterator[Town]:
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
+    running = Town(folder, nodes=NODES).start()
+    yield running
+    running.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_every_pod_gets_its_turn_and_no_device_has_two_users(town: Town) -> None:
+    ledger = Ledger(seed=7)
+    plugins = [town.plugin(node=node) for node in NODES]
+    for plugin, node in zip(plugins, NODES, strict=True):
+        ledger.watch(plugin)
+        town.offer(*(f"gpu-{index}" for index in range(4)), node=node)
+    town.create(CLAIM_TEMPLATE, objects.template("t"))
+    for index in range(PODS):
+        town.create(POD, objects.pod(f"p{index}", template="t", run_seconds=0.02))
+
+    def phases() -> collections.Counter[str]:
+        return collections.Counter(json_types.text(pod, "status", "phase") for pod in town.api.list(POD).items)
+
+    town.until(lambda: phases()["Succeeded"] == PODS, "the end of all pods", timeout=60)
+    town.until(lambda: not town.api.list(CLAIM).items, "the end of all claims")
+    assert ledger.conflicts == []
+    assert ledger.held == 0
+    for plugin in plugins:
+        assert set(plugin.uids(PREPARE)) == set(plugin.uids(UNPREPARE))
+    assert sum(len(set(plugin.uids(PREPARE))) for plugin in plugins) == PODS

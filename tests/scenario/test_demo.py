@@ -1,0 +1,133 @@
+"""The demo as a newcomer runs it: a process of its own, in a pipe, as an ordinary user, interrupted, and with a driver that dies."""
+
+import os
+import pathlib
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from fakes import demo
+
+PROMISES = [
+    "gpu.drakit.dev: the API server has the 52 devices that the hardware offers",
+    "nic.drakit.dev: the API server has the 2 devices that the hardware offers",
+    "all four have the same parent GPU",
+    "the hardware has four GPU instances more",
+    "it is not the GPU that is partitioned",
+    "all three are on one NIC",
+    "each has a share id of its own",
+    "what they consume is rounded up to the NIC's step",
+    "nothing is allocated to pod second",
+    "pod second has its 50G",
+    "two requests, two NICs",
+    "it sees one GPU device, and none of the other containers'",
+    "the MIG device of that UUID exists in the hardware",
+    "the hardware has a GPU instance that no container uses",
+    "no CDI file tells of it",
+    "the journal says that its claim was being prepared",
+    "the 6 other pods run on",
+    "no GPU instance too many: one more than before, not two",
+    "the journal has exactly the claims that are allocated",
+    "there is one CDI file for each allocated device",
+    "nothing is left on the node",
+    "no claim is allocated or reserved",
+]
+
+
+@pytest.fixture
+def folder() -> Iterator[pathlib.Path]:
+    with demo.short_folder() as made:
+        yield made
+
+
+def driver_pids(text: str) -> list[int]:
+    """The drivers that the demo said it started."""
+    return [int(pid) for pid in re.findall(r"\(pid (\d+)\)", text)]
+
+
+def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(folder: pathlib.Path) -> None:
+    ran = demo.finished(folder, "demo")
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+    kept = re.findall(r"^  ok  (.*)$", ran.stdout, re.MULTILINE)
+    assert set(PROMISES) <= set(kept)
+    assert re.search(rf"^All {len(kept)} checks held, in \d+\.\d s\.$", ran.stdout, re.MULTILINE)
+    assert [int(number) for number in re.findall(r"^\[(\d)/9\] ", ran.stdout, re.MULTILINE)] == list(range(1, 10))
+    assert len(driver_pids(ran.stdout)) == 2
+    assert not any(map(demo.is_running, driver_pids(ran.stdout)))
+    assert not list(folder.iterdir())
+
+
+def test_in_a_pipe_it_is_plain_text_drawn_and_counted(folder: pathlib.Path) -> None:
+    out = demo.finished(folder, "demo").stdout
+    assert {char for char in out if not char.isprintable()} == {"\n"}
+    assert not re.search(r" $", out, re.MULTILINE)
+    assert re.search(r"^    \|( *(medium|small-a|small-b|large) *\|){4}$", out, re.MULTILINE), "the four partitions fill the map"
+    assert re.search(r"^    training +33333M +33340M +pci-0000-0c-00-0 +[0-9a-f-]{36}$", out, re.MULTILINE)
+    assert re.search(r"bandwidth: 50G requested, \d+M of 100G left", " ".join(out.split()))
+    assert "GPU_DEVICE_MEDIUM_GPU_0_MIG_2G10GB_14_0=MIG-" in out
+
+
+def test_an_ordinary_user_can_run_it() -> None:
+    prefix, owner = demo.as_ordinary_user()
+    with demo.short_folder(owner) as folder:
+        ran = demo.finished(folder, "demo", "--folder", str(folder / "demo"), prefix=prefix)
+        assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+        left = [file for file in (folder / "demo").rglob("*") if not file.is_dir()]
+        assert {file.stat().st_uid for file in left} == {owner}
+        assert (folder / "demo" / "driver.log") in left, "a folder that was given is kept"
+        assert not [file for file in left if file.is_socket() or file.suffix == ".kubeconfig"]
+
+
+def test_a_driver_that_dies_by_itself_fails_the_demo_and_shows_its_log(folder: pathlib.Path) -> None:
+    with demo.running(folder, "demo") as ran:
+        started = ran.read_until(r"\(pid (\d+)\)")
+        ran.read_until(r"^\[2/9\]")
+        os.kill(int(started[1]), signal.SIGKILL)
+        assert ran.end() == 1
+    assert "FAILED: the driver ended by itself with status -9" in ran.out
+    assert "The end of driver.log:" in ran.out
+    assert "All " not in ran.out
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_in_the_middle_it_stops_everything_it_started(folder: pathlib.Path, number: signal.Signals) -> None:
+    with demo.running(folder, "demo") as ran:
+        ran.read_until(r"^\[3/9\]")
+        assert ran.end(number) == 130
+    assert "Interrupted." in ran.out
+    assert "Traceback" not in ran.out
+    assert not any(map(demo.is_running, driver_pids(ran.out)))
+    assert not list(folder.iterdir())
+
+
+def test_kept_up_it_can_be_used_until_ctrl_c(folder: pathlib.Path) -> None:
+    with demo.running(folder, "demo", "--keep") as ran:
+        kubeconfig = pathlib.Path(ran.read_until(r"export KUBECONFIG=(\S+)")[1])
+        shown = ran.read_until(r"drakit (show .*)$")[1].split()
+        assert kubeconfig.stat().st_mode & 0o777 == 0o600
+        assert "gpu-0-counter-set: 26 of 26 devices still fit" in demo.finished(folder, *shown).stdout
+        assert ran.end(signal.SIGINT) == 0
+    assert not any(map(demo.is_running, driver_pids(ran.out)))
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (("--mock", "pdp-11"), "mock.machine: no mock machine 'pdp-11'; known are "),
+        (("--mock", "dgx-h100"), "--mock: the samples ask for the MIG profiles 1g.5gb, 2g.10gb, 3g.20gb, and dgx-h100 has "),
+        (("--folder", "/tmp"), "--folder: /tmp is not empty, and the demo begins with an empty node; give a new folder\n"),
+        (("--folder", f"/tmp/{'x' * 80}"), f"--folder: folder /tmp/{'x' * 80}/node-1: its path has 92 bytes"),
+        (("--folder", "/proc/x"), "--folder: cannot use /proc/x: "),
+    ],
+    ids=["unknown machine", "machine without the profiles", "folder in use", "folder too long", "folder that cannot be made"],
+)
+def test_what_cannot_begin_says_why_in_one_line(folder: pathlib.Path, arguments: tuple[str, ...], told: str) -> None:
+    ran = demo.finished(folder, "demo", *arguments)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"drakit: {told}")
+    assert ran.stderr.count("\n") == 1
+    assert not list(folder.iterdir())

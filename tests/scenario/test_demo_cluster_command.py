@@ -1,0 +1,76 @@
+"""``drakit cluster``: the commands that it prints work as they are."""
+
+import pathlib
+import re
+import shlex
+import signal
+import socket
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from drakit.cli.demo import samples
+from drakit.cluster import client, json_types, resources
+from fakes import demo
+
+KINDS = {resource.kind: resource for resource in resources.ALL}
+
+
+@pytest.fixture
+def folder() -> Iterator[pathlib.Path]:
+    with demo.short_folder() as made:
+        yield made
+
+
+def test_a_driver_started_as_told_publishes_and_prepares_and_events_are_shown(folder: pathlib.Path) -> None:
+    with demo.running(folder, "cluster", "--events") as cluster:
+        kubeconfig = pathlib.Path(cluster.read_until(r"export KUBECONFIG=(\S+)")[1])
+        command = shlex.split(cluster.read_until(r"^  drakit (run .*)$")[1])
+        cluster.read_until("Ctrl-C ends it")
+        with demo.running(folder, *command) as driver, client.ApiClient.from_kubeconfig(kubeconfig) as api:
+            driver.read_until("slices published.*gpu.drakit.dev")
+            for item in (*samples.classes(), *samples.load("00-namespace"), *samples.load("60-one-partition")):
+                api.create(KINDS[json_types.text(item, "kind")], item)
+            cluster.read_until(
+                r"^\d\d:\d\d:\d\d  Normal   \w+  Pod drakit-demo/one-partition: assigned drakit-demo/one-partition to node-1"
+            )
+            driver.read_until("claim prepared")
+            assert driver.end(signal.SIGTERM) == 0
+        assert cluster.end(signal.SIGTERM) == 0
+    assert not list(folder.iterdir())
+
+
+def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    asked = ("--node", "a", "--node", "b", "--port", str(port), "--gate", "DRAMixins=false", "--folder", str(folder / "c"))
+    with demo.running(folder, "cluster", *asked) as cluster:
+        cluster.read_until("Ctrl-C ends it")
+        kubeconfig = folder / "c" / "kubeconfig"
+        assert yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"] == f"https://127.0.0.1:{port}"
+        with client.ApiClient.from_kubeconfig(kubeconfig) as api:
+            assert [json_types.text(node, "metadata", "name") for node in api.list(resources.NODE).items] == ["a", "b"]
+        assert len(re.findall(r"^  drakit run ", cluster.out, re.MULTILINE)) == 2
+        second = demo.finished(folder, "cluster", "--port", str(port))
+        assert (second.returncode, second.stdout) == (1, "")
+        assert second.stderr.startswith(f"drakit: --port: cannot listen on 127.0.0.1 port {port}")
+        assert cluster.end(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (("--gate", "Teleport=true"), "--gate: unknown feature gates Teleport; known are "),
+        (("--gate", "DRAMixins"), "--gate DRAMixins: write NAME=true or NAME=false\n"),
+        (("--node", "Big_Node"), "--node: "),
+        (("--folder", f"/tmp/{'x' * 80}"), "--folder: "),
+    ],
+    ids=["unknown gate", "gate without a state", "node name", "folder too long"],
+)
+def test_what_cannot_be_started_says_why_in_one_line(folder: pathlib.Path, arguments: tuple[str, ...], told: str) -> None:
+    ran = demo.finished(folder, "cluster", *arguments)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"drakit: {told}")
+    assert ran.stderr.count("\n") == 1

@@ -1,0 +1,201 @@
+"""``drakit allocate`` says where claims go, in order, and what stands in the way of those that do not fit; its exit status is the answer."""
+
+import json
+import pathlib
+
+import pytest
+import yaml
+
+from drakit.cluster import apiserver, registry, resources
+from drakit.cluster.json_types import Object
+from fakes import desk as desks
+
+CLASS = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: mig}
+spec: {selectors: [{cel: {expression: 'device.driver == "gpu.drakit.dev" && device.attributes["gpu.drakit.dev"].type == "mig"'}}]}
+---
+"""
+
+
+def request(profile: str, **fields: object) -> dict[str, object]:
+    expression = f'device.attributes["gpu.drakit.dev"].profile == "{profile}"'
+    return {"deviceClassName": "mig", "selectors": [{"cel": {"expression": expression}}], **fields}
+
+
+def claim(name: str, *requests: dict[str, object], **fields: object) -> dict[str, object]:
+    named = [{"name": f"r{number}", "exactly": one} for number, one in enumerate(requests)]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "demo"},
+        "spec": {"devices": {"requests": named, **fields}},
+    }
+
+
+@pytest.fixture
+def slices(desk: desks.Desk) -> str:
+    file = desk.folder / "slices.yaml"
+    file.write_text(CLASS + desk.on_node("slices", "--family", "gpu", "-o", "yaml").out)
+    return str(file)
+
+
+def write(desk: desks.Desk, *objects: object) -> str:
+    file = desk.folder / "asked.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    return str(file)
+
+
+def test_what_fits_is_shown_with_node_and_device_and_status_0(desk: desks.Desk, slices: str) -> None:
+    told = desk.run("allocate", "-f", slices, "-f", write(desk, claim("one", request("3g.20gb"))))
+    assert (told.status, told.err) == (0, "")
+    assert told.out.splitlines()[1].split() == [
+        "claim", "demo/one", "node-1", "demo/one", "r0", "gpu.drakit.dev/node-1/gpu-0-mig-3g20gb-9-4",
+    ]  # fmt: skip
+
+
+def test_what_one_claim_gets_is_gone_for_the_next_and_why_names_it(desk: desks.Desk, slices: str) -> None:
+    file = write(desk, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
+    told = desk.run("allocate", "-f", slices, "-f", file, "--why")
+    assert told.status == 1
+    assert "claim demo/two does not fit" in told.out
+    assert "needs 2 devices, 1 can be had" in told.out
+    assert "1 device: counter memory-slice-4 of gpu-0-counter-set: nothing left, taken by claim demo/one (gpu-0-mig-7g40gb-0-0)" in told.out
+    assert "47 devices: not selected by the request: " in told.out
+
+
+def test_json_holds_the_allocations_and_every_device_that_is_in_the_way(desk: desks.Desk, slices: str) -> None:
+    file = write(desk, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
+    told = desk.run("allocate", "-f", slices, "-f", file, "-o", "json")
+    answer = json.loads(told.out)
+    assert (told.status, answer["fits"]) == (1, False)
+    first, second = answer["decisions"]
+    assert first["claims"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-0-mig-3g20gb-9-4"
+    groups = second["why"]["node-1"][0]["devices"]
+    assert sum(len(group["devices"]) for group in groups) == 51
+
+
+def test_claims_that_are_allocated_already_take_their_devices_away(desk: desks.Desk, slices: str) -> None:
+    result = {"request": "r0", "driver": "gpu.drakit.dev", "pool": "node-1", "device": "gpu-0-mig-3g20gb-9-4"}
+    held = claim("held", request("3g.20gb")) | {"status": {"allocation": {"devices": {"results": [result]}}}}
+    told = desk.run("allocate", "-f", slices, "-f", write(desk, held, claim("one", request("3g.20gb"))), "-o", "json")
+    (decision,) = json.loads(told.out)["decisions"]
+    assert decision["claims"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-0-mig-3g20gb-9-0"
+
+
+def test_the_claims_of_a_pod_are_placed_together_where_the_pod_may_run(desk: desks.Desk, slices: str) -> None:
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "two", "namespace": "demo"},
+        "spec": {"spec": claim("", request("1g.5gb"), request("1g.5gb"))["spec"]},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "demo"},
+        "spec": {
+            "nodeSelector": {"gpu": "yes"},
+            "resourceClaims": [{"name": "a", "resourceClaimTemplateName": "two"}, {"name": "b", "resourceClaimName": "one"}],
+            "containers": [{"name": "c", "image": "i"}],
+        },
+    }
+    node: dict[str, object] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "labels": {"gpu": "yes"}}}
+    asked = [template, pod, claim("one", request("3g.20gb"))]
+    told = desk.run("allocate", "-f", slices, "-f", write(desk, *asked, node), "-o", "json")
+    (decision,) = json.loads(told.out)["decisions"]
+    assert (decision["asked"], decision["node"]) == ("pod demo/p", "node-1")
+    assert {one["claim"] for one in decision["claims"]} == {"demo/p-a", "demo/one"}
+    node["metadata"] = {"name": "node-1"}
+    told = desk.run("allocate", "-f", slices, "-f", write(desk, *asked, node))
+    assert told.status == 1
+    assert "lacks the labels gpu=yes of the pod's nodeSelector" in told.out
+
+
+def test_a_template_that_no_pod_uses_is_tried_once(desk: desks.Desk, slices: str) -> None:
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t", "namespace": "demo"},
+        "spec": {"spec": claim("", request("1g.5gb"))["spec"]},
+    }
+    told = desk.run("allocate", "-f", slices, "-f", write(desk, template))
+    assert told.status == 0
+    assert "template demo/t" in told.out
+
+
+def test_a_gate_that_is_off_changes_the_answer(desk: desks.Desk, slices: str) -> None:
+    file = write(desk, claim("one", request("7g.40gb", count=2)), claim("two", request("3g.20gb")))
+    assert desk.run("allocate", "-f", slices, "-f", file).status == 1
+    assert desk.run("allocate", "-f", slices, "-f", file, "--gate", "DRAPartitionableDevices=false").status == 0
+
+
+BAD: dict[str, tuple[tuple[str, ...], str]] = {
+    "no file": (("-f", "/no/such/file"), "/no/such/file: cannot be read"),
+    "nothing": ((), "give -f FILE, or --live"),
+    "unknown gate": (("--gate", "DRAFoo=true"), "unknown feature gates DRAFoo"),
+    "gate without a state": (("--gate", "DRAMixins"), "write NAME=true or NAME=false"),
+    "unknown node": (("--node", "node-9"), "no such node; known are node-1"),
+}
+
+
+@pytest.mark.parametrize("arguments, told", BAD.values(), ids=BAD)
+def test_bad_input_is_status_2_and_one_line(desk: desks.Desk, slices: str, arguments: tuple[str, ...], told: str) -> None:
+    given = () if told.startswith("give") else ("-f", slices, "-f", write(desk, claim("one", request("1g.5gb"))))
+    ran = desk.run("allocate", *given, *arguments)
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.startswith("drakit: ")
+    assert ran.err.count("\n") == 1
+    assert told in ran.err
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("a: [", "is not YAML"),
+        ("just text", "document 1: an object needs apiVersion and kind"),
+        (
+            "{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: c}, spec: {devices: {requests: [{name: r}]}}}",
+            "exactly one of",
+        ),
+        (CLASS, "there is nothing to allocate"),
+    ],
+)
+def test_a_file_that_the_server_would_refuse_is_status_2(desk: desks.Desk, text: str, told: str) -> None:
+    file = desk.folder / "bad.yaml"
+    file.write_text(text)
+    ran = desk.run("allocate", "-f", str(file))
+    assert (ran.status, ran.out) == (2, "")
+    assert told in ran.err
+
+
+def test_a_live_cluster_gives_slices_classes_and_what_is_taken(desk: desks.Desk, slices: str, tmp_path: pathlib.Path) -> None:
+    memory = registry.Registry()
+    kinds = {"DeviceClass": resources.CLASS, "ResourceSlice": resources.SLICE}
+    for one in filter(None, yaml.safe_load_all(pathlib.Path(slices).read_text())):
+        memory.create(kinds[one["kind"]], one)
+    memory.create(resources.NAMESPACE, {"metadata": {"name": "demo"}})
+    held = memory.create(resources.CLAIM, as_object(claim("held", request("3g.20gb"))), namespace="demo")
+    result: Object = {"request": "r0", "driver": "gpu.drakit.dev", "pool": "node-1", "device": "gpu-0-mig-3g20gb-9-4"}
+    memory.update(resources.CLAIM, {**held, "status": {"allocation": {"devices": {"results": [result]}}}}, subresource="status")
+    memory.create(resources.CLAIM, as_object(claim("pending", request("7g.40gb", count=2))), namespace="demo")
+    with apiserver.ApiServer(memory) as server:
+        kubeconfig = tmp_path / "kubeconfig"
+        server.write_kubeconfig(kubeconfig)
+        live = ("allocate", "--live", "--kubeconfig", str(kubeconfig), "-o", "json")
+        own = desk.run(*live, "-f", write(desk, claim("one", request("3g.20gb"))))
+        pending = desk.run(*live)
+    (decision,) = json.loads(own.out)["decisions"]
+    assert decision["claims"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-0-mig-3g20gb-9-0"
+    assert (pending.status, [one["asked"] for one in json.loads(pending.out)["decisions"]]) == (1, ["claim demo/pending"])
+
+
+def as_object(value: dict[str, object]) -> Object:
+    made: Object = json.loads(json.dumps(value))
+    return made
+
+
+def test_a_cluster_that_does_not_answer_is_bad_input(desk: desks.Desk) -> None:
+    ran = desk.run("allocate", "--live", "--kubeconfig", str(desk.folder / "none"))
+    assert (ran.status, ran.out) == (2, "")

@@ -1,0 +1,68 @@
+"""The demo's stage: promises are compared, waiting ends, and a pipe gets plain lines."""
+
+import io
+
+import pytest
+import rich.console
+
+from drakit.cli.demo import stage
+
+
+def staged(*, patience_ends: bool = False) -> tuple[stage.Stage, io.StringIO]:
+    """A stage that writes to a pipe; one whose waiting is in vain when asked so."""
+    written = io.StringIO()
+
+    def check_alive() -> None:
+        if patience_ends:
+            raise stage.DemoError("the driver ended by itself with status 1")
+
+    return stage.Stage(rich.console.Console(file=written, width=200), chapters=2, check_alive=check_alive), written
+
+
+def test_a_promise_that_holds_is_told_and_counted() -> None:
+    told, written = staged()
+    told.chapter("Sums")
+    told.check("two and two are four", 2 + 2, 4)
+    assert (told.checks, written.getvalue()) == (1, "\n[1/2] Sums\n  ok  two and two are four\n")
+
+
+@pytest.mark.parametrize("found", [5, None, "4", [4]])
+def test_a_promise_that_does_not_hold_ends_the_demo_and_says_what_was_found(found: object) -> None:
+    told, written = staged()
+    with pytest.raises(stage.DemoError, match=r"^two and two are four: expected 4, found ") as raised:
+        told.check("two and two are four", found, 4)
+    assert str(raised.value).endswith(repr(found))
+    assert (told.checks, written.getvalue()) == (0, "")
+
+
+def test_what_is_there_already_is_not_waited_for() -> None:
+    told, written = staged(patience_ends=True)
+    assert told.wait("the sun rises", lambda: "sun") == "sun"
+    assert written.getvalue() == ""
+
+
+def test_waiting_ends_with_what_was_found() -> None:
+    told, _ = staged()
+    looks = iter(["", "", "sun"])
+    assert told.wait("the sun rises", lambda: next(looks)) == "sun"
+
+
+def test_waiting_in_vain_ends_and_names_what_was_waited_for() -> None:
+    told, _ = staged()
+    with pytest.raises(stage.DemoError, match=r"^waited 0 s in vain until the sun rises$"):
+        told.wait("the sun rises", lambda: None, patience=0.01)
+
+
+def test_waiting_for_a_driver_that_died_ends_at_once() -> None:
+    told, _ = staged(patience_ends=True)
+    with pytest.raises(stage.DemoError, match="the driver ended by itself"):
+        told.wait("the sun rises", lambda: None)
+
+
+def test_long_explanations_are_wrapped_without_blanks_at_the_end() -> None:
+    told, written = staged()
+    told.say("word " * 60)
+    told.table(["A", "B"], [("1", "[bold]not markup[/bold]")])
+    lines = written.getvalue().splitlines()
+    assert all(len(line) <= 110 and line == line.rstrip() and line.startswith("  ") for line in lines)
+    assert "[bold]not markup[/bold]" in lines[-1]

@@ -1,0 +1,297 @@
+"""``drakit lint`` finds what the server refuses and what it accepts by mistake; each finding names file, field and fix."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+import yaml
+
+from fakes import desk as desks
+
+GPU = {"string": "gpu"}
+
+
+def pool(name: str = "n", count: int = 2, generation: int = 1) -> dict[str, object]:
+    return {"driver": "gpu.example.com", "nodeName": "n", "pool": {"name": name, "generation": generation, "resourceSliceCount": count}}
+
+
+def typed(kind: str, name: str, spec: object, version: str = "v1") -> dict[str, object]:
+    return {"apiVersion": f"resource.k8s.io/{version}", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def counters(**values: str) -> dict[str, object]:
+    sets = [{"name": "gpu-0", "counters": {name: {"value": value} for name, value in values.items()}}]
+    return typed("ResourceSlice", "s0", {**pool(), "sharedCounters": sets})
+
+
+def devices(*listed: Mapping[str, object], count: int = 2) -> dict[str, object]:
+    return typed("ResourceSlice", "s1", {**pool(count=count), "devices": list(listed)})
+
+
+def drawing(counter_set: str = "gpu-0", counter: str = "memory", value: str = "1Gi") -> dict[str, object]:
+    return {
+        "name": "d0",
+        "attributes": {"type": GPU},
+        "consumesCounters": [{"counterSet": counter_set, "counters": {counter: {"value": value}}}],
+    }
+
+
+PLAIN = {"name": "d0", "attributes": {"type": GPU}, "capacity": {"memory": {"value": "40Gi"}}}
+
+
+def device_class(expression: str = 'device.driver == "gpu.example.com"', **fields: object) -> dict[str, object]:
+    return typed("DeviceClass", "gpu", {"selectors": [{"cel": {"expression": expression}}], **fields})
+
+
+def claim(*, exactly: Mapping[str, object] | None = None, **fields: object) -> dict[str, object]:
+    wanted = {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", **(exactly or {})}}], **fields}
+    return typed("ResourceClaim", "c", {"devices": wanted})
+
+
+def selecting(expression: str) -> dict[str, object]:
+    return claim(exactly={"selectors": [{"cel": {"expression": expression}}]})
+
+
+WORLD = (device_class(), devices(PLAIN, count=1))
+
+ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
+    "counter set the pool lacks": (
+        (counters(memory="40Gi"), devices(drawing("gpu-1"))),
+        "spec.devices[0].consumesCounters[0].counterSet",
+        "has no counter set gpu-1",
+        "write gpu-0",
+    ),
+    "counter the set lacks": (
+        (counters(memory="40Gi"), devices(drawing(counter="memori"))),
+        "spec.devices[0].consumesCounters[0].counters[memori]",
+        "has no counter memori",
+        "write memory",
+    ),
+    "more than there is": (
+        (counters(memory="40Gi"), devices(drawing(value="80Gi"))),
+        "spec.devices[0].consumesCounters[0].counters[memory].value",
+        "draws 80Gi of a counter of 40Gi",
+        "write at most 40Gi",
+    ),
+    "default above the value": (
+        (
+            devices(
+                {
+                    "name": "d0",
+                    "allowMultipleAllocations": True,
+                    "capacity": {"bandwidth": {"value": "1G", "requestPolicy": {"default": "2G"}}},
+                },
+                count=1,
+            ),
+        ),
+        "spec.devices[0].capacity[bandwidth].requestPolicy.default",
+        "the default 2G is above the value 1G",
+        "write at most 1G",
+    ),
+    "a name in two slices": (
+        (devices(PLAIN), typed("ResourceSlice", "s2", {**pool(), "devices": [PLAIN]})),
+        "spec.devices[0].name",
+        "is in pool gpu.example.com/n twice",
+        "its own name",
+    ),
+    "selector that fails": (
+        (device_class('device.attributes["gpu.example.com"].model == "a"'), devices(PLAIN, count=1)),
+        "spec.selectors[0].cel.expression",
+        "fails on 1 of 1 devices, first gpu.example.com/n/d0: no such key: model",
+        "check the driver first",
+    ),
+    "selector of a request that fails": (
+        (*WORLD, selecting('device.attributes["gpu.example.com"].model == "a"')),
+        "spec.devices.requests[0].exactly.selectors[0].cel.expression",
+        "no such key: model",
+        "ask only for what is there",
+    ),
+    "selector that does not compile": (
+        (selecting("device.foo("),),
+        "spec.devices.requests[0].exactly.selectors[0].cel.expression",
+        "compilation failed",
+        "mend the expression",
+    ),
+    "counters beside devices": (
+        (
+            typed(
+                "ResourceSlice",
+                "s0",
+                {**pool(count=1), "devices": [PLAIN], "sharedCounters": [{"name": "a", "counters": {"b": {"value": "1"}}}]},
+            ),
+        ),
+        "spec",
+        "only one of",
+        "a slice of its own",
+    ),
+    "basic": (
+        (devices({"name": "d0", "basic": {"attributes": {"type": GPU}}}, count=1),),
+        "spec.devices[0].basic",
+        "unknown field",
+        "move what it holds into the device",
+    ),
+    "boolean": (
+        (devices({"name": "d0", "attributes": {"x": {"boolean": True}}}, count=1),),
+        "spec.devices[0].attributes[x].boolean",
+        "unknown field",
+        "write bool",
+    ),
+    "exactly as a list": (
+        (typed("ResourceClaim", "c", {"devices": {"requests": [{"name": "r", "exactly": [{"deviceClassName": "gpu"}]}]}}),),
+        "spec.devices.requests[0].exactly",
+        "want an object",
+        "write one object; for a list of alternatives write firstAvailable",
+    ),
+    "the form of v1beta1": (
+        (typed("ResourceClaim", "c", {"devices": {"requests": [{"name": "r", "deviceClassName": "gpu"}]}}, version="v1beta1"),),
+        "spec.devices.requests[0].deviceClassName",
+        "unknown field",
+        "write requests[].exactly.deviceClassName",
+    ),
+    "a version that is not served": (
+        (typed("ResourceClaim", "c", {"devices": {}}, version="v1beta1"),),
+        "apiVersion",
+        "resource.k8s.io/v1beta1 is not served",
+        "write resource.k8s.io/v1",
+    ),
+    "a misspelt field": (
+        (claim(exactly={"toleration": []}),),
+        "spec.devices.requests[0].exactly.toleration",
+        "unknown field",
+        "write tolerations",
+    ),
+    "config of an unknown request": (
+        (claim(config=[{"requests": ["q"], "opaque": {"driver": "gpu.example.com", "parameters": {}}}]),),
+        "spec.devices.config[0].requests[0]",
+        "request",
+        "write the name of a request of this claim",
+    ),
+}
+
+WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
+    "incomplete pool": ((devices(PLAIN, count=3),), "spec.pool.resourceSliceCount", "says 3, and there is 1", "write 1"),
+    "replaced slice": (
+        (devices(PLAIN, count=1), typed("ResourceSlice", "s2", {**pool(count=1, generation=2), "devices": [PLAIN]})),
+        "spec.pool.generation",
+        "generation 1 of pool gpu.example.com/n is replaced by generation 2",
+        "delete the slice",
+    ),
+    "counter that nobody draws": (
+        (counters(memory="40Gi", idle="1"), devices(drawing())),
+        "spec.sharedCounters[0].counters",
+        "no device of pool gpu.example.com/n draws idle",
+        "consumesCounters",
+    ),
+    "selector that selects nothing": (
+        (*WORLD, selecting('device.attributes["gpu.example.com"].type == "gpx"')),
+        "spec.devices.requests[0].exactly.selectors[0].cel.expression",
+        "selects none of 1 devices",
+        "compare it",
+    ),
+    "class that selects nothing": (
+        (device_class('device.driver == "gpx.example.com"'), devices(PLAIN, count=1)),
+        "spec.selectors[0].cel.expression",
+        "selects none of 1 devices",
+        "compare it",
+    ),
+    "unknown class": (
+        (*WORLD, claim(exactly={"deviceClassName": "gpus"})),
+        "spec.devices.requests[0].exactly.deviceClassName",
+        "there is no DeviceClass gpus",
+        "write gpu",
+    ),
+    "too many": (
+        (*WORLD, claim(exactly={"count": 2})),
+        "spec.devices.requests[0].exactly.count",
+        "asks for 2, and 1 devices are selected",
+        "write at most 1",
+    ),
+    "attribute nobody has": (
+        (*WORLD, claim(constraints=[{"matchAttribute": "gpu.example.com/typ"}])),
+        "spec.devices.constraints[0].matchAttribute",
+        "none of the 1 devices that request r selects has attribute gpu.example.com/typ",
+        "write gpu.example.com/type",
+    ),
+    "driver nobody has": (
+        (*WORLD, claim(config=[{"opaque": {"driver": "gpx.example.com", "parameters": {}}}])),
+        "spec.devices.config[0].opaque.driver",
+        "nobody reads the parameters",
+        "write gpu.example.com",
+    ),
+    "capacity nobody has": (
+        (*WORLD, claim(exactly={"capacity": {"requests": {"memori": "1Gi"}}})),
+        "spec.devices.requests[0].exactly.capacity.requests[memori]",
+        "none of the 1 selected devices has a capacity memori",
+        "write memory",
+    ),
+    "more capacity than anybody has": (
+        (*WORLD, claim(exactly={"capacity": {"requests": {"memory": "80Gi"}}})),
+        "spec.devices.requests[0].exactly.capacity.requests[memory]",
+        "no selected device has more than 40Gi",
+        "write at most 40Gi",
+    ),
+}
+
+
+def findings(desk: desks.Desk, objects: tuple[object, ...], *arguments: str) -> tuple[int, list[dict[str, object]]]:
+    file = desk.folder / "objects.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    told = desk.run("lint", "-f", str(file), "-o", "json", *arguments)
+    assert told.err == ""
+    return told.status, json.loads(told.out)
+
+
+def expect(found: list[dict[str, object]], severity: str, field: str, text: str, fix: str) -> None:
+    (one,) = [one for one in found if one["field"] == field]
+    assert one["severity"] == severity
+    assert text in str(one["message"])
+    assert fix in str(one["fix"])
+    assert str(one["file"]).endswith("objects.yaml")
+    assert one["document"]
+
+
+@pytest.mark.parametrize("objects, field, text, fix", ERRORS.values(), ids=ERRORS)
+def test_an_error_names_field_and_fix_and_is_status_1(
+    desk: desks.Desk, objects: tuple[object, ...], field: str, text: str, fix: str
+) -> None:
+    status, found = findings(desk, objects)
+    assert status == 1
+    expect(found, "error", field, text, fix)
+
+
+@pytest.mark.parametrize("objects, field, text, fix", WARNINGS.values(), ids=WARNINGS)
+def test_a_warning_fails_only_when_strict(desk: desks.Desk, objects: tuple[object, ...], field: str, text: str, fix: str) -> None:
+    status, found = findings(desk, objects)
+    expect(found, "warning", field, text, fix)
+    assert status == (1 if any(one["severity"] == "error" for one in found) else 0)
+    assert findings(desk, objects, "--strict")[0] == 1
+
+
+def test_what_the_driver_publishes_and_its_samples_ask_for_is_without_fault(desk: desks.Desk) -> None:
+    file = desk.folder / "slices.yaml"
+    file.write_text(desk.on_node("slices", "-o", "yaml").out)
+    told = desk.run("lint", "-f", str(file), "--strict")
+    assert (told.status, told.err) == (0, "")
+    assert told.out.endswith("0 errors, 0 warnings\n")
+
+
+def test_people_get_file_document_field_and_fix_in_three_lines(desk: desks.Desk) -> None:
+    file = desk.folder / "claim.yaml"
+    file.write_text(yaml.safe_dump(claim(exactly={"toleration": []})))
+    told = desk.run("lint", "-f", str(file))
+    assert told.out.splitlines() == [
+        f"error: {file}, document 1, ResourceClaim c",
+        "  spec.devices.requests[0].exactly.toleration: unknown field",
+        "  fix: write tolerations, or remove it: kubectl refuses it and the server drops it",
+        "1 objects: 1 errors, 0 warnings",
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments, told", [((), "nothing to check"), (("-f", "/no/such/file"), "cannot be read"), (("--gate", "x"), "write NAME=true")]
+)
+def test_files_that_cannot_be_read_are_status_2(desk: desks.Desk, arguments: tuple[str, ...], told: str) -> None:
+    given = ("-f", str(desk.folder)) if arguments[:1] == ("--gate",) else ()
+    ran = desk.run("lint", *given, *arguments)
+    assert (ran.status, ran.out) == (2, "")
+    assert told in ran.err

@@ -1,0 +1,115 @@
+"""The driver's real requests, under the roles that its manifests ask for and nothing else."""
+
+import pathlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from drakit.cluster import apiserver, json_types, registry
+from drakit.cluster.json_types import Object
+from drakit.cluster.patching import PatchKind
+from drakit.cluster.resources import CLAIM, CLUSTER_ROLE, NAMESPACE, NODE, POD, SERVICEACCOUNT, SERVED
+from drakit.core import claim as claims
+from drakit.core import errors, names, slices
+from drakit.kube import claims as kube_claims
+from drakit.kube import client as kube_client
+from drakit.kube import slices as kube_slices
+from fakes import real_clock, slice_samples
+from unit.cluster import samples
+
+BASE = pathlib.Path(__file__).parents[3] / "daemonset" / "base"
+NAMESPACE_NAME = "drakit-system"
+ACCOUNT = "drakit"
+
+
+def install(memory: registry.Registry) -> None:
+    """Apply the manifests of access as kubectl would, by their kinds."""
+    kinds = {(one.api_version, one.kind): one for one in SERVED}
+    for file in ("namespace.yaml", "serviceaccount.yaml", "rbac.yaml"):
+        for body in yaml.safe_load_all((BASE / file).read_text()):
+            resource = kinds[body["apiVersion"], body["kind"]]
+            memory.patch(
+                resource,
+                body["metadata"]["name"],
+                body,
+                namespace=body["metadata"].get("namespace", NAMESPACE_NAME) if resource.namespaced else "",
+                kind=PatchKind.APPLY,
+                manager="kubectl",
+            )
+
+
+@pytest.fixture
+def driver(memory: registry.Registry, guarded: apiserver.ApiServer, tmp_path: pathlib.Path) -> Iterator[kube_client.Client]:
+    """A connection of the driver's pod on node n1, with the token that its kubelet mounted."""
+    memory.create(NODE, {"metadata": {"name": "n1"}})
+    install(memory)
+    pod = samples.pod("drakit-x", node="n1", namespace=NAMESPACE_NAME)
+    json_types.mapping(pod, "spec")["serviceAccountName"] = ACCOUNT
+    made = memory.create(POD, pod)
+    reference: Object = {"apiVersion": "v1", "kind": "Pod", "name": "drakit-x", "uid": json_types.text(made, "metadata", "uid")}
+    kubelet = guarded.issue_node_token("n1")
+    authority = tmp_path / "ca.pem"
+    authority.write_bytes(guarded.ca_pem)
+    asking = kube_client.connect_to(guarded.url, token=kubelet, ca_file=authority)
+    answer = asking.request(
+        "POST", f"/api/v1/namespaces/{NAMESPACE_NAME}/serviceaccounts/{ACCOUNT}/token", body={"spec": {"boundObjectRef": reference}}
+    )
+    asking.close()
+    status = answer["status"]
+    assert isinstance(status, dict)
+    connected = kube_client.connect_to(guarded.url, token=str(status["token"]), ca_file=authority)
+    yield connected
+    connected.close()
+
+
+def test_it_publishes_updates_watches_and_deletes_its_slices(driver: kube_client.Client) -> None:
+    store = kube_slices.ApiSlices(driver, driver=slice_samples.DRIVER, node="n1", clock=real_clock.RealClock())
+    assert store.list() == []
+    spec = slice_samples.spec_of(slice_samples.plain_page("gpu-0"), node="n1")
+    made = store.create(slices.Create(index=0, prefix="00000-gpu-", spec=spec))
+    stop = threading.Event()
+    changes = store.watch(stop)
+    assert next(changes) is None, "the first sign of life means connected"
+    renewed = store.update(slices.Update(index=0, published=made, spec=made.spec))
+    assert renewed.name == made.name
+    store.delete(renewed)
+    stop.set()
+    assert all(sign is None for sign in changes)
+    assert store.list() == []
+
+
+def test_it_reads_claims_and_may_not_write_them(driver: kube_client.Client, memory: registry.Registry) -> None:
+    memory.create(CLAIM, samples.claim())
+    memory.update(CLAIM, samples.allocated(samples.claim(), samples.result()), subresource="status")
+    uid = json_types.text(memory.get(CLAIM, "c1", "default"), "metadata", "uid")
+    ref = claims.ClaimRef(uid=names.ClaimUid(uid), namespace="default", name="c1")
+    assert kube_claims.ApiClaims(driver).fetch(ref).ref == ref
+    for method, path in (("DELETE", kube_claims.path(ref)), ("GET", kube_claims.path(ref).rpartition("/")[0])):
+        with pytest.raises(errors.ApiError) as refused:
+            driver.request(method, path)
+        assert refused.value.status == 403
+    with pytest.raises(errors.ApiError) as refused:
+        driver.request("PATCH", f"{kube_claims.path(ref)}/status", body={}, content_type="application/merge-patch+json")
+    assert refused.value.status == 403
+
+
+def test_it_reads_no_secrets_pods_or_other_kinds(driver: kube_client.Client) -> None:
+    for path in ("/api/v1/namespaces/drakit-system/secrets", "/api/v1/pods", "/apis/rbac.authorization.k8s.io/v1/clusterroles"):
+        with pytest.raises(errors.ApiError) as refused:
+            driver.request("GET", path)
+        assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
+
+
+def test_without_its_role_the_driver_is_told_what_it_lacks(driver: kube_client.Client, memory: registry.Registry) -> None:
+    memory.delete(CLUSTER_ROLE, "drakit")
+    store = kube_slices.ApiSlices(driver, driver=slice_samples.DRIVER, node="n1", clock=real_clock.RealClock())
+    with pytest.raises(errors.ApiError, match='cannot list resource "resourceslices"'):
+        store.list()
+
+
+def test_the_manifests_name_one_account_in_one_namespace(memory: registry.Registry) -> None:
+    install(memory)
+    assert memory.get(NAMESPACE, NAMESPACE_NAME)
+    assert memory.get(SERVICEACCOUNT, ACCOUNT, NAMESPACE_NAME)

@@ -1,0 +1,60 @@
+"""Reviews as kubectl posts them, byte by byte."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as any_
+
+from drakit.cluster import errors
+from drakit.cluster.rest import protobuf
+
+
+def field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def envelope(kind: str, raw: bytes) -> bytes:
+    return b"k8s\x00" + field(1, field(1, b"v1") + field(2, kind.encode())) + field(2, raw) + field(4, b"")
+
+
+def test_an_access_review_is_read_whole() -> None:
+    attributes = field(1, b"default") + field(2, b"get") + field(3, b"resource.k8s.io") + field(5, b"resourceclaims") + field(6, b"")
+    found = protobuf.read(envelope("SelfSubjectAccessReview", field(1, b"") + field(2, field(1, attributes))))
+    assert found == {
+        "apiVersion": "v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"namespace": "default", "verb": "get", "group": "resource.k8s.io", "resource": "resourceclaims"}},
+    }
+
+
+def test_a_token_request_is_read_whole() -> None:
+    bound = field(1, b"Pod") + field(2, b"v1") + field(3, b"p1") + field(4, b"u")
+    spec = field(1, b"a") + field(1, b"b") + field(3, bound) + bytes([4 << 3, 0x90, 0x1C])
+    found = protobuf.read(envelope("TokenRequest", field(2, spec)))
+    assert found["spec"] == {
+        "audiences": ["a", "b"],
+        "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p1", "uid": "u"},
+        "expirationSeconds": 3600,
+    }
+
+
+def test_other_kinds_must_be_json() -> None:
+    with pytest.raises(errors.UnsupportedMediaError):
+        protobuf.read(envelope("Pod", b""))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"k8s\x00\xff", b"k8s\x00\x0a\x05ab", b"k8s\x00\x0b", b"k8s\x00" + b"\xff" * 12, b"k8s\x00\x0c\x01", b"k8s\x00\x0d\x01"],
+)
+def test_bytes_that_make_no_sense_are_refused(body: bytes) -> None:
+    with pytest.raises((errors.BadRequestError, errors.UnsupportedMediaError)):
+        protobuf.read(body)
+
+
+@given(any_.binary(max_size=64))
+def test_any_bytes_are_read_or_refused(content: bytes) -> None:
+    try:
+        protobuf.read(envelope("TokenRequest", b"") + content)
+        protobuf.read(b"k8s\x00" + content)
+    except errors.ApiError as error:
+        assert error.code in (400, 415)

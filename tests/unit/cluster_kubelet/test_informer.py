@@ -1,0 +1,121 @@
+"""Following a kind through lost history and a server that goes away."""
+
+import queue
+import threading
+
+import pytest
+
+from drakit.cluster import json_types
+from drakit.cluster.apiserver import ApiServer
+from drakit.cluster.client import ApiClient
+from drakit.cluster.informer import Change, Informer, Loop, Selection
+from drakit.cluster.registry import Registry
+from drakit.cluster.resources import NODE
+
+Seen = list[tuple[str, str]]
+
+
+class Inbox:
+    """Collects changes as (type, name)."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+
+    def put(self, message: object) -> None:
+        if isinstance(message, Change):
+            self._queue.put((message.type.value, json_types.text(message.object, "metadata", "name")))
+
+    def take(self, count: int) -> Seen:
+        """Return exactly so many changes; more of them at that moment are an error."""
+        found = [self._queue.get(timeout=10) for _ in range(count)]
+        assert self._queue.empty()
+        return found
+
+
+def _node(name: str) -> json_types.Object:
+    return {"metadata": {"name": name}}
+
+
+def _follow(api: Registry | ApiClient, inbox: Inbox) -> Informer:
+    informer = Informer(api, Selection(resource=NODE), inbox.put)
+    informer.start()
+    return informer
+
+
+def test_present_and_coming_objects_are_sent_in_order() -> None:
+    registry, inbox = Registry(), Inbox()
+    registry.create(NODE, _node("a"))
+    informer = _follow(registry, inbox)
+    assert inbox.take(1) == [("ADDED", "a")]
+    registry.create(NODE, _node("b"))
+    registry.delete(NODE, "a")
+    assert inbox.take(2) == [("ADDED", "b"), ("DELETED", "a")]
+    informer.stop()
+
+
+def test_what_changed_while_the_server_was_away_and_history_was_lost_is_sent_as_differences() -> None:
+    registry, inbox = Registry(), Inbox()
+    for name in ("a", "b", "c"):
+        registry.create(NODE, _node(name))
+    server = ApiServer(registry)
+    server.start()
+    with ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token("t")) as client:
+        informer = _follow(client, inbox)
+        assert inbox.take(3) == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
+        server.stop()
+        registry.delete(NODE, "a")
+        registry.delete(NODE, "b")
+        registry.create(NODE, _node("b"))
+        registry.update(NODE, registry.get(NODE, "c") | {"spec": {"unschedulable": True}})
+        registry.create(NODE, _node("d"))
+        registry.store.forget_history()
+        server.start()
+        assert inbox.take(5) == [("DELETED", "a"), ("DELETED", "b"), ("ADDED", "b"), ("MODIFIED", "c"), ("ADDED", "d")]
+        informer.stop()
+    server.stop()
+
+
+def test_an_informer_stops_while_it_waits() -> None:
+    informer = _follow(Registry(), Inbox())
+    informer.stop()
+    assert not informer._thread.is_alive()
+
+
+def test_a_loop_acts_once_for_a_burst_and_only_after_the_first_list() -> None:
+    registry = Registry()
+    for index in range(50):
+        registry.create(NODE, _node(f"n{index}"))
+    known: set[str] = set()
+    sizes: list[int] = []
+    acted = threading.Event()
+
+    def act() -> None:
+        sizes.append(len(known))
+        acted.set()
+
+    def observe(change: Change) -> None:
+        known.add(json_types.text(change.object, "metadata", "name"))
+
+    loop = Loop(registry, "test", [Selection(resource=NODE)], observe, act)
+    loop.start()
+    assert acted.wait(10)
+    loop.stop()
+    assert sizes[0] == 50
+
+
+def test_a_loop_goes_on_after_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    calls: list[int] = []
+    second = threading.Event()
+
+    def act() -> float | None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("a bug")
+        second.set()
+        return None
+
+    loop = Loop(Registry(), "test", [Selection(resource=NODE)], lambda _change: None, act)
+    loop.start()
+    assert second.wait(10)
+    loop.stop()
+    assert "a bug" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""What a kubelet that starts again does, and does not do."""
+
+import json
+import pathlib
+
+import pytest
+
+from drakit.cluster.kubelet.records import Checkpoint, CheckpointError, ClaimRecord, PreparedDevice
+from drakit.cluster.resources import CLAIM, POD
+from drakit.cluster.store import Key
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.plugin import DRIVER, PREPARE, UNPREPARE, Plugin
+from unit.cluster_kubelet.town import Town
+
+
+@pytest.fixture
+def plugin(town: Town) -> Plugin:
+    """A plugin that prepared claim c for the running pod p."""
+    plugin = town.plugin()
+    town.offer("gpu-0")
+    town.create(CLAIM, objects.claim("c"))
+    town.run(objects.pod("p", claim="c"))
+    return plugin
+
+
+def _restart(town: Town) -> None:
+    town.cluster.restart_kubelet(objects.NODE)
+    town.until(lambda: town.cluster.node(objects.NODE).kubelet.plugins.is_usable(DRIVER), "registration")
+
+
+def test_running_pods_are_left_alone_and_unprepared_at_their_end(town: Town, plugin: Plugin) -> None:
+    started = town.view("p").started_at
+    _restart(town)
+    assert len(plugin.statuses) == 2
+    assert (town.view("p").restarts, town.view("p").started_at) == (0, started)
+    town.delete("p")
+    town.gone(POD, "p")
+    assert (plugin.uids(PREPARE), plugin.uids(UNPREPARE)) == ([town.uid("c")], [town.uid("c")])
+
+
+def test_the_nodes_slices_are_deleted_at_the_start(town: Town, plugin: Plugin) -> None:
+    _restart(town)
+    assert town.slices() == []
+
+
+def test_a_pod_that_went_while_no_kubelet_watched_is_unprepared(town: Town, plugin: Plugin) -> None:
+    node = town.cluster.node(objects.NODE)
+    node.stop_kubelet()
+    town.delete("p", force=True)
+    assert plugin.count(UNPREPARE) == 0
+    node.start_kubelet()
+    town.until(lambda: plugin.uids(UNPREPARE) == [town.uid("c")], "Unprepare")
+    town.until(lambda: node.runtime.sandboxes() == [], "the end of the sandbox")
+
+
+def test_a_pod_deleted_while_no_kubelet_watched_ends_when_one_does(town: Town, plugin: Plugin) -> None:
+    node = town.cluster.node(objects.NODE)
+    node.stop_kubelet()
+    town.delete("p")
+    node.start_kubelet()
+    town.gone(POD, "p")
+    assert plugin.uids(UNPREPARE) == [town.uid("c")]
+
+
+def test_a_sandbox_that_dies_is_made_again_without_a_prepare_in_the_same_kubelet(town: Town, plugin: Plugin) -> None:
+    _kill_sandbox(town)
+    assert plugin.count(PREPARE) == 1
+    assert town.view("p").env == {"DEVICE_GPU": "gpu-0"}
+
+
+def test_a_sandbox_that_dies_after_a_restart_is_prepared_again(town: Town, plugin: Plugin) -> None:
+    _restart(town)
+    _kill_sandbox(town)
+    assert plugin.uids(PREPARE) == [town.uid("c")] * 2
+    assert town.view("p").env == {"DEVICE_GPU": "gpu-0"}
+
+
+def _kill_sandbox(town: Town) -> None:
+    runtime = town.cluster.node(objects.NODE).runtime
+    [pod] = runtime.sandboxes()
+    runtime.kill_sandbox(pod.uid)
+    town.until(lambda: runtime.containers(pod.uid), "a new sandbox")
+
+
+def test_the_checkpoint_has_the_real_kubelets_form(town: Town, plugin: Plugin) -> None:
+    outer = json.loads(town.cluster.node(objects.NODE).folder.checkpoint.read_text())
+    data = json.loads(outer["Data"])
+    [state] = data["ClaimInfoStateList"]
+    assert (data["kind"], data["apiVersion"]) == ("DRACheckpoint", "checkpoint.dra.kubelet.k8s.io/v1")
+    assert (state["ClaimName"], state["Namespace"], state["ClaimUID"]) == ("c", "default", town.uid("c"))
+    [device] = state["DriverState"][DRIVER]["Devices"]
+    assert device == {
+        "PoolName": objects.NODE,
+        "DeviceName": "gpu-0",
+        "ShareID": None,
+        "RequestNames": ["gpu"],
+        "CDIDeviceIDs": [f"example.com/gpu={town.uid('c')}-0"],
+    }
+
+
+def test_a_kubelet_does_not_start_over_a_damaged_checkpoint(town: Town, plugin: Plugin) -> None:
+    node = town.cluster.node(objects.NODE)
+    node.stop_kubelet()
+    content = node.folder.checkpoint.read_text()
+    node.folder.checkpoint.write_text(content.replace("gpu-0", "gpu-1"))
+    with pytest.raises(CheckpointError, match="wrong checksum: drain the node and remove the file"):
+        node.start_kubelet()
+    node.folder.checkpoint.write_text(content[:20])
+    with pytest.raises(CheckpointError, match="not readable"):
+        node.start_kubelet()
+    node.folder.checkpoint.unlink()
+    node.start_kubelet()
+
+
+def test_records_survive_the_checkpoint_but_for_being_prepared(tmp_path: pathlib.Path) -> None:
+    device = PreparedDevice(requests=("a", "b"), pool="p", device="d", cdi_ids=("x/y=z",), share_id="s")
+    record = ClaimRecord(key=Key("ns", "c"), uid="u", pods={"p1", "p2"}, drivers={"one": (device,), "two": ()}, prepared=True)
+    checkpoint = Checkpoint(tmp_path / "state")
+    assert checkpoint.load() == []
+    checkpoint.save([record])
+    record.prepared = False
+    assert checkpoint.load() == [record]
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]

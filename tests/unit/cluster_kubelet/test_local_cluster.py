@@ -1,0 +1,131 @@
+"""The cluster as a whole: folders, credentials, start and stop."""
+
+import pathlib
+import stat
+import threading
+import time
+
+import grpc
+import pytest
+
+from drakit._proto import dra_v1_pb2 as dra
+from drakit.cluster import informer
+from drakit.cluster.apiserver import ApiServer, StartError
+from drakit.cluster.client import ApiClient
+from drakit.cluster.cluster import Happening, LocalCluster
+from drakit.cluster.kubelet import Timing
+from drakit.cluster.node_folder import FolderError
+from drakit.cluster.registry import Registry
+from drakit.cluster.resources import CLAIM, NODE, POD
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.plugin import PREPARE
+from unit.cluster_kubelet.town import Town
+
+
+def test_each_node_has_folders_and_credentials_for_its_owner_only(town: Town) -> None:
+    folder = town.cluster.folder / objects.NODE
+    for path in (folder, folder / "plugins", folder / "plugins_registry", folder / "cdi"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    for path in (town.cluster.kubeconfig, town.cluster.driver_kubeconfig(objects.NODE)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_drivers_kubeconfig_works(town: Town) -> None:
+    with ApiClient.from_kubeconfig(town.cluster.driver_kubeconfig(objects.NODE)) as client:
+        assert informer.uid_of(client.get(NODE, objects.NODE)) == informer.uid_of(town.api.get(NODE, objects.NODE))
+
+
+def test_the_administrator_can_use_the_cluster_over_https(town: Town) -> None:
+    with town.cluster.client() as client:
+        client.create(POD, objects.pod("p"), namespace="default")
+        town.phase("p", "Running")
+
+
+def test_a_folder_with_too_long_a_path_is_named(tmp_path: pathlib.Path) -> None:
+    long = tmp_path / ("x" * 60)
+    with pytest.raises(FolderError, match=f"folder {long}/node-1: its path has .* bytes; .* choose a shorter folder"):
+        LocalCluster(long)
+    assert not long.exists()
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "Node"])
+def test_a_node_name_that_kubernetes_would_not_take_is_refused(folder: pathlib.Path, name: str) -> None:
+    with pytest.raises(ValueError, match="is no node name"):
+        LocalCluster(folder, nodes=(name,))
+
+
+def test_a_stopped_cluster_leaves_no_thread_no_process_and_no_credentials(folder: pathlib.Path) -> None:
+    before = set(threading.enumerate())
+    running = Town(folder).start()
+    running.run(objects.pod("p"))
+    running.stop()
+    running.stop()
+    deadline = time.monotonic() + 5
+    while left := [thread for thread in threading.enumerate() if thread not in before and thread.is_alive()]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
+    assert not (folder / "kubeconfig").exists()
+    assert not (folder / objects.NODE / "driver.kubeconfig").exists()
+
+
+def test_a_cluster_that_cannot_start_leaves_nothing_behind(folder: pathlib.Path) -> None:
+    with ApiServer(Registry()) as other:
+        taken = LocalCluster(folder, port=other.port)
+        with pytest.raises(StartError, match="cannot listen"):
+            taken.start()
+    assert not (folder / "kubeconfig").exists()
+
+
+def test_a_kubelet_stops_though_a_driver_hangs(folder: pathlib.Path) -> None:
+    running = Town(folder, timing=Timing()).start()
+    plugin = running.plugin()
+    release = threading.Event()
+
+    def hang(_response: dra.NodePrepareResourcesResponse, _context: grpc.ServicerContext) -> None:
+        release.wait(30)
+
+    plugin.on_prepare = hang
+    running.offer("gpu-0")
+    running.create(CLAIM, objects.claim("c"))
+    running.create(POD, objects.pod("p", claim="c"))
+    running.until(lambda: plugin.count(PREPARE), "the call")
+    began = time.monotonic()
+    running.cluster.stop()
+    assert time.monotonic() - began < 5
+    release.set()
+    running.stop()
+
+
+def test_what_happens_can_be_followed(town: Town) -> None:
+    seen: list[Happening] = []
+    follower = threading.Thread(target=lambda: seen.extend(town.cluster.events()))
+    follower.start()
+    town.run(objects.pod("p"))
+    town.until(lambda: town.events("Running"), "the last event")
+    town.cluster.stop()
+    follower.join(5)
+    assert not follower.is_alive()
+    assert [one.reason for one in seen if one.name == "p"] == ["Scheduled", "Running"]
+    assert {one.component for one in seen} == {"drakit-cluster", "kubelet"}
+
+
+def test_waiting_in_vain_says_for_what(town: Town) -> None:
+    with pytest.raises(TimeoutError, match=r"the moon did not come in 0\.05 s"):
+        town.cluster.wait_for(lambda: None, timeout=0.05, what="the moon")
+
+
+def test_a_cluster_in_the_folder_of_an_earlier_one_unprepares_what_that_one_left(folder: pathlib.Path) -> None:
+    first = Town(folder).start()
+    plugin = first.plugin()
+    first.offer("gpu-0")
+    first.create(CLAIM, objects.claim("c"))
+    first.run(objects.pod("p", claim="c"))
+    uid = first.uid("c")
+    first.stop()
+    second = Town(folder).start()
+    try:
+        again = second.plugin()
+        second.until(lambda: again.uids("unprepare") == [uid], "Unprepare")
+    finally:
+        second.stop()
+    assert plugin.uids("unprepare") == []

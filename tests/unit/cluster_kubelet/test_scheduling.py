@@ -1,0 +1,214 @@
+"""Who gets which node and devices, and who waits why."""
+
+import itertools
+import pathlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from drakit.cluster import json_types
+from drakit.cluster.features import FeatureGates
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.patching import PatchKind
+from drakit.cluster.resources import CLAIM, CLASS, NODE, POD, SLICE
+from drakit.cluster.watching import Event
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.plugin import DRIVER
+from unit.cluster_kubelet.town import Town
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+
+
+@pytest.fixture
+def pair(folder: pathlib.Path) -> Iterator[Town]:
+    """A cluster of two nodes, each with a plugin."""
+    running = Town(folder, nodes=("node-1", "node-2")).start()
+    for node in ("node-1", "node-2"):
+        running.plugin(node=node)
+    yield running
+    running.stop()
+
+
+def test_allocation_and_reservation_are_written_together_under_a_finalizer(town: Town) -> None:
+    town.plugin()
+    town.offer("gpu-0", "gpu-1")
+    claim = town.create(CLAIM, objects.claim("c"))
+    seen = [event.object for event in _changes(town, claim, lambda: town.run(objects.pod("p", claim="c")))]
+    for one in seen:
+        allocated = json_types.at(one, "status", "allocation") is not None
+        assert allocated is bool(json_types.items(one, "status", "reservedFor"))
+        assert not allocated or json_types.strings(one, "metadata", "finalizers") == [FINALIZER]
+    final = town.claim("c")
+    allocation = json_types.mapping(final, "status", "allocation")
+    [term] = json_types.objects(allocation, "nodeSelector", "nodeSelectorTerms")
+    assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
+    assert json_types.text(allocation, "allocationTimestamp")
+    [reservation] = json_types.objects(final, "status", "reservedFor")
+    assert (reservation["resource"], reservation["name"]) == ("pods", "p")
+
+
+def _changes(town: Town, claim: Object, act: Callable[[], object]) -> list[Event]:
+    version = json_types.text(claim, "metadata", "resourceVersion")
+    act()
+    return list(town.api.watch(CLAIM, since=version, timeout=0.1))
+
+
+def test_a_pod_waits_for_devices_and_starts_when_another_one_ends(town: Town) -> None:
+    town.plugin()
+    town.offer("gpu-0")
+    for name in ("a", "b"):
+        town.create(CLAIM, objects.claim(name))
+    town.run(objects.pod("a", claim="a"))
+    town.create(POD, objects.pod("b", claim="b"))
+    message = town.cluster.wait_for(lambda: town.scheduling_message("b"), what="a reason")
+    assert message == "0/1 nodes are available: node-1: claim default/b, request gpu: needs 1 devices, 0 suit (1x in use)"
+    town.until(lambda: town.events("FailedScheduling") == [message], "an event")
+    town.delete("a")
+    town.phase("b", "Running")
+    assert town.devices("b") == ["gpu-0"]
+    assert town.devices("a") == []
+    assert town.scheduling_message("b") == ""
+
+
+def test_a_pod_waits_for_capacity_of_a_shared_device(town: Town) -> None:
+    town.plugin()
+    town.create(SLICE, objects.resource_slice(objects.nic("eth0", "10G")))
+    for name, amount in (("a", "6G"), ("b", "4G"), ("c", "1G")):
+        town.create(CLAIM, objects.claim(name, objects.request(capacity={"requests": {"bandwidth": amount}})))
+    town.run(objects.pod("a", claim="a"))
+    town.run(objects.pod("b", claim="b"))
+    town.create(POD, objects.pod("c", claim="c"))
+    message = town.cluster.wait_for(lambda: town.scheduling_message("c"), what="a reason")
+    assert "bandwidth: 1G requested, 0 of 10G left" in message
+    town.delete("b")
+    town.phase("c", "Running")
+
+
+def test_a_distinct_attribute_keeps_two_requests_apart(town: Town) -> None:
+    town.plugin()
+    devices = [objects.nic(name) | {"attributes": {"port": {"string": port}}} for name, port in (("a", "1"), ("b", "1"), ("c", "2"))]
+    town.create(SLICE, objects.resource_slice(*devices))
+    constraint: Object = {"distinctAttribute": f"{DRIVER}/port"}
+    town.create(CLAIM, objects.claim("c", objects.request("one"), objects.request("two"), constraints=[constraint]))
+    town.run(objects.pod("p", claim="c"))
+    assert town.devices("c") == ["a", "c"]
+
+
+def test_a_matched_attribute_keeps_two_requests_together(town: Town) -> None:
+    town.plugin()
+    devices = [objects.device(name, parent=parent) for name, parent in (("a", "x"), ("b", "y"), ("c", "y"))]
+    town.create(SLICE, objects.resource_slice(*devices))
+    constraint: Object = {"matchAttribute": f"{DRIVER}/parent"}
+    town.create(CLAIM, objects.claim("c", objects.request("one"), objects.request("two"), constraints=[constraint]))
+    town.run(objects.pod("p", claim="c"))
+    assert town.devices("c") == ["b", "c"]
+
+
+def test_overlapping_partitions_are_not_given_out_together(town: Town) -> None:
+    town.plugin()
+    counters: Json = {"name": "gpu-0", "counters": {"slices": {"value": "4"}}}
+    pool: Json = {"name": objects.NODE, "generation": 1, "resourceSliceCount": 2}
+    partitions: list[Json] = [
+        {"name": name, "consumesCounters": [{"counterSet": "gpu-0", "counters": {"slices": {"value": value}}}]}
+        for name, value in (("half-0", "2"), ("half-1", "2"), ("whole", "4"))
+    ]
+    contents: dict[str, Object] = {"0-counters": {"sharedCounters": [counters]}, "1-devices": {"devices": partitions}}
+    for name, content in contents.items():
+        spec: Object = {"driver": DRIVER, "nodeName": objects.NODE, "pool": pool}
+        town.create(SLICE, {"metadata": {"name": name}, "spec": spec | content})
+    for name in ("a", "b", "c"):
+        town.create(CLAIM, objects.claim(name))
+    town.run(objects.pod("a", claim="a"))
+    town.run(objects.pod("b", claim="b"))
+    assert (town.devices("a"), town.devices("b")) == (["half-0"], ["half-1"])
+    town.create(POD, objects.pod("c", claim="c"))
+    message = town.cluster.wait_for(lambda: town.scheduling_message("c"), what="a reason")
+    assert "not enough left in a shared counter" in message
+
+
+def test_nodes_are_filled_in_order_and_an_allocated_claim_draws_its_pods(pair: Town) -> None:
+    for node in ("node-2", "node-1"):
+        pair.offer(f"gpu-of-{node}", node=node)
+    for name in ("a", "b"):
+        pair.create(CLAIM, objects.claim(name))
+        pair.run(objects.pod(name, claim=name))
+    assert (pair.devices("a"), pair.devices("b")) == (["gpu-of-node-1"], ["gpu-of-node-2"])
+    second = pair.run(objects.pod("b2", claim="b"))
+    assert json_types.text(second, "spec", "nodeName") == "node-2"
+
+
+def test_a_pod_goes_only_where_its_node_selector_and_the_nodes_allow(pair: Town) -> None:
+    pair.api.patch(NODE, "node-1", {"spec": {"unschedulable": True}}, kind=PatchKind.MERGE)
+    numbers = itertools.count()
+
+    def refused() -> bool:
+        """The scheduler hears of nodes and pods by different ways, so it may learn of the cordon after a pod."""
+        name = f"probe-{next(numbers)}"
+        pair.create(POD, objects.pod(name, nodeSelector={"kubernetes.io/hostname": "node-1"}))
+        pair.until(lambda: pair.scheduling_message(name) or json_types.text(pair.find(POD, name), "spec", "nodeName"), "a decision")
+        return "node-1: is unschedulable" in pair.scheduling_message(name)
+
+    pair.until(refused, "the cordon")
+    pod = pair.run(objects.pod("a"))
+    assert json_types.text(pod, "spec", "nodeName") == "node-2"
+    pair.create(POD, objects.pod("b", nodeSelector={"disk": "fast"}))
+    message = pair.cluster.wait_for(lambda: pair.scheduling_message("b"), what="a reason")
+    assert message == ("0/2 nodes are available: node-1: is unschedulable; node-2: lacks the labels disk=fast of the pod's nodeSelector")
+    pair.api.patch(NODE, "node-2", {"metadata": {"labels": {"disk": "fast"}}}, kind=PatchKind.MERGE)
+    pair.phase("b", "Running")
+
+
+def test_a_claim_with_devices_on_another_node_says_where(pair: Town) -> None:
+    pair.offer("gpu-0", node="node-2")
+    pair.create(CLAIM, objects.claim("c"))
+    pair.run(objects.pod("a", claim="c"))
+    pair.create(POD, objects.pod("b", claim="c", nodeSelector={"kubernetes.io/hostname": "node-1"}))
+    message = pair.cluster.wait_for(lambda: pair.scheduling_message("b"), what="a reason")
+    assert "node-1: claim c is allocated on another node" in message
+
+
+def test_what_is_missing_is_named_and_helps_when_it_comes(town: Town) -> None:
+    town.plugin()
+    town.create(POD, objects.pod("p", claim="c"))
+    town.until(lambda: town.scheduling_message("p") == "claim default/c not found", "the first reason")
+    town.create(CLAIM, objects.claim("c", {"name": "gpu", "exactly": {"deviceClassName": "special"}}))
+    wanted = "allocation is impossible: claim default/c, request gpu: there is no DeviceClass special"
+    town.until(lambda: town.scheduling_message("p") == wanted, "the second reason")
+    town.create(CLASS, objects.device_class("special"))
+    town.until(lambda: "needs 1 devices, 0 suit" in town.scheduling_message("p"), "the third reason")
+    town.offer("gpu-0")
+    town.phase("p", "Running")
+
+
+def test_a_claim_that_is_being_deleted_takes_no_new_pod(town: Town) -> None:
+    town.plugin()
+    town.offer("gpu-0")
+    town.create(CLAIM, objects.claim("c"))
+    town.run(objects.pod("p", claim="c"))
+    town.api.delete(CLAIM, "c", namespace="default")
+    town.create(POD, objects.pod("q", claim="c"))
+    town.until(lambda: town.scheduling_message("q") == "claim default/c is being deleted", "a reason")
+    town.delete("p")
+    town.until(lambda: town.scheduling_message("q") == "claim default/c not found", "the claim's end")
+
+
+def test_pods_of_another_scheduler_and_gated_ones_are_left_alone(town: Town) -> None:
+    town.create(POD, objects.pod("other", schedulerName="another"))
+    town.create(POD, objects.pod("gated", schedulingGates=[{"name": "example.com/wait"}]))
+    town.run(objects.pod("mine"))
+    for name in ("other", "gated"):
+        assert json_types.text(town.find(POD, name), "spec", "nodeName") == ""
+
+
+def test_a_gate_that_is_off_is_off_for_the_scheduler_too(folder: pathlib.Path) -> None:
+    running = Town(folder, gates=FeatureGates.of({"DRAConsumableCapacity": False})).start()
+    try:
+        running.plugin()
+        running.create(SLICE, objects.resource_slice(objects.nic("eth0")))
+        for name in ("a", "b"):
+            running.create(CLAIM, objects.claim(name))
+        running.run(objects.pod("a", claim="a"))
+        running.create(POD, objects.pod("b", claim="b"))
+        running.until(lambda: "1x in use" in running.scheduling_message("b"), "a reason")
+    finally:
+        running.stop()

@@ -1,0 +1,46 @@
+"""A GPU that does not answer is not offered; all others are."""
+
+import logging
+import pathlib
+
+import pytest
+
+from drakit.core import errors
+from drakit.devices.gpu import faults, port
+from fakes import gpu_node
+
+CALLS = ["mig_mode", "gpu_instance_profiles", "possible_placements", "gpu_instances"]
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
+    return gpu_node.GpuNode(tmp_path)
+
+
+def fail(node: gpu_node.GpuNode, call: str, code: port.Code = port.Code.GPU_IS_LOST, times: int = 1) -> None:
+    fault = faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=code, times=times)
+    faults.Faults(node.choice.directory).arm(fault)
+
+
+@pytest.mark.parametrize("code", [port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED, port.Code.UNKNOWN])
+@pytest.mark.parametrize("call", CALLS)
+def test_the_others_stay_offered(node: gpu_node.GpuNode, call: str, code: port.Code, caplog: pytest.LogCaptureFixture) -> None:
+    fail(node, call, code)
+    with caplog.at_level(logging.WARNING):
+        names = {item.name for item in node.driver.discover().devices}
+    assert len(names) == 26
+    assert all(name.startswith("gpu-1") for name in names)
+    assert f"gpu={node.hardware.gpus()[0].uuid} error={port.CALLS[call]}: {code.name}" in caplog.text
+    assert len(node.driver.discover().devices) == 52
+
+
+def test_claims_on_the_others_are_prepared(node: gpu_node.GpuNode) -> None:
+    fail(node, "mig_mode")
+    node.prepare("gpu-1-mig-1g5gb-19-6")
+    assert node.instances() == [(1, 19, 6)]
+
+
+def test_no_answer_from_any_is_an_error_so_that_the_last_offer_stays(node: gpu_node.GpuNode) -> None:
+    fail(node, "mig_mode", times=2)
+    with pytest.raises(errors.HardwareError, match="none of 2 GPUs answers"):
+        node.driver.discover()

@@ -1,0 +1,76 @@
+"""docs/reference/gpu-tables.md shows the tables that ship; UPDATE_GOLDEN=1 writes it anew."""
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+from drakit.devices.gpu import counting, machine, mig
+
+PAGE = pathlib.Path(__file__).parents[4] / "docs" / "reference" / "gpu-tables.md"
+INTRODUCTION = """# GPU tables
+
+What mock GPUs can be, from `driver/drakit/devices/gpu/models/`. On real GPUs drakit asks NVML and uses none of this. A figure is **measured** (read
+from hardware by us or from its own log), **documented** (the vendor's guide, or a listing of `nvidia-smi mig -lgip` by its owner), or **guessed**.
+The comment at the top of each file names its sources. A table that differs from what your GPU says is a bug; `nvidia-smi mig -lgip -lgipp` shows it.
+
+`enum` is what NVML is asked for a profile by (`NVML_GPU_INSTANCE_PROFILE_*`), `id` is what it calls it everywhere else, device names included.
+Memory is in MiB, placements are `start:size` in memory slices. *Counted by* says which counters the GPU has beside its memory slices: engines where
+counting all sets of partitions proves them exact, else one counter for each profile.
+
+| Architecture | MIG mode | Offered |
+| --- | --- | --- |
+| Ampere | the admin's; a change takes a reset, and a reboot keeps it | on: partitions; off: the whole GPU |
+| Hopper and newer | drakit's, at prepare; a change takes no reset, and a reboot forgets it | partitions and the whole GPU |
+| without MIG, and vGPUs | none | the whole GPU |
+
+A machine file may ask for the whole GPU beside the partitions of an Ampere GPU (`wholeBesidePartitions: true`), as KEP-4815's example has it. The
+machines `dgx-a100-40gb` and `dgx-a100-40gb-2gpu` do.
+"""
+
+
+def starts(placements: tuple[int, ...], size: int) -> str:
+    return f"{{{','.join(map(str, placements))}}}:{size}"
+
+
+def section(name: str) -> Iterator[str]:
+    model = machine.load_model(name)
+    yield f"## {model.product_name}\n"
+    major, minor = model.compute_capability
+    memory = model.memory >> 20
+    told = f"`{name}`, {model.evidence.value}. {model.architecture}, compute capability {major}.{minor}, {memory} MiB."
+    found = mig.partitions(model.profiles.values())
+    if not found:
+        yield f"{told} No MIG.\n"
+        return
+    by = "engines" if "multiprocessors" in counting.of(found).pool else "profiles"
+    yield f"{told} {len(found)} partitions, counted by {by}.\n"
+    yield "| profile | enum | id | instances | SM | CE | DEC | ENC | JPEG | OFA | memory | placements | evidence |"
+    yield f"|{' --- |' * 13}"
+    for profile, places in model.profiles.values():
+        cells = [
+            f"`{profile.name}`",
+            profile.enum,
+            profile.id,
+            profile.instances,
+            profile.multiprocessors,
+            profile.copy_engines,
+            profile.decoders,
+            profile.encoders,
+            profile.jpeg_engines,
+            profile.ofa_engines,
+            profile.memory_mib,
+            starts(tuple(item.start for item in places), places[0].size),
+            model.evidence_of(profile.id).value,
+        ]
+        yield f"| {' | '.join(map(str, cells))} |"
+    yield ""
+
+
+def page() -> str:
+    return "\n".join([INTRODUCTION, *(line for name in machine.model_names() for line in section(name))]).rstrip("\n") + "\n"
+
+
+def test_the_page_shows_the_tables_that_ship() -> None:
+    if os.environ.get("UPDATE_GOLDEN"):
+        PAGE.write_text(page(), "utf-8")
+    assert PAGE.read_text("utf-8") == page()

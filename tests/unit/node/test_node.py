@@ -1,0 +1,127 @@
+"""A serving node on real sockets: what it does when something around it goes wrong."""
+
+import pathlib
+import threading
+from collections.abc import Callable, Iterator
+
+import grpc
+import pytest
+
+from drakit._proto import dra_v1_pb2 as wire
+from drakit._proto import dra_v1_pb2_grpc as services
+from drakit.core import claim as claims
+from drakit.core import inventory, names
+from drakit.node import clock, engine, node, station
+from fakes import author, claim_source, slice_store
+
+POOL = "node-1"
+UID = names.ClaimUid("00000000-0000-4000-8000-000000000001")
+
+
+class Fickle(author.FakeDriver):
+    """A driver whose discovery can be broken."""
+
+    broken: Exception | None = None
+
+    def discover(self) -> inventory.Inventory:
+        if self.broken is not None:
+            raise self.broken
+        return super().discover()
+
+
+class Running:
+    """A started node and what it stands on."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.driver = Fickle(author.Hardware())
+        self.store = slice_store.FakeSliceStore()
+        self.claims = claim_source.FakeClaimSource()
+        registry = folder / "r"
+        registry.mkdir()
+        post = station.Post(
+            driver_name=author.FakeDriver.name, build=lambda _: self.driver, place=engine.Place(pool=POOL, boot_id="boot-1")
+        )
+        outside = node.Outside(
+            claim_source=self.claims, slice_store=self.store, registry=registry, clock=clock.SystemClock(), rescan_seconds=0.05
+        )
+        self.socket = folder / "d" / "dra.sock"
+        self.node = node.Node(post, station.Folders(home=folder / "d", cdi=folder / "c"), outside, node_name=POOL)
+        self.node.start()
+
+    def prepare(self, device: str) -> wire.NodePrepareResourceResponse:
+        result = claims.AllocationResult(request="r", driver=author.FakeDriver.name, pool=POOL, device=device)
+        self.claims.put(claims.Claim(ref=claims.ClaimRef(uid=UID, namespace="default", name="claim"), results=(result,)))
+        request = wire.NodePrepareResourcesRequest(claims=[wire.Claim(namespace="default", uid=UID, name="claim")])
+        with grpc.insecure_channel(f"unix:{self.socket}") as channel:
+            return services.DRAPluginStub(channel).NodePrepareResources(request, timeout=10).claims[UID]
+
+    def offered(self) -> set[str]:
+        return {device.name for one in self.store.list() for device in one.spec.page.devices}
+
+
+@pytest.fixture
+def running(tmp_path: pathlib.Path) -> Iterator[Running]:
+    started = Running(tmp_path)
+    yield started
+    started.node.stop()
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    waiting = threading.Event()
+    return any(holds() or waiting.wait(0.02) for _ in range(500))
+
+
+def test_devices_are_published_and_prepared(running: Running) -> None:
+    assert eventually(lambda: "chip-0" in running.offered())
+    answer = running.prepare("chip-0")
+    assert answer.error == ""
+    assert [device.device_name for device in answer.devices] == ["chip-0"]
+
+
+def test_a_device_that_is_unplugged_is_withdrawn_also_when_a_claim_finds_out_first(running: Running) -> None:
+    assert eventually(lambda: "chip-1" in running.offered())
+    running.driver.hardware.present.discard("chip-1")
+    assert running.prepare("chip-9").error
+    assert eventually(lambda: "chip-1" not in running.offered())
+
+
+def test_a_bug_in_discover_takes_neither_the_offer_nor_unprepare_away(running: Running) -> None:
+    assert eventually(lambda: "chip-0" in running.offered())
+    assert running.prepare("chip-0").error == ""
+    running.driver.broken = KeyError("bug")
+    assert not running.node.failed.wait(0.3)
+    assert "chip-0" in running.offered()
+    request = wire.NodeUnprepareResourcesRequest(claims=[wire.Claim(namespace="default", uid=UID, name="claim")])
+    with grpc.insecure_channel(f"unix:{running.socket}") as channel:
+        answer = services.DRAPluginStub(channel).NodeUnprepareResources(request, timeout=10)
+    assert answer.claims[UID].error == ""
+    assert running.driver.hardware.made == {}
+
+
+def test_a_deleted_service_socket_ends_the_process_so_that_a_new_one_is_made(running: Running) -> None:
+    running.socket.unlink()
+    assert running.node.failed.wait(10)
+
+
+def test_stopping_leaves_slices_and_no_socket(running: Running) -> None:
+    assert eventually(lambda: "chip-0" in running.offered())
+    running.node.stop()
+    assert not running.socket.exists()
+    assert "chip-0" in running.offered()
+
+
+def test_two_nodes_cannot_serve_one_folder(running: Running, tmp_path: pathlib.Path) -> None:
+    other = tmp_path / "again"
+    other.mkdir()
+    assert running.socket.exists()
+    with pytest.raises(Exception, match=r"dra\.sock"):
+        _second(running, other)
+
+
+def _second(running: Running, folder: pathlib.Path) -> None:
+    registry = folder / "r"
+    registry.mkdir()
+    post = station.Post(driver_name=author.FakeDriver.name, build=lambda _: running.driver, place=engine.Place(pool=POOL, boot_id="boot-1"))
+    outside = node.Outside(claim_source=running.claims, slice_store=running.store, registry=registry, clock=clock.SystemClock())
+    folders = station.Folders(home=running.socket.parent, cdi=folder / "c")
+    node.Node(post, folders, outside, node_name=POOL).start()
