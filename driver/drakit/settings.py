@@ -89,6 +89,9 @@ class Gpu(_Group):
     driver_name: str = "gpu.drakit.dev"
     """Driver name; gpu.nvidia.com serves claims written for NVIDIA's driver."""
 
+    library: Folder | None = None
+    """Path of libnvidia-ml.so.1 where the loader does not find it, for example below a driver root."""
+
 
 class NicRule(_Group):
     """Figures for the interfaces whose name matches; quantities in bits per second, such as 10G."""

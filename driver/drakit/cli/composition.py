@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from drakit import settings as values
 from drakit.core import driver, errors, names, quantity
 from drakit.devices import machines, registry
+from drakit.devices.gpu import settings as gpu_settings
 from drakit.devices.nic import settings as nic_settings
 from drakit.node import engine, station
 
@@ -51,13 +52,13 @@ def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Fa
 
 def unserved(settings: values.Settings) -> str:
     """What a person should know of families that are enabled and yet not served; empty when there is nothing to say."""
-    if settings.gpu.enabled and settings.mock.machine is None:
-        return "GPUs are not served: this version knows mock GPUs only; name a machine with --mock"
+    if settings.gpu.enabled and settings.mock.machine is None and not registry.has_gpu_driver():
+        return "GPUs are not served: NVIDIA's kernel driver is not loaded on this machine; name a machine with --mock to pretend"
     return ""
 
 
 def _enabled(settings: values.Settings, name: str, chosen: machines.Choice | None) -> bool:
-    return bool(getattr(settings, name).enabled) and not (name == "gpu" and chosen is None)
+    return bool(getattr(settings, name).enabled) and not (name == "gpu" and chosen is None and not registry.has_gpu_driver())
 
 
 def _family(settings: values.Settings, name: str, chosen: machines.Choice | None) -> Family:
@@ -70,7 +71,7 @@ def _family(settings: values.Settings, name: str, chosen: machines.Choice | None
             machine=chosen,
             intents=intents,
             netns=settings.nic.netns,
-            options=_nic_options(settings.nic) if name == "nic" else None,
+            options=_nic_options(settings.nic) if name == "nic" else gpu_settings.GpuSettings(library=settings.gpu.library),
         )
         return registry.build(name, order)
 

@@ -5,12 +5,14 @@ same certificates and tokens) shows the same objects; nothing survives the proce
 """
 
 import asyncio
+import contextlib
 import pathlib
 import socket
 import threading
+import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import uvicorn
 
@@ -107,7 +109,7 @@ class ApiServer:
             timeout_graceful_shutdown=1,
             ssl_context_factory=lambda _config, _default: self._authority.server_context(),
         )
-        self._running = _Running(app, _Server(config), listener)
+        self._running = _Running(app, _Server(config, listener), listener)
         try:
             self._running.start()
         except StartError:
@@ -169,10 +171,11 @@ class _Running:
 class _Server(uvicorn.Server):
     """Tells other threads when it accepts connections, and ends without waiting for idle ones."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, listener: "_Listener") -> None:
         super().__init__(config)
         self.ready = threading.Event()
         self._ending = asyncio.Event()
+        self._listener = listener
 
     def end(self) -> None:
         """Begin to shut down; called on the server's own loop."""
@@ -193,6 +196,8 @@ class _Server(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             aborting.cancel()
+        if self._listener.hang_up():
+            await asyncio.sleep(_FAREWELL_SECONDS)
 
     def _abort(self) -> None:
         """Drop the connections of clients that do not close their side of TLS: idle ones never do."""
@@ -201,9 +206,31 @@ class _Server(uvicorn.Server):
                 connection.transport.abort()
 
 
-def _listen(port: int) -> socket.socket:
-    # The protocol is named because asyncio turns Nagle's delay off only for sockets that say they are TCP: 44 ms a request otherwise.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+class _Listener(socket.socket):
+    """Remembers what it accepted: a connection that is still in its handshake is known to nobody else, and would be left open."""
+
+    def __init__(self) -> None:
+        # The protocol is named because asyncio turns Nagle's delay off only for sockets that say they are TCP: 44 ms a request otherwise.
+        super().__init__(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._accepted: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept one connection."""
+        connection, address = super().accept()
+        self._accepted.add(connection)
+        return connection, address
+
+    def hang_up(self) -> bool:
+        """Shut down every connection that is still open, so that the loop sees its end; say whether there was one."""
+        left = [connection for connection in self._accepted if connection.fileno() >= 0]
+        for connection in left:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        return bool(left)
+
+
+def _listen(port: int) -> _Listener:
+    listener = _Listener()
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((tls.LOOPBACK, port))

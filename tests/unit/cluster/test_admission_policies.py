@@ -40,7 +40,7 @@ OWN_SLICES: Object = {
         {"expression": 'variables.userNodeName != ""', "message": "no node association found for user"},
         {
             "expression": "variables.userNodeName == variables.objectNodeName",
-            "messageExpression": "\"this user running on node '\" + variables.userNodeName + \"' may not modify slices of others\"",
+            "messageExpression": '"this user running on node \'" + variables.userNodeName + "\' may not modify slices of others"',
         },
     ],
 }
@@ -98,7 +98,7 @@ def simple(expression: str, **more: Json) -> Object:
 
 def test_the_message_names_the_expression_where_the_policy_has_none(https: client.ApiClient, memory: registry.Registry) -> None:
     install(memory, simple("object.metadata.name != 'bad'"))
-    with pytest.raises(errors.InvalidError, match="failed expression: object.metadata.name != 'bad'"):
+    with pytest.raises(errors.InvalidError, match=r"failed expression: object\.metadata\.name != 'bad'"):
         https.create(CLASS, {"metadata": {"name": "bad"}, "spec": {}})
     assert https.create(CLASS, {"metadata": {"name": "good"}, "spec": {}})
 
@@ -112,12 +112,10 @@ def test_a_validation_chooses_its_reason(
         https.create(CLASS, {"metadata": {"name": "x"}, "spec": {}})
 
 
-@pytest.mark.parametrize("policy, passes", [("Fail", False), ("Ignore", True)])
-def test_an_error_counts_as_the_failure_policy_says(
-    https: client.ApiClient, memory: registry.Registry, policy: str, passes: bool
-) -> None:
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+def test_an_error_counts_as_the_failure_policy_says(https: client.ApiClient, memory: registry.Registry, policy: str) -> None:
     install(memory, simple("object.spec.missing == 1") | {"failurePolicy": policy})
-    if passes:
+    if policy == "Ignore":
         assert https.create(CLASS, {"metadata": {"name": "x"}, "spec": {}})
         return
     with pytest.raises(errors.InvalidError, match="resulted in error: no such key: missing"):
@@ -225,5 +223,5 @@ def test_variables_are_evaluated_when_asked_for_and_an_error_is_the_askers() -> 
         ({"key": "a", "operator": "Wish"}, False),
     ],
 )
-def test_label_selectors_select_as_they_say(requirement: Json, chosen: bool) -> None:
+def test_label_selectors_select_as_they_say(requirement: Json, chosen: bool) -> None:  # noqa: FBT001
     assert matching.selects({"matchExpressions": [requirement]}, {"metadata": {"labels": {"a": "1"}}}) is chosen

@@ -143,6 +143,15 @@ def test_openapi_says_what_the_shapes_say(raw: httpx.Client) -> None:
         ("GET", f"{SLICES}?fieldSelector=spec", 400),
         ("DELETE", f"{SLICES}/a?dryRun=All", 400),
         ("GET", f"{SLICES}?resourceVersion=99999", 504),
+        ("GET", f"{SLICES}?resourceVersion=x", 400),
+        ("GET", f"{SLICES}?resourceVersionMatch=Exact", 400),
+        ("GET", f"{SLICES}?resourceVersionMatch=Exact&resourceVersion=0", 400),
+        ("GET", f"{SLICES}?resourceVersionMatch=Newest&resourceVersion=1", 400),
+        ("GET", f"{SLICES}?resourceVersionMatch=NotOlderThan&resourceVersion=1&continue=x", 400),
+        ("GET", f"{SLICES}?resourceVersionMatch=NotOlderThan&resourceVersion=99999", 504),
+        ("GET", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 405),
+        ("GET", "/api/v1/namespaces/default/serviceaccounts/x/token", 405),
+        ("POST", "/api/v1/namespaces/default/serviceaccounts/x/other", 404),
     ],
 )
 def test_requests_that_make_no_sense_get_a_status(raw: httpx.Client, method: str, path: str, code: int) -> None:

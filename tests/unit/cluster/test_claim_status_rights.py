@@ -64,9 +64,7 @@ def test_an_apply_needs_patch_of_status_and_of_the_driver_on_its_node(
     assert json_types.text(allocated, "metadata", "resourceVersion") != json_types.text(written, "metadata", "resourceVersion")
 
 
-def test_a_put_needs_the_update_verbs(
-    memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect, allocated: Object
-) -> None:
+def test_a_put_needs_the_update_verbs(memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect, allocated: Object) -> None:
     grant(memory, USER, rule("update", STATUS), NODE_UPDATE)
     api = as_driver(guarded, connect)
     assert json_types.items(put(api, allocated, samples.device_status()), "status", "devices") == [samples.device_status()]
@@ -99,9 +97,7 @@ def test_without_the_drivers_verb_it_is_invalid_and_says_which_verb_is_missing(
 
 
 @pytest.mark.usefixtures("allocated")
-def test_without_the_right_to_the_status_it_is_forbidden(
-    memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect
-) -> None:
+def test_without_the_right_to_the_status_it_is_forbidden(memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect) -> None:
     grant(memory, USER, NODE_PATCH, rule("patch", "resourceclaims"))
     with pytest.raises(errors.ForbiddenError, match='cannot patch resource "resourceclaims/status"'):
         apply(as_driver(guarded, connect), samples.device_status())
@@ -132,7 +128,10 @@ def test_each_changed_driver_is_asked_about_and_unchanged_ones_are_not(
     json_types.mapping(stored, "status")["devices"] = [nic]
     memory.update(CLAIM, stored, subresource="status")
     written = apply(api, samples.device_status())
-    assert [json_types.text(one, "driver") for one in json_types.objects(written, "status", "devices")] == ["nic.drakit.dev", "gpu.drakit.dev"]
+    assert [json_types.text(one, "driver") for one in json_types.objects(written, "status", "devices")] == [
+        "nic.drakit.dev",
+        "gpu.drakit.dev",
+    ]
     gone = apply(api)
     assert [json_types.text(one, "driver") for one in json_types.objects(gone, "status", "devices")] == ["nic.drakit.dev"]
 
@@ -149,7 +148,9 @@ def test_allocation_and_reservations_need_the_binding(
         api.update(CLAIM, wanted, subresource="status")
     (cause,) = refused.value.details.causes
     assert cause.field == "status"
-    text = 'Forbidden: changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="update" permission'
+    text = (
+        'Forbidden: changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="update" permission'
+    )
     assert text in cause.message
     role = memory.get(CLUSTER_ROLE, f"for-{USER}")
     memory.update(CLUSTER_ROLE, role | {"rules": [*json_types.items(role, "rules"), rule("update", "resourceclaims/binding")]})
@@ -180,7 +181,7 @@ def test_a_wrong_uid_or_share_is_refused_with_every_right(guarded: apiserver.Api
     admin = connect(guarded.issue_token("root", (users.MASTERS,)))
     with pytest.raises(errors.InvalidError, match="must be an allocated device in the claim"):
         apply(admin, samples.device_status(shareID=samples.SHARE))
-    with pytest.raises(errors.InvalidError, match="metadata.uid: Invalid value: .* field is immutable"):
+    with pytest.raises(errors.InvalidError, match=r"metadata\.uid: Invalid value: .* field is immutable"):
         apply(admin, samples.device_status(), uid="11111111-1111-4111-8111-111111111111")
 
 
@@ -188,9 +189,7 @@ ADMIN: Json = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "adminAccess
 
 
 def label(memory: registry.Registry, value: str) -> None:
-    memory.patch(
-        NAMESPACE, "default", {"metadata": {"labels": {"resource.kubernetes.io/admin-access": value}}}, kind=PatchKind.MERGE
-    )
+    memory.patch(NAMESPACE, "default", {"metadata": {"labels": {"resource.kubernetes.io/admin-access": value}}}, kind=PatchKind.MERGE)
 
 
 @pytest.mark.parametrize("value", ["", "True", "false", "yes"])
@@ -200,7 +199,7 @@ def test_admin_access_needs_the_label_of_the_namespace(memory: registry.Registry
     template: Object = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"spec": {"devices": devices}}}
     label(memory, value)
     for resource, body in ((CLAIM, claim), (CLAIM_TEMPLATE, template)):
-        with pytest.raises(errors.InvalidError, match="admin access to devices requires the `resource.kubernetes.io/admin-access: true`"):
+        with pytest.raises(errors.InvalidError, match="admin access to devices requires the"):
             memory.create(resource, body)
     label(memory, "true")
     assert memory.create(CLAIM, claim)

@@ -10,7 +10,7 @@ import yaml
 from drakit.cluster import apiserver, json_types, registry
 from drakit.cluster.json_types import Object
 from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import CLAIM, CLUSTER_ROLE, NAMESPACE, NODE, POD, SERVICEACCOUNT, SERVED
+from drakit.cluster.resources import CLAIM, CLUSTER_ROLE, NAMESPACE, NODE, POD, SERVED, SERVICEACCOUNT
 from drakit.core import claim as claims
 from drakit.core import errors, names, slices
 from drakit.kube import claims as kube_claims

@@ -2,12 +2,13 @@
 
 import pathlib
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from kubernetes import client as official
-from kubernetes import config
+from kubernetes import config, informer
 from kubernetes import watch as watching
 
 from drakit.cluster import apiserver, json_types, registry
@@ -16,6 +17,8 @@ from drakit.cluster.resources import CLAIM, SLICE
 from unit.cluster import samples
 
 WATCH: Any = watching.Watch  # The library has no types.
+INFORMER: Any = informer.SharedInformer
+PATIENCE_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -125,3 +128,84 @@ def test_it_deletes_nodes_and_reads_the_version(core: Any, connection: Any) -> N
     core.delete_node("n1")
     assert core.list_node().items == []
     assert official.VersionApi(connection).get_code().minor == "36"
+
+
+def named(found: Any) -> dict[str, str]:
+    """Return the versions of an informer's objects by name."""
+    return {one.metadata.name: one.metadata.resource_version for one in found.cache.list()}
+
+
+def wait_for(found: Any, memory: registry.Registry) -> None:
+    """Wait until an informer has what the registry has; fail when it does not come to that."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    wanted: dict[str, str] = {}
+    while time.monotonic() < end:
+        listed = [json_types.mapping(one, "metadata") for one in memory.list(SLICE).items]
+        wanted = {json_types.text(one, "name"): json_types.text(one, "resourceVersion") for one in listed}
+        if named(found) == wanted:
+            return
+        time.sleep(0.02)
+    assert named(found) == wanted
+
+
+def test_its_informer_keeps_in_step_through_a_410(dra: Any, memory: registry.Registry) -> None:
+    for index in range(3):
+        memory.create(SLICE, samples.slice_(f"s{index}"))
+    follower = INFORMER(dra.list_resource_slice)
+    seen: list[str] = []
+    for kind in (informer.ADDED, informer.DELETED):
+        follower.add_event_handler(kind, lambda one, kind=kind: seen.append(f"{kind} {one.metadata.name}"))
+    follower.start()
+    try:
+        wait_for(follower, memory)
+        memory.create(SLICE, samples.slice_("s3"))
+        memory.delete(SLICE, "s0")
+        wait_for(follower, memory)
+        with memory.store.lock:  # The watch ends; before it can begin again, things change and the history is lost.
+            memory.store.end_watches()
+            memory.create(SLICE, samples.slice_("s4"))
+            memory.delete(SLICE, "s1")
+            memory.store.forget_history()
+        wait_for(follower, memory)
+        memory.create(SLICE, samples.slice_("s5"))
+        wait_for(follower, memory)
+    finally:
+        memory.store.end_watches()
+        follower.stop()
+    assert sorted(named(follower)) == ["s2", "s3", "s4", "s5"]
+    assert {"ADDED s4", "DELETED s1", "ADDED s5"} <= set(seen)
+
+
+def test_it_reads_lists_in_pages(dra: Any, memory: registry.Registry) -> None:
+    for index in range(5):
+        memory.create(SLICE, samples.slice_(f"s{index}"))
+    names, token, pages = [], "", 0
+    while pages == 0 or token:
+        page = dra.list_resource_slice(limit=2, _continue=token)
+        names += [one.metadata.name for one in page.items]
+        token, pages = page.metadata._continue, pages + 1
+    assert (names, pages) == ([f"s{index}" for index in range(5)], 3)
+    with pytest.raises(official.ApiException) as gone:
+        dra.list_resource_slice(limit=2, _continue="unknown")
+    assert gone.value.status == 410
+
+
+def test_it_asks_what_it_may_do(connection: Any) -> None:
+    attributes = official.V1ResourceAttributes(verb="get", group="resource.k8s.io", resource="resourceclaims", namespace="default")
+    review = official.V1SelfSubjectAccessReview(spec=official.V1SelfSubjectAccessReviewSpec(resource_attributes=attributes))
+    assert official.AuthorizationV1Api(connection).create_self_subject_access_review(review).status.allowed is True
+
+
+def test_its_models_read_roles_workloads_leases_and_policies(connection: Any, memory: registry.Registry) -> None:
+    roles = official.RbacAuthorizationV1Api(connection).list_cluster_role()
+    assert "cluster-admin" in [one.metadata.name for one in roles.items]
+    lease = official.CoordinationV1Api(connection).create_namespaced_lease(
+        "default", {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
+    )
+    assert lease.spec.holder_identity == "me"
+    rules = official.ResourceV1alpha3Api(connection)
+    taint: Json = {"key": "example.com/broken", "effect": "NoSchedule"}
+    made = rules.create_device_taint_rule({"metadata": {"name": "r"}, "spec": {"taint": taint, "deviceSelector": {"pool": "n1"}}})
+    assert made.spec.taint.time_added is not None
+    assert official.ResourceV1beta2Api(connection).read_device_taint_rule("r").spec.device_selector.pool == "n1"
+    assert memory.store.version > 0

@@ -1,5 +1,7 @@
 """Reviews as kubectl posts them, byte by byte."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as any_
@@ -53,8 +55,6 @@ def test_bytes_that_make_no_sense_are_refused(body: bytes) -> None:
 
 @given(any_.binary(max_size=64))
 def test_any_bytes_are_read_or_refused(content: bytes) -> None:
-    try:
-        protobuf.read(envelope("TokenRequest", b"") + content)
-        protobuf.read(b"k8s\x00" + content)
-    except errors.ApiError as error:
-        assert error.code in (400, 415)
+    for body in (envelope("TokenRequest", b"") + content, b"k8s\x00" + content):
+        with contextlib.suppress(errors.BadRequestError, errors.UnsupportedMediaError):
+            assert "apiVersion" in protobuf.read(body)

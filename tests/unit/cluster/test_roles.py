@@ -160,9 +160,7 @@ def test_an_aggregated_role_has_the_rules_of_those_it_selects(memory: registry.R
     assert authorizer.allows(user, wanted)
 
 
-def test_an_apply_that_creates_needs_the_right_to_create(
-    memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect
-) -> None:
+def test_an_apply_that_creates_needs_the_right_to_create(memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect) -> None:
     grant(memory, "dan", rule("patch", "deviceclasses"))
     dan = connect(guarded.issue_token("dan"))
     body: Object = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}
@@ -198,14 +196,18 @@ def test_reviews_say_what_one_may_do(memory: registry.Registry, guarded: apiserv
         (CLUSTER_ROLE, {"rules": [{"verbs": ["get"]}]}, "rules[0].apiGroups"),
         (CLUSTER_ROLE, {"rules": [{"apiGroups": [""], "resources": ["pods"]}]}, "rules[0].verbs"),
         (CLUSTER_ROLE_BINDING, {"roleRef": {"kind": "Role", "name": "x"}}, "roleRef.kind"),
-        (CLUSTER_ROLE_BINDING, {"roleRef": {"kind": "ClusterRole", "name": "x"}, "subjects": [{"kind": "Dog", "name": "x"}]}, "subjects[0]"),
+        (
+            CLUSTER_ROLE_BINDING,
+            {"roleRef": {"kind": "ClusterRole", "name": "x"}, "subjects": [{"kind": "Dog", "name": "x"}]},
+            "subjects[0]",
+        ),
     ],
 )
 def test_roles_and_bindings_that_make_no_sense_are_refused(memory: registry.Registry, resource: object, body: Object, field: str) -> None:
     assert resource in (CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
     target = CLUSTER_ROLE if resource is CLUSTER_ROLE else CLUSTER_ROLE_BINDING
     with pytest.raises(errors.InvalidError) as refused:
-        memory.create(target, {"metadata": {"name": "x"}} | body)
+        memory.create(target, body | {"metadata": {"name": "x"}})
     assert any(cause.field.startswith(field) for cause in refused.value.details.causes)
 
 

@@ -14,7 +14,7 @@ from drakit.cluster.resources import NODE, POD, SECRET, SELF_REVIEW, SERVICEACCO
 from unit.cluster import samples
 
 Connect = Callable[[str], client.ApiClient]
-TOKEN = "/api/v1/namespaces/default/serviceaccounts/driver/token"
+PATH = "/api/v1/namespaces/default/serviceaccounts/driver/token"
 KUBELET = User(name="system:node:n1", groups=("system:nodes",))
 ADMIN = User(name="root", groups=("system:masters",))
 
@@ -43,7 +43,7 @@ def test_a_token_says_which_pod_and_node_it_is_for(
     guarded: apiserver.ApiServer, connect: Connect, memory: registry.Registry, pod: Object
 ) -> None:
     kubelet = connect(guarded.issue_node_token("n1"))
-    answer = kubelet._object("POST", TOKEN, body=bound(pod))
+    answer = kubelet._object("POST", PATH, body=bound(pod))
     assert json_types.number(answer, "spec", "expirationSeconds") == 3600
     assert json_types.text(answer, "status", "expirationTimestamp").endswith("Z")
     me = json_types.mapping(connect(token_of(answer)).create(SELF_REVIEW, {}), "status", "userInfo")
@@ -62,7 +62,7 @@ def test_a_token_says_which_pod_and_node_it_is_for(
 def test_a_token_ends_with_what_it_is_bound_to(
     guarded: apiserver.ApiServer, connect: Connect, memory: registry.Registry, pod: Object, gone: str
 ) -> None:
-    holder = connect(token_of(connect(guarded.issue_node_token("n1"))._object("POST", TOKEN, body=bound(pod))))
+    holder = connect(token_of(connect(guarded.issue_node_token("n1"))._object("POST", PATH, body=bound(pod))))
     assert holder.create(SELF_REVIEW, {})
     if gone == "pod":
         memory.delete(POD, "driver-x", namespace="default", grace_seconds=0)
@@ -101,7 +101,7 @@ def test_a_request_that_does_not_fit_is_refused(memory: registry.Registry, pod: 
     memory.create(SECRET, {"metadata": {"name": "s"}, "stringData": {"a": "b"}}, namespace="default")
     wrong: Object = bound(pod)
     json_types.mapping(wrong, "spec", "boundObjectRef")["uid"] = "other"
-    with pytest.raises(errors.ConflictError, match="boundObjectRef.uid"):
+    with pytest.raises(errors.ConflictError, match=r"boundObjectRef\.uid"):
         accounts.issue("default", "driver", wrong, ADMIN)
     with pytest.raises(errors.BadRequestError, match="does not use the service account other"):
         accounts.issue("default", "other", bound(pod), ADMIN)

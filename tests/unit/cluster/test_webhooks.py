@@ -58,7 +58,7 @@ def hook() -> Iterator[Hook]:
         thread.join()
 
 
-def install(memory: registry.Registry, hook: Hook, *, authority: bytes | None = None, **fields: Json) -> None:
+def install(memory: registry.Registry, hook: Hook, fields: Object | None = None, *, authority: bytes | None = None) -> None:
     rules: list[Json] = [
         {
             "apiGroups": ["resource.k8s.io"],
@@ -75,7 +75,7 @@ def install(memory: registry.Registry, hook: Hook, *, authority: bytes | None = 
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
-    memory.create(WEBHOOKS, {"metadata": {"name": "hooks"}, "webhooks": [configured | fields]})
+    memory.create(WEBHOOKS, {"metadata": {"name": "hooks"}, "webhooks": [configured | (fields or {})]})
 
 
 def test_a_webhook_sees_the_write_and_lets_it_pass(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
@@ -96,7 +96,7 @@ def test_a_webhook_sees_the_write_and_lets_it_pass(hook: Hook, https: client.Api
 def test_a_refusal_stores_nothing_and_has_the_webhooks_words(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
     install(memory, hook)
     hook.decide = lambda _: {"allowed": False, "status": {"message": "bad parameters", "code": 422}}
-    with pytest.raises(errors.InvalidError, match='admission webhook "hook.example.com" denied the request: bad parameters'):
+    with pytest.raises(errors.InvalidError, match=r'admission webhook "hook\.example\.com" denied the request: bad parameters'):
         https.create(CLASS, {"metadata": {"name": "x"}, "spec": {}})
     hook.decide = lambda _: {"allowed": False}
     with pytest.raises(errors.ForbiddenError, match="without explanation"):
@@ -160,19 +160,19 @@ def test_a_webhook_that_fails_counts_as_its_policy_says(
     elif fault == "slow":
         fields["timeoutSeconds"] = 1
         hook.decide = lambda _: {"allowed": released.wait(5)}
-    install(memory, hook, authority=tls.Authority().pem if fault == "authority" else None, **fields)
+    install(memory, hook, fields, authority=tls.Authority().pem if fault == "authority" else None)
     began = time.monotonic()
     if policy == "Ignore":
         assert https.create(CLASS, {"metadata": {"name": "x"}, "spec": {}})
     else:
-        with pytest.raises(errors.InternalError, match='failed calling webhook "hook.example.com"'):
+        with pytest.raises(errors.InternalError, match=r'failed calling webhook "hook\.example\.com"'):
             https.create(CLASS, {"metadata": {"name": "x"}, "spec": {}})
     released.set()
     assert time.monotonic() - began < 4
 
 
 def test_conditions_spare_a_webhook(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
-    install(memory, hook, matchConditions=[{"name": "named", "expression": "object.metadata.name.startsWith('gpu')"}])
+    install(memory, hook, {"matchConditions": [{"name": "named", "expression": "object.metadata.name.startsWith('gpu')"}]})
     for name in ("nic", "gpu"):
         https.create(CLASS, {"metadata": {"name": name}, "spec": {}})
     assert [one["name"] for one in hook.asked] == ["gpu"]
@@ -194,7 +194,7 @@ def test_a_configuration_that_cannot_work_is_refused_by_field(memory: registry.R
     hook = Hook()
     hook.url = "https://127.0.0.1/"
     with pytest.raises(errors.InvalidError) as refused:
-        install(memory, hook, **fields)
+        install(memory, hook, fields)
     assert field in [cause.field for cause in refused.value.details.causes]
 
 
