@@ -26,6 +26,7 @@ class Gate(enum.StrEnum):
     ADMIN_ACCESS = "DRAAdminAccess"
     PRIORITIZED_LIST = "DRAPrioritizedList"
     CLAIM_DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
+    CLAIM_STATUS_RIGHTS = "DRAResourceClaimGranularStatusAuthorization"
     MIXINS = "DRAMixins"
     """Ours: ``mixins`` and ``includes`` in ResourceSlices, which no released Kubernetes has."""
     COUNTERS_BESIDE_DEVICES = "DRACountersBesideDevices"

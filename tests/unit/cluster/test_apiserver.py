@@ -1,5 +1,6 @@
 """The server on the wire: TLS, identities, discovery, pages, streams, and every refusal as a Status."""
 
+import gc
 import json
 import pathlib
 import socket
@@ -276,6 +277,16 @@ def test_a_stopped_server_ends_watches_and_comes_back_on_its_port(memory: regist
     assert len(connected.list(SLICE).items) == 1
     connected.close()
     server.stop()
+
+
+def test_a_stop_closes_connections_that_have_said_nothing_yet(memory: registry.Registry) -> None:
+    with apiserver.ApiServer(memory) as server:
+        silent = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(3)]
+    for one in silent:
+        with one:
+            assert one.recv(1) == b""
+    del server
+    gc.collect()
 
 
 def test_a_taken_port_is_a_clear_error(server: apiserver.ApiServer) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from drakit.cluster import apiserver, client, errors, json_types, registry
-from drakit.cluster.access import users
+from drakit.cluster.access import drivers, users
 from drakit.cluster.admission import claim_status
+from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.patching import PatchKind
 from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, CLUSTER_ROLE, NAMESPACE
@@ -94,6 +95,30 @@ def test_without_the_drivers_verb_it_is_invalid_and_says_which_verb_is_missing(
     assert (cause.field, cause.reason) == ("status.devices", "FieldValueForbidden")
     assert f'Forbidden: changing status.devices requires resource="resourceclaims/driver", verb="{verbs}" permission' in cause.message
     assert f'User "{USER}" cannot ' in cause.message
+
+
+def test_with_the_gate_off_the_sub_resource_is_all_it_takes() -> None:
+    memory = registry.Registry(gates=FeatureGates.of({"DRAResourceClaimGranularStatusAuthorization": False}))
+    memory.create(CLAIM, samples.claim())
+    memory.update(CLAIM, samples.allocated(samples.claim(), samples.result()), subresource="status")
+    grant(memory, USER, rule("patch", STATUS))
+    with apiserver.ApiServer(memory, authorization="rbac") as server:
+        token = server.issue_token(USER)
+        with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token) as api:
+            assert json_types.items(apply(api, samples.device_status()), "status", "devices")
+
+
+def test_a_driver_with_the_rights_of_the_cluster_writes_its_devices(
+    memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect, allocated: Object
+) -> None:
+    for resource, body in drivers.objects("drivers", "gpu", writes_status_of=["gpu.drakit.dev"]):
+        memory.create(resource, body)
+    api = as_driver(guarded, connect)
+    assert json_types.items(apply(api, samples.device_status()), "status", "devices")
+    stored = memory.get(CLAIM, "c1", "default")
+    written = put(api, stored, samples.device_status(data={"a": 1}))
+    assert json_types.mapping(written, "status", "devices", 0, "data") == {"a": 1}
+    assert json_types.text(allocated, "metadata", "name") == "c1"
 
 
 @pytest.mark.usefixtures("allocated")

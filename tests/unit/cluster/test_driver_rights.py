@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from drakit.cluster import apiserver, json_types, registry
+from drakit.cluster.access import drivers
 from drakit.cluster.json_types import Object
 from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import CLAIM, CLUSTER_ROLE, NAMESPACE, NODE, POD, SERVED, SERVICEACCOUNT
+from drakit.cluster.resources import CLAIM, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, NODE, POD, SERVED, SERVICEACCOUNT
 from drakit.core import claim as claims
 from drakit.core import errors, names, slices
 from drakit.kube import claims as kube_claims
@@ -107,6 +108,15 @@ def test_without_its_role_the_driver_is_told_what_it_lacks(driver: kube_client.C
     store = kube_slices.ApiSlices(driver, driver=slice_samples.DRIVER, node="n1", clock=real_clock.RealClock())
     with pytest.raises(errors.ApiError, match='cannot list resource "resourceslices"'):
         store.list()
+
+
+def test_the_rights_that_the_cluster_gives_are_those_of_the_manifests(memory: registry.Registry) -> None:
+    for resource, body in drivers.objects(NAMESPACE_NAME, ACCOUNT):
+        memory.create(resource, body)
+    role, binding = memory.get(CLUSTER_ROLE, ACCOUNT), memory.get(CLUSTER_ROLE_BINDING, ACCOUNT)
+    asked = {one["kind"]: one for one in yaml.safe_load_all((BASE / "rbac.yaml").read_text())}
+    assert role["rules"] == asked["ClusterRole"]["rules"]
+    assert (binding["roleRef"], binding["subjects"]) == (asked["ClusterRoleBinding"]["roleRef"], asked["ClusterRoleBinding"]["subjects"])
 
 
 def test_the_manifests_name_one_account_in_one_namespace(memory: registry.Registry) -> None:

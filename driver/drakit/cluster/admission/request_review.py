@@ -7,9 +7,10 @@ from drakit.cluster import errors, json_types, resources
 from drakit.cluster.access import nodes, users
 from drakit.cluster.access.authorizer import Authorizer
 from drakit.cluster.access.users import Attributes, User
-from drakit.cluster.admission import claim_status, policies, webhooks
+from drakit.cluster.admission import claim_status, escalation, policies, webhooks
 from drakit.cluster.admission.matching import Subject
 from drakit.cluster.errors import Details
+from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.reviewing import Change, Operation
 from drakit.cluster.store import Key, Store
@@ -24,10 +25,13 @@ class RequestReview:
     verb: str
     authorizer: Authorizer
     store: Store
+    gates: FeatureGates
     warnings: list[str] = field(default_factory=list)
 
     def failures(self, change: Change) -> list[Failure]:
         """Return the parts of a claim's status that the user may not change."""
+        if not self.gates.on(Gate.CLAIM_STATUS_RIGHTS):
+            return []
         return list(claim_status.failures(change, self.user, self.verb, self.authorizer))
 
     def waits(self, change: Change) -> bool:
@@ -35,9 +39,11 @@ class RequestReview:
         return bool(webhooks.concerned(self.store, self._subject(change)))
 
     def admit(self, change: Change) -> None:
-        """Raise the error of the first refusal: the node restriction's, a policy's or a webhook's."""
+        """Raise the error of the first refusal: the node restriction's, that of rights one does not hold, a policy's, a webhook's."""
         self._check_node(change)
         self._check_created_by_patch(change)
+        if missing := escalation.missing(change, self.user, self.authorizer, self.store):
+            raise _forbidden(change, missing)
         subject = self._subject(change)
         request = self._request(change)
         found = policies.check(self.store, subject, request)

@@ -1,0 +1,40 @@
+"""What a node driver is given: a service account and the rights that its manifests ask for, and no more."""
+
+from collections.abc import Sequence
+
+from drakit.cluster import resources
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SERVICEACCOUNT, Resource
+
+_DRA = resources.RESOURCE_GROUP
+
+
+def _rule(group: str, names: str, verbs: str) -> Object:
+    return {"apiGroups": [group], "resources": [names], "verbs": [*verbs.split()]}
+
+
+def rules(writes_status_of: Sequence[str] = ()) -> list[Json]:
+    """Return the rules of a driver; ``writes_status_of`` names the drivers whose device statuses it writes on its own node."""
+    found = [
+        _rule(_DRA, "resourceclaims", "get"),
+        _rule(_DRA, "resourceslices", "get list watch create update patch delete"),
+        _rule("", "nodes", "get"),
+    ]
+    if writes_status_of:
+        names: Object = {"resourceNames": [*writes_status_of]}
+        found.append(_rule(_DRA, "resourceclaims/status", "patch update"))
+        found.append(_rule(_DRA, "resourceclaims/driver", "associated-node:patch associated-node:update") | names)
+    return [*found]
+
+
+def objects(namespace: str, account: str, *, writes_status_of: Sequence[str] = ()) -> list[tuple[Resource, Object]]:
+    """Return the namespace, the service account, the role and its binding, in the order to create them; all but the first are named alike."""
+    named: Object = {"name": account}
+    subject: Json = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    reference: Json = {"apiGroup": resources.RBAC_GROUP, "kind": "ClusterRole", "name": account}
+    return [
+        (NAMESPACE, {"metadata": {"name": namespace}}),
+        (SERVICEACCOUNT, {"metadata": {"name": account, "namespace": namespace}}),
+        (CLUSTER_ROLE, {"metadata": named, "rules": rules(writes_status_of)}),
+        (CLUSTER_ROLE_BINDING, {"metadata": named, "roleRef": reference, "subjects": [subject]}),
+    ]
