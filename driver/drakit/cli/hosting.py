@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # A node's folder may have 44 bytes; /drakit-12345678/node-1 are 23 of them.
 _PARENT_BYTES = 20
-_LIBRARIES = ("cel_expr_python", "httpx", "re2", "starlette", "trustme", "uvicorn")
+_LIBRARIES = ("httpx", "re2", "starlette", "trustme", "uvicorn")
 
 
 def check_installed() -> None:
