@@ -1,1 +1,4 @@
-"""Benchmarks: every figure beside a floor measured in the same run. Run all with ``make bench``, some with ``PYTHONPATH=tests python -m bench NAME``."""
+"""Benchmarks: every figure beside a floor measured in the same run.
+
+``make bench`` runs all of them; one is ``PYTHONPATH=tests python -m bench NAME``.
+"""

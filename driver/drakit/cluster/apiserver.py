@@ -191,7 +191,10 @@ class _Server(uvicorn.Server):
         self.ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        aborting = asyncio.get_running_loop().call_later(_FAREWELL_SECONDS, self._abort)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listener)
+        await asyncio.sleep(0)  # What was accepted a moment ago becomes a connection first: it could not once the server is closed.
+        aborting = loop.call_later(_FAREWELL_SECONDS, self._abort)
         try:
             await super().shutdown(sockets)
         finally:
