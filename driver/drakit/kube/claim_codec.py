@@ -22,7 +22,9 @@ def decode(found: transport.Object, ref: claims.ClaimRef) -> claims.Claim:
         if not allocation:
             raise errors.ClaimError(errors.ClaimFault.NOT_ALLOCATED, "the claim is not allocated", field="status.allocation")
         if root["metadata"]["uid"].text() != ref.uid:
-            raise errors.ClaimError(errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was made", field="metadata.uid")
+            raise errors.ClaimError(
+                errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was made", field="metadata.uid"
+            )
         return claims.Claim(
             ref=ref,
             results=tuple(_result(item) for item in allocation["devices"]["results"].each()),
