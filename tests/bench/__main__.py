@@ -5,9 +5,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 
-from bench import bench_allocator, bench_journal
+from bench import bench_allocator, bench_journal, bench_node
 
-BENCHES: Mapping[str, Callable[[pathlib.Path], None]] = {"journal": bench_journal.main, "allocator": bench_allocator.main}
+BENCHES: Mapping[str, Callable[[pathlib.Path], None]] = {
+    "journal": bench_journal.main,
+    "node": bench_node.main,
+    "allocator": bench_allocator.main,
+}
 
 
 def main(names: list[str]) -> int:

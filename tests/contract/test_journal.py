@@ -164,14 +164,16 @@ def test_holdings_say_who_holds_a_device_and_how(journal: ports.Journal) -> None
     journal.begin(samples.entry(2, samples.grant("a", "nic-0", admin_access=True), samples.grant("b", "nic-1")))
     journal.withdraw(samples.uid(2))
     preparing, unpreparing = lifecycle.State.PREPARING, lifecycle.State.UNPREPARING
-    found = [(item.claim, item.state, item.share_id, item.admin_access) for item in journal.holdings("node-1", ["nic-0"])]
+    shares = [samples.share(1), samples.share(2)]
+    found = [(item.claim, item.state, item.share_id, item.admin_access) for item in journal.holdings("node-1", ["nic-0"], shares)]
     assert found == [
         (samples.ref(1), preparing, samples.share(1), False),
         (samples.ref(1), preparing, samples.share(2), False),
         (samples.ref(2), unpreparing, None, True),
     ]
+    assert [item.share_id for item in journal.holdings("node-1", ["nic-0"])] == [min(shares), None], "one share stands for all"
     assert not journal.holdings("node-2", ["nic-0"])
-    assert [item.device.name for item in journal.holdings("node-1", {"nic-0", "nic-1"})] == ["nic-0", "nic-0", "nic-0", "nic-1"]
+    assert [item.device.name for item in journal.holdings("node-1", {"nic-0", "nic-1"}, shares)] == ["nic-0", "nic-0", "nic-0", "nic-1"]
     assert not journal.holdings("node-1", [])
     journal.forget(samples.uid(2))
     assert not journal.holdings("node-1", ["nic-1"])

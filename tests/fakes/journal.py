@@ -21,7 +21,12 @@ class MemoryJournal:
         with self._lock:
             return tuple(self._entries.values())
 
-    def holdings(self, pool: str, devices: Collection[str]) -> Sequence[lifecycle.Holding]:
+    def holdings(self, pool: str, devices: Collection[str], shares: Collection[str] = ()) -> Sequence[lifecycle.Holding]:
+        held = [(entry, grant) for entry in self.entries() for grant in entry.grants if grant.pool == pool and grant.device.name in devices]
+        first: dict[str, str] = {}
+        for _, grant in held:
+            if grant.share_id:
+                first[grant.device.name] = min(first.get(grant.device.name, grant.share_id), grant.share_id)
         return tuple(
             lifecycle.Holding(
                 claim=entry.claim,
@@ -31,9 +36,8 @@ class MemoryJournal:
                 admin_access=grant.admin_access,
                 consumed_capacity=grant.consumed_capacity,
             )
-            for entry in self.entries()
-            for grant in entry.grants
-            if grant.pool == pool and grant.device.name in devices
+            for entry, grant in held
+            if not grant.share_id or grant.share_id in shares or grant.share_id == first[grant.device.name]
         )
 
     def begin(self, entry: lifecycle.Entry) -> None:

@@ -30,6 +30,7 @@ from drakit.cluster.resources import EVENT
 from drakit.cluster.runtime import HookRunner, Mode
 from drakit.cluster.scheduler import Scheduler
 from drakit.cluster.selectors import Selectors
+from drakit.cluster.skew import Skew
 from drakit.cluster.watching import EventType, Watch
 
 _DRIVER_USER = "system:serviceaccount:drakit-system:drakit"
@@ -57,6 +58,7 @@ class Happening:
 class LocalCluster:
     """A cluster in ``folder``, with the given nodes.
 
+    ``gates`` are those of all components, but for what ``skew`` says.
     ``port`` 0 takes any free one. ``mode`` says whether containers with a command run it. Use it as a context manager, or call
     :meth:`start` and :meth:`stop`; once stopped, a cluster is not started again. Raise FolderError for a folder with too long a path, ValueError
     for a node name that Kubernetes would not take.
@@ -68,6 +70,7 @@ class LocalCluster:
         *,
         nodes: Sequence[str] = ("node-1",),
         gates: FeatureGates | None = None,
+        skew: Skew | None = None,
         port: int = 0,
         timing: Timing | None = None,
         mode: Mode = Mode.PRETEND,
@@ -78,6 +81,7 @@ class LocalCluster:
                 raise ValueError(f"nodes: {name!r} is no node name: use a-z, 0-9, '-' and '.'")
         self.folder = folder.absolute()
         self.gates = gates or FeatureGates()
+        self._skew = skew or Skew()
         self.api = Registry(gates=self.gates)
         self.server = ApiServer(self.api, port=port)
         self._parts = contextlib.ExitStack()
@@ -88,6 +92,7 @@ class LocalCluster:
                 NodeFolder(root=self.folder / name),
                 self._connector(name),
                 timing=timing or Timing(),
+                gates=self._skew.kubelets.get(name, self.gates),
                 mode=mode,
                 run_hook=run_hook,
             )
@@ -116,10 +121,11 @@ class LocalCluster:
             self.server.write_kubeconfig(self.kubeconfig)
             parts.callback(self.kubeconfig.unlink, missing_ok=True)
             recorder = Recorder(self.api, "drakit-cluster")
+            deciding = self._skew.scheduler or self.gates
             for part in (
                 recorder,
-                Controllers(self.api, recorder),
-                Scheduler(self.api, recorder, Selectors(self.gates), gates=self.gates),
+                Controllers(self.api, recorder, gates=self._skew.controllers or self.gates),
+                Scheduler(self.api, recorder, Selectors(deciding), gates=deciding),
             ):
                 part.start()
                 parts.callback(part.stop)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from drakit.cluster.client import ApiClient
 from drakit.cluster.faults import Faults
+from drakit.cluster.features import FeatureGates
 from drakit.cluster.kubelet import Kubelet, Place, Timing
 from drakit.cluster.node_folder import NodeFolder
 from drakit.cluster.runtime import HookRunner, Mode, Runtime
@@ -21,6 +22,7 @@ class ClusterNode:
         timing: Timing,
         mode: Mode = Mode.PRETEND,
         run_hook: HookRunner | None = None,
+        gates: FeatureGates | None = None,
     ) -> None:
         self.name = name
         self.folder = folder
@@ -28,6 +30,7 @@ class ClusterNode:
         self.runtime = Runtime((folder.cdi,), folder.logs, mode=mode, run_hook=run_hook)
         self._connect = connect
         self._timing = timing
+        self._gates = gates
         self._running: tuple[ApiClient, Kubelet] | None = None
 
     @property
@@ -45,7 +48,7 @@ class ClusterNode:
         client = self._connect()
         place = Place(node=self.name, registry=self.folder.registry, checkpoint=self.folder.checkpoint)
         try:
-            kubelet = Kubelet(client, place, self.runtime, timing=self._timing, faults=self.faults)
+            kubelet = Kubelet(client, place, self.runtime, timing=self._timing, faults=self.faults, gates=self._gates)
             self._running = (client, kubelet)
             kubelet.start()
         except BaseException:

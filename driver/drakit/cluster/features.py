@@ -15,7 +15,7 @@ from drakit.cluster.resources import Resource
 
 
 class Gate(enum.StrEnum):
-    """The gates this server reads. All but the last two are Kubernetes' own names."""
+    """The gates this server reads. All but the last three are Kubernetes' own names."""
 
     PARTITIONABLE_DEVICES = "DRAPartitionableDevices"
     CONSUMABLE_CAPACITY = "DRAConsumableCapacity"
@@ -27,6 +27,8 @@ class Gate(enum.StrEnum):
     PRIORITIZED_LIST = "DRAPrioritizedList"
     CLAIM_DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
     CLAIM_STATUS_RIGHTS = "DRAResourceClaimGranularStatusAuthorization"
+    RESERVED_FOR_WORKLOADS = "DRAReservedForWorkloads"
+    """KEP-5194, which no released Kubernetes has: claims that are reserved for a workload, for any number of pods."""
     MIXINS = "DRAMixins"
     """Ours: ``mixins`` and ``includes`` in ResourceSlices, which no released Kubernetes has."""
     COUNTERS_BESIDE_DEVICES = "DRACountersBesideDevices"
@@ -41,7 +43,7 @@ _OFF_BY_DEFAULT = frozenset({Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RE
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureGates:
-    """Which gates are on. The default is Kubernetes 1.36's, with mixins on."""
+    """Which gates are on. The default is Kubernetes 1.36's, with mixins and claims for workloads on."""
 
     enabled: frozenset[Gate] = field(default_factory=lambda: frozenset(Gate) - _OFF_BY_DEFAULT)
 
@@ -99,6 +101,7 @@ _CLAIM_SPEC_FIELDS: dict[Gate, tuple[str, ...]] = {
     Gate.ADMIN_ACCESS: ("spec.devices.requests[].exactly.adminAccess",),
     Gate.DEVICE_TAINTS: _in_requests("tolerations"),
     Gate.CONSUMABLE_CAPACITY: (*_in_requests("capacity"), "spec.devices.constraints[].distinctAttribute"),
+    Gate.RESERVED_FOR_WORKLOADS: ("spec.reservedFor",),
 }
 _CLAIM_STATUS_FIELDS: dict[Gate, tuple[str, ...]] = {
     Gate.ADMIN_ACCESS: ("status.allocation.devices.results[].adminAccess",),
@@ -113,6 +116,7 @@ _CLAIM_STATUS_FIELDS: dict[Gate, tuple[str, ...]] = {
         "status.allocation.devices.results[].bindingFailureConditions",
     ),
     Gate.CLAIM_DEVICE_STATUS: ("status.devices",),
+    Gate.RESERVED_FOR_WORKLOADS: ("status.allocation.reservedForAnyPod",),
 }
 
 

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from drakit.cluster import json_types, nodes, pod_claims, taints
+from drakit.cluster import json_types, nodes, pod_claims, reservation, taints
 from drakit.cluster.allocator import Allocator
+from drakit.cluster.informer import uid_of
 from drakit.cluster.json_types import Object
 from drakit.cluster.pod_claims import MAX_RESERVATIONS
 from drakit.cluster.ports import AllocationError
@@ -31,20 +32,22 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Why the pod has to wait, in words for its owner."""
+    """Why the pod has to wait, in words for its owner. ``stuck`` are claims of the pod alone whose devices only bind it to other nodes."""
 
     message: str
+    stuck: Sequence[Object] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What placements are decided upon: nodes by name, and devices."""
+    """What placements are decided upon: nodes by name, and devices. ``for_workloads``: whether KEP-5194 holds."""
 
     nodes: Sequence[Object]
     claims: Mapping[Key, Object]
     allocator: Allocator
     allocated: AllocatedState
     new_share_id: Callable[[], str]
+    for_workloads: bool = True
 
 
 def place(pod: Object, site: Site) -> Placement | Refusal:
@@ -53,7 +56,7 @@ def place(pod: Object, site: Site) -> Placement | Refusal:
     for reference in pod_claims.references(pod):
         if reference.claim is None:
             continue
-        found = _usable(pod, reference, site.claims)
+        found = _usable(pod, reference, site)
         if isinstance(found, Refusal):
             return found
         claims.append(found)
@@ -65,38 +68,43 @@ def place(pod: Object, site: Site) -> Placement | Refusal:
         return Refusal(message=f"allocation is impossible: {error}")
 
 
-def _usable(pod: Object, reference: pod_claims.Reference, claims: Mapping[Key, Object]) -> Object | Refusal:
+def _usable(pod: Object, reference: pod_claims.Reference, site: Site) -> Object | Refusal:
     """Return the claim of a reference if the pod may wait for it or use it."""
     if not reference.claim:
         return Refusal(message=f"claim {reference.name} is not yet generated from template {reference.template}")
     namespace = json_types.text(pod, "metadata", "namespace")
     label = f"claim {namespace}/{reference.claim}"
-    claim = claims.get(Key(namespace, reference.claim))
+    claim = site.claims.get(Key(namespace, reference.claim))
     if claim is None:
         return Refusal(message=f"{label} not found")
     if pod_claims.is_deleting(claim):
         return Refusal(message=f"{label} is being deleted")
     if reference.template and not pod_claims.generated_for(claim, pod):
         return Refusal(message=f"{label} was not generated for this pod")
-    if not pod_claims.is_reserved_for(claim, pod) and len(pod_claims.reservations(claim)) >= MAX_RESERVATIONS:
+    missing = reservation.is_missing(claim, pod, for_workloads=site.for_workloads)
+    if missing and len(pod_claims.reservations(claim)) >= MAX_RESERVATIONS:
         return Refusal(message=f"{label} is in use by {MAX_RESERVATIONS} consumers, the most there can be")
     return claim
 
 
 def _first_fit(pod: Object, pending: Sequence[Object], ready: Sequence[Object], site: Site) -> Placement | Refusal:
     refused: list[str] = []
+    away: dict[str, Object] = {}
     for node in site.nodes:
         name = json_types.text(node, "metadata", "name")
-        obstacle = _node_obstacle(pod, node) or _elsewhere(ready, node)
+        obstacle = _node_obstacle(pod, node)
+        if not obstacle and (elsewhere := _elsewhere(ready, node)):
+            away |= {uid_of(claim): claim for claim in elsewhere}
+            obstacle = f"claim {json_types.text(elsewhere[0], 'metadata', 'name')} is allocated on another node"
         if not obstacle:
             results = _allocate(pending, node, site)
             if results is not None:
-                reserve = [claim for claim in ready if not pod_claims.is_reserved_for(claim, pod)]
+                reserve = [claim for claim in ready if reservation.is_missing(claim, pod, for_workloads=site.for_workloads)]
                 return Placement(node=name, allocate=list(zip(pending, results, strict=True)), reserve=reserve)
             reasons = site.allocator.explain(claims=pending, node=node, allocated=site.allocated)
             obstacle = _summary(reasons)
         refused.append(f"{name}: {obstacle}")
-    return Refusal(message=_over_nodes(refused))
+    return Refusal(message=_over_nodes(refused), stuck=[claim for claim in away.values() if _is_free_for(claim, pod)])
 
 
 def _allocate(pending: Sequence[Object], node: Object, site: Site) -> list[Object] | None:
@@ -120,14 +128,17 @@ def _node_obstacle(pod: Object, node: Object) -> str:
     return ""
 
 
-def _elsewhere(ready: Sequence[Object], node: Object) -> str:
-    """Return which allocated claim cannot be used on the node."""
-    for claim in ready:
-        selector = pod_claims.allocation(claim).get("nodeSelector")
-        if selector is not None and not nodes.selects(selector, node):
-            name = json_types.text(claim, "metadata", "name")
-            return f"claim {name} is allocated on another node"
-    return ""
+def _elsewhere(ready: Sequence[Object], node: Object) -> list[Object]:
+    """Return the allocated claims that cannot be used on the node."""
+    selectors = [(claim, pod_claims.allocation(claim).get("nodeSelector")) for claim in ready]
+    return [claim for claim, selector in selectors if selector is not None and not nodes.selects(selector, node)]
+
+
+def _is_free_for(claim: Object, pod: Object) -> bool:
+    """Say whether nobody but ``pod`` has the claim, so that its devices can be given back. Nobody knows who uses a workload's claim."""
+    return not pod_claims.serves_any_pod(claim) and all(
+        json_types.text(one, "uid") == uid_of(pod) for one in pod_claims.reservations(claim)
+    )
 
 
 def _over_nodes(refused: Sequence[str]) -> str:

@@ -64,9 +64,29 @@ def is_reserved_for(claim: Object, pod: Object) -> bool:
     return any(json_types.text(one, "uid") == uid_of(pod) and _is_pod(one) for one in reservations(claim))
 
 
+def serves_any_pod(claim: Object) -> bool:
+    """Say whether the claim is allocated for a workload, so that every pod that refers to it may use it (KEP-5194)."""
+    return allocation(claim).get("reservedForAnyPod") is True
+
+
+def may_use(claim: Object, pod: Object) -> bool:
+    """Say whether ``pod``, which refers to ``claim``, may use it."""
+    return serves_any_pod(claim) or is_reserved_for(claim, pod)
+
+
 def reservation(pod: Object) -> Object:
     """Return the entry of status.reservedFor for ``pod``."""
     return {"resource": "pods", "name": key_of(pod).name, "uid": uid_of(pod)}
+
+
+def workload_of(claim: Object) -> Object:
+    """Return a copy of spec.reservedFor, the workload that the claim is for; empty where there is none (KEP-5194)."""
+    return json_types.copy_object(json_types.mapping(claim, "spec", "reservedFor"))
+
+
+def reserving_workloads(claim: Object) -> list[Object]:
+    """Return the entries of status.reservedFor that name something else than a pod."""
+    return [one for one in reservations(claim) if not _is_pod(one)]
 
 
 def _is_pod(entry: Object) -> bool:

@@ -2,6 +2,8 @@
 
 Every change begins from the object given and is refused with ConflictError if that is stale, so a decision is never written over facts
 that it did not know. The claim's delete-protection finalizer is there before, and goes after, its allocation.
+
+``for_workloads`` is whether KEP-5194 holds: a claim for a workload is reserved for that once, whatever the number of its pods.
 """
 
 from drakit.cluster import json_types, moments, pod_claims
@@ -12,20 +14,33 @@ from drakit.cluster.resources import CLAIM
 FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
-def allocate(api: Api, claim: Object, allocation: Object, pod: Object) -> Object:
-    """Give ``claim`` its devices and reserve it for ``pod``, in one status update."""
+def is_missing(claim: Object, pod: Object, *, for_workloads: bool) -> bool:
+    """Say whether an allocated claim must be reserved before ``pod`` can use it.
+
+    A workload in the list is enough only if the claim was allocated for it: kubelets look for the pod in all others.
+    """
+    if for_workloads and pod_claims.serves_any_pod(claim) and pod_claims.reserving_workloads(claim):
+        return False
+    return not pod_claims.is_reserved_for(claim, pod)
+
+
+def allocate(api: Api, claim: Object, allocation: Object, pod: Object, *, for_workloads: bool) -> Object:
+    """Give ``claim`` its devices and reserve it for its workload, else for ``pod``, in one status update."""
     held = _with_finalizer(api, claim)
     status = json_types.child(held, "status")
-    status["allocation"] = allocation | {"allocationTimestamp": moments.now()}
-    status["reservedFor"] = [pod_claims.reservation(pod)]
+    workload = pod_claims.workload_of(claim) if for_workloads else {}
+    status["allocation"] = allocation | {"allocationTimestamp": moments.now()} | ({"reservedForAnyPod": True} if workload else {})
+    status["reservedFor"] = [workload or pod_claims.reservation(pod)]
     return api.update(CLAIM, held, subresource="status")
 
 
-def reserve(api: Api, claim: Object, pod: Object) -> Object:
-    """Let ``pod`` use a claim that is allocated already."""
+def reserve(api: Api, claim: Object, pod: Object, *, for_workloads: bool) -> Object:
+    """Let ``pod`` use a claim that is allocated already; one for a workload is reserved for that where nobody has it any more."""
     changed = json_types.copy_object(claim)
     status = json_types.child(changed, "status")
-    status["reservedFor"] = [*pod_claims.reservations(claim), pod_claims.reservation(pod)]
+    known = pod_claims.reservations(claim)
+    workload = pod_claims.workload_of(claim) if for_workloads and pod_claims.serves_any_pod(claim) and not known else {}
+    status["reservedFor"] = [*known, workload or pod_claims.reservation(pod)]
     return api.update(CLAIM, changed, subresource="status")
 
 

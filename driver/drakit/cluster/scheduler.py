@@ -5,9 +5,9 @@ of its own claims. What the scheduler wrote itself counts at once, before the wa
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from drakit.cluster import errors, json_types, moments, placement, pod_claims, reservation
+from drakit.cluster import errors, json_types, moments, placement, pod_claims, reservation, taint_rules
 from drakit.cluster.allocator import Allocator
 from drakit.cluster.api import Api
 from drakit.cluster.backoff import Backoff
@@ -18,7 +18,7 @@ from drakit.cluster.patching import PatchKind
 from drakit.cluster.placement import Placement, Refusal, Site
 from drakit.cluster.ports import SelectorPort
 from drakit.cluster.recorder import Recorder
-from drakit.cluster.resources import CLAIM, CLASS, NODE, POD, SLICE
+from drakit.cluster.resources import CLAIM, CLASS, NODE, POD, SLICE, TAINT_RULE
 from drakit.cluster.state import AllocatedState
 from drakit.cluster.store import Key
 from drakit.telemetry import logs
@@ -46,8 +46,10 @@ class Scheduler:
         self._selectors = selectors
         self._gates = gates or FeatureGates()
         self._new_share_id = new_share_id
+        self._for_workloads = self._gates.on(Gate.RESERVED_FOR_WORKLOADS)
         self._nodes: dict[Key, Object] = {}
         self._slices: dict[Key, Object] = {}
+        self._rules: dict[Key, Object] = {}
         self._classes: dict[Key, Object] = {}
         self._claims: dict[Key, Object] = {}
         self._allocated = AllocatedState(consumable_capacity=self._gates.on(Gate.CONSUMABLE_CAPACITY))
@@ -55,7 +57,7 @@ class Scheduler:
         self._to_try: set[str] = set()
         self._allocator: Allocator | None = None
         self._backoff = Backoff(*_RETRY_SECONDS)
-        selections = [Selection(resource=resource) for resource in (NODE, CLASS, SLICE, CLAIM, POD)]
+        selections = [Selection(resource=resource) for resource in (NODE, CLASS, SLICE, TAINT_RULE, CLAIM, POD)]
         self._loop = Loop(api, "scheduler", selections, self._observe, self._act)
 
     def start(self) -> None:
@@ -75,8 +77,8 @@ class Scheduler:
             self._observe_offer(change)
 
     def _observe_offer(self, change: Change) -> None:
-        """A node, class or slice changed: anything may fit now."""
-        known = {NODE: self._nodes, CLASS: self._classes, SLICE: self._slices}[change.resource]
+        """A node, class, slice or taint rule changed: anything may fit now."""
+        known = {NODE: self._nodes, CLASS: self._classes, SLICE: self._slices, TAINT_RULE: self._rules}[change.resource]
         if change.deleted:
             known.pop(key_of(change.object), None)
         else:
@@ -147,6 +149,7 @@ class Scheduler:
         decision = placement.place(pod, self._site())
         if isinstance(decision, Refusal):
             self._refuse(pod, decision.message)
+            self._free(decision.stuck)
             return
         self._write_claims(pod, decision)
         self._bind(pod, decision.node)
@@ -154,7 +157,9 @@ class Scheduler:
     def _site(self) -> Site:
         if self._allocator is None:
             classes = {key.name: one for key, one in self._classes.items()}
-            self._allocator = Allocator(list(self._slices.values()), classes, self._selectors, self._gates)
+            rules = self._rules.values()
+            slices = [taint_rules.tainted(one, rules) for one in self._slices.values()]
+            self._allocator = Allocator(slices, classes, self._selectors, self._gates)
         nodes = [self._nodes[key] for key in sorted(self._nodes)]
         return Site(
             nodes=nodes,
@@ -162,6 +167,7 @@ class Scheduler:
             allocator=self._allocator,
             allocated=self._allocated,
             new_share_id=self._new_share_id,
+            for_workloads=self._for_workloads,
         )
 
     def _write_claims(self, pod: Object, decision: Placement) -> None:
@@ -169,21 +175,31 @@ class Scheduler:
         written: list[Object] = []
         try:
             for claim, allocation in decision.allocate:
-                written.append(reservation.allocate(self._api, claim, allocation, pod))
+                written.append(reservation.allocate(self._api, claim, allocation, pod, for_workloads=self._for_workloads))
                 self._remember_claim(written[-1])
             for claim in decision.reserve:
-                written.append(reservation.reserve(self._api, claim, pod))
+                written.append(reservation.reserve(self._api, claim, pod, for_workloads=self._for_workloads))
                 self._remember_claim(written[-1])
         except errors.ApiError:
-            for claim in written:
-                self._release(claim, pod)
+            for index, claim in enumerate(written):
+                self._take_back(claim, pod, allocated=index < len(decision.allocate))
             raise
         for claim in written[: len(decision.allocate)]:
             self._recorder.normal(CLAIM, claim, "Allocated", _allocation_text(claim, decision.node))
 
-    def _release(self, claim: Object, pod: Object) -> None:
+    def _free(self, stuck: Sequence[Object]) -> None:
+        """Take the devices of one claim that nobody but the refused pod has, so that the pod may fit elsewhere."""
+        for claim in stuck[:1]:
+            self._remember_claim(reservation.deallocate(self._api, claim))
+            self._recorder.normal(CLAIM, claim, "Deallocated", "its only pod cannot go where its devices are")
+
+    def _take_back(self, claim: Object, pod: Object, *, allocated: bool) -> None:
+        """Undo what was just written; a claim that was ``allocated`` for a workload is nobody's yet."""
         try:
-            self._remember_claim(reservation.release(self._api, claim, {uid_of(pod)}))
+            if allocated and pod_claims.serves_any_pod(claim):
+                self._remember_claim(reservation.deallocate(self._api, claim))
+            else:
+                self._remember_claim(reservation.release(self._api, claim, {uid_of(pod)}))
         except errors.ApiError as error:
             _log.warning("reservation not taken back", claim=key_of(claim).name, error=str(error))
 

@@ -21,8 +21,11 @@ class Journal(Protocol):
     def entries(self) -> Sequence[lifecycle.Entry]:
         """All entries, oldest first."""
 
-    def holdings(self, pool: str, devices: Collection[str]) -> Sequence[lifecycle.Holding]:
-        """What claims hold of these devices, oldest first, once for each grant. Cost does not grow with the number of other claims."""
+    def holdings(self, pool: str, devices: Collection[str], shares: Collection[str] = ()) -> Sequence[lifecycle.Holding]:
+        """What claims hold of these devices, oldest first: every grant without a share id, every grant of these shares, and one share of each device.
+
+        One share stands for all of a device, so that the cost grows neither with the number of claims nor with that of shares.
+        """
 
     def begin(self, entry: lifecycle.Entry) -> None:
         """absent -> preparing, with every intent; raises IllegalMoveError when the claim is known."""

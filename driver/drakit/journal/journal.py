@@ -66,10 +66,10 @@ class Journal:
         with self._reading() as database:
             return tuple(codec.entry(claim, grants) for claim, grants in rows.all_rows(database))
 
-    def holdings(self, pool: str, devices: Collection[str]) -> Sequence[lifecycle.Holding]:
-        """What claims hold of these devices, oldest first, once for each grant; raises JournalError."""
+    def holdings(self, pool: str, devices: Collection[str], shares: Collection[str] = ()) -> Sequence[lifecycle.Holding]:
+        """What claims hold of these devices, oldest first: alone, by one of these shares, and one share of each device; raises JournalError."""
         with self._reading() as database:
-            return tuple(codec.holding(*row) for row in rows.holders(database, pool, devices))
+            return tuple(codec.holding(*row) for row in rows.holders(database, pool, devices, shares))
 
     def begin(self, entry: lifecycle.Entry) -> None:
         """absent -> preparing. Raises IllegalMoveError, ClaimError for a claim that names one grant twice, JournalError."""

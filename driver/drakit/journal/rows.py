@@ -22,7 +22,14 @@ SELECT c.uid, c.namespace, c.name, c.state, c.boot_id,
 FROM claims AS c LEFT JOIN grants AS g ON g.claim = c.seq"""
 _SELECT_ONE = f"{_SELECT} WHERE c.uid = ? ORDER BY g.position"
 _SELECT_ALL = f"{_SELECT} ORDER BY c.seq, g.position"
-_SELECT_HOLDERS = f"{_SELECT} WHERE g.pool = ? AND g.device IN (SELECT value FROM json_each(?)) ORDER BY c.seq, g.position"  # noqa: S608 - put together from constants
+# Three seeks of one index for each device, however many shares it has: held alone, held by one of these shares, and any one share.
+_SELECT_HOLDERS = f"""{_SELECT} WHERE g.rowid IN (
+  SELECT rowid FROM grants WHERE pool = :pool AND share_id = '' AND device IN (SELECT value FROM json_each(:devices))
+  UNION SELECT rowid FROM grants WHERE pool = :pool AND device IN (SELECT value FROM json_each(:devices))
+                                   AND share_id IN (SELECT value FROM json_each(:shares))
+  UNION SELECT (SELECT rowid FROM grants WHERE pool = :pool AND device = d.value AND share_id > '' ORDER BY share_id LIMIT 1)
+        FROM json_each(:devices) AS d)
+ORDER BY c.seq, g.position"""  # noqa: S608 - put together from constants
 _INSERT_CLAIM = "INSERT INTO claims (uid, namespace, name, state, boot_id) VALUES (?, ?, ?, ?, ?)"
 _INSERT_GRANT = """
 INSERT INTO grants (claim, position, request, pool, device, share_id, admin_access,
@@ -41,9 +48,12 @@ def all_rows(connection: sqlite3.Connection) -> Iterator[Rows]:
     return _grouped(connection.execute(_SELECT_ALL))
 
 
-def holders(connection: sqlite3.Connection, pool: str, devices: Collection[str]) -> Iterator[tuple[codec.ClaimRow, codec.GrantRow]]:
-    """Each grant of these devices with its claim, oldest claim first."""
-    for row in connection.execute(_SELECT_HOLDERS, (pool, json.dumps(sorted(devices)))):
+def holders(
+    connection: sqlite3.Connection, pool: str, devices: Collection[str], shares: Collection[str]
+) -> Iterator[tuple[codec.ClaimRow, codec.GrantRow]]:
+    """Grants of these devices with their claims, oldest claim first: those held alone, those of these shares, and one share of each device."""
+    wanted = {"pool": pool, "devices": json.dumps(sorted(devices)), "shares": json.dumps(sorted(shares))}
+    for row in connection.execute(_SELECT_HOLDERS, wanted):
         yield codec.ClaimRow(*row[:_CLAIM_COLUMNS]), codec.GrantRow(*row[_CLAIM_COLUMNS:])
 
 

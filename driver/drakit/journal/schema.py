@@ -60,7 +60,7 @@ LADDER: tuple[Migration, ...] = (
     edits TEXT,
     PRIMARY KEY (claim, position)
 ) STRICT""",
-            "CREATE INDEX grants_by_device ON grants (pool, device)",
+            "CREATE INDEX grants_by_device ON grants (pool, device, share_id)",
         ),
     ),
 )

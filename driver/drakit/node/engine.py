@@ -142,7 +142,8 @@ class Engine:
         with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
             _check_waiting(caller)
             offered = self._offered.flat
-            room.check(grants, self._journal.holdings(self._place.pool, room.neighbours(grants, offered)), offered)
+            shares = [grant.share_id for grant in grants if grant.share_id]
+            room.check(grants, self._journal.holdings(self._place.pool, room.neighbours(grants, offered), shares), offered)
             planned = tuple(dataclasses.replace(grant, intent=self._author.plan(grant)) for grant in grants)
             entry = lifecycle.Entry(
                 claim=claim.ref,

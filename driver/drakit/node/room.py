@@ -1,7 +1,8 @@
 """The last line of defence: whether what a claim was granted is really still free, by the journal's own books.
 
 The scheduler has decided already; but it may race, a force-deleted pod may not be unprepared yet, and a claim may lie. Checked are double use of
-a device, counters of a set drawn by devices that overlap, and capacities of a shared device. Admin access neither blocks nor is blocked. Pure.
+a device or a share, and counters of a set drawn by devices that overlap. What shares take together is the scheduler's to count: adding it up here
+would make every prepare cost as much as there are shares. Admin access neither blocks nor is blocked. Pure.
 """
 
 from collections import Counter
@@ -28,7 +29,6 @@ def check(grants: Grants, holdings: Sequence[lifecycle.Holding], offered: invent
     for grant in own:
         for item in others:
             _check_device(grant, item)
-        _check_capacity(grant, own, others)
     _check_counters(own, others, offered)
 
 
@@ -36,15 +36,6 @@ def _check_device(grant: "drivers.Grant[object]", item: lifecycle.Holding) -> No
     same = item.device.name == grant.device.name
     if same and (item.share_id is None or grant.share_id is None or item.share_id == grant.share_id):
         raise errors.DeviceBusyError(f"{grant.device.name} is still held by {_whose(item)}")
-
-
-def _check_capacity(grant: "drivers.Grant[object]", own: Grants, others: Sequence[lifecycle.Holding]) -> None:
-    for name, capacity in grant.device.capacity.items():
-        taken = [item.consumed_capacity for item in others if item.device.name == grant.device.name]
-        taken += [item.consumed_capacity for item in own if item.device.name == grant.device.name]
-        total = sum(amounts[name].nanos for amounts in taken if name in amounts)
-        if grant.share_id is not None and total > capacity.value.nanos:
-            raise errors.DeviceBusyError(f"{grant.device.name} has {capacity.value} of {name}, and its shares would take more")
 
 
 def _check_counters(own: Grants, others: Sequence[lifecycle.Holding], offered: inventory.Inventory) -> None:

@@ -1,15 +1,18 @@
 """A local cluster with short waits, seen from a test: one node unless more are asked for, and what tests ask of it again and again."""
 
+import contextlib
 import pathlib
 from collections.abc import Callable
 
 from drakit.cluster import errors, json_types
+from drakit.cluster.api import Api
 from drakit.cluster.cluster import LocalCluster
 from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Object
 from drakit.cluster.kubelet import Timing
 from drakit.cluster.resources import CLAIM, CLASS, EVENT, POD, SLICE, Resource
 from drakit.cluster.runtime import ContainerView, Mode
+from drakit.cluster.skew import Skew
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, Plugin
 
@@ -39,17 +42,27 @@ class Town:
         timing: Timing = QUICK,
         mode: Mode = Mode.PRETEND,
         gates: FeatureGates | None = None,
+        skew: Skew | None = None,
+        https: bool = False,
     ) -> None:
-        self.cluster = LocalCluster(folder, nodes=nodes, timing=timing, mode=mode, gates=gates)
-        self.api = self.cluster.api
+        """``https``: the test itself speaks to the cluster as the administrator over HTTPS, not to the registry in this process."""
+        self.cluster = LocalCluster(folder, nodes=nodes, timing=timing, mode=mode, gates=gates, skew=skew)
+        self.api: Api = self.cluster.api
+        self._https = https
+        self._ending = contextlib.ExitStack()
         self.plugins: list[Plugin] = []
 
     def start(self) -> "Town":
         self.cluster.start()
+        if self._https:
+            client = self.cluster.client()
+            self._ending.callback(client.close)
+            self.api = client
         self.api.create(CLASS, objects.device_class())
         return self
 
     def stop(self) -> None:
+        self._ending.close()
         self.cluster.stop()
         for plugin in self.plugins:
             plugin.stop()

@@ -1,46 +1,57 @@
-"""One loop that watches pods, claims, nodes and slices, and gives each changed object to the controllers that it concerns.
+"""One loop that watches pods, claims, nodes, slices and taint rules, and gives each changed object to the controllers that it concerns.
 
 Every controller looks at the present state only: it may be called once too often, and a failed step is simply done again.
 """
 
+import time
 from collections.abc import Callable
 
 from drakit.cluster import errors
 from drakit.cluster.api import Api
 from drakit.cluster.backoff import Backoff
+from drakit.cluster.controllers.eviction import TaintEvictor
 from drakit.cluster.controllers.garbage import GarbageCollector
 from drakit.cluster.controllers.generation import ClaimGenerator
+from drakit.cluster.controllers.pod_index import PodIndex
 from drakit.cluster.controllers.release import ClaimReleaser
+from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, key_of
 from drakit.cluster.pod_claims import claim_keys, reservations
 from drakit.cluster.recorder import Recorder
-from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, NODE, POD, SLICE, Resource
+from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, NODE, POD, SLICE, TAINT_RULE, Resource
 from drakit.cluster.store import Key
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
 _RETRY_SECONDS = (0.02, 1.0)
+_LOOK_SECONDS = 1.0
+"""How often workloads that have claims are looked for."""
 Work = tuple[Callable[[Key], None], Key]
 
 
 class Controllers:
     """Runs the controllers through ``api``."""
 
-    def __init__(self, api: Api, recorder: Recorder) -> None:
+    def __init__(self, api: Api, recorder: Recorder, *, gates: FeatureGates | None = None) -> None:
+        gates = gates or FeatureGates()
         self._generator = ClaimGenerator(api, recorder)
-        self._releaser = ClaimReleaser(api, recorder)
+        self._releaser = ClaimReleaser(api, recorder, for_workloads=gates.on(Gate.RESERVED_FOR_WORKLOADS))
         self._garbage = GarbageCollector(api, recorder)
+        self._pods = PodIndex()
+        self._evictor = TaintEvictor(api, recorder, self._pods)
         self._claims_of: dict[Key, set[Key]] = {}
         self._work: dict[Work, None] = {}
         self._backoff = Backoff(*_RETRY_SECONDS)
-        selections = [Selection(resource=resource) for resource in (NODE, SLICE, CLAIM_TEMPLATE, CLAIM, POD)]
+        self._look_at = 0.0
+        selections = [Selection(resource=resource) for resource in (NODE, SLICE, TAINT_RULE, CLAIM_TEMPLATE, CLAIM, POD)]
         self._loop = Loop(api, "controllers", selections, self._observe, self._act)
         self._observers: dict[Resource, Callable[[Change], None]] = {
             POD: self._observe_pod,
             CLAIM: self._observe_claim,
             CLAIM_TEMPLATE: self._observe_template,
             SLICE: self._observe_owned,
+            TAINT_RULE: self._observe_owned,
             NODE: self._observe_owner,
         }
 
@@ -56,6 +67,9 @@ class Controllers:
         self._work[action, key] = None
 
     def _observe(self, change: Change) -> None:
+        if change.resource is POD:
+            self._pods.note(change)
+        self._evictor.observe(change)
         self._observers[change.resource](change)
 
     def _observe_pod(self, change: Change) -> None:
@@ -104,7 +118,18 @@ class Controllers:
             except errors.ApiError as error:
                 _log.debug("controller tries again", object=str(key), error=str(error))
                 self._add(action, key)
-        if self._work:
-            return self._backoff.next()
-        self._backoff.reset()
-        return None
+        delays = [self._evictor.act(), self._look_again(), self._backoff.next() if self._work else None]
+        if not self._work:
+            self._backoff.reset()
+        return min((delay for delay in delays if delay is not None), default=None)
+
+    def _look_again(self) -> float | None:
+        """Have the claims of workloads checked now and then; return after how many seconds to come again."""
+        if not self._releaser.waiting:
+            return None
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            for claim in self._releaser.waiting:
+                self._add(self._releaser.check, claim)
+        return self._look_at - now

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from drakit.cluster import errors, moments, pod_claims
 from drakit.cluster.api import Api
 from drakit.cluster.faults import Faults
+from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, uid_of, version_of
 from drakit.cluster.json_types import Object
 from drakit.cluster.kubelet.plugins import Plugins
@@ -45,7 +46,16 @@ class Place:
 class Kubelet:
     """One life of a node's kubelet. Raise CheckpointError when made over a damaged checkpoint."""
 
-    def __init__(self, api: Api, place: Place, runtime: Runtime, *, timing: Timing | None = None, faults: Faults | None = None) -> None:
+    def __init__(
+        self,
+        api: Api,
+        place: Place,
+        runtime: Runtime,
+        *,
+        timing: Timing | None = None,
+        faults: Faults | None = None,
+        gates: FeatureGates | None = None,
+    ) -> None:
         self.faults = faults or Faults()
         self._api = api
         self._place = place
@@ -54,7 +64,9 @@ class Kubelet:
         self._recorder = Recorder(api, "kubelet", place.node)
         self._wiper = SliceWiper(api, place.node, self._timing, self._note_wipe)
         self.plugins = Plugins(self._timing, self.faults, self._wiper)
-        self.preparation = Preparation(api, self.plugins, Checkpoint(place.checkpoint))
+        self.preparation = Preparation(
+            api, self.plugins, Checkpoint(place.checkpoint), for_workloads=(gates or FeatureGates()).on(Gate.RESERVED_FOR_WORKLOADS)
+        )
         self._registrar = Registrar(place.registry, self.plugins, self._timing, self._note_registration)
         self._services = Services(api=api, recorder=self._recorder, preparation=self.preparation, runtime=runtime, timing=self._timing)
         self._lock = threading.Lock()

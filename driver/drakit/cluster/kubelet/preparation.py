@@ -34,12 +34,16 @@ class _Wanted:
 
 
 class Preparation:
-    """The claims in use on one node. Raise CheckpointError when made over a damaged checkpoint."""
+    """The claims in use on one node. Raise CheckpointError when made over a damaged checkpoint.
 
-    def __init__(self, api: Api, plugins: Plugins, checkpoint: Checkpoint) -> None:
+    ``for_workloads`` says whether a claim that is allocated for a workload may be used by pods that it is not reserved for (KEP-5194).
+    """
+
+    def __init__(self, api: Api, plugins: Plugins, checkpoint: Checkpoint, *, for_workloads: bool = True) -> None:
         self._api = api
         self._plugins = plugins
         self._checkpoint = checkpoint
+        self._may_use = pod_claims.may_use if for_workloads else pod_claims.is_reserved_for
         self._lock = threading.Lock()
         self._records = {record.key: record for record in checkpoint.load()}
 
@@ -110,7 +114,7 @@ class Preparation:
             raise PreparationError(f"fetch ResourceClaim {key.namespace}/{key.name}: {error}") from error
         if reference.template and not pod_claims.generated_for(claim, pod):
             raise PreparationError(f"ResourceClaim {key.namespace}/{key.name} is not owned by pod {key_of(pod).name}")
-        if not pod_claims.is_reserved_for(claim, pod):
+        if not self._may_use(claim, pod):
             raise PreparationError(
                 f"pod {key_of(pod).name} ({uid_of(pod)}) is not allowed to use ResourceClaim {key.name} ({uid_of(claim)})"
             )

@@ -50,6 +50,7 @@ _REQUEST = Struct(
 )
 _OPAQUE = Struct(fields={"driver": STRING, "parameters": ANY}, required=("driver", "parameters"))
 CONFIG = ListOf(item=Struct(fields={"opaque": _OPAQUE}, required=("opaque",)))
+_RESERVATION = Struct(fields={"apiGroup": STRING, "resource": STRING, "name": STRING, "uid": STRING}, required=("resource", "name", "uid"))
 CLAIM_SPEC = Struct(
     fields={
         "devices": Struct(
@@ -58,7 +59,8 @@ CLAIM_SPEC = Struct(
                 "constraints": ListOf(item=Struct(fields={"requests": _STRINGS, "matchAttribute": STRING, "distinctAttribute": STRING})),
                 "config": ListOf(item=Struct(fields={"requests": _STRINGS, "opaque": _OPAQUE}, required=("opaque",))),
             }
-        )
+        ),
+        "reservedFor": _RESERVATION,
     }
 )
 _RESULT = Struct(
@@ -91,9 +93,9 @@ ALLOCATION = Struct(
         ),
         "nodeSelector": meta.NODE_SELECTOR,
         "allocationTimestamp": TIME,
+        "reservedForAnyPod": BOOLEAN,
     }
 )
-_RESERVATION = Struct(fields={"apiGroup": STRING, "resource": STRING, "name": STRING, "uid": STRING}, required=("resource", "name", "uid"))
 _DEVICE_STATUS = Struct(
     fields={
         "driver": STRING,

@@ -14,7 +14,8 @@ MAX_USERS = 256
 
 def create(new: Object, context: Context) -> Iterator[Failure]:
     """Yield the failures of a new claim's spec."""
-    return requests.check(json_types.at(new, "spec", "devices"), "spec.devices", context)
+    yield from requests.check(json_types.at(new, "spec", "devices"), "spec.devices", context)
+    yield from _consumer(json_types.at(new, "spec", "reservedFor"), "spec.reservedFor")
 
 
 def update(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
@@ -27,6 +28,7 @@ def create_template(new: Object, context: Context) -> Iterator[Failure]:
     """Yield the failures of a new template's spec."""
     yield from metadata.template(json_types.at(new, "spec", "metadata"), "spec.metadata")
     yield from requests.check(json_types.at(new, "spec", "spec", "devices"), "spec.spec.devices", context)
+    yield from _consumer(json_types.at(new, "spec", "spec", "reservedFor"), "spec.spec.reservedFor")
 
 
 def update_template(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
@@ -63,6 +65,12 @@ def _users(new: Object, old: Object, allocation: Json) -> Iterator[Failure]:
         known = json_types.items(old, "status", "reservedFor")
         if any(user not in known for user in users):
             yield failure.forbidden(path, "new entries may not be added while deletionTimestamp is set")
+
+
+def _consumer(user: Json, path: str) -> Iterator[Failure]:
+    """A workload that the claim is for, if it names one (KEP-5194)."""
+    if user is not None:
+        yield from _user(user, path)
 
 
 def _uid(user: Json) -> str:

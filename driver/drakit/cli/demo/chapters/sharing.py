@@ -41,7 +41,7 @@ def show_waiting(scene: world.World) -> None:
     scene.run("first")
     stage.say("Pod first took 50G of the same NIC. Pod second wants 50G of it too:")
     scene.create([second])
-    reason = stage.wait("the scheduler has looked at pod second", lambda: world.unschedulable(scene.pod("second")))
+    reason = stage.wait("the scheduler has looked for devices for pod second", lambda: _lack_of_devices(scene, "second"))
     stage.say(f"{world.phase(scene.pod('second'))}: {reason}", style="yellow")
     stage.check("nothing is allocated to pod second", world.results(scene.claim_of("second")), [])
     stage.say("Now pod first is deleted.")
@@ -51,6 +51,12 @@ def show_waiting(scene: world.World) -> None:
     stage.say(f"Pod second runs, {time.monotonic() - began:.2f} s after the delete:")
     stage.show(scene.node.bandwidth_bars())
     stage.check("pod second has its 50G", _consumed(_only(scene, "second")), "50G")
+
+
+def _lack_of_devices(scene: world.World, pod: str) -> str:
+    """Why no device suits; empty while the scheduler waits for something else, such as the claim to be made from its template."""
+    reason = world.unschedulable(scene.pod(pod))
+    return reason if ", request " in reason else ""
 
 
 def show_apart(scene: world.World) -> None:

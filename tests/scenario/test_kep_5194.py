@@ -1,0 +1,268 @@
+"""Claims that are reserved for a workload, for any number of pods (KEP-5194)."""
+
+import contextlib
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.cluster import errors, json_types
+from drakit.cluster.features import FeatureGates
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import CLAIM, CONFIGMAP, POD, SLICE, TAINT_RULE
+from drakit.cluster.skew import Skew
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
+from unit.cluster_kubelet.town import Town
+
+GATE = "DRAReservedForWorkloads"
+OFF = FeatureGates.of({GATE: False})
+MANY = 400
+JOB: Object = {"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": "0d4f0b1e-7b1c-4d52-8c6a-0a3f1f1c9d11"}
+
+
+@contextlib.contextmanager
+def _town(*, nodes: tuple[str, ...] = ("node-1",), gates: FeatureGates | None = None, skew: Skew | None = None) -> Iterator[Town]:
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
+    running = Town(folder, nodes=nodes, gates=gates, skew=skew, https=True)
+    try:
+        yield running.start()
+    finally:
+        running.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def town() -> Iterator[Town]:
+    with _town() as running:
+        running.plugin()
+        running.offer("gpu-0")
+        yield running
+
+
+def _claim(consumer: Object = JOB, name: str = "c") -> Object:
+    claim = objects.claim(name)
+    json_types.mapping(claim, "spec")["reservedFor"] = consumer
+    return claim
+
+
+def _reserved(town: Town) -> list[Json]:
+    return json_types.items(town.claim("c"), "status", "reservedFor")
+
+
+def _any_pod(town: Town) -> Json:
+    return json_types.at(town.claim("c"), "status", "allocation", "reservedForAnyPod")
+
+
+def _set_reserved(town: Town, *entries: Json) -> None:
+    """Write status.reservedFor as the owner of the workload does, whatever others write meanwhile."""
+    while True:
+        claim = town.claim("c")
+        json_types.child(claim, "status")["reservedFor"] = list(entries)
+        with contextlib.suppress(errors.ConflictError):
+            town.api.update(CLAIM, claim, subresource="status")
+            return
+
+
+def _pod_entry(pod: Object) -> Object:
+    return {
+        "resource": "pods",
+        "name": json_types.text(pod, "metadata", "name"),
+        "uid": json_types.text(pod, "metadata", "uid"),
+    }
+
+
+def test_the_workload_is_copied_on_allocation_instead_of_the_pod(town: Town) -> None:
+    town.create(CLAIM, _claim())
+    town.run(objects.pod("p", claim="c"))
+    assert _reserved(town) == [JOB]
+    assert _any_pod(town) is True
+    town.run(objects.pod("q", claim="c"))
+    assert _reserved(town) == [JOB]
+
+
+def test_without_a_workload_pods_are_listed_as_ever(town: Town) -> None:
+    town.create(CLAIM, objects.claim("c"))
+    pod = town.run(objects.pod("p", claim="c"))
+    assert _reserved(town) == [_pod_entry(pod)]
+    assert _any_pod(town) is None
+
+
+@pytest.mark.parametrize("field", ["resource", "name", "uid"])
+def test_a_workload_is_named_in_full(town: Town, field: str) -> None:
+    with pytest.raises(errors.InvalidError, match=rf"spec\.reservedFor\.{field}"):
+        town.create(CLAIM, _claim(JOB | {field: ""}))
+
+
+def test_more_pods_than_a_list_can_hold_share_one_claim() -> None:
+    nodes = ("node-1", "node-2")
+    with _town(nodes=nodes) as town:
+        plugins = [town.plugin(node=node) for node in nodes]
+        spec = objects.resource_slice(objects.device("net-0"))["spec"]
+        assert isinstance(spec, dict)
+        del spec["nodeName"]
+        town.create(SLICE, {"metadata": {"name": "fabric"}, "spec": spec | {"allNodes": True}})
+        town.create(CLAIM, _claim())
+        for index in range(MANY):
+            pod = objects.pod(f"p{index}", claim="c", nodeSelector={"kubernetes.io/hostname": nodes[index % 2]})
+            town.create(POD, pod)
+
+        def running() -> int:
+            return sum(json_types.text(pod, "status", "phase") == "Running" for pod in town.cluster.api.list(POD).items)
+
+        town.until(lambda: running() == MANY, "all pods", timeout=120)
+        assert _reserved(town) == [JOB]
+        uid = town.uid("c")
+        assert [set(plugin.uids(PREPARE)) for plugin in plugins] == [{uid}, {uid}]
+        rule: Object = {"deviceSelector": {"device": "net-0"}, "taint": {"key": "example.com/broken", "effect": "NoExecute"}}
+        town.create(TAINT_RULE, {"metadata": {"name": "r"}, "spec": rule})
+        town.until(lambda: not town.cluster.api.list(POD).items, "the eviction of all pods", timeout=120)
+        assert [set(plugin.uids(UNPREPARE)) for plugin in plugins] == [{uid}, {uid}]
+        assert _reserved(town) == [JOB]
+
+
+def test_pods_come_and_go_and_the_devices_stay_until_the_owner_takes_its_reference_away(town: Town) -> None:
+    town.create(CLAIM, _claim())
+    for name in ("p", "q"):
+        town.run(objects.pod(name, claim="c"))
+        town.delete(name)
+        town.gone(POD, name)
+    assert town.devices("c") == ["gpu-0"]
+    _set_reserved(town)
+    town.until(lambda: town.devices("c") == [], "the deallocation")
+    assert json_types.strings(town.claim("c"), "metadata", "finalizers") == []
+    town.run(objects.pod("r", claim="c"))
+    assert _reserved(town) == [JOB]
+
+
+def test_an_owner_that_is_gone_is_found_out_once_no_pod_runs(town: Town) -> None:
+    owner = town.create(CONFIGMAP, {"metadata": {"name": "owner", "namespace": "default"}})
+    consumer: Object = {"resource": "configmaps", "name": "owner", "uid": json_types.text(owner, "metadata", "uid")}
+    town.create(CLAIM, _claim(consumer))
+    town.run(objects.pod("p", claim="c"))
+    assert _reserved(town) == [consumer]
+    town.api.delete(CONFIGMAP, "owner", namespace="default")
+    town.create(CLAIM, objects.claim("other"))
+    town.create(POD, objects.pod("other", claim="other"))
+    town.until(lambda: town.scheduling_message("other"), "the other pod's refusal")
+    assert town.devices("c") == ["gpu-0"]
+    town.delete("p")
+    town.until(lambda: town.devices("c") == [], "the deallocation")
+    town.phase("other", "Running")
+
+
+def test_an_owner_of_an_unknown_kind_is_waited_for(town: Town) -> None:
+    town.create(CLAIM, _claim())
+    town.run(objects.pod("p", claim="c"))
+    town.delete("p")
+    town.gone(POD, "p")
+    town.create(CLAIM, objects.claim("other"))
+    town.create(POD, objects.pod("other", claim="other"))
+    town.until(lambda: town.scheduling_message("other"), "the other pod's refusal")
+    assert _reserved(town) == [JOB]
+
+
+def test_in_a_mixed_list_pods_go_with_their_end_and_workloads_stay(town: Town) -> None:
+    town.create(CLAIM, objects.claim("c"))
+    pod = town.run(objects.pod("p", claim="c"))
+    _set_reserved(town, _pod_entry(pod), JOB)
+    other = town.run(objects.pod("q", claim="c"))
+    assert _reserved(town) == [_pod_entry(pod), JOB, _pod_entry(other)]
+    for name in ("p", "q"):
+        town.delete(name)
+    town.until(lambda: _reserved(town) == [JOB], "the end of the pods' reservations")
+    assert town.devices("c") == ["gpu-0"]
+    _set_reserved(town, JOB)
+    assert town.devices("c") == ["gpu-0"]
+
+
+def test_a_full_list_is_no_obstacle_where_any_pod_may_come(town: Town) -> None:
+    town.create(CLAIM, _claim())
+    town.run(objects.pod("p", claim="c"))
+    others: list[Json] = [{"apiGroup": "batch", "resource": "jobs", "name": f"j{index}", "uid": str(index)} for index in range(255)]
+    _set_reserved(town, JOB, *others)
+    town.run(objects.pod("q", claim="c"))
+    assert len(_reserved(town)) == 256
+
+
+def test_a_claim_of_a_workload_is_never_deallocated_to_make_a_pod_fit() -> None:
+    with _town(nodes=("node-1", "node-2")) as town:
+        town.plugin()
+        town.offer("gpu-0")
+        town.create(CLAIM, _claim())
+        town.run(objects.pod("p", claim="c"))
+        town.delete("p")
+        town.gone(POD, "p")
+        town.create(POD, objects.pod("q", claim="c", nodeSelector={"kubernetes.io/hostname": "node-2"}))
+        town.until(lambda: "allocated on another node" in town.scheduling_message("q"), "the refusal")
+        assert _reserved(town) == [JOB]
+        assert town.devices("c") == ["gpu-0"]
+
+
+def test_with_the_gate_off_the_fields_are_dropped_and_pods_are_listed() -> None:
+    with _town(gates=OFF) as town:
+        town.plugin()
+        town.offer("gpu-0")
+        created = town.create(CLAIM, _claim())
+        assert "reservedFor" not in json_types.mapping(created, "spec")
+        pod = town.run(objects.pod("p", claim="c"))
+        assert _reserved(town) == [_pod_entry(pod)]
+        assert _any_pod(town) is None
+
+
+def test_an_older_kubelet_refuses_pods_that_are_not_listed() -> None:
+    with _town(skew=Skew(kubelets={"node-1": OFF})) as town:
+        plugin = town.plugin()
+        town.offer("gpu-0")
+        town.create(CLAIM, _claim())
+        pod = town.create(POD, objects.pod("p", claim="c"))
+        town.until(
+            lambda: any("is not allowed to use ResourceClaim c" in text for text in town.events("FailedPrepareDynamicResources")), "it"
+        )
+        assert plugin.calls == []
+        assert json_types.text(town.find(POD, "p"), "status", "phase") == "Pending"
+        _set_reserved(town, JOB, _pod_entry(pod))
+        town.phase("p", "Running")
+
+
+def test_an_older_scheduler_lists_pods() -> None:
+    with _town(skew=Skew(scheduler=OFF)) as town:
+        town.plugin()
+        town.offer("gpu-0")
+        town.create(CLAIM, _claim())
+        pod = town.run(objects.pod("p", claim="c"))
+        assert _reserved(town) == [_pod_entry(pod)]
+        town.delete("p")
+        town.until(lambda: town.devices("c") == [], "the deallocation")
+
+
+def test_older_controllers_never_deallocate_a_claim_of_a_workload() -> None:
+    with _town(skew=Skew(controllers=OFF)) as town:
+        town.plugin()
+        town.offer("gpu-0")
+        town.create(CLAIM, _claim())
+        town.run(objects.pod("p", claim="c"))
+        town.delete("p")
+        town.gone(POD, "p")
+        _set_reserved(town)
+        town.create(CLAIM, objects.claim("other"))
+        town.create(POD, objects.pod("other", claim="other"))
+        town.until(lambda: town.scheduling_message("other"), "the other pod's refusal")
+        assert town.devices("c") == ["gpu-0"]
+
+
+def test_eviction_finds_the_pods_of_a_workload_and_spares_all_others(town: Town) -> None:
+    town.create(CLAIM, _claim())
+    for name in ("p", "q"):
+        town.run(objects.pod(name, claim="c"))
+    town.run(objects.pod("bystander"))
+    [published] = town.slices()
+    for device in json_types.objects(published, "spec", "devices"):
+        device["taints"] = [{"key": "example.com/broken", "effect": "NoExecute"}]
+    town.api.update(SLICE, published)
+    for name in ("p", "q"):
+        town.gone(POD, name)
+    assert town.phase("bystander", "Running")
+    assert _reserved(town) == [JOB]
