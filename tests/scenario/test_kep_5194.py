@@ -4,15 +4,16 @@ import contextlib
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from drakit.cluster import errors, json_types
+from drakit.cluster.components import Components
 from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import CLAIM, CONFIGMAP, POD, SLICE, TAINT_RULE
-from drakit.cluster.skew import Skew
+from drakit.cluster.watching import EventType
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
 from unit.cluster_kubelet.town import Town
@@ -24,9 +25,11 @@ JOB: Object = {"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": 
 
 
 @contextlib.contextmanager
-def _town(*, nodes: tuple[str, ...] = ("node-1",), gates: FeatureGates | None = None, skew: Skew | None = None) -> Iterator[Town]:
+def _town(
+    *, nodes: tuple[str, ...] = ("node-1",), gates: FeatureGates | None = None, components: Components | None = None
+) -> Iterator[Town]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    running = Town(folder, nodes=nodes, gates=gates, skew=skew, https=True)
+    running = Town(folder, nodes=nodes, gates=gates, components=components, https=True)
     try:
         yield running.start()
     finally:
@@ -64,6 +67,25 @@ def _set_reserved(town: Town, *entries: Json) -> None:
         with contextlib.suppress(errors.ConflictError):
             town.api.update(CLAIM, claim, subresource="status")
             return
+
+
+def _follow(town: Town, done: Callable[[dict[str, str]], bool]) -> None:
+    """Watch the phases of all pods until they are as they should be; listing again and again would slow the cluster down."""
+    while True:
+        listing = town.api.list(POD)
+        phases = {json_types.text(pod, "metadata", "name"): json_types.text(pod, "status", "phase") for pod in listing.items}
+        if done(phases):
+            return
+        with contextlib.closing(town.api.watch(POD, since=listing.resource_version, timeout=100)) as watch:
+            for event in watch:
+                if event.type is EventType.ERROR:
+                    break
+                name = json_types.text(event.object, "metadata", "name")
+                phases[name] = json_types.text(event.object, "status", "phase")
+                if event.type is EventType.DELETED:
+                    del phases[name]
+                if done(phases):
+                    return
 
 
 def _pod_entry(pod: Object) -> Object:
@@ -109,16 +131,13 @@ def test_more_pods_than_a_list_can_hold_share_one_claim() -> None:
             pod = objects.pod(f"p{index}", claim="c", nodeSelector={"kubernetes.io/hostname": nodes[index % 2]})
             town.create(POD, pod)
 
-        def running() -> int:
-            return sum(json_types.text(pod, "status", "phase") == "Running" for pod in town.cluster.api.list(POD).items)
-
-        town.until(lambda: running() == MANY, "all pods", timeout=120)
+        _follow(town, lambda phases: sum(phase == "Running" for phase in phases.values()) == MANY)
         assert _reserved(town) == [JOB]
         uid = town.uid("c")
         assert [set(plugin.uids(PREPARE)) for plugin in plugins] == [{uid}, {uid}]
         rule: Object = {"deviceSelector": {"device": "net-0"}, "taint": {"key": "example.com/broken", "effect": "NoExecute"}}
         town.create(TAINT_RULE, {"metadata": {"name": "r"}, "spec": rule})
-        town.until(lambda: not town.cluster.api.list(POD).items, "the eviction of all pods", timeout=120)
+        _follow(town, lambda phases: not phases)
         assert [set(plugin.uids(UNPREPARE)) for plugin in plugins] == [{uid}, {uid}]
         assert _reserved(town) == [JOB]
 
@@ -213,7 +232,7 @@ def test_with_the_gate_off_the_fields_are_dropped_and_pods_are_listed() -> None:
 
 
 def test_an_older_kubelet_refuses_pods_that_are_not_listed() -> None:
-    with _town(skew=Skew(kubelets={"node-1": OFF})) as town:
+    with _town(components=Components(kubelets={"node-1": OFF})) as town:
         plugin = town.plugin()
         town.offer("gpu-0")
         town.create(CLAIM, _claim())
@@ -228,7 +247,7 @@ def test_an_older_kubelet_refuses_pods_that_are_not_listed() -> None:
 
 
 def test_an_older_scheduler_lists_pods() -> None:
-    with _town(skew=Skew(scheduler=OFF)) as town:
+    with _town(components=Components(scheduler=OFF)) as town:
         town.plugin()
         town.offer("gpu-0")
         town.create(CLAIM, _claim())
@@ -239,7 +258,7 @@ def test_an_older_scheduler_lists_pods() -> None:
 
 
 def test_older_controllers_never_deallocate_a_claim_of_a_workload() -> None:
-    with _town(skew=Skew(controllers=OFF)) as town:
+    with _town(components=Components(controllers=OFF)) as town:
         town.plugin()
         town.offer("gpu-0")
         town.create(CLAIM, _claim())

@@ -51,9 +51,11 @@ def cluster(
     """
     hosting.check_installed()
     names, switched = list(nodes or [DEFAULT_NODE]), _gates(gates or [])
+    if len(set(names)) != len(names):
+        raise errors.SettingsError("each node needs a name of its own", key="--node")
     logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, lambda *_: stop.set())
     with hosting.workplace(folder, names) as place, hosting.running(place, nodes=names, port=port, gates=switched) as running:
         _introduce(running, place, names)

@@ -1,6 +1,7 @@
 """A local cluster in this process, for the commands that need one: its folder, its log, and its errors as a person can mend them."""
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import pathlib
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # A node's folder may have 44 bytes; /drakit-12345678/node-1 are 23 of them.
 _PARENT_BYTES = 20
+LOCK = ".lock"
 _LIBRARIES = ("httpx", "re2", "starlette", "trustme", "uvicorn")
 
 
@@ -47,13 +49,32 @@ def claim_folder(folder: pathlib.Path, nodes: Sequence[str]) -> pathlib.Path:
 def workplace(folder: pathlib.Path | None, nodes: Sequence[str]) -> Iterator[pathlib.Path]:
     """The folder given, claimed, and kept; or, without one, a new one with a short path that is removed afterwards."""
     if folder is not None:
-        yield claim_folder(folder, nodes)
+        claimed = claim_folder(folder, nodes)
+        with _alone_in(claimed):
+            yield claimed
         return
     made = pathlib.Path(tempfile.mkdtemp(prefix="drakit-", dir=_short_parent()))
     try:
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone_in(folder: pathlib.Path) -> Iterator[None]:
+    """Hold the folder against a second cluster, which would take the first one's kubeconfig and sockets away; death releases it."""
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise errors.SettingsError(
+            f"another cluster is running in {folder}; choose another folder or end that one", key="--folder"
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _short_parent() -> str:

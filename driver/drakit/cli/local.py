@@ -50,9 +50,9 @@ def prepare(
 
     [bold]Examples[/bold]
 
-      drakit prepare claim.yaml --mock dgx-a100-40gb-2gpu --node node-1
+      drakit prepare claim.yaml --mock dgx-a100-40gb-2gpu
 
-      kubectl get resourceclaim gpu -o yaml > claim.yaml && drakit prepare claim.yaml
+      kubectl get resourceclaim gpu -o yaml > claim.yaml && drakit prepare claim.yaml --node node-1
     """
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     source = file_claims.FileClaims(file)
@@ -93,13 +93,16 @@ def unprepare(
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     refs = [ref for text in what for ref in _refs(text)]
     failed: list[str] = []
+    known: set[names.ClaimUid] = set()
     for family in composition.families(settings):
         with _station(family, Nowhere()) as opened:
+            known.update(ref.uid for ref in refs if opened.journal.entry(ref.uid) is not None)
             failed += [f"{uid}: {error}" for uid, error in opened.engine.unprepare(refs, Present()).items() if error]
     if failed:
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
     for ref in refs:
-        output.console().print(f"unprepared {ref.uid}")
+        said = f"unprepared {ref.uid}" if ref.uid in known else f"{ref.uid} was not prepared; nothing to give back"
+        output.console().print(said, soft_wrap=True)
 
 
 def look(family: composition.Family) -> tuple[inventory.Inventory, Sequence[lifecycle.Entry]]:

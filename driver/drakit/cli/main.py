@@ -1,6 +1,8 @@
 """The command ``drakit`` itself: its sub-commands, its version, and how errors leave it."""
 
+import errno
 import importlib.metadata
+import os
 import sys
 from typing import Annotated
 
@@ -62,3 +64,10 @@ def main() -> None:
         sys.exit(1)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+            raise
+        # What is still buffered cannot be written either; without this the interpreter would say so once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"drakit: standard output: {error.strerror}", file=sys.stderr)
+        sys.exit(1)

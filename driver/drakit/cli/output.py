@@ -12,7 +12,7 @@ import yaml
 from drakit.cli import options
 
 # A pipe has no width; a table in it must not be cut.
-PIPE_WIDTH = 200
+PIPE_WIDTH = 2000
 
 
 def console() -> rich.console.Console:

@@ -1,5 +1,6 @@
 """``drakit run``: the node driver, until it is told to stop."""
 
+import os
 import pathlib
 import signal
 import threading
@@ -35,6 +36,10 @@ def run(
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None, typer.Option("--log-level", help="Least severe level to write.")
     ] = None,
+    stop_with_stdin: Annotated[
+        bool,
+        typer.Option("--stop-with-stdin", hidden=True, help="Stop when standard input ends, that is, when whoever started it is gone."),
+    ] = False,
 ) -> None:
     """Serve this node's devices to the kubelet and publish them, until SIGTERM or Ctrl-C.
 
@@ -54,9 +59,17 @@ def run(
     if composition.unserved(settings):
         _log.warning(composition.unserved(settings))
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
+    if stop_with_stdin:
+        threading.Thread(target=_stop_at_end_of_stdin, args=(stop,), daemon=True).start()
     serve(settings, composition.families(settings, only=families or ()), stop)
+
+
+def _stop_at_end_of_stdin(stop: threading.Event) -> None:
+    while os.read(0, 4096):
+        pass
+    stop.set()
 
 
 def serve(settings: values.Settings, families: Sequence[composition.Family], stop: threading.Event) -> None:

@@ -16,9 +16,11 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from drakit.cluster import json_types
+from drakit.cluster.access import drivers, users
 from drakit.cluster.apiserver import ApiServer
 from drakit.cluster.client import ApiClient
 from drakit.cluster.cluster_node import ClusterNode
+from drakit.cluster.components import Components
 from drakit.cluster.controllers import Controllers
 from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Object
@@ -30,11 +32,11 @@ from drakit.cluster.resources import EVENT
 from drakit.cluster.runtime import HookRunner, Mode
 from drakit.cluster.scheduler import Scheduler
 from drakit.cluster.selectors import Selectors
-from drakit.cluster.skew import Skew
 from drakit.cluster.watching import EventType, Watch
 
-_DRIVER_USER = "system:serviceaccount:drakit-system:drakit"
-_DRIVER_GROUPS = ("system:serviceaccounts", "system:serviceaccounts:drakit-system")
+_DRIVER_NAMESPACE, _DRIVER_ACCOUNT = "drakit-system", "drakit"
+_DRIVER_USER = f"system:serviceaccount:{_DRIVER_NAMESPACE}:{_DRIVER_ACCOUNT}"
+_DRIVER_GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_DRIVER_NAMESPACE}")
 _POLL_SECONDS = 0.005
 _NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _Found = TypeVar("_Found")
@@ -58,7 +60,7 @@ class Happening:
 class LocalCluster:
     """A cluster in ``folder``, with the given nodes.
 
-    ``gates`` are those of all components, but for what ``skew`` says.
+    ``gates`` are those of all components, but for what ``components`` says.
     ``port`` 0 takes any free one. ``mode`` says whether containers with a command run it. Use it as a context manager, or call
     :meth:`start` and :meth:`stop`; once stopped, a cluster is not started again. Raise FolderError for a folder with too long a path, ValueError
     for a node name that Kubernetes would not take.
@@ -70,7 +72,7 @@ class LocalCluster:
         *,
         nodes: Sequence[str] = ("node-1",),
         gates: FeatureGates | None = None,
-        skew: Skew | None = None,
+        components: Components | None = None,
         port: int = 0,
         timing: Timing | None = None,
         mode: Mode = Mode.PRETEND,
@@ -81,9 +83,11 @@ class LocalCluster:
                 raise ValueError(f"nodes: {name!r} is no node name: use a-z, 0-9, '-' and '.'")
         self.folder = folder.absolute()
         self.gates = gates or FeatureGates()
-        self._skew = skew or Skew()
+        self._components = components or Components()
         self.api = Registry(gates=self.gates)
-        self.server = ApiServer(self.api, port=port)
+        for resource, made in drivers.objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT):
+            self.api.create(resource, made)
+        self.server = ApiServer(self.api, port=port, authorization="rbac")
         self._parts = contextlib.ExitStack()
         self._watches: set[Watch] = set()
         self._nodes = {
@@ -92,7 +96,7 @@ class LocalCluster:
                 NodeFolder(root=self.folder / name),
                 self._connector(name),
                 timing=timing or Timing(),
-                gates=self._skew.kubelets.get(name, self.gates),
+                gates=self._components.kubelets.get(name, self.gates),
                 mode=mode,
                 run_hook=run_hook,
             )
@@ -121,11 +125,11 @@ class LocalCluster:
             self.server.write_kubeconfig(self.kubeconfig)
             parts.callback(self.kubeconfig.unlink, missing_ok=True)
             recorder = Recorder(self.api, "drakit-cluster")
-            deciding = self._skew.scheduler or self.gates
+            deciding = self._components.scheduler or self.gates
             for part in (
                 recorder,
-                Controllers(self.api, recorder, gates=self._skew.controllers or self.gates),
-                Scheduler(self.api, recorder, Selectors(deciding), gates=deciding),
+                Controllers(self.api, recorder, gates=self._components.controllers or self.gates),
+                Scheduler(self.api, recorder, Selectors(deciding), gates=deciding, binding_timeout=self._components.binding_timeout),
             ):
                 part.start()
                 parts.callback(part.stop)
@@ -191,7 +195,7 @@ class LocalCluster:
         return connect
 
     def _write_driver_kubeconfig(self, node: ClusterNode) -> None:
-        token = self.server.issue_token(_DRIVER_USER, _DRIVER_GROUPS)
+        token = self.server.issue_token(_DRIVER_USER, _DRIVER_GROUPS, extra={users.NODE_NAME: (node.name,)})
         self.server.write_kubeconfig(node.folder.kubeconfig, token=token, user=_DRIVER_USER)
 
     def _end_watches(self) -> None:

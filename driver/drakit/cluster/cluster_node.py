@@ -46,7 +46,9 @@ class ClusterNode:
             return
         self.folder.make()
         client = self._connect()
-        place = Place(node=self.name, registry=self.folder.registry, checkpoint=self.folder.checkpoint)
+        place = Place(
+            node=self.name, registry=self.folder.registry, checkpoint=self.folder.checkpoint, pod_resources=self.folder.pod_resources
+        )
         try:
             kubelet = Kubelet(client, place, self.runtime, timing=self._timing, faults=self.faults, gates=self._gates)
             self._running = (client, kubelet)

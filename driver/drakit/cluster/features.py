@@ -26,6 +26,7 @@ class Gate(enum.StrEnum):
     ADMIN_ACCESS = "DRAAdminAccess"
     PRIORITIZED_LIST = "DRAPrioritizedList"
     CLAIM_DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
+    EXTENDED_RESOURCE = "DRAExtendedResource"
     CLAIM_STATUS_RIGHTS = "DRAResourceClaimGranularStatusAuthorization"
     RESERVED_FOR_WORKLOADS = "DRAReservedForWorkloads"
     """KEP-5194, which no released Kubernetes has: claims that are reserved for a workload, for any number of pods."""
@@ -120,6 +121,10 @@ _CLAIM_STATUS_FIELDS: dict[Gate, tuple[str, ...]] = {
 }
 
 
+_CLASS_FIELDS: dict[Gate, tuple[str, ...]] = {Gate.EXTENDED_RESOURCE: ("spec.extendedResourceName",)}
+_POD_FIELDS: dict[Gate, tuple[str, ...]] = {Gate.EXTENDED_RESOURCE: ("status.extendedResourceClaimStatus",)}
+
+
 def _rules(resource: Resource) -> list[tuple[Gate, tuple[str, ...]]]:
     if resource is resources.SLICE:
         return list(_SLICE_FIELDS.items())
@@ -127,7 +132,9 @@ def _rules(resource: Resource) -> list[tuple[Gate, tuple[str, ...]]]:
         return [*_CLAIM_SPEC_FIELDS.items(), *_CLAIM_STATUS_FIELDS.items()]
     if resource is resources.CLAIM_TEMPLATE:
         return [(gate, tuple(f"spec.{path}" for path in paths)) for gate, paths in _CLAIM_SPEC_FIELDS.items()]
-    return []
+    if resource is resources.CLASS:
+        return list(_CLASS_FIELDS.items())
+    return list(_POD_FIELDS.items()) if resource is resources.POD else []
 
 
 def _steps(path: str) -> tuple[str, ...]:

@@ -3,6 +3,11 @@
 import datetime
 
 
+def present() -> datetime.datetime:
+    """Return the present in UTC."""
+    return datetime.datetime.now(datetime.UTC)
+
+
 def now() -> str:
     """Return the present in RFC 3339 with whole seconds, as metav1.Time."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -49,6 +49,11 @@ class NodeFolder:
         return self.root / "logs"
 
     @property
+    def pod_resources(self) -> pathlib.Path:
+        """The socket on which the kubelet says which devices its containers have."""
+        return self.root / "pod-resources" / "kubelet.sock"
+
+    @property
     def checkpoint(self) -> pathlib.Path:
         """What the kubelet remembers of claims."""
         return self.root / "dra_manager_state"

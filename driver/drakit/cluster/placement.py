@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from drakit.cluster import json_types, nodes, pod_claims, reservation, taints
+from drakit.cluster import extended, json_types, nodes, pod_claims, reservation, taints
 from drakit.cluster.allocator import Allocator
 from drakit.cluster.informer import uid_of
 from drakit.cluster.json_types import Object
@@ -22,12 +22,21 @@ _SHOWN_OBSTACLES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
+class Special:
+    """The claim for extended resources, without a name where it is not created yet, and which container gets what of it."""
+
+    claim: Object
+    mappings: Sequence[Object]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Placement:
     """A node, and what to write: ``allocate`` pairs claims with their new allocations, ``reserve`` are claims that have one."""
 
     node: str
     allocate: Sequence[tuple[Object, Object]]
     reserve: Sequence[Object]
+    special: Special | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +49,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What placements are decided upon: nodes by name, and devices. ``for_workloads``: whether KEP-5194 holds."""
+    """What placements are decided upon: nodes in the order of preference, and devices. ``for_workloads``: whether KEP-5194 holds."""
 
     nodes: Sequence[Object]
     claims: Mapping[Key, Object]
@@ -48,13 +57,15 @@ class Site:
     allocated: AllocatedState
     new_share_id: Callable[[], str]
     for_workloads: bool = True
+    resources: Mapping[str, str] | None = None
+    """DeviceClasses by the extended resource that they stand for; None where extended resources are not known."""
 
 
 def place(pod: Object, site: Site) -> Placement | Refusal:
     """Return where ``pod`` goes, or why it cannot go anywhere yet."""
     claims: list[Object] = []
     for reference in pod_claims.references(pod):
-        if reference.claim is None:
+        if reference.claim is None or reference.special:
             continue
         found = _usable(pod, reference, site)
         if isinstance(found, Refusal):
@@ -91,20 +102,60 @@ def _first_fit(pod: Object, pending: Sequence[Object], ready: Sequence[Object], 
     refused: list[str] = []
     away: dict[str, Object] = {}
     for node in site.nodes:
-        name = json_types.text(node, "metadata", "name")
         obstacle = _node_obstacle(pod, node)
         if not obstacle and (elsewhere := _elsewhere(ready, node)):
             away |= {uid_of(claim): claim for claim in elsewhere}
             obstacle = f"claim {json_types.text(elsewhere[0], 'metadata', 'name')} is allocated on another node"
         if not obstacle:
-            results = _allocate(pending, node, site)
-            if results is not None:
-                reserve = [claim for claim in ready if reservation.is_missing(claim, pod, for_workloads=site.for_workloads)]
-                return Placement(node=name, allocate=list(zip(pending, results, strict=True)), reserve=reserve)
-            reasons = site.allocator.explain(claims=pending, node=node, allocated=site.allocated)
-            obstacle = _summary(reasons)
-        refused.append(f"{name}: {obstacle}")
+            found = _on_node(pod, node, pending, ready, site)
+            if isinstance(found, Placement):
+                return found
+            obstacle = found
+        refused.append(f"{json_types.text(node, 'metadata', 'name')}: {obstacle}")
     return Refusal(message=_over_nodes(refused), stuck=[claim for claim in away.values() if _is_free_for(claim, pod)])
+
+
+def _on_node(pod: Object, node: Object, pending: Sequence[Object], ready: Sequence[Object], site: Site) -> Placement | str:
+    """Return how the pod gets its devices on one node, or why not."""
+    special = _special(pod, node, site)
+    if isinstance(special, str):
+        return special
+    if special is not None and pod_claims.is_allocated(special.claim):
+        if _elsewhere([special.claim], node):
+            return "the claim for extended resources is allocated on another node"
+        ready = [*ready, special.claim]
+    elif special is not None:
+        pending = [*pending, special.claim]
+    results = _allocate(pending, node, site)
+    if results is None:
+        return _summary(site.allocator.explain(claims=pending, node=node, allocated=site.allocated))
+    return Placement(
+        node=json_types.text(node, "metadata", "name"),
+        allocate=list(zip(pending, results, strict=True)),
+        reserve=[claim for claim in ready if reservation.is_missing(claim, pod, for_workloads=site.for_workloads)],
+        special=special,
+    )
+
+
+def _special(pod: Object, node: Object, site: Site) -> Special | str | None:
+    """Return the claim for the pod's extended resources that only devices offer on the node; None for no such; else what is lacking.
+
+    A claim that was made before is taken again if it asks for the same.
+    """
+    if site.resources is None:
+        return None
+    by_devices = {name for name in extended.wanted(pod) if not extended.offered(node, name)}
+    if not by_devices:
+        return None
+    if lacking := sorted(by_devices - site.resources.keys()):
+        return f"insufficient {', '.join(lacking)}"
+    plan = extended.plan(pod, {name: site.resources[name] for name in by_devices})
+    made = next((claim for claim in site.claims.values() if extended.is_special(claim, pod) and not pod_claims.is_deleting(claim)), None)
+    if made is None:
+        return Special(claim=extended.claim(pod, plan.requests), mappings=plan.mappings)
+    if json_types.objects(made, "spec", "devices", "requests") != plan.requests:
+        return "the claim for extended resources was made for other nodes"
+    return Special(claim=made, mappings=plan.mappings)
 
 
 def _allocate(pending: Sequence[Object], node: Object, site: Site) -> list[Object] | None:

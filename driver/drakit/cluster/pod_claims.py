@@ -16,15 +16,24 @@ _DONE = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """One entry of spec.resourceClaims. ``claim`` is the claim's name: empty while it is not generated; None if it never will be."""
+    """One entry of spec.resourceClaims. ``claim`` is the claim's name: empty while it is not generated; None if it never will be.
+
+    A ``special`` one has no entry in the spec: it is the claim for the pod's extended resources.
+    """
 
     name: str
     claim: str | None
     template: str
+    special: bool = False
+
+    @property
+    def owned(self) -> bool:
+        """Whether the claim must have been made for the pod."""
+        return bool(self.template) or self.special
 
 
 def references(pod: Object) -> list[Reference]:
-    """Return the pod's claims in the order of its spec."""
+    """Return the pod's claims in the order of its spec, then the one for extended resources."""
     statuses = {json_types.text(one, "name"): one for one in json_types.objects(pod, "status", "resourceClaimStatuses")}
     found = []
     for entry in json_types.objects(pod, "spec", "resourceClaims"):
@@ -34,6 +43,8 @@ def references(pod: Object) -> list[Reference]:
             status = statuses.get(name)
             claim = "" if status is None else json_types.text(status, "resourceClaimName") or None
         found.append(Reference(name=name, claim=claim, template=template))
+    if special := json_types.text(pod, "status", "extendedResourceClaimStatus", "resourceClaimName"):
+        found.append(Reference(name="", claim=special, template="", special=True))
     return found
 
 

@@ -2,20 +2,26 @@
 
 A pod that does not fit waits until something that could help it changes: a slice, class or node, a claim that gave devices back, or one
 of its own claims. What the scheduler wrote itself counts at once, before the watch brings it back.
+
+A pod whose devices have binding conditions is bound when they hold. Until then its claims are allocated and reserved, and it is decided
+upon again whenever they change; so a scheduler that starts anew goes on where the one before was.
 """
 
+import datetime
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from drakit.cluster import errors, json_types, moments, placement, pod_claims, reservation, taint_rules
+from drakit.cluster import binding_wait, errors, extended, json_types, moments, placement, pod_claims, reservation, taint_rules
 from drakit.cluster.allocator import Allocator
 from drakit.cluster.api import Api
 from drakit.cluster.backoff import Backoff
+from drakit.cluster.binding_wait import Failed, Readiness
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, key_of, uid_of, version_of
 from drakit.cluster.json_types import Object
 from drakit.cluster.patching import PatchKind
-from drakit.cluster.placement import Placement, Refusal, Site
+from drakit.cluster.placement import Placement, Refusal, Site, Special
 from drakit.cluster.ports import SelectorPort
 from drakit.cluster.recorder import Recorder
 from drakit.cluster.resources import CLAIM, CLASS, NODE, POD, SLICE, TAINT_RULE
@@ -27,10 +33,12 @@ _log = logs.get_logger(__name__)
 
 NAME = "default-scheduler"
 _RETRY_SECONDS = (0.02, 1.0)
+BINDING_SECONDS = 600.0
+"""How long binding conditions are waited for, as in Kubernetes."""
 
 
 class Scheduler:
-    """Schedules pods of ``schedulerName: default-scheduler`` through ``api``."""
+    """Schedules pods of ``schedulerName: default-scheduler`` through ``api``. ``binding_timeout`` is in seconds."""
 
     def __init__(
         self,
@@ -40,6 +48,8 @@ class Scheduler:
         *,
         gates: FeatureGates | None = None,
         new_share_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        binding_timeout: float = BINDING_SECONDS,
+        now: Callable[[], datetime.datetime] = moments.present,
     ) -> None:
         self._api = api
         self._recorder = recorder
@@ -51,8 +61,15 @@ class Scheduler:
         self._slices: dict[Key, Object] = {}
         self._rules: dict[Key, Object] = {}
         self._classes: dict[Key, Object] = {}
+        self._resources: dict[str, str] = {}
         self._claims: dict[Key, Object] = {}
         self._allocated = AllocatedState(consumable_capacity=self._gates.on(Gate.CONSUMABLE_CAPACITY))
+        self._binding_timeout = binding_timeout
+        self._now = now
+        self._chosen: dict[str, str] = {}
+        """The nodes of pods that wait for binding conditions."""
+        self._due: dict[str, datetime.datetime] = {}
+        """When their wait is a failure."""
         self._pods: dict[str, Object] = {}
         self._to_try: set[str] = set()
         self._allocator: Allocator | None = None
@@ -85,18 +102,28 @@ class Scheduler:
             known[key_of(change.object)] = change.object
         if change.resource is not NODE:
             self._allocator = None
+        if change.resource is CLASS:
+            self._resources = extended.class_names(self._classes.values())
         self._to_try.update(self._pods)
 
     def _observe_pod(self, change: Change) -> None:
         uid = uid_of(change.object)
         if change.deleted or not _is_ours(change.object):
-            self._pods.pop(uid, None)
-            self._to_try.discard(uid)
+            self._forget_pod(uid)
             return
         known = self._pods.get(uid)
         self._pods[uid] = change.object
         if known is None or _wishes(known) != _wishes(change.object):
             self._to_try.add(uid)
+
+    def _forget_pod(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+        self._to_try.discard(uid)
+        self._stop_waiting(uid)
+
+    def _stop_waiting(self, uid: str) -> None:
+        self._chosen.pop(uid, None)
+        self._due.pop(uid, None)
 
     def _observe_claim(self, change: Change) -> None:
         key, known = key_of(change.object), self._claims.get(key_of(change.object))
@@ -128,6 +155,8 @@ class Scheduler:
 
     def _act(self) -> float | None:
         """Try every pod that may fit now, oldest first; those disturbed by others' writes are tried again soon."""
+        now = self._now()
+        self._to_try.update(uid for uid, due in self._due.items() if due <= now)
         for uid in [uid for uid in self._pods if uid in self._to_try]:
             self._to_try.discard(uid)
             pod = self._pods[uid]
@@ -143,24 +172,55 @@ class Scheduler:
         if self._to_try:
             return self._backoff.next()
         self._backoff.reset()
-        return None
+        return max(0.0, (min(self._due.values()) - self._now()).total_seconds()) if self._due else None
 
     def _schedule(self, pod: Object) -> None:
-        decision = placement.place(pod, self._site())
+        if failed := self._readiness(pod).failed:
+            self._give_up(pod, failed)
+            return
+        decision = placement.place(pod, self._site(pod))
         if isinstance(decision, Refusal):
             self._refuse(pod, decision.message)
             self._free(decision.stuck)
             return
-        self._write_claims(pod, decision)
-        self._bind(pod, decision.node)
+        pod = self._write(pod, decision)
+        readiness = self._readiness(pod)
+        if readiness.pending:
+            self._wait(pod, decision.node, readiness)
+        else:
+            self._bind(pod, decision.node)
 
-    def _site(self) -> Site:
+    def _readiness(self, pod: Object) -> Readiness:
+        if not self._gates.on(Gate.BINDING_CONDITIONS):
+            return Readiness()
+        claims = [self._claims[key] for key in sorted(pod_claims.claim_keys(pod)) if key in self._claims]
+        return binding_wait.of_claims(claims, self._now(), self._binding_timeout)
+
+    def _wait(self, pod: Object, node: str, readiness: Readiness) -> None:
+        uid = uid_of(pod)
+        if self._chosen.get(uid) != node:
+            self._recorder.normal(POD, pod, "WaitingForBindingConditions", f"for {node}: {'; '.join(readiness.pending)}")
+        self._chosen[uid] = node
+        self._due[uid] = self._now() + datetime.timedelta(seconds=readiness.seconds)
+
+    def _give_up(self, pod: Object, failed: Sequence[Failed]) -> None:
+        """Take the pod's reservations of claims whose devices will not be ready; without another user they lose their devices."""
+        self._stop_waiting(uid_of(pod))
+        self._refuse(pod, f"binding failed: {'; '.join(one.message for one in failed)}")
+        for one in failed:
+            if pod_claims.is_reserved_for(one.claim, pod):
+                self._remember_claim(reservation.release(self._api, one.claim, {uid_of(pod)}))
+                self._to_try.add(uid_of(pod))
+
+    def _site(self, pod: Object) -> Site:
+        """Return what to decide upon; the node that a waiting pod was promised comes first."""
         if self._allocator is None:
             classes = {key.name: one for key, one in self._classes.items()}
             rules = self._rules.values()
             slices = [taint_rules.tainted(one, rules) for one in self._slices.values()]
             self._allocator = Allocator(slices, classes, self._selectors, self._gates)
-        nodes = [self._nodes[key] for key in sorted(self._nodes)]
+        chosen = self._chosen.get(uid_of(pod))
+        nodes = [self._nodes[key] for key in sorted(self._nodes, key=lambda key: (key.name != chosen, key))]
         return Site(
             nodes=nodes,
             claims=self._claims,
@@ -168,7 +228,49 @@ class Scheduler:
             allocated=self._allocated,
             new_share_id=self._new_share_id,
             for_workloads=self._for_workloads,
+            resources=self._resources if self._gates.on(Gate.EXTENDED_RESOURCE) else None,
         )
+
+    def _write(self, pod: Object, decision: Placement) -> Object:
+        """Write what was decided, and return the pod as it is then. If a write is refused, nothing stays of those before it."""
+        special = decision.special
+        if special is None:
+            self._write_claims(pod, decision)
+            return pod
+        claim = special.claim
+        if not uid_of(claim):
+            claim = self._api.create(CLAIM, claim, namespace=key_of(pod).namespace)
+            allocate = [(claim if one is special.claim else one, allocation) for one, allocation in decision.allocate]
+            decision = replace(decision, allocate=allocate)
+        try:
+            self._write_claims(pod, decision)
+            return self._name_special(pod, claim, special)
+        except errors.ApiError:
+            self._delete_special(claim, pod)
+            raise
+
+    def _name_special(self, pod: Object, claim: Object, special: Special) -> Object:
+        """Say in the pod's status which claim it has for extended resources."""
+        status: Object = {
+            "resourceClaimName": key_of(claim).name,
+            "requestMappings": json_types.from_objects(special.mappings),
+        }
+        if json_types.at(pod, "status", "extendedResourceClaimStatus") == status:
+            return pod
+        key = key_of(pod)
+        patch: Object = {"metadata": {"uid": uid_of(pod)}, "status": {"extendedResourceClaimStatus": status}}
+        seen = self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status")
+        self._pods[uid_of(pod)] = seen
+        return seen
+
+    def _delete_special(self, claim: Object, pod: Object) -> None:
+        """Delete a claim for extended resources that could not be given to its pod."""
+        key = key_of(claim)
+        try:
+            self._take_back(self._api.get(CLAIM, key.name, key.namespace), pod, allocated=True)
+            self._api.delete(CLAIM, key.name, namespace=key.namespace, uid=uid_of(claim))
+        except errors.ApiError as error:
+            _log.warning("claim for extended resources not deleted", claim=key.name, error=str(error))
 
     def _write_claims(self, pod: Object, decision: Placement) -> None:
         """Write allocations and reservations; if one is refused, the ones before it are taken back."""
@@ -207,7 +309,7 @@ class Scheduler:
         key = key_of(pod)
         target: Object = {"metadata": {"uid": uid_of(pod)}, "spec": {"nodeName": node}}
         self._api.patch(POD, key.name, target, namespace=key.namespace, kind=PatchKind.MERGE)
-        self._pods.pop(uid_of(pod), None)
+        self._forget_pod(uid_of(pod))
         self._set_condition(pod, {"status": "True"})
         self._recorder.normal(POD, pod, "Scheduled", f"assigned {key.namespace}/{key.name} to {node}")
 

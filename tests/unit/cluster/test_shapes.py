@@ -15,7 +15,9 @@ from drakit.cluster.schema.shape import ListOf, MapOf, Shape, Struct
 DATA = pathlib.Path(__file__).parents[4] / "shared" / "data"
 DRA = [one for one in resources.ALL if one.group == resources.RESOURCE_GROUP and one.version == "v1"]
 ALPHA = ("DeviceTaintRule", "ResourcePoolStatusRequest")
-OURS = {"mixins", "includes"}
+OURS = {"mixins", "includes", "reservedForAnyPod"}
+# KEP-5194 adds a list to the claim's spec that is, in Kubernetes, in its status alone.
+OURS_AT = {"ResourceClaim.spec.reservedFor", "ResourceClaimTemplate.spec.spec.reservedFor"}
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the folder shared/data beside the repository is missing")
 
@@ -38,7 +40,7 @@ def compare(ours: Shape, schema: dict[str, Json], schemas: dict[str, Json], path
     if isinstance(ours, Struct):
         theirs = node.get("properties", {})
         assert isinstance(theirs, dict)
-        found = [f"{path}.{name}" for name in set(theirs) ^ set(ours.fields) if name not in OURS]
+        found = [f"{path}.{name}" for name in set(theirs) ^ set(ours.fields) if name not in OURS and f"{path}.{name}" not in OURS_AT]
         for name in set(theirs) & set(ours.fields):
             found += compare(ours.fields[name], theirs[name], schemas, f"{path}.{name}")  # type: ignore[arg-type]
         return found

@@ -7,6 +7,7 @@ import pytest
 
 from drakit._proto import dra_v1_pb2 as dra
 from drakit.cluster import json_types
+from drakit.cluster.json_types import Json
 from drakit.cluster.resources import CLAIM, CLASS, POD, SLICE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE, UNPREPARE
@@ -153,8 +154,13 @@ def test_a_pod_for_which_the_claim_is_not_reserved_is_not_prepared(town: Town) -
     town.offer("gpu-0")
     town.create(CLAIM, objects.claim("c"))
     town.run(objects.pod("p", claim="c"))
+    claim = town.claim("c")
+    others: list[Json] = [{"apiGroup": "batch", "resource": "jobs", "name": f"j{index}", "uid": str(index)} for index in range(255)]
+    json_types.items(claim, "status", "reservedFor").extend(others)
+    town.api.update(CLAIM, claim, subresource="status")
     town.create(POD, objects.pod("q", claim="c", nodeName=objects.NODE))
-    town.until(lambda: town.events("FailedPrepareDynamicResources"), "an event")
+    town.until(lambda: town.events("FailedReservation"), "the controller's event")
+    town.until(lambda: town.events("FailedPrepareDynamicResources"), "the kubelet's event")
     assert "is not allowed to use ResourceClaim c" in town.events("FailedPrepareDynamicResources")[0]
     town.delete("q")
     town.gone(POD, "q")

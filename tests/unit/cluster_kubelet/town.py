@@ -7,12 +7,12 @@ from collections.abc import Callable
 from drakit.cluster import errors, json_types
 from drakit.cluster.api import Api
 from drakit.cluster.cluster import LocalCluster
+from drakit.cluster.components import Components
 from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Object
 from drakit.cluster.kubelet import Timing
 from drakit.cluster.resources import CLAIM, CLASS, EVENT, POD, SLICE, Resource
 from drakit.cluster.runtime import ContainerView, Mode
-from drakit.cluster.skew import Skew
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, Plugin
 
@@ -42,11 +42,11 @@ class Town:
         timing: Timing = QUICK,
         mode: Mode = Mode.PRETEND,
         gates: FeatureGates | None = None,
-        skew: Skew | None = None,
+        components: Components | None = None,
         https: bool = False,
     ) -> None:
         """``https``: the test itself speaks to the cluster as the administrator over HTTPS, not to the registry in this process."""
-        self.cluster = LocalCluster(folder, nodes=nodes, timing=timing, mode=mode, gates=gates, skew=skew)
+        self.cluster = LocalCluster(folder, nodes=nodes, timing=timing, mode=mode, gates=gates, components=components)
         self.api: Api = self.cluster.api
         self._https = https
         self._ending = contextlib.ExitStack()

@@ -39,13 +39,18 @@ class Child:
         return self._running.pid if self._running else 0
 
     def start(self) -> None:
-        """Start it, in a session of its own, so that Ctrl-C on the terminal reaches only us."""
+        """Start it, in a session of its own, so that Ctrl-C on the terminal reaches only us; it ends when we are gone, however we went."""
         self._marked = self.log.stat().st_size if self.log.exists() else 0
         self._scratch.mkdir(mode=0o700, exist_ok=True)
         environment = _environment() | {"TMPDIR": str(self._scratch)}
         with self.log.open("ab") as log:
             self._running = subprocess.Popen(
-                self._arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+                (*self._arguments, "--stop-with-stdin"),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
             )
 
     def check_alive(self) -> None:
@@ -60,7 +65,7 @@ class Child:
             return 0
         running, self._running = self._running, None
         running.kill()
-        return running.wait()
+        return _ended(running)
 
     def stop(self) -> int:
         """SIGTERM, and SIGKILL if that is not enough; returns the exit status. Nothing to stop is fine."""
@@ -69,16 +74,23 @@ class Child:
         running, self._running = self._running, None
         running.send_signal(signal.SIGTERM)
         try:
-            return running.wait(_GRACE_SECONDS)
+            running.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             running.kill()
-            return running.wait()
+        return _ended(running)
 
     def lines(self) -> list[str]:
         """What it logged since it was last started."""
         if not self.log.exists():
             return []
         return self.log.read_bytes()[self._marked :].decode(errors="replace").splitlines()
+
+
+def _ended(running: "subprocess.Popen[bytes]") -> int:
+    """The exit status, and no descriptor left open."""
+    if running.stdin is not None:
+        running.stdin.close()
+    return running.wait()
 
 
 def tail(log: pathlib.Path) -> list[str]:

@@ -31,6 +31,7 @@ CHAPTERS: tuple[Callable[[world.World], None], ...] = (
     farewell.show,
 )
 INTERRUPTED = 128 + signal.SIGINT
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PROFILES = frozenset({"1g.5gb", "2g.10gb", "3g.20gb"})
 _INTERFACE = "eth1"
 _LOOK_SECONDS = 1.0
@@ -180,7 +181,7 @@ def _tell_failure(plan: Plan, out: rich.console.Console, error: Exception) -> No
 
 
 def _check_empty(place: pathlib.Path) -> None:
-    if any(place.iterdir()):
+    if any(entry.name != hosting.LOCK for entry in place.iterdir()):
         raise errors.SettingsError(f"{place} is not empty, and the demo begins with an empty node; give a new folder", key="--folder")
 
 
@@ -191,7 +192,7 @@ def _interruptible() -> Iterator[None]:
     def interrupt(_number: int, _frame: types.FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, interrupt) for number in _ENDING}
     try:
         yield
     finally:
@@ -201,5 +202,5 @@ def _interruptible() -> Iterator[None]:
 
 def _ignore_interrupts() -> None:
     """From now on a second Ctrl-C keeps nothing from being stopped."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)

@@ -6,7 +6,7 @@ Every controller looks at the present state only: it may be called once too ofte
 import time
 from collections.abc import Callable
 
-from drakit.cluster import errors
+from drakit.cluster import errors, json_types
 from drakit.cluster.api import Api
 from drakit.cluster.backoff import Backoff
 from drakit.cluster.controllers.eviction import TaintEvictor
@@ -14,9 +14,10 @@ from drakit.cluster.controllers.garbage import GarbageCollector
 from drakit.cluster.controllers.generation import ClaimGenerator
 from drakit.cluster.controllers.pod_index import PodIndex
 from drakit.cluster.controllers.release import ClaimReleaser
+from drakit.cluster.controllers.reserving import ClaimReserver
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, key_of
-from drakit.cluster.pod_claims import claim_keys, reservations
+from drakit.cluster.pod_claims import claim_keys, is_allocated, reservations
 from drakit.cluster.recorder import Recorder
 from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, NODE, POD, SLICE, TAINT_RULE, Resource
 from drakit.cluster.store import Key
@@ -34,9 +35,10 @@ class Controllers:
     """Runs the controllers through ``api``."""
 
     def __init__(self, api: Api, recorder: Recorder, *, gates: FeatureGates | None = None) -> None:
-        gates = gates or FeatureGates()
+        for_workloads = (gates or FeatureGates()).on(Gate.RESERVED_FOR_WORKLOADS)
         self._generator = ClaimGenerator(api, recorder)
-        self._releaser = ClaimReleaser(api, recorder, for_workloads=gates.on(Gate.RESERVED_FOR_WORKLOADS))
+        self._releaser = ClaimReleaser(api, recorder, for_workloads=for_workloads)
+        self._reserver = ClaimReserver(api, recorder, for_workloads=for_workloads)
         self._garbage = GarbageCollector(api, recorder)
         self._pods = PodIndex()
         self._evictor = TaintEvictor(api, recorder, self._pods)
@@ -81,6 +83,8 @@ class Controllers:
             self._observe_owner(change)
         else:
             self._add(self._generator.check, pod)
+            if json_types.text(change.object, "spec", "nodeName"):
+                self._add(self._reserver.check, pod)
 
     def _observe_claim(self, change: Change) -> None:
         claim = key_of(change.object)
@@ -94,7 +98,17 @@ class Controllers:
             self._claims_of = {pod: known for pod, known in self._claims_of.items() if known}
         else:
             self._add(self._releaser.check, claim)
+            self._reserve_for_bound(change)
         self._observe_owned(change)
+
+    def _reserve_for_bound(self, change: Change) -> None:
+        """A claim that has devices now, or room again, may be what pods on nodes wait for."""
+        before, claim = change.before or {}, change.object
+        if not is_allocated(claim) or (is_allocated(before) and len(reservations(before)) <= len(reservations(claim))):
+            return
+        for pod in self._pods.users(key_of(claim)):
+            if json_types.text(pod, "spec", "nodeName"):
+                self._add(self._reserver.check, key_of(pod))
 
     def _observe_template(self, change: Change) -> None:
         for pod in self._generator.waiting_for(key_of(change.object)):

@@ -31,15 +31,10 @@ REASON = "DeletionByDeviceTaintManager"
 _PoolKey = tuple[str, str]
 
 
-def utc_now() -> datetime.datetime:
-    """Return the present."""
-    return datetime.datetime.now(datetime.UTC)
-
-
 class TaintEvictor:
     """Evicts pods. ``pods`` is kept by others; slices, rules and claims are taken in by :meth:`observe`."""
 
-    def __init__(self, api: Api, recorder: Recorder, pods: PodIndex, now: Callable[[], datetime.datetime] = utc_now) -> None:
+    def __init__(self, api: Api, recorder: Recorder, pods: PodIndex, now: Callable[[], datetime.datetime] = moments.present) -> None:
         self._api = api
         self._recorder = recorder
         self._pods = pods

@@ -8,13 +8,17 @@ import pathlib
 import threading
 from dataclasses import dataclass
 
+import grpc
+
 from drakit.cluster import errors, moments, pod_claims
 from drakit.cluster.api import Api
 from drakit.cluster.faults import Faults
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, uid_of, version_of
 from drakit.cluster.json_types import Object
+from drakit.cluster.kubelet import pod_resources
 from drakit.cluster.kubelet.plugins import Plugins
+from drakit.cluster.kubelet.pod_resources import PodResources
 from drakit.cluster.kubelet.pod_worker import PodWorker
 from drakit.cluster.kubelet.preparation import Preparation, PreparationError
 from drakit.cluster.kubelet.records import Checkpoint
@@ -35,12 +39,13 @@ _JOIN_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a kubelet works. ``labels`` are the node's beyond its name."""
+    """Where a kubelet works. ``labels`` are the node's beyond its name. ``pod_resources`` is where that service listens; None: nowhere."""
 
     node: str
     registry: pathlib.Path
     checkpoint: pathlib.Path
     labels: tuple[tuple[str, str], ...] = ()
+    pod_resources: pathlib.Path | None = None
 
 
 class Kubelet:
@@ -72,6 +77,8 @@ class Kubelet:
         self._lock = threading.Lock()
         self._workers: dict[str, PodWorker] = {}
         self._ended: dict[str, int] = {}
+        self._pod_resources = PodResources(self.preparation, self._known_pods)
+        self._server: grpc.Server | None = None
         self._stopping = threading.Event()
         self._reconcile_soon = threading.Event()
         self._loop = Loop(
@@ -89,10 +96,14 @@ class Kubelet:
         self._registrar.start()
         self._loop.start()
         self._reconciler.start()
+        if self._place.pod_resources is not None:
+            self._server = pod_resources.serve(self._pod_resources, self._place.pod_resources)
 
     def stop(self) -> None:
         """End; containers go on, and so do drivers."""
         self._stopping.set()
+        if self._server is not None:
+            self._server.stop(0).wait()
         self._reconcile_soon.set()
         self._runtime.listen(None)
         self._loop.stop()
@@ -161,6 +172,11 @@ class Kubelet:
             del self._workers[worker.uid]
             if not worker.gone:
                 self._ended[worker.uid] = worker.version
+
+    def _known_pods(self) -> list[Object]:
+        with self._lock:
+            workers = list(self._workers.values())
+        return [worker.pod for worker in workers]
 
     def _poke(self, uid: str) -> None:
         with self._lock:

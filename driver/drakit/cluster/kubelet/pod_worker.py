@@ -58,6 +58,12 @@ class PodWorker:
             return self._gone
 
     @property
+    def pod(self) -> Object:
+        """The pod as the worker knows it; not to be changed."""
+        with self._lock:
+            return self._pod
+
+    @property
     def version(self) -> int:
         """The version of the pod as the worker knows it."""
         with self._lock:

@@ -88,14 +88,17 @@ class Preparation:
 
     def cdi_ids(self, pod: Object, container: Object) -> list[str]:
         """Return the CDI names that a container of the pod gets."""
-        claims = {reference.name: reference.claim for reference in pod_claims.references(pod)}
-        found: list[str] = []
-        for use in json_types.objects(container, "resources", "claims"):
-            claim = claims.get(json_types.text(use, "name"))
+        return list(dict.fromkeys(name for _, _, device in self.uses(pod, container) for name in device.cdi_ids))
+
+    def uses(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
+        """Return the prepared devices that a container of the pod gets, each once, with their claims and drivers."""
+        namespace, found = key_of(pod).namespace, list[tuple[Key, str, PreparedDevice]]()
+        for claim, request in _wishes(pod, container):
             with self._lock:
-                record = self._records.get(Key(key_of(pod).namespace, claim)) if claim else None
-                found += record.cdi_ids(json_types.text(use, "request")) if record else []
-        return found
+                record = self._records.get(Key(namespace, claim))
+                if record is not None and uid_of(pod) in record.pods:
+                    found += [(record.key, driver, device) for driver, device in record.devices(request)]
+        return list(dict.fromkeys(found))
 
     def devices(self, namespace: str, claim: str) -> dict[str, tuple[PreparedDevice, ...]]:
         """Return what drivers answered for a claim, by driver; empty for one that is not in use."""
@@ -112,7 +115,7 @@ class Preparation:
             claim = self._api.get(CLAIM, key.name, key.namespace)
         except errors.ApiError as error:
             raise PreparationError(f"fetch ResourceClaim {key.namespace}/{key.name}: {error}") from error
-        if reference.template and not pod_claims.generated_for(claim, pod):
+        if reference.owned and not pod_claims.generated_for(claim, pod):
             raise PreparationError(f"ResourceClaim {key.namespace}/{key.name} is not owned by pod {key_of(pod).name}")
         if not self._may_use(claim, pod):
             raise PreparationError(
@@ -226,6 +229,16 @@ def _check_free(record: ClaimRecord | None, claim: _Wanted) -> None:
         )
     if record.unpreparing:
         raise PreparationError(f"ResourceClaim {claim.key.namespace}/{claim.key.name} is being unprepared for another pod")
+
+
+def _wishes(pod: Object, container: Object) -> list[tuple[str, str]]:
+    """Return the claims and requests that a container uses: those it names, and its share of the one for extended resources."""
+    claims = {reference.name: reference.claim for reference in pod_claims.references(pod) if not reference.special}
+    named = [(claims.get(json_types.text(use, "name")), use) for use in json_types.objects(container, "resources", "claims")]
+    status, name = json_types.mapping(pod, "status", "extendedResourceClaimStatus"), json_types.text(container, "name")
+    mine = [one for one in json_types.objects(status, "requestMappings") if one.get("containerName") == name]
+    extended = [(json_types.text(status, "resourceClaimName"), json_types.text(one, "requestName")) for one in mine]
+    return [*((claim, json_types.text(use, "request")) for claim, use in named if claim), *extended]
 
 
 def _id_of(record: ClaimRecord) -> ClaimId:

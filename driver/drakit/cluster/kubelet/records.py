@@ -49,14 +49,13 @@ class ClaimRecord:
     prepared: bool = False
     unpreparing: bool = False
 
-    def cdi_ids(self, request: str) -> list[str]:
-        """Return what a container gets that asks for ``request`` of the claim, or for all of it if empty."""
+    def devices(self, request: str) -> list[tuple[str, PreparedDevice]]:
+        """Return the drivers and devices of a container that asks for ``request`` of the claim, or for all of it if empty."""
         return [
-            name
-            for devices in self.drivers.values()
+            (driver, device)
+            for driver, devices in self.drivers.items()
             for device in devices
             if not request or not device.requests or request in device.requests
-            for name in device.cdi_ids
         ]
 
 

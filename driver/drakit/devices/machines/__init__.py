@@ -85,10 +85,13 @@ def parse(text: str, origin: str) -> Machine:
 def boot_id(directory: pathlib.Path) -> str:
     """The id of the machine's current boot, as /proc/sys/kernel/random/boot_id gives on a real one; the first call boots the machine."""
     file = directory / _BOOT_ID
-    with contextlib.suppress(FileNotFoundError):
-        return file.read_text("ascii").strip()
-    directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-    return _publish(file, replace=False)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            return file.read_text("ascii").strip()
+        directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        return _publish(file, replace=False)
+    except OSError as error:
+        raise errors.SettingsError(f"cannot keep a mock machine in {directory}: {error.strerror}", key="mock.dir") from error
 
 
 def reboot(directory: pathlib.Path) -> str:

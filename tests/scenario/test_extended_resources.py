@@ -1,0 +1,195 @@
+"""Pods that ask for extended resources and get devices (KEP-5004)."""
+
+import contextlib
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from drakit.cluster import json_types
+from drakit.cluster.features import FeatureGates
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import CLAIM, CLASS, NODE, POD
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.plugin import DRIVER, PREPARE, UNPREPARE
+from unit.cluster_kubelet.town import Town
+
+RESOURCE = "example.com/gpu"
+BY_CLASS = f"deviceclass.resource.kubernetes.io/{objects.CLASS}"
+
+
+@contextlib.contextmanager
+def _town(gates: FeatureGates | None = None, nodes: tuple[str, ...] = ("node-1",)) -> Iterator[Town]:
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
+    running = Town(folder, nodes=nodes, gates=gates, https=True)
+    try:
+        running.start()
+        named = running.api.get(CLASS, objects.CLASS)
+        json_types.child(named, "spec")["extendedResourceName"] = RESOURCE
+        running.api.update(CLASS, named)
+        for node in nodes:
+            running.plugin(node=node)
+        yield running
+    finally:
+        running.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def town() -> Iterator[Town]:
+    with _town() as running:
+        running.offer("gpu-0", "gpu-1", "gpu-2")
+        yield running
+
+
+def _container(name: str, amount: int | str, resource: str = RESOURCE, **fields: Json) -> Object:
+    amounts: Object = {resource: str(amount), "cpu": "1"}
+    body: Object = {"name": name, "image": "none", "resources": {"requests": amounts, "limits": {resource: str(amount)}}}
+    return body | fields
+
+
+def _pod(*containers: Object, inits: Sequence[Object] = (), name: str = "p", selector: Json = None) -> Object:
+    return objects.pod(name, containers=containers, inits=inits, nodeSelector=selector or {})
+
+
+def _special(town: Town, pod: str = "p") -> tuple[Object, list[tuple[str, str, str]]]:
+    """Return the pod's special claim, and which container gets which resource from which request."""
+    status = json_types.mapping(town.find(POD, pod) or {}, "status", "extendedResourceClaimStatus")
+    mappings = [
+        (json_types.text(one, "containerName"), json_types.text(one, "resourceName"), json_types.text(one, "requestName"))
+        for one in json_types.objects(status, "requestMappings")
+    ]
+    return town.claim(json_types.text(status, "resourceClaimName")), mappings
+
+
+def _requests(claim: Object) -> dict[str, int]:
+    requests = json_types.objects(claim, "spec", "devices", "requests")
+    return {json_types.text(one, "name"): json_types.number(one, "exactly", "count") for one in requests}
+
+
+@pytest.mark.parametrize("resource", [RESOURCE, BY_CLASS])
+def test_a_pod_gets_the_devices_of_the_class_that_stands_for_a_resource(town: Town, resource: str) -> None:
+    pod = town.run(_pod(_container("main", 2, resource)))
+    claim, mappings = _special(town)
+    position = sorted([resource, "cpu"]).index(resource)
+    request = f"container-0-request-{position}"
+    assert mappings == [("main", resource, request)]
+    assert _requests(claim) == {request: 2}
+    metadata = json_types.mapping(claim, "metadata")
+    assert json_types.text(metadata, "name").startswith("p-extended-resources-")
+    assert json_types.mapping(metadata, "annotations") == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    [owner] = json_types.objects(metadata, "ownerReferences")
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", json_types.text(pod, "metadata", "uid"), True)
+    assert town.devices(json_types.text(metadata, "name")) == ["gpu-0", "gpu-1"]
+    assert len(town.view("p").env) > 0
+
+
+def test_the_claim_goes_with_its_pod(town: Town) -> None:
+    town.run(_pod(_container("main", 1)))
+    uid = json_types.text(_special(town)[0], "metadata", "uid")
+    town.delete("p")
+    town.gone(POD, "p")
+    town.until(lambda: not town.api.list(CLAIM).items, "the end of the claim")
+    assert (town.plugins[0].uids(PREPARE), town.plugins[0].uids(UNPREPARE)) == ([uid], [uid])
+
+
+def test_every_container_gets_its_own_devices_alone(town: Town) -> None:
+    town.run(_pod(_container("first", 1), _container("second", 2), objects.container("third")))
+    claim, mappings = _special(town)
+    assert [(container, request) for container, _, request in mappings] == [
+        ("first", "container-0-request-1"),
+        ("second", "container-1-request-1"),
+    ]
+    assert _requests(claim) == {"container-0-request-1": 1, "container-1-request-1": 2}
+    first, second, third = (
+        {name: value for name, value in town.view("p", name).env.items() if name.startswith("DEVICE_")}
+        for name in ("first", "second", "third")
+    )
+    assert first == {"DEVICE_CONTAINER-0-REQUEST-1": "gpu-0"}
+    assert set(second) == {"DEVICE_CONTAINER-1-REQUEST-1"}
+    assert third == {}
+
+
+def test_init_containers_that_end_use_the_devices_of_those_that_come_later(town: Town) -> None:
+    sidecar = _container("sidecar", 1, restartPolicy="Always")
+    town.create(POD, _pod(_container("main", 1), inits=[_container("small", 1), _container("big", 3), sidecar]))
+    town.until(lambda: json_types.at(town.find(POD, "p"), "spec", "nodeName"), "the binding")
+    claim, mappings = _special(town)
+    assert _requests(claim) == {"container-1-request-1": 1, "container-2-request-1": 1, "container-3-request-1": 1}
+    by_container = {name: [request for one, _, request in mappings if one == name] for name in ("small", "big", "sidecar", "main")}
+    assert by_container == {
+        "small": ["container-2-request-1"],
+        "big": ["container-2-request-1", "container-3-request-1", "container-1-request-1"],
+        "sidecar": ["container-2-request-1"],
+        "main": ["container-3-request-1"],
+    }
+
+
+def test_a_pod_waits_for_its_resources_and_leaves_no_claim_meanwhile(town: Town) -> None:
+    town.run(_pod(_container("main", 2), name="first"))
+    town.create(POD, _pod(_container("main", 2), name="second"))
+    town.until(lambda: town.scheduling_message("second"), "the refusal")
+    assert len(town.api.list(CLAIM).items) == 1
+    town.delete("first")
+    town.phase("second", "Running")
+
+
+def test_a_resource_that_nothing_offers_is_insufficient(town: Town) -> None:
+    town.create(POD, _pod(_container("main", 1, "example.com/unknown")))
+    town.until(lambda: "insufficient example.com/unknown" in town.scheduling_message("p"), "the refusal")
+
+
+def test_an_ordinary_claim_and_resources_are_placed_together(town: Town) -> None:
+    town.create(CLAIM, objects.claim("c"))
+    town.run(objects.pod("p", claim="c", containers=[_container("main", 2)]))
+    special = json_types.text(_special(town)[0], "metadata", "name")
+    assert sorted([*town.devices("c"), *town.devices(special)]) == ["gpu-0", "gpu-1", "gpu-2"]
+
+
+def test_the_newest_class_of_a_resource_counts(town: Town) -> None:
+    newer = objects.device_class("newer")
+    json_types.child(newer, "spec")["extendedResourceName"] = RESOURCE
+    old = town.api.get(CLASS, objects.CLASS)
+    town.until(lambda: _created(town, newer) > json_types.text(old, "metadata", "creationTimestamp"), "a newer class")
+    town.run(_pod(_container("main", 1)))
+    [request] = json_types.objects(_special(town)[0], "spec", "devices", "requests")
+    assert json_types.text(request, "exactly", "deviceClassName") == "newer"
+
+
+def _created(town: Town, body: Object) -> str:
+    """Create a class anew and return when it was created, in whole seconds."""
+    name = json_types.text(body, "metadata", "name")
+    if town.find(CLASS, name):
+        town.api.delete(CLASS, name)
+    return json_types.text(town.create(CLASS, body), "metadata", "creationTimestamp")
+
+
+def test_a_node_whose_device_plugin_offers_the_resource_needs_no_claim() -> None:
+    with _town(nodes=("node-1", "node-2")) as town:
+        town.offer("gpu-0", node="node-2")
+        node = town.api.get(NODE, "node-1")
+        json_types.child(node, "status")["allocatable"] = {RESOURCE: "4"}
+        town.api.update(NODE, node, subresource="status")
+        town.run(_pod(_container("main", 1)))
+        assert "extendedResourceClaimStatus" not in json_types.mapping(town.find(POD, "p"), "status")
+        assert json_types.text(town.find(POD, "p"), "spec", "nodeName") == "node-1"
+        town.run(_pod(_container("main", 1), name="q", selector={"kubernetes.io/hostname": "node-2"}))
+        assert _special(town, "q")[0]
+
+
+def test_with_the_gate_off_resources_make_no_claims() -> None:
+    with _town(gates=FeatureGates.of({"DRAExtendedResource": False})) as town:
+        town.offer("gpu-0")
+        town.run(_pod(_container("main", 1)))
+        assert town.api.list(CLAIM).items == []
+        assert "extendedResourceName" not in json_types.mapping(town.api.get(CLASS, objects.CLASS), "spec")
+
+
+def test_the_driver_sees_an_ordinary_claim(town: Town) -> None:
+    town.run(_pod(_container("main", 1)))
+    claim, _ = _special(town)
+    [result] = json_types.objects(claim, "status", "allocation", "devices", "results")
+    assert (result["driver"], result["request"]) == (DRIVER, "container-0-request-1")
+    assert len(json_types.items(claim, "status", "reservedFor")) == 1

@@ -1,0 +1,105 @@
+"""The kubelet tells which devices its containers have (PodResources v1)."""
+
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from drakit._proto import podresources_v1_pb2 as wire
+from drakit._proto import podresources_v1_pb2_grpc as services
+from drakit.cluster import json_types
+from drakit.cluster.resources import CLAIM, POD, SLICE
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.plugin import DRIVER
+from unit.cluster_kubelet.town import Town
+
+
+@pytest.fixture
+def town() -> Iterator[Town]:
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
+    running = Town(folder, https=True).start()
+    running.plugin()
+    yield running
+    running.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def stub(town: Town) -> Iterator[services.PodResourcesListerStub]:
+    with grpc.insecure_channel(f"unix:{town.cluster.node(objects.NODE).folder.pod_resources}") as channel:
+        yield services.PodResourcesListerStub(channel)
+
+
+def test_each_container_has_the_devices_of_its_requests(town: Town, stub: services.PodResourcesListerStub) -> None:
+    town.offer("gpu-0", "gpu-1")
+    town.create(CLAIM, objects.claim("c", objects.request("a"), objects.request("b")))
+    containers = [objects.container("one", objects.use("a")), objects.container("both", objects.use()), objects.container("none")]
+    town.run(objects.pod("p", claim="c", containers=containers))
+    [pod] = stub.List(wire.ListPodResourcesRequest()).pod_resources
+    assert (pod.name, pod.namespace) == ("p", "default")
+    devices = {one.name: [device for claim in one.dynamic_resources for device in claim.claim_resources] for one in pod.containers}
+    assert {name: [device.device_name for device in found] for name, found in devices.items()} == {
+        "one": ["gpu-0"],
+        "both": ["gpu-0", "gpu-1"],
+        "none": [],
+    }
+    [first] = devices["one"]
+    assert (first.driver_name, first.pool_name, first.HasField("share_id")) == (DRIVER, objects.NODE, False)
+    uid = town.uid("c")
+    assert [[cdi.name for cdi in device.cdi_devices] for device in devices["both"]] == [
+        [f"example.com/gpu={uid}-0"],
+        [f"example.com/gpu={uid}-1"],
+    ]
+    assert {(claim.claim_name, claim.claim_namespace) for one in pod.containers for claim in one.dynamic_resources} == {("c", "default")}
+
+
+def test_shares_have_their_ids(town: Town, stub: services.PodResourcesListerStub) -> None:
+    town.create(SLICE, objects.resource_slice(objects.nic("nic-0")))
+    shares = []
+    for name in ("p", "q"):
+        town.create(CLAIM, objects.claim(name, objects.request(capacity={"requests": {"bandwidth": "1G"}})))
+        town.run(objects.pod(name, claim=name))
+        [result] = json_types.objects(town.claim(name), "status", "allocation", "devices", "results")
+        shares.append(json_types.text(result, "shareID"))
+    found = [
+        stub.Get(wire.GetPodResourcesRequest(pod_name=name, pod_namespace="default")).pod_resources.containers[0].dynamic_resources[0]
+        for name in ("p", "q")
+    ]
+    assert [claim.claim_resources[0].share_id for claim in found] == shares
+    assert len(set(shares)) == 2
+
+
+def test_a_pod_that_is_gone_is_not_found(town: Town, stub: services.PodResourcesListerStub) -> None:
+    town.run(objects.pod("p"))
+    town.delete("p")
+    town.gone(POD, "p")
+    town.until(lambda: not stub.List(wire.ListPodResourcesRequest()).pod_resources, "its end")
+    with pytest.raises(grpc.RpcError, match="pod p in namespace default not found"):
+        stub.Get(wire.GetPodResourcesRequest(pod_name="p", pod_namespace="default"))
+
+
+def test_it_is_served_again_by_the_next_kubelet(town: Town) -> None:
+    town.offer("gpu-0")
+    town.create(CLAIM, objects.claim("c"))
+    town.run(objects.pod("p", claim="c"))
+    town.cluster.restart_kubelet(objects.NODE)
+    socket = town.cluster.node(objects.NODE).folder.pod_resources
+    assert socket.stat().st_mode & 0o077 == 0
+
+    def listed() -> list[str]:
+        with grpc.insecure_channel(f"unix:{socket}") as channel:
+            pods = (
+                services.PodResourcesListerStub(channel).List(wire.ListPodResourcesRequest(), wait_for_ready=True, timeout=5).pod_resources
+            )
+        return [
+            device.device_name
+            for pod in pods
+            for one in pod.containers
+            for claim in one.dynamic_resources
+            for device in claim.claim_resources
+        ]
+
+    town.until(lambda: listed() == ["gpu-0"], "the devices")
