@@ -72,7 +72,12 @@ def _print(found: "Sequence[Finding]", looked_at: int) -> None:
         field = f"{one.field}: " if one.field else ""
         out.print(f"{one.severity}: {where}\n  {field}{one.text}\n  fix: {one.fix}", markup=False, soft_wrap=True)
     mistakes = sum(one.severity == "error" for one in found)
-    out.print(f"{looked_at} objects: {mistakes} errors, {len(found) - mistakes} warnings", markup=False)
+    total = ", ".join((_count(mistakes, "error"), _count(len(found) - mistakes, "warning")))
+    out.print(f"{_count(looked_at, 'object')}: {total if looked_at or found else 'nothing was checked'}", markup=False)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _document(one: "Finding") -> Mapping[str, object]:

@@ -44,7 +44,9 @@ def _grant(
     field = f"status.allocation.devices.results[{index}]"
     if result.pool != pool:
         raise errors.ClaimError(
-            errors.ClaimFault.UNKNOWN_DEVICE, f"{result.pool!r} is not this node's pool {pool!r}, which is the node's name", field=f"{field}.pool"
+            errors.ClaimFault.UNKNOWN_DEVICE,
+            f"{result.pool!r} is not this node's pool {pool!r}, which is the node's name",
+            field=f"{field}.pool",
         )
     found = device_of(result.device)
     if found is None:

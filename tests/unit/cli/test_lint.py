@@ -55,6 +55,12 @@ def selecting(expression: str) -> dict[str, object]:
 WORLD = (device_class(), devices(PLAIN, count=1))
 
 ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
+    "a kind that does not exist": (
+        (typed("ResourceClam", "c", {}),),
+        "kind",
+        "resource.k8s.io has no kind ResourceClam",
+        "write ResourceClaim",
+    ),
     "counter set the pool lacks": (
         (counters(memory="40Gi"), devices(drawing("gpu-1"))),
         "spec.devices[0].consumesCounters[0].counterSet",
@@ -283,7 +289,7 @@ def test_people_get_file_document_field_and_fix_in_three_lines(desk: desks.Desk)
         f"error: {file}, document 1, ResourceClaim c",
         "  spec.devices.requests[0].exactly.toleration: unknown field",
         "  fix: write tolerations, or remove it: kubectl refuses it and the server drops it",
-        "1 objects: 1 errors, 0 warnings",
+        "1 object: 1 error, 0 warnings",
     ]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from drakit.cluster import json_types, manifests, resources, selectors
 from drakit.cluster.features import FeatureGates, Gate
-from drakit.cluster.linting import demand, served, supply
+from drakit.cluster.linting import demand, findings, served, supply
 from drakit.cluster.linting.catalogue import Catalogue
 from drakit.cluster.linting.findings import Finding
 from drakit.cluster.manifests import Accepted, Document, Intake
@@ -15,8 +15,17 @@ def lint(documents: Sequence[Document], gates: FeatureGates) -> list[Finding]:
     """Return what is wrong, in the order of the documents, errors of each first."""
     intake = manifests.take(documents, gates)
     position = {id(document): place for place, document in enumerate(documents)}
-    found = [*served.check(intake.problems), *_between(intake, gates)]
+    found = [*_misspelt(documents), *served.check(intake.problems), *_between(intake, gates)]
     return sorted(found, key=lambda one: (position[id(one.document)], one.severity))
+
+
+def _misspelt(documents: Sequence[Document]) -> Iterator[Finding]:
+    """Objects of the API group whose kind does not exist in it; kinds of other groups are none of our business."""
+    kinds = {one.kind for one in resources.SERVED if one.group == resources.RESOURCE_GROUP}
+    for document in documents:
+        kind, group = json_types.text(document.body, "kind"), json_types.text(document.body, "apiVersion").rpartition("/")[0]
+        if document.resource is None and group == resources.RESOURCE_GROUP and kind not in kinds:
+            yield findings.error(document, "kind", f"{resources.RESOURCE_GROUP} has no kind {kind}", findings.suggestion(kind, kinds))
 
 
 def _between(intake: Intake, gates: FeatureGates) -> Iterator[Finding]:

@@ -1,0 +1,165 @@
+"""KEP-4815's samples: linting names what is wrong with each as printed and how to mend it; mended, a server takes them as they are."""
+
+import json
+from collections.abc import Callable
+
+import kubernetes_validate
+import pytest
+
+from drakit.cluster import json_types, linting, manifests, mixins
+from drakit.cluster.features import FeatureGates
+from drakit.cluster.json_types import Object
+from drakit.cluster.linting import Finding, Severity
+from drakit.cluster.manifests import Document
+from fakes import feature4815_samples as samples
+from fakes.feature4815_cell import Cell
+
+SERVED = ("apiVersion", "is not served", "write resource.k8s.io/v1")
+APART = ("spec", "only one of devices and sharedCounters", "put sharedCounters into a slice of its own")
+BASIC = ("spec.devices[0].basic", "unknown field", "move what it holds into the device itself")
+LABEL = "must be lower-case letters, digits and '-'"
+
+Expected = tuple[str, str, str]
+"""A field, a part of what is wrong with it, and a part of the fix."""
+
+AS_PRINTED: dict[str, tuple[Expected, ...]] = {
+    "a100-counters": tuple(("spec.sharedCounters[0].counters", f'"memorySlice{n}": {LABEL}', "as the message says") for n in range(8)),
+    "mig-claim": (SERVED, ("spec.spec", "unknown field", "known are devices")),
+    "mixins-of-four-gpus": (BASIC, APART, ("spec.mixins.device[0].basic", "unknown field", "move what it holds")),
+    "partitions-of-one-gpu": (BASIC, APART),
+    "three-mig-devices": (
+        BASIC,
+        APART,
+        ("spec.deviceMixins", "unknown field", "or remove it"),
+        ("spec.devices[0].name", f'"gpu-0-mig-1g.5gb-0": {LABEL}', "as the message says"),
+    ),
+    "tpu-consumer-claim": (
+        SERVED,
+        ("spec.devices.requests[0].deviceClassName", "unknown field", "write requests[].exactly.deviceClassName"),
+        ("spec.devices.requests[0].selectors", "unknown field", "write requests[].exactly.selectors"),
+    ),
+    "tpu-slice": (SERVED, BASIC, APART),
+    "two-gpus": (
+        BASIC,
+        APART,
+        ("spec.devices[32].composite", "unknown field", "known are"),
+        ("spec.devices[1].name", LABEL, "as the message says"),
+        ("spec.mixins.counterSet[0].counters[copy-engines].quantity", "unknown field", "known are value"),
+        ("spec.mixins.counterSet[0].counters", f'"memorySlice0": {LABEL}', "as the message says"),
+        ("spec.mixins.device[2].name", LABEL, "as the message says"),
+        ("spec.mixins.deviceCounterConsumption[0].counter", "unknown field", "write counters"),
+        ("spec.mixins.deviceCounterConsumption[1].counters[memory].quantity", "unknown field", "known are value"),
+        ("spec.mixins.deviceCounterConsumption[1].name", LABEL, "as the message says"),
+    ),
+}
+MOVED: dict[str, tuple[Expected, ...]] = {
+    "mixins-of-four-gpus": (("spec.devices[0].consumesCounter", "unknown field", "write consumesCounters"),),
+    "partitions-of-one-gpu": (("spec.devices[4].consumesCounter", "unknown field", "write consumesCounters"),),
+    "three-mig-devices": (
+        ("spec.devices[0].includes[0].counterSet", "unknown field", "known are name"),
+        ("spec.devices[0].includes[0].name", "must name a mixin of this slice", "as the message says"),
+    ),
+    "tpu-slice": (("spec.devices[0].capacity[tpus]", "want an object, got '16'", "as the message says"),),
+    "two-gpus": (
+        ("spec.devices[0].consumesCounter", "unknown field", "write consumesCounters"),
+        ("spec.mixins.device[1].capacity[memory].quantity", "unknown field", "value"),
+        ("spec.mixins.device[1].capacity", '"copy-engines": must be a C identifier', "as the message says"),
+        ("spec.mixins.device[28].attributes[cudaDriverVersion].version", '"12.4": must be a version', "as the message says"),
+    ),
+}
+RENAMED: dict[str, tuple[Expected, ...]] = {
+    "partitions-of-one-gpu": (
+        ("spec.devices[1].consumesCounters[0].counters", "Required value", "as the message says"),
+        ("spec.devices[1].consumesCounters[1].counterSet", "Required value", "as the message says"),
+    ),
+    "tpu-slice": (("spec.devices[0].nodeSelector.nodeSelectorTerms[0].matchExpressions[0].operator", '"IN"', "as the message says"),),
+}
+
+
+def check(found: list[Finding], expected: tuple[Expected, ...]) -> None:
+    """Each expected finding is there, as an error."""
+    for field, text, fix in expected:
+        assert any(one.field == field and text in one.text and fix in one.fix and one.severity is Severity.ERROR for one in found), field
+
+
+@pytest.mark.parametrize(
+    "name, stage, expected",
+    [
+        (name, stage, expected)
+        for stage, table in ((samples.original, AS_PRINTED), (samples.moved, MOVED), (samples.renamed, RENAMED))
+        for name, expected in table.items()
+    ],
+)
+def test_linting_a_sample_as_printed_names_each_field_and_its_fix(
+    name: str, stage: Callable[[str], list[Document]], expected: tuple[Expected, ...]
+) -> None:
+    check(linting.lint(stage(name), FeatureGates()), expected)
+
+
+def test_a_sample_that_is_not_yaml_is_said_to_be_none_with_its_line() -> None:
+    with pytest.raises(manifests.ManifestError, match=r"tpu-4x4-claim\.yaml: is not YAML.*line 13"):
+        samples.original("tpu-4x4-claim")
+
+
+def test_samples_that_leave_something_out_are_no_yaml_as_printed() -> None:
+    for name in ("tpu-slice", "three-mig-devices"):
+        with pytest.raises(manifests.ManifestError, match="is not YAML"):
+            manifests.read(name, samples.printed(name))
+
+
+def test_a_selector_for_a_domain_that_no_driver_has_is_found_beside_the_slices() -> None:
+    [claim] = samples.mended("tpu-consumer-claim")
+    [request] = json_types.objects(claim, "spec", "devices", "requests")
+    [selector] = json_types.objects(request, "exactly", "selectors")
+    selector["cel"] = {"expression": 'device.capacity["tpu.google.com"].tpus == quantity("8")'}
+    expression = "device.driver == 'tpu.dra.example.com'"
+    of_driver: Object = {"selectors": [{"cel": {"expression": expression}}]}
+    kind: Object = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "tpu.google.com"},
+        "spec": of_driver,
+    }
+    found = linting.lint(_documents([*samples.mended("tpu-slice"), kind, claim]), FeatureGates())
+    field = "spec.devices.requests[0].exactly.selectors[0].cel.expression"
+    check(found, ((field, "fails on 7 of 7 devices", "ask only for what is there"),))
+
+
+def test_a_full_gpu_that_draws_more_memory_than_its_counter_set_has_is_found() -> None:
+    counters, devices = samples.mended("two-gpus")
+    [whole] = json_types.objects(counters, "spec", "mixins", "counterSet")
+    json_types.mapping(whole, "counters")["memory"] = {"value": "40192Mi"}
+    field = "spec.devices[0].consumesCounters[0].counters[memory].value"
+    check(linting.lint(_documents([counters, devices]), FeatureGates()), ((field, "draws 40Gi", "write at most 40192Mi"),))
+
+
+def test_partitions_that_draw_from_a_mixin_instead_of_a_counter_set_are_found() -> None:
+    counters, devices = samples.mended("partitions-of-one-gpu")
+    [consumed] = json_types.objects(json_types.objects(devices, "spec", "devices")[1], "consumesCounters")
+    consumed["counterSet"] = "gpu-pool-mixin"
+    field = "spec.devices[1].consumesCounters[0].counterSet"
+    check(linting.lint(_documents([counters, devices]), FeatureGates()), ((field, "no counter set gpu-pool-mixin", "gpu-0-pool"),))
+
+
+@pytest.mark.parametrize("name", samples.NAMES)
+def test_a_mended_sample_is_taken_and_linting_finds_no_error(name: str) -> None:
+    found = samples.mended(name)
+    cell = Cell()
+    cell.apply(*found)
+    assert [one.text for one in linting.lint(_documents(found), FeatureGates()) if one.severity is Severity.ERROR] == []
+
+
+@pytest.mark.parametrize("name", samples.NAMES)
+def test_a_mended_sample_without_its_mixins_is_what_kubernetes_describes(name: str) -> None:
+    for one in samples.mended(name):
+        kubernetes_validate.validate(one | {"spec": mixins.flatten(json_types.mapping(one, "spec"))}, "1.36", strict=True)
+
+
+def test_the_required_anti_affinity_of_the_deployment_is_written_as_a_preferred_one() -> None:
+    [printed] = samples.original("tpu-consumer-deployment")
+    with pytest.raises(kubernetes_validate.ValidationError, match="topologyKey"):
+        kubernetes_validate.validate(printed.body, "1.36", strict=True)
+
+
+def _documents(found: list[Object]) -> list[Document]:
+    return [document for place, one in enumerate(found) for document in manifests.read(f"{place}.yaml", json.dumps(one))]

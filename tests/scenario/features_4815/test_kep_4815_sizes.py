@@ -1,0 +1,106 @@
+"""KEP-4815: slices stay below what etcd takes, at their theoretical most and for a large node. Sizes are of compact JSON, in bytes."""
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+from drakit import cli
+from drakit.cluster import errors, json_types, manifests, mixins
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import SLICE
+from fakes import feature4815_samples as samples
+from fakes.feature4815_cell import Cell
+
+ETCD_LIMIT = 3 << 19
+LARGEST_AMOUNT = "9223372036854775807"
+DOMAIN = f"{'d' * 31}.{'e' * 31}"
+POOL = ".".join(["p" * 63] * 3)
+
+
+def size(obj: Object) -> int:
+    return len(json.dumps(obj, separators=(",", ":")).encode())
+
+
+def long(prefix: str, number: int, length: int) -> str:
+    return f"{prefix}{number:03}".ljust(length, "x")
+
+
+def counters(number: int = 32) -> Json:
+    return {long("c", n, 63): {"value": LARGEST_AMOUNT} for n in range(number)}
+
+
+def attributes(number: int = 32) -> Json:
+    return {f"{DOMAIN}/{long('a', n, 32)}": {"string": "v" * 64} for n in range(number)}
+
+
+def fullest_device(number: int, **fields: Json) -> Json:
+    """A device with as much as the fields of KEP-4815 may hold, node selectors aside: these have no limit."""
+    consumed: list[Json] = [{"counterSet": long("s", n, 63), "counters": counters()} for n in range(2)]
+    place = ".".join(["n" * 63] * 3)
+    return {"name": long("d", number, 63), "attributes": attributes(), "consumesCounters": consumed, "nodeName": place, **fields}
+
+
+def holding(**part: Json) -> Object:
+    made = samples.slice_of("m" * 253, part, pool=POOL, count=2)
+    spec = json_types.mapping(made, "spec")
+    del spec["nodeName"]
+    spec.update({"driver": "d" * 63, "perDeviceNodeSelection": True})
+    return made
+
+
+def stored(obj: Object) -> int:
+    """The size of a slice as the server keeps it."""
+    cell = Cell()
+    cell.apply(obj)
+    return size(cell.api.list(SLICE).items[0])
+
+
+@pytest.mark.parametrize("number, taken", [(64, True), (65, False)])
+def test_the_largest_slice_of_devices_stays_below_the_limit_of_etcd(number: int, *, taken: bool) -> None:
+    largest = holding(devices=[fullest_device(n) for n in range(number)])
+    if taken:
+        assert ETCD_LIMIT // 2 < stored(largest) < ETCD_LIMIT
+    else:
+        with pytest.raises(errors.InvalidError, match=r"spec\.devices"):
+            stored(largest)
+
+
+def test_the_largest_slice_of_counters_stays_far_below_the_limit_of_etcd() -> None:
+    sets: list[Json] = [{"name": long("s", n, 63), "counters": counters()} for n in range(8)]
+    assert stored(holding(sharedCounters=sets)) < ETCD_LIMIT // 10
+
+
+def test_the_largest_slice_with_mixins_stays_below_the_limit_of_etcd() -> None:
+    names = [long("m", n, 63) for n in range(63)]
+    kinds: Json = {"device": [{"name": name, "attributes": attributes()} for name in names]}
+    included: Json = [{"name": name} for name in names[:8]]
+    devices = [fullest_device(n, includes=included) for n in range(64)]
+    assert ETCD_LIMIT // 2 < stored(holding(devices=list(devices), mixins=kinds)) < ETCD_LIMIT
+
+
+def test_a_large_node_needs_less_than_half_the_bytes_with_mixins_and_no_slice_comes_near_the_limit(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: dict[str, list[int]] = {}
+    for form in ("flat", "mixins"):
+        arguments = ["slices", "--mock", "dgx-a100-40gb", "--node", "node-1", "--folder", str(tmp_path), "--family", "gpu"]
+        monkeypatch.setattr(sys, "argv", ["drakit", *arguments, "--form", form, "-o", "yaml"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        found = [one.body for one in manifests.read("slices", capsys.readouterr().out)]
+        cell = Cell()
+        cell.apply(*found)
+        sizes[form] = [size(one) for one in cell.api.list(SLICE).items]
+        assert sum(len(json_types.items(one, "spec", "devices")) for one in found) > 128
+        assert max(sizes[form]) < ETCD_LIMIT // 10
+    assert sum(sizes["mixins"]) < sum(sizes["flat"]) / 2
+
+
+@pytest.mark.parametrize("name, percent", [("mixins-of-four-gpus", 97), ("two-gpus", 60)])
+def test_mixins_make_the_slices_of_the_text_smaller(name: str, percent: int) -> None:
+    compact = samples.mended(name)
+    flat = [one | {"spec": mixins.flatten(json_types.mapping(one, "spec"))} for one in compact]
+    assert 100 * sum(map(size, compact)) <= percent * sum(map(size, flat))
