@@ -68,11 +68,13 @@ def test_a_slice_whose_node_selection_is_dropped_is_refused() -> None:
 
 
 def test_an_object_that_uses_a_gate_keeps_its_fields_when_the_gate_goes_off() -> None:
-    api = registry.Registry()
-    api.create(SLICE, rich_slice())
-    api.gates = FeatureGates.of({"DRADeviceTaints": False})
-    stored = api.update(SLICE, rich_slice())
+    before = registry.Registry()
+    before.create(SLICE, rich_slice())
+    after = registry.Registry(before.store, gates=FeatureGates.of({"DRADeviceTaints": False}))
+    stored = after.update(SLICE, rich_slice())
     assert "taints" in json_types.mapping(stored, "spec", "devices", 0)
+    json_types.mapping(other := rich_slice(), "metadata")["name"] = "another"
+    assert "taints" not in json_types.mapping(after.create(SLICE, other), "spec", "devices", 0)
 
 
 def test_claims_lose_share_ids_and_statuses_with_their_gates() -> None:

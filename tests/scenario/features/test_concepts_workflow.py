@@ -1,0 +1,147 @@
+"""The concepts page, how allocation works: claims and templates, the workflow, device status, and pods that name their node."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.cluster import json_types
+from drakit.cluster.features import FeatureGates
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, POD
+from fakes import feature_samples, feature_town
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.plugin import DRIVER, PREPARE
+from unit.cluster_kubelet.town import Town
+
+
+@pytest.fixture
+def town() -> Iterator[Town]:
+    with feature_town.running() as running:
+        yield running
+
+
+def _claim_of(town: Town, pod: str) -> str:
+    """Return the name of the claim that was generated for a pod."""
+    statuses = json_types.objects(town.find(POD, pod) or {}, "status", "resourceClaimStatuses")
+    return json_types.text(statuses[0], "resourceClaimName") if statuses else ""
+
+
+def test_several_containers_and_pods_share_the_devices_of_one_resource_claim(town: Town) -> None:
+    town.offer("gpu-0", "gpu-1")
+    town.create(CLAIM, objects.claim("c"))
+    containers = [objects.container(name, objects.use()) for name in ("one", "two")]
+    for name in ("p", "q"):
+        town.run(objects.pod(name, claim="c", containers=containers))
+        assert [town.view(name, one).env for one in ("one", "two")] == [{"DEVICE_GPU": "gpu-0"}] * 2
+    assert [json_types.text(one, "name") for one in json_types.objects(town.claim("c"), "status", "reservedFor")] == ["p", "q"]
+    assert town.plugins[0].count(PREPARE) == 1
+
+
+def test_a_resource_claim_outlives_its_pods(town: Town) -> None:
+    town.offer("gpu-0")
+    town.create(CLAIM, objects.claim("c"))
+    town.run(objects.pod("p", claim="c"))
+    town.delete("p")
+    town.until(lambda: town.devices("c") == [], "the deallocation")
+    town.run(objects.pod("q", claim="c"))
+
+
+def test_a_template_gives_each_pod_a_claim_of_its_own_that_ends_with_the_pod(town: Town) -> None:
+    town.offer("gpu-0", "gpu-1")
+    town.create(CLAIM_TEMPLATE, objects.template("t"))
+    for name in ("p", "q"):
+        town.run(objects.pod(name, template="t"))
+    claims = {name: _claim_of(town, name) for name in ("p", "q")}
+    assert sorted(device for claim in claims.values() for device in town.devices(claim)) == ["gpu-0", "gpu-1"]
+    owners = json_types.objects(town.claim(claims["p"]), "metadata", "ownerReferences")
+    assert [(one["kind"], one["name"], one["controller"]) for one in owners] == [("Pod", "p", True)]
+    town.delete("p")
+    town.gone(CLAIM, claims["p"])
+    assert town.devices(claims["q"])
+
+
+def test_a_pod_is_not_scheduled_until_the_claim_that_it_names_exists(town: Town) -> None:
+    town.offer("gpu-0")
+    town.create(POD, objects.pod("p", claim="c"))
+    town.until(lambda: town.scheduling_message("p") == "claim default/c not found", "the refusal")
+    town.create(CLAIM, objects.claim("c"))
+    town.phase("p", "Running")
+
+
+def test_a_pod_goes_to_a_node_that_reaches_unallocated_devices_and_its_claim_says_which() -> None:
+    with feature_town.running("node-1", "node-2") as town:
+        town.offer("gpu-0", node="node-2")
+        town.create(CLAIM_TEMPLATE, objects.template("t"))
+        pod = town.run(objects.pod("p", template="t"))
+        assert json_types.text(pod, "spec", "nodeName") == "node-2"
+        allocation = json_types.mapping(town.claim(_claim_of(town, "p")), "status", "allocation")
+        [result] = json_types.objects(allocation, "devices", "results")
+        assert {name: result[name] for name in ("request", "driver", "pool", "device")} == {
+            "request": "gpu",
+            "driver": DRIVER,
+            "pool": "node-2",
+            "device": "gpu-0",
+        }
+        [term] = json_types.objects(allocation, "nodeSelector", "nodeSelectorTerms")
+        assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
+        assert town.plugins[1].uids(PREPARE) == [town.uid(_claim_of(town, "p"))]
+        assert town.view("p", node="node-2").env == {"DEVICE_GPU": "gpu-0"}
+
+
+def _report(town: Town) -> Json:
+    """Report an address of the claim's device, as its driver does; return what the server keeps."""
+    claim = town.claim("c")
+    entry: Object = {"driver": DRIVER, "pool": objects.NODE, "device": "gpu-0", "networkData": {"ips": ["10.9.8.1/24"]}}
+    json_types.child(claim, "status")["devices"] = [entry]
+    stored = town.api.update(CLAIM, claim, subresource="status")
+    return json_types.at(stored, "status", "devices", 0, "networkData", "ips", 0)
+
+
+def test_a_driver_reports_the_status_of_its_device_in_the_claim(town: Town) -> None:
+    town.offer("gpu-0")
+    town.create(CLAIM, objects.claim("c"))
+    town.run(objects.pod("p", claim="c"))
+    assert _report(town) == "10.9.8.1/24"
+
+
+def test_device_statuses_are_cleared_if_their_feature_is_disabled() -> None:
+    with feature_town.running(gates=FeatureGates.of({"DRAResourceClaimDeviceStatus": False})) as town:
+        town.offer("gpu-0")
+        town.create(CLAIM, objects.claim("c"))
+        town.run(objects.pod("p", claim="c"))
+        assert _report(town) is None
+
+
+def test_the_kubelet_runs_a_pod_with_a_node_once_its_claim_is_allocated_and_reserved(town: Town) -> None:
+    town.offer("gpu-0")
+    town.create(POD, objects.pod("q", claim="c", nodeName=objects.NODE))
+    town.until(lambda: town.events("FailedPrepareDynamicResources"), "the refusal of a pod without its claim")
+    town.create(CLAIM, objects.claim("c"))
+    town.until(lambda: any("not allowed" in text for text in town.events("FailedPrepareDynamicResources")), "the refusal of its claim")
+    assert town.phase("q", "Pending")
+    town.run(objects.pod("p", claim="c"))
+    town.phase("q", "Running")
+
+
+def test_the_controller_reserves_for_a_pod_with_a_node_what_was_allocated_for_another(town: Town) -> None:
+    town.offer("gpu-0")
+    town.create(CLAIM, objects.claim("c"))
+    town.run(objects.pod("p", claim="c"))
+    town.run(objects.pod("q", claim="c", nodeName=objects.NODE))
+    assert [json_types.text(one, "name") for one in json_types.objects(town.claim("c"), "status", "reservedFor")] == ["p", "q"]
+
+
+def test_a_node_selector_brings_the_sample_pod_to_its_node_through_the_scheduler() -> None:
+    with feature_town.running("node-1", "name-of-the-intended-node") as town:
+        for node in ("node-1", "name-of-the-intended-node"):
+            town.offer("gpu-0", node=node)
+        town.create(CLAIM, objects.claim("c"))
+        [pod] = feature_samples.load("concepts-pod-with-cats")
+        spec = json_types.child(pod, "spec")
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
+        spec["terminationGracePeriodSeconds"] = 1
+        town.api.create(POD, pod, namespace="default")
+        running = town.phase("pod-with-cats", "Running")
+        assert json_types.text(running, "spec", "nodeName") == "name-of-the-intended-node"
+        [result] = json_types.objects(town.claim("c"), "status", "allocation", "devices", "results")
+        assert result["pool"] == "name-of-the-intended-node"

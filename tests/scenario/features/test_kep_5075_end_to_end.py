@@ -1,0 +1,103 @@
+"""KEP-5075, test plan, integration and e2e list: pods on a running cluster, over HTTPS."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.cluster import json_types
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, POD, SLICE
+from fakes import feature_desk, feature_town
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.plugin import DRIVER
+from unit.cluster_kubelet.town import Town
+
+ETCD_BYTES = 1536 * 1024
+"""etcd's default for the largest request."""
+
+
+@pytest.fixture
+def town() -> Iterator[Town]:
+    with feature_town.running() as running:
+        yield running
+
+
+def _wanting(amount: str) -> Object:
+    return objects.request(capacity={"requests": {"bandwidth": amount}})
+
+
+def _run(town: Town, name: str, amount: str) -> Object:
+    town.create(CLAIM, objects.claim(name, _wanting(amount)))
+    town.run(objects.pod(name, claim=name))
+    return json_types.mapping(town.claim(name), "status", "allocation", "devices", "results", 0)
+
+
+def test_a_slice_with_multiple_allocations_and_a_request_policy_is_created(town: Town) -> None:
+    town.create(SLICE, objects.resource_slice(objects.nic("eth0")))
+    [published] = town.slices()
+    assert json_types.objects(published, "spec", "devices") == [objects.nic("eth0")]
+
+
+def test_a_pod_runs_when_the_requested_capacity_is_available(town: Town) -> None:
+    town.create(SLICE, objects.resource_slice(objects.nic("eth0")))
+    first, second = _run(town, "a", "6G"), _run(town, "b", "3500M")
+    assert [one["consumedCapacity"] for one in (first, second)] == [{"bandwidth": "6G"}, {"bandwidth": "4G"}]
+    preparation = town.cluster.node(objects.NODE).kubelet.preparation
+    prepared = [preparation.devices("default", name)[DRIVER][0].share_id for name in ("a", "b")]
+    assert prepared == [first["shareID"], second["shareID"]]
+    assert len(set(prepared)) == 2
+
+
+def test_a_pod_stays_pending_that_requests_more_than_what_remains_though_less_than_the_total(town: Town) -> None:
+    town.create(SLICE, objects.resource_slice(objects.nic("eth0", "10G")))
+    _run(town, "a", "6G")
+    town.create(CLAIM, objects.claim("b", _wanting("5G")))
+    town.create(POD, objects.pod("b", claim="b"))
+    town.until(lambda: "bandwidth: 5G requested, 4G of 10G left" in town.scheduling_message("b"), "the refusal")
+    assert town.phase("b", "Pending")
+    assert town.devices("b") == []
+
+
+def test_capacity_is_released_with_its_pod_and_a_pending_pod_starts(town: Town) -> None:
+    town.create(SLICE, objects.resource_slice(objects.nic("eth0", "10G")))
+    town.create(CLAIM_TEMPLATE, objects.template("t", _wanting("10G")))
+    town.run(objects.pod("a", template="t"))
+    town.create(POD, objects.pod("b", template="t"))
+    town.until(lambda: "bandwidth: 10G requested, 0 of 10G left" in town.scheduling_message("b"), "the refusal")
+    town.delete("a")
+    town.phase("b", "Running")
+
+
+def test_a_driver_reports_a_status_for_each_share_of_one_device(town: Town) -> None:
+    town.create(SLICE, objects.resource_slice(objects.nic("eth0")))
+    town.create(CLAIM, objects.claim("c", objects.request("a"), objects.request("b")))
+    town.run(objects.pod("p", claim="c"))
+    claim = town.claim("c")
+    results = json_types.objects(claim, "status", "allocation", "devices", "results")
+    fields = ("driver", "pool", "device", "shareID")
+    entries: list[Json] = [
+        {field: result[field] for field in fields} | {"networkData": {"interfaceName": f"net{place}"}}
+        for place, result in enumerate(results)
+    ]
+    json_types.child(claim, "status")["devices"] = entries
+    stored = town.api.update(CLAIM, claim, subresource="status")
+    assert json_types.items(stored, "status", "devices") == entries
+
+
+def test_the_largest_slice_with_the_new_fields_is_within_etcds_limit() -> None:
+    values: list[Json] = [f"{amount}Gi" for amount in range(100, 110)]
+    capacity: Object = {"value": "1000Gi", "requestPolicy": {"default": "100Gi", "validValues": values}}
+    devices: list[Json] = [
+        {
+            "name": f"{place:063}",
+            "allowMultipleAllocations": True,
+            "capacity": {f"capacity_{number:023}": capacity for number in range(32)},
+        }
+        for place in range(128)
+    ]
+    with feature_desk.serve() as api:
+        made = api.create(SLICE, objects.resource_slice(*devices))
+    assert json_types.items(made, "spec", "devices") == devices
+    size = len(json.dumps(made, separators=(",", ":")))
+    assert size < ETCD_BYTES
