@@ -250,3 +250,26 @@ def test_a_pods_claims_have_one_source_and_containers_use_known_ones() -> None:
 def test_unknown_gates_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="DRANothing"):
         features.FeatureGates.of({"DRANothing": True})
+
+
+def test_limits_hold_for_what_a_device_and_a_set_come_to_with_their_mixins() -> None:
+    def attributes(prefix: str) -> Json:
+        return {f"{prefix}{number}": {"int": number} for number in range(20)}
+
+    def counted(prefix: str) -> Json:
+        return {f"{prefix}{number}": {"value": "1"} for number in range(20)}
+
+    included: Json = [{"name": "a"}, {"name": "b"}]
+    described: Json = {"device": [{"name": "a", "attributes": attributes("x")}, {"name": "b", "attributes": attributes("y")}]}
+    wide = samples.slice_(mixins=described, devices=devices(1, includes=included))
+    assert problems(resources.SLICE, wide) == {"Invalid spec.devices[0].includes"}
+    narrow = samples.slice_(mixins=described, devices=devices(1, includes=[{"name": "a"}]))
+    assert problems(resources.SLICE, narrow) == set()
+    kinds: Json = {"counterSet": [{"name": "a", "counters": counted("x")}, {"name": "b", "counters": counted("y")}]}
+    full = samples.slice_(mixins=kinds, devices=None, sharedCounters=[{"name": "s", "includes": included}])
+    assert "Invalid spec.sharedCounters[0].includes" in problems(resources.SLICE, full)
+
+
+def test_a_mixin_of_counters_has_some() -> None:
+    empty = samples.slice_(mixins={"deviceCounterConsumption": [{"name": "a"}]}, devices=devices(1))
+    assert problems(resources.SLICE, empty) == {"Required spec.mixins.deviceCounterConsumption[0].counters"}

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 from drakit.cluster import json_types
+from drakit.cluster import mixins as flattening
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.schema import formats
 from drakit.cluster.validation import attributes, each, failure, names
 from drakit.cluster.validation.counters import MAX_COUNTERS
+from drakit.cluster.validation.devices import MAX_NAMES
 from drakit.cluster.validation.failure import Failure
 
 MAX_TOGETHER = 127
@@ -24,7 +26,38 @@ def check(spec: Object) -> Iterator[Failure]:
         yield failure.too_many("spec.mixins", total, MAX_TOGETHER)
     for kind in _KINDS:
         yield from each.item(json_types.items(mixins, kind), f"spec.mixins.{kind}", _mixin, key=_name)
+        if kind != "device":
+            yield from _filled(json_types.items(mixins, kind), f"spec.mixins.{kind}")
+    if mixins:
+        yield from _flat_limits(spec)
     yield from _all_includes(spec, {kind: {_name(mixin) for mixin in json_types.items(mixins, kind)} for kind in _KINDS})
+
+
+def _filled(mixins: list[Json], path: str) -> Iterator[Failure]:
+    for index, mixin in enumerate(mixins):
+        if not json_types.mapping(mixin, "counters"):
+            yield failure.required(f"{path}[{index}].counters")
+
+
+def _flat_limits(spec: Object) -> Iterator[Failure]:
+    """What the API limits is what a device and a counter set come to once mixins are applied, however little is written on them."""
+    try:
+        flat = flattening.flatten(spec)
+    except flattening.MixinError:
+        return
+    for index, counter_set in enumerate(json_types.items(flat, "sharedCounters")):
+        yield from _few(json_types.mapping(counter_set, "counters"), f"spec.sharedCounters[{index}].includes", "counters", MAX_COUNTERS)
+    for index, device in enumerate(json_types.items(flat, "devices")):
+        described = json_types.mapping(device, "attributes") | json_types.mapping(device, "capacity")
+        yield from _few(described, f"spec.devices[{index}].includes", "attributes and capacities", MAX_NAMES)
+        for place, one in enumerate(json_types.items(device, "consumesCounters")):
+            where = f"spec.devices[{index}].consumesCounters[{place}].includes"
+            yield from _few(json_types.mapping(one, "counters"), where, "counters", MAX_COUNTERS)
+
+
+def _few(values: Object, path: str, what: str, limit: int) -> Iterator[Failure]:
+    if len(values) > limit:
+        yield failure.invalid(path, len(values), f"with what is included there must not be more than {limit} {what}")
 
 
 def _name(holder: Json) -> str:
