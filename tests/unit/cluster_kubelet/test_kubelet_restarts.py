@@ -31,7 +31,7 @@ def _restart(town: Town) -> None:
 def test_running_pods_are_left_alone_and_unprepared_at_their_end(town: Town, plugin: Plugin) -> None:
     started = town.view("p").started_at
     _restart(town)
-    assert len(plugin.statuses) == 2
+    town.until(lambda: len(plugin.statuses) == 2, "the second registration")
     assert (town.view("p").restarts, town.view("p").started_at) == (0, started)
     town.delete("p")
     town.gone(POD, "p")
