@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -92,7 +93,7 @@ def test_a_driver_that_dies_by_itself_fails_the_demo_and_shows_its_log(folder: p
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_in_the_middle_it_stops_everything_it_started(folder: pathlib.Path, number: signal.Signals) -> None:
     with demo.running(folder, "demo") as ran:
         ran.read_until(r"^\[3/9\]")
@@ -101,6 +102,17 @@ def test_interrupted_in_the_middle_it_stops_everything_it_started(folder: pathli
     assert "Traceback" not in ran.out
     assert not any(map(demo.is_running, driver_pids(ran.out)))
     assert not list(folder.iterdir())
+
+
+def test_a_demo_that_is_killed_leaves_no_driver_running(folder: pathlib.Path) -> None:
+    with demo.running(folder, "demo", "--keep") as ran:
+        ran.read_until(r"export KUBECONFIG=(\S+)")
+        assert ran.end(signal.SIGKILL) == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while any(map(demo.is_running, driver_pids(ran.out))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert driver_pids(ran.out)
+    assert not any(map(demo.is_running, driver_pids(ran.out)))
 
 
 def test_kept_up_it_can_be_used_until_ctrl_c(folder: pathlib.Path) -> None:
