@@ -18,7 +18,7 @@ def resolve(
     """The grants of a claim in the order of its results.
 
     Raises ClaimError for a claim without a result of this driver, a foreign pool, an unknown device, a share without an id or an id without a
-    share, or the same grant twice; ConfigError for parameters that do not decode.
+    share, more of a capacity than the device has, or the same grant twice; ConfigError for parameters that do not decode.
     """
     results = claim.results_of(author.name)
     if not results:

@@ -3,12 +3,11 @@
 import pathlib
 from collections.abc import Iterator
 
-import kubernetes_validate
 import pytest
 
 from drakit.cluster.api import Api
-from drakit.cluster.resources import NAMESPACE, SLICE
-from fakes import feature_desk, feature_samples
+from fakes import feature_desk
+from fakes import feature_sample_checks as checks
 from fakes.feature_samples import KEP_5075, Sample
 
 WRONG = [sample for sample in KEP_5075 if sample.field]
@@ -17,9 +16,7 @@ WRONG = [sample for sample in KEP_5075 if sample.field]
 @pytest.fixture(scope="module")
 def api() -> Iterator[Api]:
     with feature_desk.serve() as client:
-        labels = {"resource.kubernetes.io/admin-access": "true"}
-        client.create(NAMESPACE, {"metadata": {"name": feature_desk.ADMIN_NAMESPACE, "labels": {**labels}}})
-        yield client
+        yield checks.with_admin_namespace(client)
 
 
 def _name(sample: Sample) -> str:
@@ -28,33 +25,18 @@ def _name(sample: Sample) -> str:
 
 @pytest.mark.parametrize("sample", KEP_5075, ids=_name)
 def test_every_sample_of_kep_5075_is_applied_mended_where_1_36_refuses_it(api: Api, sample: Sample) -> None:
-    stored = feature_samples.apply(api, sample.name, feature_desk.ADMIN_NAMESPACE)
-    given = feature_samples.load(sample.name)
-    assert stored
-    for part, whole in zip(given, stored, strict=True):
-        assert feature_samples.is_part(part, whole)
-        kubernetes_validate.validate(part, "1.36", strict=True)
-    api.delete_collection(SLICE)
+    checks.is_applied(api, sample)
 
 
 @pytest.mark.parametrize("sample", WRONG, ids=_name)
 def test_lint_names_field_and_fix_of_every_sample_of_kep_5075_that_is_refused(sample: Sample, tmp_path: pathlib.Path) -> None:
-    status, printed = feature_samples.lint(sample, tmp_path)
-    assert status
-    assert sample.field in printed
-    assert sample.fix in " ".join(printed.split())
+    checks.lint_names_field_and_fix(sample, tmp_path)
 
 
 @pytest.mark.parametrize("sample", KEP_5075, ids=_name)
 def test_exactly_the_refused_samples_of_kep_5075_are_mended(sample: Sample, tmp_path: pathlib.Path) -> None:
-    status, _ = feature_samples.lint(sample, tmp_path)
-    assert (status != 0) is (sample in WRONG)
-    if sample.is_mended:
-        assert sample in WRONG
+    checks.is_mended_if_refused(sample, WRONG, tmp_path)
 
 
 def test_the_samples_of_kep_5075_are_all_that_its_text_has() -> None:
-    kept = [sample.seed for sample in KEP_5075]
-    assert len(set(kept)) == 6
-    published = feature_samples.blocks_of("kep-5075-consumable-capacity.md")
-    assert published in (None, kept)
+    checks.are_all(KEP_5075, 6, "kep-5075-consumable-capacity.md")
