@@ -23,11 +23,13 @@ from drakit.core.mixins import ConsumptionMixin, CounterSetMixin, DeviceMixin, M
 from drakit.core.policy import Capacity, RequestPolicy, ValidRange
 from drakit.core.quantity import Quantity
 from drakit.core.records import Record
+from drakit.core.site import Condition, DeviceStatus, Health, HealthReport, NetworkStatus, Notice, Site, Weight
 
 __all__ = [
     "AttributeValue",
     "Capacity",
     "ClaimRef",
+    "Condition",
     "ConfigError",
     "ConfigSource",
     "ConsumptionMixin",
@@ -39,11 +41,14 @@ __all__ = [
     "DeviceGoneError",
     "DeviceMixin",
     "DeviceNode",
+    "DeviceStatus",
     "DrakitError",
     "Driver",
     "Edits",
     "Grant",
     "HardwareError",
+    "Health",
+    "HealthReport",
     "Hook",
     "HookName",
     "Inventory",
@@ -51,14 +56,18 @@ __all__ = [
     "Mixins",
     "Mount",
     "NetDevice",
+    "NetworkStatus",
     "NoConfig",
+    "Notice",
     "Prepared",
     "Quantity",
     "Record",
     "RequestPolicy",
     "RetryError",
+    "Site",
     "Taint",
     "TaintEffect",
     "ValidRange",
     "Version",
+    "Weight",
 ]

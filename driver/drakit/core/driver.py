@@ -1,12 +1,14 @@
 """The author's contract: what a DRA driver written on drakit is, and what it is handed.
 
-A driver is one class with three verbs, and two optional ones:
+A driver is one class with three verbs, and optional ones:
 
 ``discover()``      what hardware is there now. A pure read; called at start, on change and at intervals.
 ``prepare(grant)``  make one granted device usable for one claim, say what the container needs.
 ``unprepare(grant)``undo it.
 ``plan(grant)``     optional: choose identities (a class id, a name) before hardware is touched.
 ``fits(device, config)`` optional: whether a configuration that names no request is meant for this device.
+``start(site)``     optional: begin what runs beside the verbs (a watch of the hardware, a socket of one's own); ``site`` has the calls for it.
+``stop()``          optional: end it.
 
 What is done for the author: the claim is fetched, its UID and allocation checked; results of other drivers are left out; opaque parameters are
 decoded strictly into ``config_type``; calls for one physical device never overlap (see ``Device.lock_names``), also across two processes of a
@@ -28,12 +30,15 @@ import abc
 import dataclasses
 import types
 from collections.abc import Mapping
-from typing import ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import edits as cdi_edits
 from drakit.core import errors, inventory, names, quantity, records
+
+if TYPE_CHECKING:
+    from drakit.core import site as sites
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,3 +122,9 @@ class Driver(abc.ABC, Generic[Config]):
             raise errors.ConfigError(
                 f"{self.name} needs parameters ({kind}) for this device; write them in the claim", field="config"
             ) from error
+
+    def start(self, site: "sites.Site") -> None:
+        """Begin what runs beside the verbs; called once, after recovery and before the kubelet can call. An error keeps the node from starting."""
+
+    def stop(self) -> None:
+        """End what ``start`` began, within seconds; called once, after the last verb has returned."""

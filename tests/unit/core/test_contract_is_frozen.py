@@ -17,6 +17,7 @@ CORE = ROOT / "driver" / "drakit" / "core"
 GOLDEN = ROOT / "tests" / "golden" / "contract.txt"
 AUTHORS = (
     "driver",
+    "site",
     "inventory",
     "device",
     "counters",
