@@ -1,0 +1,145 @@
+"""What a node counts and times, for Prometheus; the only importer of its client.
+
+Every metric carries the driver's name. Gauges that mirror a state (live claims, health, what a family counts for itself) are read when somebody
+asks, so they cost nothing in between and are never stale. Label values come from fixed sets or from the inventory, never from claims.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import prometheus_client
+from prometheus_client import core as prometheus_core
+from prometheus_client import exposition
+from prometheus_client import registry as collectors
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
+CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
+
+Labels = Mapping[str, str]
+Reading = tuple[Labels, float]
+Gauge = Callable[[], Iterable[Reading]]
+
+
+class Metrics:
+    """All metrics of one process; ``of`` gives those of one driver."""
+
+    def __init__(self) -> None:
+        self._registry = prometheus_client.CollectorRegistry()
+        self._mirrors: dict[str, _Mirror] = {}
+        self._guard = threading.Lock()
+        prometheus_client.ProcessCollector(registry=self._registry)
+        self.calls = prometheus_client.Histogram(
+            "drakit_claim_seconds",
+            "Seconds from the kubelet's call for one claim to its answer.",
+            ("driver", "verb", "outcome"),
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        self.phases = prometheus_client.Histogram(
+            "drakit_claim_phase_seconds",
+            "Seconds one phase of preparing or unpreparing one claim took.",
+            ("driver", "verb", "phase"),
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        self.slice_writes = prometheus_client.Counter(
+            "drakit_slice_writes", "ResourceSlices created, updated and deleted.", ("driver",), registry=self._registry
+        )
+        self.publish_failures = prometheus_client.Counter(
+            "drakit_publish_failures", "Rounds of publishing that failed and are tried again.", ("driver",), registry=self._registry
+        )
+        self.watch_restarts = prometheus_client.Counter(
+            "drakit_watch_restarts", "Times the watch of ResourceSlices had to be started anew.", ("driver",), registry=self._registry
+        )
+
+    def of(self, driver: str) -> "DriverMetrics":
+        """The metrics of one driver."""
+        return DriverMetrics(self, driver)
+
+    def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
+        """Ask ``read`` for labels and values whenever metrics are asked for; what it raises leaves its readings out of that answer.
+
+        Several may give readings of one gauge: the first decides documentation and labels.
+        """
+        with self._guard:
+            if name not in self._mirrors:
+                self._mirrors[name] = _Mirror(name, documentation, tuple(labels))
+                self._registry.register(self._mirrors[name])
+            self._mirrors[name].reads.append(read)
+
+    def text(self) -> bytes:
+        """All metrics in the text format of Prometheus."""
+        return exposition.generate_latest(self._registry)
+
+
+class _Mirror(collectors.Collector):
+    """A gauge that is read when it is asked for."""
+
+    def __init__(self, name: str, documentation: str, labels: tuple[str, ...]) -> None:
+        self._name, self._documentation, self._labels = name, documentation, labels
+        self.reads: list[Gauge] = []
+
+    def describe(self) -> Iterable[prometheus_core.Metric]:
+        return [self._family()]
+
+    def collect(self) -> Iterable[prometheus_core.Metric]:
+        family = self._family()
+        for read in tuple(self.reads):
+            for labels, value in _readings(read):
+                family.add_metric([labels[name] for name in self._labels], value)
+        return [family]
+
+    def _family(self) -> prometheus_core.GaugeMetricFamily:
+        return prometheus_core.GaugeMetricFamily(self._name, self._documentation, labels=self._labels)
+
+
+def _readings(read: Gauge) -> Iterable[Reading]:
+    try:
+        return list(read())
+    except Exception:  # noqa: BLE001 - hardware that cannot be read must not take the other metrics away
+        return []
+
+
+class DriverMetrics:
+    """Counts and times for one driver; ``core.ports.Meter``. Its cost is microseconds and it never fails."""
+
+    def __init__(self, metrics: Metrics, driver: str) -> None:
+        self._metrics = metrics
+        self._driver = driver
+        self._guard = threading.Lock()
+        self._bound: dict[tuple[str, str, str], prometheus_client.Histogram] = {}
+
+    def answered(self, verb: str, outcome: str, seconds: float) -> None:
+        """One claim was answered: ``verb`` prepare or unprepare, ``outcome`` ok or the kind of error."""
+        self._bind("call", self._metrics.calls, verb, outcome).observe(seconds)
+
+    def phase(self, verb: str, phase: str, seconds: float) -> None:
+        """One phase of a claim's way is over."""
+        self._bind("phase", self._metrics.phases, verb, phase).observe(seconds)
+
+    def published(self, writes: int) -> None:
+        """A round of publishing wrote so many slices."""
+        self._metrics.slice_writes.labels(self._driver).inc(writes)
+
+    def failed_to_publish(self) -> None:
+        """A round of publishing failed."""
+        self._metrics.publish_failures.labels(self._driver).inc()
+
+    def watch_restarted(self) -> None:
+        """The watch broke and was started anew."""
+        self._metrics.watch_restarts.labels(self._driver).inc()
+
+    def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
+        """A gauge of this driver, named ``drakit_<name>``; ``labels`` come beside ``driver``."""
+
+        def with_driver() -> Iterable[Reading]:
+            return [({"driver": self._driver, **found}, value) for found, value in read()]
+
+        self._metrics.gauge(f"drakit_{name}", documentation, ("driver", *labels), with_driver)
+
+    def _bind(self, kind: str, family: prometheus_client.Histogram, verb: str, what: str) -> prometheus_client.Histogram:
+        key = (kind, verb, what)
+        with self._guard:
+            if key not in self._bound:
+                self._bound[key] = family.labels(self._driver, verb, what)
+            return self._bound[key]

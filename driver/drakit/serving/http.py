@@ -1,0 +1,175 @@
+"""GET /healthz, /readyz and /metrics over plain HTTP, on an address of the operator's choice.
+
+Invariants: nothing but GET and HEAD of these paths is answered; a client that sends or reads slowly loses its connection after ``SLOW_SECONDS``
+and holds up nobody; at most ``CONNECTIONS_MAX`` are served at a time, others wait. The answers hold no secret, and no request changes anything.
+"""
+
+import dataclasses
+import http
+import http.server
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from drakit.core import errors
+from drakit.serving import checks as checking
+from drakit.telemetry import logs
+
+SLOW_SECONDS = 5.0
+CONNECTIONS_MAX = 8
+PORT_MAX = 65535
+_TEXT = "text/plain; charset=utf-8"
+
+_log = logs.get_logger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Page:
+    """One answer."""
+
+    body: bytes
+    content_type: str = _TEXT
+    status: http.HTTPStatus = http.HTTPStatus.OK
+
+
+Route = Callable[[], Page]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where to listen: an IP address of this machine, and a port (0: any free one)."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, *, key: str) -> "Address":
+        """``127.0.0.1:8080`` or ``[::1]:8080``; raises SettingsError naming ``key``."""
+        host, colon, port = text.rpartition(":")
+        bare = host.removeprefix("[").removesuffix("]")
+        try:
+            ipaddress.ip_address(bare)
+        except ValueError as error:
+            raise errors.SettingsError(f"{text!r} is not IP:PORT, for example 127.0.0.1:8080 or [::1]:8080", key=key) from error
+        if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+            raise errors.SettingsError(f"{port!r} is not a port (0 to {PORT_MAX})", key=key)
+        return cls(host=bare, port=int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def told(checks: checking.Checks) -> Route:
+    """A page that says ok, or 503 with a line for each thing that is wrong."""
+
+    def page() -> Page:
+        failures = checks.failures()
+        if not failures:
+            return Page(body=b"ok\n")
+        text = "".join(f"{name}: {' '.join(why.split())}\n" for name, why in failures.items())
+        return Page(body=text.encode(), status=http.HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return page
+
+
+class _Listener(http.server.ThreadingHTTPServer):
+    """One thread a connection, bounded; the standard library's own is not."""
+
+    daemon_threads = True
+
+    def __init__(self, address: Address, requests: type[http.server.BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        super().__init__((address.host, address.port), requests)
+
+    def process_request(self, request: object, client_address: object) -> None:
+        self._free.acquire()
+        super().process_request(request, client_address)  # type: ignore[arg-type] # the library's own types are narrower than what it passes
+
+    def process_request_thread(self, request: object, client_address: object) -> None:
+        try:
+            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the library's signature
+        _log.debug("a connection broke", client=str(client_address))
+
+
+class HttpServer:
+    """Serves ``routes`` (path to page) from ``start`` to ``stop``."""
+
+    def __init__(self, address: Address, routes: Mapping[str, Route]) -> None:
+        self._wanted = address
+        self._routes = dict(routes)
+        self._listener: _Listener | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port that was found when 0 was asked for."""
+        if self._listener is None:
+            return self._wanted
+        return Address(host=self._wanted.host, port=self._listener.server_address[1])
+
+    def start(self) -> None:
+        """Listen; raises SettingsError when the address cannot be had."""
+        try:
+            self._listener = _Listener(self._wanted, _requests(self._routes))
+        except OSError as error:
+            raise errors.SettingsError(f"cannot listen on {self._wanted}: {error.strerror}", key="serve.address") from error
+        self._thread = threading.Thread(target=self._listener.serve_forever, name="http", daemon=True)
+        self._thread.start()
+        _log.info("serving HTTP", address=str(self.address), paths=sorted(self._routes))
+
+    def stop(self) -> None:
+        """Stop listening; safe to call twice and without start."""
+        listener, self._listener = self._listener, None
+        if listener is None or self._thread is None:
+            return
+        listener.shutdown()
+        listener.server_close()
+        self._thread.join()
+
+
+def _requests(routes: Mapping[str, Route]) -> type[http.server.BaseHTTPRequestHandler]:
+    """The class that answers requests; the library wants a class, so the routes are bound by making one."""
+
+    class Requests(http.server.BaseHTTPRequestHandler):
+        server_version = "drakit"
+        sys_version = ""
+        timeout: ClassVar[float] = SLOW_SECONDS
+
+        def do_GET(self) -> None:
+            self._answer(body=True)
+
+        def do_HEAD(self) -> None:
+            self._answer(body=False)
+
+        def _answer(self, *, body: bool) -> None:
+            page = _page(routes, self.path.partition("?")[0])
+            self.send_response(page.status)
+            self.send_header("Content-Type", page.content_type)
+            self.send_header("Content-Length", str(len(page.body)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            if body:
+                self.wfile.write(page.body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's signature
+            _log.debug("HTTP request", client=self.client_address[0], line=format % args)
+
+    return Requests
+
+
+def _page(routes: Mapping[str, Route], path: str) -> Page:
+    route = routes.get(path)
+    if route is None:
+        return Page(body=f"no such page; there are {', '.join(sorted(routes))}\n".encode(), status=http.HTTPStatus.NOT_FOUND)
+    try:
+        return route()
+    except Exception:  # noqa: BLE001 - a bug in one page is that page's
+        _log.exception("bug in a page", path=path)
+        return Page(body=b"internal error; see the log\n", status=http.HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -1,0 +1,61 @@
+"""A node's metrics say what happened, under the driver's name, and cost nothing while nobody asks."""
+
+from collections.abc import Iterable
+
+from drakit.node import metrics
+
+
+def test_claims_are_timed_by_verb_outcome_and_phase() -> None:
+    counted = metrics.Metrics()
+    driver = counted.of("gpu.drakit.dev")
+    driver.answered("prepare", "ok", 0.003)
+    driver.answered("prepare", "DeviceBusyError", 0.3)
+    driver.phase("prepare", "fetch", 0.002)
+    text = counted.text().decode()
+    assert 'drakit_claim_seconds_count{driver="gpu.drakit.dev",outcome="ok",verb="prepare"} 1.0' in text
+    assert 'drakit_claim_seconds_bucket{driver="gpu.drakit.dev",le="0.0025",outcome="ok",verb="prepare"} 0.0' in text
+    assert 'drakit_claim_seconds_bucket{driver="gpu.drakit.dev",le="0.005",outcome="ok",verb="prepare"} 1.0' in text
+    assert 'drakit_claim_seconds_sum{driver="gpu.drakit.dev",outcome="DeviceBusyError",verb="prepare"} 0.3' in text
+    assert 'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",phase="fetch",verb="prepare"} 1.0' in text
+
+
+def test_two_drivers_share_a_gauge_and_one_that_fails_hides_only_itself() -> None:
+    counted = metrics.Metrics()
+
+    def broken() -> Iterable[metrics.Reading]:
+        raise OSError("gone")
+
+    counted.of("a.example.com").gauge("claims", "Claims by state.", ("state",), lambda: [({"state": "prepared"}, 2)])
+    counted.of("b.example.com").gauge("claims", "Claims by state.", ("state",), broken)
+    counted.of("b.example.com").gauge("devices", "Devices offered.", (), lambda: [({}, 7)])
+    text = counted.text().decode()
+    assert 'drakit_claims{driver="a.example.com",state="prepared"} 2.0' in text
+    assert "# HELP drakit_claims Claims by state." in text
+    assert 'drakit_devices{driver="b.example.com"} 7.0' in text
+    assert 'drakit_claims{driver="b.example.com"' not in text
+
+
+def test_gauges_are_read_only_when_asked_for() -> None:
+    counted = metrics.Metrics()
+    asked: list[int] = []
+
+    def read() -> Iterable[metrics.Reading]:
+        asked.append(1)
+        return []
+
+    counted.of("a.example.com").gauge("claims", "Claims.", (), read)
+    assert asked == []
+    counted.text()
+    assert asked == [1]
+
+
+def test_publishing_is_counted() -> None:
+    counted = metrics.Metrics()
+    driver = counted.of("a.example.com")
+    driver.published(3)
+    driver.failed_to_publish()
+    driver.watch_restarted()
+    text = counted.text().decode()
+    assert 'drakit_slice_writes_total{driver="a.example.com"} 3.0' in text
+    assert 'drakit_publish_failures_total{driver="a.example.com"} 1.0' in text
+    assert 'drakit_watch_restarts_total{driver="a.example.com"} 1.0' in text
