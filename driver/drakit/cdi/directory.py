@@ -2,8 +2,9 @@
 
 Invariants:
 
-- A file appears whole or not at all: it is written beside its place under a name that runtimes pass over (no ``.json``), synced, renamed, and
-  the directory synced, before ``write`` returns.
+- A file appears whole or not at all, whenever a process dies: it is written beside its place under a name that runtimes pass over (no ``.json``)
+  and renamed before ``write`` returns. Nothing is synced: a file is a copy of what the journal holds, and after a power cut, which is another boot,
+  every claim is prepared and every file written anew.
 - Only names that start with ``<driver>-claim_`` and a claim UID are ever read, replaced or removed, and temporary names of our own.
 - Files are 0644 and a missing directory is made 0755, as CDI's own tools do: a specification holds no secret, and runtimes and inspection tools
   that do not run as root read it too. Only root can write.
@@ -54,13 +55,12 @@ class Directory:
         self._sweep()
 
     def write(self, name: edits.CdiName, content: edits.Edits) -> None:
-        """Make the file hold exactly this, durably; writing what is there only syncs. Raises CdiError, ClaimError."""
+        """Make the file hold exactly this; writing what is there changes nothing. Raises CdiError, ClaimError."""
         wanted = self._encoded(name, content)
         target = spec.file_name(name)
         with self._refused(target), self._opened(fcntl.LOCK_SH) as directory:
             if _content(directory, target, len(wanted) + 1) != wanted:
                 _replace(directory, target, f".{spec.file_prefix(self._driver)}{secrets.token_hex(8)}.tmp", wanted)
-            os.fsync(directory)
 
     def intact(self, name: edits.CdiName, content: edits.Edits) -> bool:
         """Whether the file is there, byte for byte as ``write`` would leave it. Raises CdiError, ClaimError."""
@@ -77,7 +77,7 @@ class Directory:
                 os.close(directory)
 
     def remove(self, claim_uid: names.ClaimUid) -> None:
-        """Remove every file of a claim of this driver, durably; nothing to remove is success. Raises CdiError, ClaimError."""
+        """Remove every file of a claim of this driver; nothing to remove is success. Raises CdiError, ClaimError."""
         spec.check_uid(claim_uid, "claim.uid")
         with self._refused(""):
             if not self.path.exists():
@@ -87,7 +87,6 @@ class Directory:
                     if self._uid_of(entry) == claim_uid:
                         with contextlib.suppress(FileNotFoundError):
                             os.unlink(entry, dir_fd=directory)
-                os.fsync(directory)
 
     def claims(self) -> frozenset[names.ClaimUid]:
         """The claims that have a file of this driver. Raises CdiError."""
@@ -165,14 +164,12 @@ def _content(directory: int, name: str, limit: int) -> bytes | None:
 
 
 def _replace(directory: int, name: str, temporary: str, content: bytes) -> None:
-    """Write a synced file under a temporary name and rename it; on failure the temporary file is gone and the old one stays."""
+    """Write a file under a temporary name and rename it; on failure the temporary file is gone and the old one stays."""
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=directory)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-            file.flush()
             os.fchmod(file.fileno(), _FILE_MODE)
-            os.fsync(file.fileno())
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         with contextlib.suppress(OSError):

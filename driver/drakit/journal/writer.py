@@ -1,8 +1,9 @@
-"""Group commit: one thread writes, and what callers ask for at the same time shares one fsync.
+"""Group commit: changes asked for at the same time share one fsync, and whoever comes first writes for all.
 
-A caller hands over a change (a function of the connection) and waits. The writer takes every waiting change, runs each in a savepoint of its
-own inside one transaction, commits, and wakes the callers: one whose change raised gets its error and leaves no trace; the others are
-durable. When SQLite itself fails, nothing of the batch counts, every caller is told, and the next batch starts on a new connection.
+A caller hands over a change (a function of the connection). If nobody is writing, it leads: it takes every waiting change, runs each in a savepoint
+of its own inside one transaction, commits, and wakes the callers; then it hands the lead to the first that came meanwhile. A caller alone thus
+pays no switch of threads. A change that raised gives its error to its caller and leaves no trace; the others are durable. When SQLite itself
+fails, nothing of the batch counts, every caller is told, and the next batch starts on a new connection.
 """
 
 import collections
@@ -18,12 +19,13 @@ Change = Callable[[sqlite3.Connection], None]
 
 
 class _Waiting:
-    """A change, and whoever waits for it."""
+    """A change, and whoever waits for it: woken when it is done, or to lead."""
 
     def __init__(self, change: Change) -> None:
         self.change = change
-        self.error: Exception | None = None
-        self.done = threading.Event()
+        self.error: BaseException | None = None
+        self.is_done = False
+        self.woken = threading.Event()
 
 
 class Writer:
@@ -33,56 +35,68 @@ class Writer:
         self._path = path
         self._connection: sqlite3.Connection | None = None
         self._waiting: collections.deque[_Waiting] = collections.deque()
-        self._wake = threading.Condition()
+        self._turn = threading.Condition()
+        self._is_led = False
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
-        self._thread.start()
 
     def commit(self, change: Change) -> None:
         """Run a change and return when it is durable; raises what it raised, or JournalError when it could not be written."""
         waiting = _Waiting(change)
-        with self._wake:
+        with self._turn:
             if self._closed:
                 raise errors.JournalError(f"{self._path} is closed; open the journal again")
             self._waiting.append(waiting)
-            self._wake.notify()
-        waiting.done.wait()
+            leads = not self._is_led
+            self._is_led = True
+        if not leads:
+            waiting.woken.wait()
+        if not waiting.is_done:
+            self._lead()
         if isinstance(waiting.error, sqlite3.Error):
             raise connections.refusal(self._path, waiting.error) from waiting.error
         if waiting.error is not None:
             raise waiting.error
 
     def close(self) -> None:
-        """Write what waits, then end; twice is fine."""
-        with self._wake:
+        """Wait until what was handed over is written, then end; twice is fine."""
+        with self._turn:
             self._closed = True
-            self._wake.notify()
-        self._thread.join()
+            self._turn.wait_for(lambda: not self._is_led)
+            self._disconnect()
 
-    def _run(self) -> None:
-        while batch := self._next_batch():
-            try:
-                self._write(batch)
-            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must be woken and told
-                self._disconnect()
-                for waiting in batch:
-                    waiting.error = error
-            for waiting in batch:
-                waiting.done.set()
-        self._disconnect()
-
-    def _next_batch(self) -> Sequence[_Waiting]:
-        """Everything that waits, at least one; empty when closed."""
-        with self._wake:
-            self._wake.wait_for(lambda: self._waiting or self._closed)
+    def _lead(self) -> None:
+        """Write everything that waits, wake those it belongs to, and hand on."""
+        with self._turn:
             batch = tuple(self._waiting)
             self._waiting.clear()
-            return batch
+        try:
+            self._write(batch)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, those who wait must be woken and told; the leader raises it again
+            if isinstance(error, sqlite3.Error):
+                self._disconnect()
+            for waiting in batch:
+                waiting.error = error
+        self._hand_on()
+        for waiting in batch:
+            waiting.is_done = True
+            waiting.woken.set()
+
+    def _hand_on(self) -> None:
+        with self._turn:
+            if self._waiting:
+                self._waiting[0].woken.set()
+            else:
+                self._is_led = False
+                self._turn.notify_all()
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
         if self._connection is None:
             self._connection = connections.connect_durable(self._path)
         with connections.transaction(self._connection):
+            if len(batch) == 1:
+                # The transaction itself takes the place of a savepoint: what fails takes nobody with it.
+                batch[0].change(self._connection)
+                return
             for waiting in batch:
                 waiting.error = _attempt(self._connection, waiting.change)
 
