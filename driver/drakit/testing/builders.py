@@ -1,0 +1,60 @@
+"""Objects for ``Cluster``, as users would write them in YAML; each is a plain JSON object to alter or to apply as it is."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+API_VERSION = "resource.k8s.io/v1"
+
+Object = dict[str, Any]
+
+
+def device_class(name: str, *, driver: str, expression: str = "") -> Object:
+    """A DeviceClass for the devices of one driver, and, with ``expression``, only those for which that CEL expression is true."""
+    selectors = [{"cel": {"expression": f'device.driver == "{driver}"'}}]
+    selectors += [{"cel": {"expression": expression}}] if expression else []
+    return {"apiVersion": API_VERSION, "kind": "DeviceClass", "metadata": {"name": name}, "spec": {"selectors": selectors}}
+
+
+def claim(
+    name: str,
+    *,
+    device_class: str,
+    count: int = 1,
+    capacity: Mapping[str, str] | None = None,
+    expression: str = "",
+    parameters: Mapping[str, object] | None = None,
+    driver: str = "",
+    namespace: str = "default",
+) -> Object:
+    """A ResourceClaim with one request named ``device``; ``parameters`` is opaque configuration for ``driver``."""
+    exactly: Object = {"deviceClassName": device_class, "count": count}
+    if capacity:
+        exactly["capacity"] = {"requests": dict(capacity)}
+    if expression:
+        exactly["selectors"] = [{"cel": {"expression": expression}}]
+    devices: Object = {"requests": [{"name": "device", "exactly": exactly}]}
+    if parameters is not None:
+        devices["config"] = [{"opaque": {"driver": driver, "parameters": dict(parameters)}}]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"devices": devices},
+    }
+
+
+def pod(name: str, *, claims: Sequence[str], namespace: str = "default", command: Sequence[str] = ()) -> Object:
+    """A Pod with one container named ``main`` that lists these ResourceClaims."""
+    container: Object = {"name": "main", "image": "scratch", "resources": {"claims": [{"name": one} for one in claims]}}
+    if command:
+        container["command"] = list(command)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [container],
+            "resourceClaims": [{"name": one, "resourceClaimName": one} for one in claims],
+        },
+    }

@@ -1,0 +1,294 @@
+"""``check_driver``: everything a driver owes drakit (``drakit.core.driver``), checked on yours.
+
+Each check is a function of a ``Bench``: what is checked, and the claims to check it with. A check that does not apply to a driver (no shared device,
+no parameters given) says so in the report; it is not silently passed. The suite takes seconds, most of them for the crash at every line.
+"""
+
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from drakit.core import claim as claims
+from drakit.core import device as devices
+from drakit.core import paging, slices
+from drakit.testing import crashing
+from drakit.testing import node as nodes
+
+DEVICES_MOST = 6
+
+
+class CheckError(AssertionError):
+    """A driver that breaks its contract; the text lists how."""
+
+
+class NotApplicableError(Exception):
+    """A check that has nothing to look at; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """What became of one check: ``passed`` None when it does not apply, and then ``message`` says why."""
+
+    name: str
+    passed: bool | None
+    message: str = ""
+
+    def __str__(self) -> str:
+        word = {True: "pass", False: "FAIL", None: "n/a "}[self.passed]
+        return f"{word}  {self.name}{f': {self.message}' if self.message else ''}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """All checks of a driver, in order; ``crash_points`` is how many lines it died at."""
+
+    driver: str
+    checks: tuple[Check, ...]
+    crash_points: int
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.driver}, {self.crash_points} crash points", *map(str, self.checks)])
+
+
+@dataclasses.dataclass(kw_only=True)
+class Bench:
+    """What is checked, and with what."""
+
+    make: nodes.Make
+    hardware: Callable[[], object]
+    names: tuple[str, ...]
+    parameters: tuple[Mapping[str, object], ...]
+    refused: tuple[Mapping[str, object], ...]
+    consumed: Mapping[str, str]
+    death: crashing.Death
+    every: int
+    crash_points: int = 0
+
+    def node(self, folder: pathlib.Path | None = None) -> nodes.Node:
+        """A node of its own."""
+        return nodes.Node(self.make, folder=folder)
+
+    def claim(self, node: nodes.Node, *names: str, parameters: Mapping[str, object] | None = None) -> claims.ClaimRef:
+        """A claim for these devices."""
+        return node.claim(*names, parameters=parameters, consumed=self.consumed)
+
+
+def check_driver(
+    make: nodes.Make,
+    *,
+    hardware: Callable[[], object] | None = None,
+    device_names: Sequence[str] = (),
+    parameters: Sequence[Mapping[str, object]] = (),
+    refused_parameters: Sequence[Mapping[str, object]] = (),
+    consumed: Mapping[str, str] | None = None,
+    death: crashing.Death = crashing.Death.RAISE,
+    every: int = 1,
+) -> Report:
+    """Check the driver that ``make`` makes; every call of it must give a new object on the same hardware.
+
+    ``hardware`` gives anything comparable that says how the hardware is: it must be as before once all claims are unprepared. ``device_names`` are
+    the devices to try, by default one of each kind; ``parameters`` opaque configurations to accept, ``refused_parameters`` some to refuse;
+    ``consumed`` the capacity that claims of shared devices take. ``death`` and ``every`` are those of ``crash_points``. Raises CheckError.
+    """
+    with nodes.Node(make) as node:
+        names, driver = tuple(device_names) or _one_of_each(node.offered.devices), node.driver.name
+    bench = Bench(
+        make=make,
+        hardware=hardware or (lambda: None),
+        names=names,
+        parameters=tuple(parameters),
+        refused=tuple(refused_parameters),
+        consumed=consumed or {},
+        death=death,
+        every=every,
+    )
+    report = Report(
+        driver=driver, checks=tuple(_run(name, check, bench) for name, check in CHECKS.items()), crash_points=bench.crash_points
+    )
+    failed = [check for check in report.checks if check.passed is False]
+    if failed:
+        raise CheckError("\n".join([f"{driver} breaks {len(failed)} of {len(report.checks)} obligations", *map(str, report.checks)]))
+    return report
+
+
+def _run(name: str, check: Callable[[Bench], None], bench: Bench) -> Check:
+    before = bench.hardware()
+    try:
+        check(bench)
+        if bench.hardware() != before:
+            return Check(name=name, passed=False, message=f"the hardware was {before!r} before and is {bench.hardware()!r} after")
+    except NotApplicableError as reason:
+        return Check(name=name, passed=None, message=str(reason))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the author has to see
+        return Check(
+            name=name, passed=False, message=f"{type(error).__name__}: {error}" if not isinstance(error, AssertionError) else str(error)
+        )
+    return Check(name=name, passed=True)
+
+
+def _one_of_each(offered: Iterable[devices.Device]) -> tuple[str, ...]:
+    """A device of each kind: those that differ in their attributes' names, capacities, counters, sharing."""
+    kinds: dict[object, str] = {}
+    for device in offered:
+        shape = (
+            tuple(sorted(device.attributes)),
+            tuple(sorted(device.capacity)),
+            tuple(len(part.counters) for part in device.consumes),
+            device.allow_multiple_allocations,
+        )
+        kinds.setdefault(shape, device.name)
+    return tuple(kinds.values())[:DEVICES_MOST]
+
+
+def _offers_something(bench: Bench) -> None:
+    with bench.node() as node:
+        _require(node.offered.devices, "discover() offers no device; give the mock hardware some")
+        _require(node.driver.discover() == node.driver.discover(), "two calls of discover() differ though nothing changed")
+
+
+def _fits_the_api(bench: Bench) -> None:
+    with bench.node() as node:
+        offered = node.driver.discover()
+        for form in (slices.Form.FLAT, slices.Form.MIXINS):
+            paging.paginate(offered if form is slices.Form.MIXINS else offered.flat(), form=form, layout=slices.Layout.APART)
+
+
+def _prepares_and_unprepares(bench: Bench) -> None:
+    with bench.node() as node:
+        for name in bench.names:
+            ref = bench.claim(node, name)
+            node.prepare(ref)
+            node.unprepare(ref)
+            _require(node.is_clean, f"{name}: unprepare left a journal entry or a CDI file")
+
+
+def _prepares_twice_alike(bench: Bench) -> None:
+    with bench.node() as node:
+        for name in bench.names:
+            ref = bench.claim(node, name)
+            first, entries = node.prepare(ref), node.entries
+            _require(node.prepare(ref) == first and node.entries == entries, f"{name}: a second prepare gave other edits or another record")
+            node.unprepare(ref)
+
+
+def _unprepares_twice(bench: Bench) -> None:
+    with bench.node() as node:
+        for name in bench.names:
+            ref = bench.claim(node, name)
+            node.unprepare(ref)
+            node.prepare(ref)
+            node.unprepare(ref)
+            node.unprepare(ref)
+
+
+def _unprepares_in_another_process(bench: Bench) -> None:
+    with bench.node() as node:
+        for name in bench.names:
+            ref = bench.claim(node, name)
+            node.prepare(ref)
+            node.restart()
+            node.claims.remove(ref)
+            node.unprepare(ref)
+            _require(node.is_clean, f"{name}: unprepare in a new process left something")
+
+
+def _shares_one_device(bench: Bench) -> None:
+    with bench.node() as node:
+        offered = node.offered.by_name()
+        shared = [name for name in bench.names if offered[name].allow_multiple_allocations]
+        if not shared:
+            raise NotApplicableError("no device allows multiple allocations")
+        for name in shared:
+            one, two = bench.claim(node, name), bench.claim(node, name)
+            node.prepare(one)
+            before = node.prepare(two)
+            node.unprepare(one)
+            _require(node.prepare(two) == before, f"{name}: the end of one share changed another")
+            node.unprepare(two)
+
+
+def _accepts_parameters(bench: Bench) -> None:
+    if not bench.parameters:
+        raise NotApplicableError("no parameters were given to try")
+    with bench.node() as node:
+        for one in bench.parameters:
+            ref = bench.claim(node, bench.names[0], parameters=one)
+            node.prepare(ref)
+            node.unprepare(ref)
+
+
+def _refuses_wrong_parameters(bench: Bench) -> None:
+    unknown: Mapping[str, object] = {"apiVersion": "nobody.example.com/v1", "kind": "Nothing"}
+    misspelt: list[Mapping[str, object]] = [{**one, "noSuchField": True} for one in bench.parameters]
+    with bench.node() as node:
+        for wrong in (unknown, *misspelt, *bench.refused):
+            before = bench.hardware()
+            answer = node.ask(bench.claim(node, bench.names[0], parameters=wrong))
+            _require(answer.error, f"{wrong} was accepted; refuse what is not known")
+            _require(not answer.error.startswith("internal error"), f"{wrong} is not refused but ends in a bug: {answer.error}")
+            _require(node.is_clean and bench.hardware() == before, f"{wrong} was refused and yet left something behind")
+
+
+def _survives_a_crash_at_every_line(bench: Bench) -> None:
+    for name in bench.names:
+        _crash_with(bench, name)
+
+
+def _crash_with(bench: Bench, name: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="drakit-test-") as folder:
+        place = pathlib.Path(folder)
+        with bench.node() as other:
+            claim = other.claims.fetch(bench.claim(other, name))
+
+        def work() -> None:
+            with bench.node(place) as node:
+                node.claims.put(claim)
+                node.prepare(claim.ref)
+                node.unprepare(claim.ref)
+
+        before = bench.hardware()
+        for point in crashing.crash_points(bench.make(), work, death=bench.death, every=bench.every):
+            bench.crash_points += 1
+            # The kubelet tries again, or the pod was deleted meanwhile and it only unprepares: one after the other, since lines come in pairs.
+            _after_the_crash(bench, place, claim, f"{name}, {point}", retries=bench.crash_points % 2 == 0)
+            _require(bench.hardware() == before, f"{name}, {point}: the hardware was {before!r} and is {bench.hardware()!r}")
+
+
+def _after_the_crash(bench: Bench, place: pathlib.Path, claim: claims.Claim, where: str, *, retries: bool) -> None:
+    with bench.node(place) as node:
+        node.claims.put(claim)
+        try:
+            if retries:
+                node.prepare(claim.ref)
+            node.unprepare(claim.ref)
+        except nodes.RefusedError as error:
+            raise AssertionError(f"{where}: the retry failed: {error}") from error
+        _require(node.is_clean, f"{where}: something was left in the journal or the CDI directory")
+
+
+def _tells_when_a_device_is_gone(bench: Bench) -> None:
+    with bench.node() as node:
+        ref = node.claim("no-such-device")
+        _require(node.ask(ref).error, "a claim for a device that does not exist was prepared")
+        node.unprepare(ref)
+
+
+def _require(condition: object, message: str) -> None:
+    if not condition:
+        raise AssertionError(message)
+
+
+CHECKS: Mapping[str, Callable[[Bench], None]] = {
+    "discover() offers devices, and the same twice": _offers_something,
+    "what is offered keeps the API's limits": _fits_the_api,
+    "prepare, then unprepare, leaves nothing": _prepares_and_unprepares,
+    "prepare of a prepared claim answers the same": _prepares_twice_alike,
+    "unprepare succeeds before prepare, and twice": _unprepares_twice,
+    "unprepare works in another process, without the claim": _unprepares_in_another_process,
+    "two shares of one device do not touch each other": _shares_one_device,
+    "parameters are accepted": _accepts_parameters,
+    "wrong parameters are refused, and nothing is touched": _refuses_wrong_parameters,
+    "a device nobody offers is refused": _tells_when_a_device_is_gone,
+    "a crash at every line, then a retry or the end, leaves nothing": _survives_a_crash_at_every_line,
+}

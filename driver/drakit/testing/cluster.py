@@ -1,0 +1,161 @@
+"""The local cluster with the driver as its kubelet plugin: real gRPC on unix sockets, real HTTPS, the scheduler, and what a container sees.
+
+    with testing.Cluster(MyDriver) as cluster:
+        cluster.apply(testing.device_class("fpga", driver="fpga.example.com"))
+        cluster.apply(testing.claim("one", device_class="fpga"), testing.pod("p", claims=["one"]))
+        assert cluster.wait_running("p").env["FPGA"] == "0"
+        cluster.delete_pod("p")
+
+Needs the extra ``drakit[cluster]``. Every call that waits has a time limit and says what did not come.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import tempfile
+import types
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from drakit.core import driver as drivers
+from drakit.kube import claims as api_claims
+from drakit.kube import client, slices
+from drakit.node import clock, engine, station
+from drakit.node import node as nodes
+from drakit.testing import node as small
+
+if TYPE_CHECKING:
+    from drakit.cluster import cluster as clusters
+
+SECONDS = 30.0
+Object = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a started container sees of its devices."""
+
+    env: Mapping[str, str]
+    device_nodes: tuple[str, ...]
+
+
+class Cluster:
+    """A cluster whose nodes all run the driver that ``make`` makes. Use it as a context manager; everything is gone afterwards."""
+
+    def __init__(self, make: small.Make, *, node_names: Sequence[str] = ("node-1",), rescan_seconds: float = 1.0) -> None:
+        self._make = make
+        self._names = tuple(node_names)
+        self._rescan = rescan_seconds
+        self._closing = contextlib.ExitStack()
+        self._cluster: clusters.LocalCluster | None = None
+        self.drivers: dict[str, drivers.Driver[Any]] = {}
+
+    def __enter__(self) -> Self:
+        from drakit.cluster import cluster as clusters  # noqa: PLC0415 - an extra that the smaller parts of the kit do without
+
+        with contextlib.ExitStack() as stack:
+            folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp")))
+            self._cluster = stack.enter_context(clusters.LocalCluster(folder, nodes=self._names))
+            for name in self._names:
+                self._start_driver(name, stack)
+            self._closing = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+        self._closing.close()
+
+    @property
+    def local(self) -> "clusters.LocalCluster":
+        """The cluster itself, for what has no call here."""
+        if self._cluster is None:
+            raise RuntimeError("the cluster is not started; use it in a with statement")
+        return self._cluster
+
+    def apply(self, *objects: Object) -> None:
+        """Create objects as a user does."""
+        from drakit.cluster import resources  # noqa: PLC0415
+
+        for item in objects:
+            kind = next(one for one in resources.ALL if (one.api_version, one.kind) == (item["apiVersion"], item["kind"]))
+            self.local.api.create(kind, item, namespace=item["metadata"].get("namespace", "default") if kind.namespaced else "")
+
+    def pod(self, name: str, *, namespace: str = "default") -> Object:
+        """A pod as it is now."""
+        from drakit.cluster import resources  # noqa: PLC0415
+
+        return dict(self.local.api.get(resources.POD, name, namespace=namespace))
+
+    def claim(self, name: str, *, namespace: str = "default") -> Object:
+        """A claim as it is now."""
+        from drakit.cluster import resources  # noqa: PLC0415
+
+        return dict(self.local.api.get(resources.CLAIM, name, namespace=namespace))
+
+    def slices(self) -> list[Object]:
+        """The ResourceSlices that are published."""
+        from drakit.cluster import resources  # noqa: PLC0415
+
+        return [dict(item) for item in self.local.api.list(resources.SLICE).items]
+
+    def wait_published(self, devices: int, *, seconds: float = SECONDS) -> None:
+        """Wait until so many devices are published."""
+        self.local.wait_for(
+            lambda: sum(len(item["spec"].get("devices", ())) for item in self.slices()) == devices,
+            timeout=seconds,
+            what=f"{devices} published devices",
+        )
+
+    def wait_running(self, name: str, *, container: str = "main", namespace: str = "default", seconds: float = SECONDS) -> Seen:
+        """Wait until a pod's containers are started, and say what one of them sees."""
+        self.local.wait_for(lambda: self._phase(name, namespace) in ("Running", "Succeeded"), timeout=seconds, what=f"pod {name} to run")
+        node = self.local.node(self.pod(name, namespace=namespace)["spec"]["nodeName"])
+        view = node.runtime.view(namespace, name, container)
+        return Seen(env=view.env, device_nodes=tuple(item.path for item in view.edits.device_nodes))
+
+    def wait_events(self, reason: str, *, containing: str = "", seconds: float = SECONDS) -> list[str]:
+        """Wait for events with this reason whose message contains a text; their messages."""
+        from drakit.cluster import resources  # noqa: PLC0415
+
+        def found() -> list[str]:
+            told = self.local.api.list(resources.EVENT).items
+            messages = [str(item.get("message", "")) for item in told if item.get("reason") == reason]
+            return [message for message in messages if containing in message]
+
+        return self.local.wait_for(found, timeout=seconds, what=f"an event {reason} {containing}")
+
+    def delete_pod(self, name: str, *, namespace: str = "default", seconds: float = SECONDS) -> None:
+        """Delete a pod and wait until it is gone, its devices given back."""
+        from drakit.cluster import errors, resources  # noqa: PLC0415
+
+        self.local.api.delete(resources.POD, name, namespace=namespace)
+
+        def gone() -> bool:
+            try:
+                self.pod(name, namespace=namespace)
+            except errors.NotFoundError:
+                return True
+            return False
+
+        self.local.wait_for(gone, timeout=seconds, what=f"the end of pod {name}")
+
+    def _phase(self, name: str, namespace: str) -> str:
+        return str(self.pod(name, namespace=namespace).get("status", {}).get("phase", ""))
+
+    def _start_driver(self, name: str, stack: contextlib.ExitStack) -> None:
+        made = self._make()
+        self.drivers[name] = made
+        folder = self.local.node(name).folder
+        api = client.connect(self.local.driver_kubeconfig(name), seconds=SECONDS)
+        stack.callback(api.close)
+        ticking = clock.SystemClock()
+        outside = nodes.Outside(
+            claim_source=api_claims.ApiClaims(api),
+            slice_store=slices.ApiSlices(api, driver=made.name, node=name, clock=ticking),
+            registry=folder.registry,
+            clock=ticking,
+            rescan_seconds=self._rescan,
+        )
+        post = station.Post(driver_name=made.name, build=lambda _: made, place=engine.Place(pool=name, boot_id="boot-1"))
+        node = nodes.Node(post, station.Folders(home=folder.plugins / made.name, cdi=folder.cdi), outside, node_name=name)
+        stack.callback(node.stop)
+        node.start()

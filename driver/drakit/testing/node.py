@@ -1,0 +1,204 @@
+"""One driver on a node of its own: the real engine, journal, locks and CDI files, in a temporary folder.
+
+What is missing is the wire: claims are made here as the scheduler would have allocated them, and calls go straight to the engine. ``restart`` is a
+new process as far as the driver can tell: a new driver object, and recovery from what the journal says::
+
+    with testing.Node(MyDriver) as node:
+        claim = node.claim("fpga-0")
+        container = node.prepare(claim)
+        assert container.env["FPGA"] == "0"
+        node.unprepare(claim)
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import tempfile
+import types
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from drakit.core import claim as claims
+from drakit.core import device as devices
+from drakit.core import driver as drivers
+from drakit.core import errors, inventory, lifecycle, names, outcome, quantity, records
+from drakit.node import engine, station
+
+Make = Callable[[], drivers.Driver[Any]]
+POOL = "test-node"
+
+
+class RefusedError(AssertionError):
+    """The engine refused what a test asked for; the text is what the pod's owner would read."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Container:
+    """What a container that lists the claim would get, read back from the CDI files as a runtime reads them."""
+
+    env: Mapping[str, str]
+    device_nodes: tuple[str, ...]
+    mounts: tuple[tuple[str, str], ...]
+    hooks: tuple[str, ...]
+    cdi_ids: tuple[str, ...]
+
+
+class Waiting:
+    """A ``ports.Caller`` that waits until ``waits`` is set to False."""
+
+    def __init__(self) -> None:
+        self.waits = True
+
+    def is_waiting(self) -> bool:
+        """Whether it still waits."""
+        return self.waits
+
+
+class Claims:
+    """A ``ports.ClaimSource`` of claims that were put there."""
+
+    def __init__(self) -> None:
+        self._known: dict[names.ClaimUid, claims.Claim] = {}
+
+    def put(self, claim: claims.Claim) -> claims.ClaimRef:
+        """The API server has this claim now."""
+        self._known[claim.ref.uid] = claim
+        return claim.ref
+
+    def remove(self, ref: claims.ClaimRef) -> None:
+        """The claim was deleted."""
+        self._known.pop(ref.uid, None)
+
+    def fetch(self, ref: claims.ClaimRef) -> claims.Claim:
+        """The claim; raises ClaimError when it was never put or was removed."""
+        if ref.uid not in self._known:
+            raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim does not exist any more")
+        return self._known[ref.uid]
+
+
+class Node:
+    """A node with one driver, made by ``make`` at every start. Use it as a context manager.
+
+    ``folder`` keeps the node's state (journal, CDI files) there instead of in a temporary folder, so that another ``Node`` can go on with it.
+    """
+
+    def __init__(self, make: Make, *, folder: pathlib.Path | None = None) -> None:
+        self._make = make
+        self._closing = contextlib.ExitStack()
+        self.folder = folder or pathlib.Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="drakit-test-")))
+        self.claims = Claims()
+        self.caller = Waiting()
+        self.boot_id = "boot-1"
+        self._station = self._open()
+
+    @property
+    def driver(self) -> drivers.Driver[Any]:
+        """The driver of the present process."""
+        return self._station.author
+
+    @property
+    def offered(self) -> inventory.Inventory:
+        """What the driver offers now, flat."""
+        self._station.offered.refresh()
+        return self._station.offered.flat
+
+    @property
+    def entries(self) -> Sequence[lifecycle.Entry]:
+        """What the journal knows."""
+        return self._station.journal.entries()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no claim has left anything in the journal or the CDI directory."""
+        return not self.entries and not self._station.cdi.claims()
+
+    def restart(self, *, boot_id: str | None = None) -> None:
+        """End this process's view and start anew; with another ``boot_id`` the node was rebooted in between."""
+        self.boot_id = boot_id or self.boot_id
+        self._station.close()
+        self._station = self._open()
+
+    def claim(
+        self,
+        *device_names: str,
+        name: str = "",
+        parameters: Mapping[str, object] | None = None,
+        source: claims.ConfigSource = claims.ConfigSource.CLAIM,
+        consumed: Mapping[str, str] | None = None,
+    ) -> claims.ClaimRef:
+        """A claim to which the scheduler gave these devices; a device that allows multiple allocations gets a share id of its own.
+
+        ``parameters`` is an opaque configuration, written in the claim or in its class (``source``); ``consumed`` the capacity taken, by name.
+        """
+        offered = self.offered.by_name()
+        results = tuple(self._result(index, device, offered.get(device), consumed or {}) for index, device in enumerate(device_names))
+        uid = names.ClaimUid(str(uuid.uuid4()))
+        configs: tuple[claims.OpaqueConfig, ...] = ()
+        if parameters is not None:
+            configs = (claims.OpaqueConfig(source=source, driver=self.driver.name, parameters=records.freeze_record(parameters)),)
+        ref = claims.ClaimRef(uid=uid, namespace="default", name=name or f"claim-{uid[:8]}")
+        return self.claims.put(claims.Claim(ref=ref, results=results, configs=configs))
+
+    def ask(self, ref: claims.ClaimRef) -> outcome.Outcome:
+        """What a prepare of the claim answers, error or not."""
+        return self._station.engine.prepare([ref], self.caller)[ref.uid]
+
+    def prepare(self, ref: claims.ClaimRef) -> Container:
+        """Prepare the claim and say what its container gets; raises RefusedError."""
+        answer = self.ask(ref)
+        if answer.error:
+            raise RefusedError(answer.error)
+        return self.container(tuple(item for prepared in answer.devices for item in prepared.cdi_ids))
+
+    def unprepare(self, ref: claims.ClaimRef) -> None:
+        """Unprepare the claim; raises RefusedError."""
+        error = self._station.engine.unprepare([ref], self.caller)[ref.uid]
+        if error:
+            raise RefusedError(error)
+
+    def container(self, cdi_ids: Sequence[str]) -> Container:
+        """What a container with these CDI devices gets."""
+        edits = [found for file in sorted((self.folder / "cdi").glob("*.json")) for found in _edits(file, cdi_ids)]
+        return Container(
+            env=dict(text.split("=", 1) for found in edits for text in found.get("env", ())),
+            device_nodes=tuple(item["path"] for found in edits for item in found.get("deviceNodes", ())),
+            mounts=tuple((item["hostPath"], item["containerPath"]) for found in edits for item in found.get("mounts", ())),
+            hooks=tuple(item["hookName"] for found in edits for item in found.get("hooks", ())),
+            cdi_ids=tuple(cdi_ids),
+        )
+
+    def close(self) -> None:
+        """End; a temporary folder is removed."""
+        self._station.close()
+        self._closing.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+        self.close()
+
+    def _open(self) -> station.Station:
+        made = self._make()
+        post = station.Post(driver_name=made.name, build=lambda _: made, place=engine.Place(pool=POOL, boot_id=self.boot_id))
+        opened = station.Station.open(post, station.Folders(home=self.folder / "home", cdi=self.folder / "cdi"), self.claims)
+        opened.offered.refresh()
+        return opened
+
+    def _result(self, index: int, name: str, device: devices.Device | None, consumed: Mapping[str, str]) -> claims.AllocationResult:
+        shared = device is not None and device.allow_multiple_allocations
+        return claims.AllocationResult(
+            request=f"request-{index}",
+            driver=self.driver.name,
+            pool=POOL,
+            device=name,
+            share_id=names.ShareId(str(uuid.uuid4())) if shared else None,
+            consumed_capacity={key: quantity.Quantity.parse(text) for key, text in consumed.items()},
+        )
+
+
+def _edits(file: pathlib.Path, cdi_ids: Sequence[str]) -> list[dict[str, Any]]:
+    document = json.loads(file.read_text("utf-8"))
+    return [item["containerEdits"] for item in document["devices"] if f"{document['kind']}={item['name']}" in cdi_ids]

@@ -1,0 +1,140 @@
+"""The conformance suite passes a good driver and names what is wrong with a bad one."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+
+import drakit
+from drakit import testing
+from drakit.testing import crashing
+from fakes import author
+
+
+def on(hardware: author.Hardware, kind: type[author.FakeDriver] = author.FakeDriver) -> Callable[[], author.FakeDriver]:
+    return lambda: kind(hardware)
+
+
+def check(kind: type[author.FakeDriver] = author.FakeDriver, **options: Any) -> testing.Report:
+    hardware = author.Hardware()
+    return testing.check_driver(on(hardware, kind), hardware=lambda: dict(hardware.made), consumed={"bandwidth": "1G"}, **options)
+
+
+TUNING = {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 3}
+
+
+def test_a_good_driver_passes_every_check() -> None:
+    report = check(every=4, parameters=[TUNING], refused_parameters=[{**TUNING, "speed": 0}])
+    assert [item.passed for item in report.checks] == [True] * len(report.checks)
+    assert report.crash_points > 50, "every fourth line of driver and engine, for a half, a whole and a share"
+    assert "crash points" in str(report)
+
+
+def test_what_does_not_apply_is_said_and_not_passed() -> None:
+    report = check(device_names=["chip-0-left"], every=7)
+    assert {item.name: item.message for item in report.checks if item.passed is None} == {
+        "two shares of one device do not touch each other": "no device allows multiple allocations",
+        "parameters are accepted": "no parameters were given to try",
+    }
+
+
+class Forgetful(author.FakeDriver):
+    def unprepare(self, grant: drakit.Grant[author.Tuning]) -> None:
+        """Leaves the hardware as it is."""
+
+
+class Restless(author.FakeDriver):
+    calls: ClassVar[list[int]] = []
+
+    def prepare(self, grant: drakit.Grant[author.Tuning]) -> drakit.Prepared:
+        self.calls.append(1)
+        return dataclasses.replace(super().prepare(grant), record={"call": len(self.calls)})
+
+
+class Rememberer(author.FakeDriver):
+    """Keeps what it made in its own memory, so that another process does not find it."""
+
+    def __init__(self, hardware: author.Hardware) -> None:
+        super().__init__(hardware)
+        self.mine: set[str] = set()
+
+    def prepare(self, grant: drakit.Grant[author.Tuning]) -> drakit.Prepared:
+        self.mine.add(str(grant.intent["identity"]))
+        return super().prepare(grant)
+
+    def unprepare(self, grant: drakit.Grant[author.Tuning]) -> None:
+        if str(grant.intent["identity"]) in self.mine:
+            super().unprepare(grant)
+
+
+class Unrecorded(author.FakeDriver):
+    """Undoes from the record, which is empty when the process died in the middle."""
+
+    def unprepare(self, grant: drakit.Grant[author.Tuning]) -> None:
+        if grant.record:
+            super().unprepare(grant)
+
+
+class Careless(author.FakeDriver):
+    config_types: ClassVar[tuple[type[object], ...]] = (author.Tuning,)
+
+    def discover(self) -> drakit.Inventory:
+        self.hardware.present = self.hardware.present ^ {"chip-1"}
+        return super().discover()
+
+
+@pytest.mark.parametrize(
+    "kind,obligation",
+    [
+        (Forgetful, "prepare, then unprepare, leaves nothing"),
+        (Restless, "prepare of a prepared claim answers the same"),
+        (Rememberer, "unprepare works in another process, without the claim"),
+        (Unrecorded, "a crash at every line, then a retry or the end, leaves nothing"),
+        (Careless, "discover() offers devices, and the same twice"),
+    ],
+)
+def test_a_broken_obligation_is_named(kind: type[author.FakeDriver], obligation: str) -> None:
+    with pytest.raises(testing.CheckError, match="obligations") as raised:
+        check(kind, device_names=["chip-0-left"], every=5)
+    assert f"FAIL  {obligation}" in str(raised.value)
+
+
+class FileHardware(author.Hardware):
+    """Hardware in files, which outlive the process."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def make(self, identity: str, speed: int) -> None:
+        (self.folder / identity).write_text(str(speed))
+
+    def unmake(self, identity: str) -> None:
+        (self.folder / identity).unlink()
+
+    @property
+    def made(self) -> dict[str, int]:
+        return {file.name: int(file.read_text() or 0) for file in self.folder.iterdir()}
+
+    @made.setter
+    def made(self, value: dict[str, int]) -> None:
+        assert value == {}
+
+
+def test_a_driver_whose_hardware_outlives_it_survives_sigkill(tmp_path: pathlib.Path) -> None:
+    hardware = FileHardware(tmp_path)
+    report = testing.check_driver(
+        on(hardware), hardware=lambda: hardware.made, device_names=["chip-0-left"], death=crashing.Death.KILL, every=5
+    )
+    assert report.crash_points > 15
+
+
+def test_work_that_fails_by_itself_is_no_crash_point(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise ValueError("a bug of the work")
+
+    with pytest.raises(AssertionError, match="failed by itself"):
+        next(testing.crash_points(author.FakeDriver(author.Hardware()), fails, death=crashing.Death.KILL))
+    assert "a bug of the work" in capfd.readouterr().err

@@ -1,0 +1,74 @@
+"""The kit's two worlds: a node without wires, and a cluster with all of them."""
+
+import pytest
+
+from drakit import testing
+from drakit.core import claim as claims
+from fakes import author
+
+
+@pytest.fixture
+def hardware() -> author.Hardware:
+    return author.Hardware()
+
+
+def test_a_node_prepares_and_shows_what_the_container_gets(hardware: author.Hardware) -> None:
+    with testing.Node(lambda: author.FakeDriver(hardware)) as node:
+        claim = node.claim("chip-0-left", parameters={"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 7})
+        container = node.prepare(claim)
+        assert container.env == {"FAKE_CHIP_0_LEFT": "chip-0-left"}
+        assert hardware.made == {"chip-0-left": 7}
+        node.restart()
+        assert node.prepare(claim) == container
+        node.unprepare(claim)
+        assert node.is_clean
+        assert hardware.made == {}
+
+
+def test_a_refusal_reads_as_the_pods_owner_would_read_it(hardware: author.Hardware) -> None:
+    with testing.Node(lambda: author.FakeDriver(hardware)) as node:
+        wrong = {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "spede": 7}
+        claim = node.claim("chip-0-left", parameters=wrong, source=claims.ConfigSource.CLASS)
+        with pytest.raises(AssertionError, match=r"parameters\.spede"):
+            node.prepare(claim)
+        node.caller.waits = False
+        assert "stopped waiting" in node.ask(node.claim("chip-1")).error
+
+
+def test_shares_get_ids_of_their_own(hardware: author.Hardware) -> None:
+    with testing.Node(lambda: author.FakeDriver(hardware)) as node:
+        for _ in range(2):
+            node.prepare(node.claim("pipe", consumed={"bandwidth": "2G"}))
+        shares = {grant.share_id for entry in node.entries for grant in entry.grants}
+        assert len(shares) == len(hardware.made) == 2
+
+
+def test_a_reboot_prepares_anew(hardware: author.Hardware) -> None:
+    with testing.Node(lambda: author.FakeDriver(hardware)) as node:
+        claim = node.claim("chip-0")
+        node.prepare(claim)
+        hardware.made.clear()
+        node.restart(boot_id="boot-2")
+        node.prepare(claim)
+        assert hardware.made == {"chip-0": 1}
+
+
+def test_a_cluster_runs_a_pod_on_the_drivers_device(hardware: author.Hardware) -> None:
+    with testing.Cluster(lambda: author.FakeDriver(hardware)) as cluster:
+        cluster.wait_published(7)
+        cluster.apply(
+            testing.device_class("half", driver="fake.example.com", expression='device.attributes["fake.example.com"].kind == "half"')
+        )
+        cluster.apply(testing.claim("mine", device_class="half"), testing.pod("p", claims=["mine"]))
+        assert cluster.wait_running("p").env["FAKE_CHIP_0_LEFT"] == "chip-0-left"
+        assert cluster.claim("mine")["status"]["allocation"]["devices"]["results"][0]["device"] == "chip-0-left"
+        cluster.delete_pod("p")
+        assert hardware.made == {}
+        bad = testing.claim(
+            "bad",
+            device_class="half",
+            driver="fake.example.com",
+            parameters={"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 0},
+        )
+        cluster.apply(bad, testing.pod("q", claims=["bad"]))
+        assert len(cluster.wait_events("FailedPrepareDynamicResources", containing="speed: must be at least 1")) == 1
