@@ -3,6 +3,9 @@
 These are the names a driver's author needs; the contract is in ``drakit.core.driver``. Everything else in the package is drakit's own.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from drakit.core.attribute import AttributeValue, Version
 from drakit.core.claim import ClaimRef, ConfigSource
 from drakit.core.counters import CounterConsumption, CounterSet
@@ -24,6 +27,14 @@ from drakit.core.policy import Capacity, RequestPolicy, ValidRange
 from drakit.core.quantity import Quantity
 from drakit.core.records import Record
 from drakit.core.site import Condition, DeviceStatus, Health, HealthReport, NetworkStatus, Notice, Site, Weight
+
+
+def run(make: Callable[[], Driver[Any]]) -> None:
+    """Be the command line of the driver that ``make`` makes: run, slices, show, prepare, unprepare; ``--help`` tells more. Ends the process."""
+    from drakit.cli import author  # noqa: PLC0415 - the command line's libraries are not needed by those who only import values
+
+    author.serve(make)
+
 
 __all__ = [
     "AttributeValue",
@@ -70,4 +81,5 @@ __all__ = [
     "ValidRange",
     "Version",
     "Weight",
+    "run",
 ]

@@ -1,0 +1,136 @@
+"""The API server: whether it answers, which versions it serves, and whether it lets the driver do what it must."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from drakit import settings as values
+from drakit.cli import composition
+from drakit.cli.doctor import finding
+from drakit.cli.doctor.finding import Finding
+from drakit.core import errors, records
+from drakit.kube import client, transport
+
+TOPIC = "api server"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+OLDEST = (1, 34)
+NEWEST = (1, 37)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Right:
+    """Something the driver must be allowed; ``needed`` False: only some of what it does depends on it."""
+
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    subresource: str = ""
+    needed: bool = True
+    why: str = ""
+
+    @property
+    def path(self) -> str:
+        """As RBAC writes it."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def rights() -> Sequence[Right]:
+    """What daemonset/base/rbac.yaml grants, but for what is granted by the driver's name."""
+    group = "resource.k8s.io"
+    return (
+        Right(group=group, resource="resourceclaims", verbs=("get",), why="to prepare claims"),
+        Right(
+            group=group, resource="resourceslices", verbs=("get", "list", "watch", "create", "update", "delete"), why="to publish devices"
+        ),
+        Right(group="", resource="nodes", verbs=("get",), why="to make the node the owner of its slices"),
+        Right(
+            group=group,
+            resource="resourceclaims",
+            subresource="status",
+            verbs=("patch",),
+            needed=False,
+            why="to write device status into claims",
+        ),
+        Right(group="", resource="events", verbs=("create",), needed=False, why="to tell users what went wrong"),
+    )
+
+
+def examine(settings: values.Settings) -> Iterator[Finding]:
+    """Everything the driver asks of the API server."""
+    try:
+        api = client.connect(settings.api.kubeconfig, seconds=min(settings.api.timeout, 5.0))
+    except errors.SettingsError as error:
+        yield finding.failed(TOPIC, "configuration", str(error), "give --kubeconfig, or run in a pod with a service account")
+        return
+    try:
+        yield from _examine(api, settings)
+    finally:
+        api.close()
+
+
+def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]:
+    try:
+        told = api.request("GET", "/version")
+    except errors.ApiError as error:
+        yield finding.failed(TOPIC, api.server, str(error), "see whether the address is right and reachable from here")
+        return
+    yield _version(api.server, f"{told.get('gitVersion', 'unknown')}", (str(told.get("major", "")), str(told.get("minor", ""))))
+    yield _group(api)
+    for right in rights():
+        yield _right(api, right)
+    yield _node(api, composition.node_name(settings) if settings.node.name else "")
+
+
+def _version(server: str, name: str, parts: tuple[str, str]) -> Finding:
+    digits = ["".join(char for char in part if char.isdigit()) for part in parts]
+    if not all(digits):
+        return finding.unknown(TOPIC, server, f"says it is version {name}")
+    number = (int(digits[0]), int(digits[1]))
+    if number < OLDEST:
+        return finding.failed(TOPIC, server, f"version {name}; resource.k8s.io/v1 came with 1.34", "upgrade the cluster")
+    if number > NEWEST:
+        return finding.warning(
+            TOPIC, server, f"version {name} is newer than any that drakit was made for", "see whether drakit has a newer version"
+        )
+    return finding.ok(TOPIC, server, f"answers, version {name}")
+
+
+def _group(api: client.Client) -> Finding:
+    try:
+        api.request("GET", "/apis/resource.k8s.io/v1")
+    except errors.ApiError as error:
+        fix = "enable the API group resource.k8s.io (it is on by default from 1.34)"
+        return finding.failed(TOPIC, "resource.k8s.io/v1", str(error), fix)
+    return finding.ok(TOPIC, "resource.k8s.io/v1", "is served")
+
+
+def _right(api: client.Client, right: Right) -> Finding:
+    try:
+        refused = [verb for verb in right.verbs if not _may(api, right, verb)]
+    except errors.ApiError as error:
+        return finding.unknown(TOPIC, right.path, f"cannot ask what is allowed: {error}")
+    if not refused:
+        return finding.ok(TOPIC, right.path, f"may {', '.join(right.verbs)}")
+    message = f"may not {', '.join(refused)}, needed {right.why}"
+    fix = "bind the service account to the ClusterRole of daemonset/base/rbac.yaml"
+    return (finding.failed if right.needed else finding.warning)(TOPIC, right.path, message, fix)
+
+
+def _may(api: client.Client, right: Right, verb: str) -> bool:
+    asked: dict[str, records.Json] = {"group": right.group, "resource": right.resource, "subresource": right.subresource, "verb": verb}
+    body: transport.Object = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+    status = api.request("POST", REVIEWS, body=body).get("status")
+    return isinstance(status, dict) and status.get("allowed") is True
+
+
+def _node(api: client.Client, name: str) -> Finding:
+    if not name:
+        return finding.failed(TOPIC, "node", "node.name is not set, so nothing can be published", "give --node or DRAKIT_NODE__NAME")
+    try:
+        api.request("GET", f"/api/v1/nodes/{name}")
+    except errors.ApiError as error:
+        return finding.failed(TOPIC, f"node {name}", str(error), "node.name must be the name that kubectl get nodes shows")
+    return finding.ok(TOPIC, f"node {name}", "is known")

@@ -1,0 +1,76 @@
+"""The command itself: run every examination, show what was found, and say by the exit status whether the driver would work."""
+
+import dataclasses
+import pathlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from drakit import settings as values
+from drakit.cli import options, output
+from drakit.cli.doctor import api, finding, hardware, places
+from drakit.cli.doctor.finding import Examination, Finding, Verdict
+
+EXAMINATIONS: Mapping[str, Examination] = {"folders": places.examine, "devices": hardware.examine, "api": api.examine}
+
+
+def doctor(
+    mock: options.Mock = None,
+    folder: options.Folder = None,
+    node_name: options.Node = None,
+    kubeconfig: Annotated[
+        pathlib.Path | None, typer.Option("--kubeconfig", help="Kubeconfig; without one, the pod's service account.")
+    ] = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    without_api: Annotated[bool, typer.Option("--no-api", help="Do not ask the API server anything.")] = False,
+    style: options.Output = options.Format.TABLE,
+) -> None:
+    """Look at everything the driver needs on this node and in this cluster, and say how to mend what is missing.
+
+    Changes nothing. The status is 0 when the driver would work (warnings or not), 1 when it would not.
+
+    [bold]Examples[/bold]
+
+      drakit doctor --node $(hostname)
+
+      kubectl -n drakit-system exec ds/drakit -- drakit doctor
+
+      drakit doctor --mock dgx-a100-40gb-2gpu --no-api
+    """
+    settings = options.read(
+        config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, local=True, flags={"api.kubeconfig": kubeconfig}
+    )
+    found = tuple(examine(settings, tuple(name for name in EXAMINATIONS if name != "api" or not without_api)))
+    if style is options.Format.TABLE:
+        _print(found)
+    else:
+        output.document([{**dataclasses.asdict(one), "verdict": one.verdict.value} for one in found], style)
+    if any(one.verdict is Verdict.FAILED for one in found):
+        raise typer.Exit(1)
+
+
+def examine(settings: values.Settings, names: Sequence[str]) -> Iterator[Finding]:
+    """Everything that is found; an examination that itself breaks is a finding, not the end."""
+    for name in names:
+        try:
+            yield from EXAMINATIONS[name](settings)
+        except Exception as error:  # noqa: BLE001 - the other examinations must still be made
+            yield finding.unknown(
+                name, "doctor", f"this examination broke: {type(error).__name__}: {error}", "report it as a bug of drakit"
+            )
+
+
+def _print(found: Sequence[Finding]) -> None:
+    out = output.console()
+    for topic in dict.fromkeys(one.topic for one in found):
+        output.heading(out, topic)
+        for one in found:
+            if one.topic == topic:
+                out.print(f"{one.verdict.value:8} {one.subject}: {one.message}", markup=False, soft_wrap=True)
+                if one.fix:
+                    out.print(f"{'':8} mend: {one.fix}", markup=False, soft_wrap=True)
+    count = Counter(one.verdict for one in found)
+    out.print("\n" + ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict if count[verdict]), markup=False)

@@ -1,0 +1,52 @@
+"""The hardware, as each family's driver sees it, and what was left of claims."""
+
+from collections.abc import Iterator
+
+from drakit import settings as values
+from drakit.cli import composition, local
+from drakit.cli.doctor import finding
+from drakit.cli.doctor.finding import Finding
+from drakit.core import errors, lifecycle
+
+
+def examine(settings: values.Settings) -> Iterator[Finding]:
+    """Each family's discovery and journal."""
+    told = composition.unserved(settings)
+    if told:
+        yield finding.warning("devices", "gpu", told, "load the driver, or set gpu.enabled to false where there are no GPUs")
+    try:
+        families = composition.families(settings)
+    except errors.SettingsError as error:
+        yield finding.failed("devices", "families", str(error), "enable a family, or name a mock machine")
+        return
+    for family in families:
+        yield from _family(family)
+
+
+def _family(family: composition.Family) -> Iterator[Finding]:
+    name = family.post.driver_name
+    try:
+        seen = local.look(family)
+    except errors.DrakitError as error:
+        yield finding.failed("devices", name, str(error), "see docs/reference/errors.md")
+        return
+    devices, entries = seen.offered.flat().devices, seen.entries
+    tainted = [item.name for item in devices if item.taints]
+    if not devices:
+        yield finding.warning("devices", name, "no device was found", "see what include, exclude and enabled say, and drakit show")
+    elif tainted:
+        fix = "see the taints in: drakit slices -o yaml"
+        yield finding.warning("devices", name, f"{len(tainted)} of {len(devices)} devices are tainted: {', '.join(tainted[:5])}", fix)
+    else:
+        yield finding.ok("devices", name, f"{len(devices)} devices")
+    if seen.trouble:
+        yield finding.failed("journal", name, seen.trouble, "see docs/howto/when-the-journal-is-lost.md")
+        return
+    half = [entry for entry in entries if entry.state is not lifecycle.State.PREPARED]
+    if half:
+        uids = ", ".join(entry.claim.uid for entry in half[:5])
+        yield finding.warning(
+            "journal", name, f"{len(half)} claims are half prepared or half undone: {uids}", "drakit unprepare UID, once its pod is gone"
+        )
+    else:
+        yield finding.ok("journal", name, f"{len(entries)} claims are prepared")

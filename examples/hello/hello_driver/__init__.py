@@ -1,0 +1,1 @@
+"""hello.example.com, a Kubernetes DRA driver."""

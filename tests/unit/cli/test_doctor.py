@@ -1,0 +1,133 @@
+"""The doctor finds what is missing and says how to mend it, and changes nothing."""
+
+import json
+import pathlib
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from drakit.cli.doctor import places
+from drakit.cluster import cluster as clusters
+from drakit.cluster import resources
+from fakes import desk as desks
+
+MACHINE = "dgx-a100-40gb-2gpu"
+
+
+Found = list[dict[str, Any]]
+Ask = Callable[..., tuple[int, Found]]
+
+
+@pytest.fixture
+def ask(desk: desks.Desk, node: pathlib.Path) -> Ask:
+    def run(*arguments: str) -> tuple[int, Found]:
+        ran = desk.run("doctor", "--mock", MACHINE, "--folder", str(node), "-o", "json", *arguments)
+        return ran.status, json.loads(ran.out)
+
+    return run
+
+
+def of(found: Found, subject: str) -> dict[str, Any]:
+    return next(one for one in found if one["subject"].endswith(subject))
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path) -> pathlib.Path:
+    for name in ("plugins", "plugins_registry", "cdi"):
+        (tmp_path / name).mkdir(mode=0o755)
+    return tmp_path
+
+
+def listing(folder: pathlib.Path) -> list[str]:
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if "mock" not in file.parts)
+
+
+def test_a_sound_node_is_well_and_is_left_as_it_was(ask: Ask, node: pathlib.Path) -> None:
+    before = listing(node)
+    status, found = ask("--no-api")
+    assert status == 0
+    assert {one["verdict"] for one in found} == {"ok", "warning"}
+    assert [one["subject"] for one in found if one["verdict"] == "warning"] == [str(node / "cdi")], "runtimes do not look there"
+    assert of(found, "gpu.drakit.dev")["message"].endswith("devices") or "local file system" in of(found, "gpu.drakit.dev")["message"]
+    assert listing(node) == before
+
+
+def test_what_is_missing_is_named_with_its_mend(ask: Ask, node: pathlib.Path) -> None:
+    (node / "plugins_registry").rmdir()
+    (node / "plugins").chmod(0o777)
+    (node / "plugins" / "gpu.drakit.dev").mkdir()
+    (node / "plugins" / "gpu.drakit.dev" / "dra.sock").write_text("no socket")
+    status, found = ask("--no-api")
+    assert status == 1
+    assert of(found, "plugins_registry")["message"] == "node.registry_dir: No such file or directory"
+    assert of(found, "/plugins")["fix"] == f"chmod o-w {node / 'plugins'}"
+    assert of(found, "gpu.drakit.dev/dra.sock")["message"] == "something that is no socket is in the way"
+
+
+def test_a_served_and_a_stale_socket_are_told_apart(ask: Ask, node: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("gpu.drakit.dev", "nic.drakit.dev"):
+        (node / "plugins" / name).mkdir()
+    monkeypatch.chdir(node / "plugins")
+    with socket.socket(socket.AF_UNIX) as served, socket.socket(socket.AF_UNIX) as stale:
+        served.bind("gpu.drakit.dev/dra.sock")
+        served.listen()
+        stale.bind("nic.drakit.dev/dra.sock")
+        stale.close()
+        _, found = ask("--no-api")
+    assert of(found, "gpu.drakit.dev/dra.sock")["message"] == "gpu.drakit.dev is served"
+    assert "nobody serves" in of(found, "nic.drakit.dev/dra.sock")["message"]
+
+
+def test_a_file_system_is_that_of_the_nearest_folder_that_exists(tmp_path: pathlib.Path) -> None:
+    assert places.filesystem_of(tmp_path / "not" / "yet") == places.filesystem_of(tmp_path)
+    assert places.filesystem_of(pathlib.Path("/proc/self")) == "proc"
+
+
+@pytest.fixture
+def cluster() -> Iterator[clusters.LocalCluster]:
+    with tempfile.TemporaryDirectory(prefix="dk") as folder, clusters.LocalCluster(pathlib.Path(folder)) as made:
+        yield made
+
+
+def test_the_driver_has_every_right_it_needs_on_the_local_cluster(ask: Ask, node: pathlib.Path, cluster: clusters.LocalCluster) -> None:
+    status, found = ask("--node", "node-1", "--kubeconfig", str(cluster.driver_kubeconfig("node-1")))
+    assert status == 0
+    assert of(found, "resourceslices")["message"] == "may get, list, watch, create, update, delete"
+    assert of(found, "node node-1")["verdict"] == "ok"
+    assert of(found, "resource.k8s.io/v1")["verdict"] == "ok"
+
+
+def test_a_right_that_is_missing_and_a_node_nobody_knows_are_named(ask: Ask, node: pathlib.Path, cluster: clusters.LocalCluster) -> None:
+    for role in cluster.api.list(resources.CLUSTER_ROLE_BINDING).items:
+        name = role["metadata"]["name"]  # type: ignore[index, call-overload]
+        if "drakit" in str(name):
+            cluster.api.delete(resources.CLUSTER_ROLE_BINDING, str(name))
+    status, found = ask("--node", "elsewhere", "--kubeconfig", str(cluster.driver_kubeconfig("node-1")))
+    assert status == 1
+    assert of(found, "resourceslices")["verdict"] == "failed"
+    assert "daemonset/base/rbac.yaml" in of(found, "resourceslices")["fix"]
+    assert of(found, "node elsewhere")["verdict"] == "failed"
+
+
+def test_no_answer_is_one_finding_and_no_trace(ask: Ask, node: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    nowhere = tmp_path / "kubeconfig"
+    nowhere.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+        "users: [{name: u, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+    )
+    status, found = ask("--node", "node-1", "--kubeconfig", str(nowhere))
+    assert status == 1
+    assert next(one["message"] for one in found if one["topic"] == "api server").startswith("no answer from the API server")
+
+
+def test_people_get_lines_with_a_mend_and_a_count(desk: desks.Desk, node: pathlib.Path) -> None:
+    (node / "plugins_registry").rmdir()
+    ran = desk.run("doctor", "--mock", MACHINE, "--folder", str(node), "--no-api")
+    assert (
+        f"failed   {node / 'plugins_registry'}: node.registry_dir: No such file or directory\n         mend: the kubelet makes it"
+        in ran.out
+    )
+    assert ran.out.splitlines()[-1].endswith(" ok, 1 warning, 1 failed")
