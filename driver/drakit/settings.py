@@ -31,6 +31,12 @@ def _node_name(value: str) -> str:
     return value
 
 
+def _pod_uid(value: str) -> str:
+    if value and not names.is_uid(value):
+        raise ValueError(f"{value!r} is not the UID of a pod (a lower-case UUID)")
+    return value
+
+
 def _absolute(value: pathlib.Path) -> pathlib.Path:
     if not value.is_absolute():
         raise ValueError(f"{str(value)!r} must be an absolute path")
@@ -59,6 +65,10 @@ class Node(_Group):
     cdi_dir: Folder = pathlib.Path("/var/run/cdi")
     """Where CDI files go; the container runtime must read it."""
 
+    pod_uid: Annotated[str, pydantic.AfterValidator(_pod_uid)] = ""
+    """UID of the driver's pod (metadata.uid by the downward API). With it two pods can serve at once in a rolling update (maxSurge 1); needs a
+    kubelet from 1.33 on. Without it the sockets have fixed names: update with maxSurge 0."""
+
 
 class Api(_Group):
     """How the API server is reached."""
@@ -80,6 +90,13 @@ class Publish(_Group):
     """Seconds between two looks at the hardware."""
 
 
+class Report(_Group):
+    """What is told to users in their claims, beside the kubelet's own events."""
+
+    conditions: Literal["failures", "always", "never"] = "failures"
+    """Of which claims the driver itself writes the condition Ready into status.devices: those that could not be prepared, all, or none."""
+
+
 class Gpu(_Group):
     """The GPU driver."""
 
@@ -90,7 +107,28 @@ class Gpu(_Group):
     """Driver name; gpu.nvidia.com serves claims written for NVIDIA's driver."""
 
     library: Folder | None = None
-    """Path of libnvidia-ml.so.1 where the loader does not find it, for example below a driver root."""
+    """Path of libnvidia-ml.so.1 where it is neither below the driver root nor found by the loader."""
+
+    driver_root: Folder = pathlib.Path("/")
+    """Folder below which NVIDIA's driver is installed, as this process sees it."""
+
+    driver_root_on_host: Folder | None = None
+    """The same folder's path on the host, where that is another: the container runtime mounts the driver's files from there."""
+
+    dev_root: Folder = pathlib.Path("/")
+    """Folder that holds the host's dev, as this process sees it; device nodes that are missing there are made."""
+
+    toolkit: bool = True
+    """Whether nvidia-ctk, where it is installed below the driver root, says which of the driver's files a container needs."""
+
+    share_memory: bool = False
+    """Offer every GPU also in a form that many claims may hold, each with a part of its memory in steps of 1Mi."""
+
+    shares: Annotated[int, pydantic.Field(ge=0, le=1000)] = 0
+    """Offer every GPU also in a form that at most so many claims may hold; 0 does not, or sets no limit beside gpu.share_memory."""
+
+    share_mig: bool = False
+    """Share MIG devices as well as whole GPUs, on the terms of gpu.share_memory and gpu.shares."""
 
 
 class NicRule(_Group):
@@ -149,6 +187,44 @@ class Nic(_Group):
     """Figures by interface name; the first match counts."""
 
 
+class Tpu(_Group):
+    """TPU node pools, whose devices are slices of many nodes; mock machines only."""
+
+    enabled: bool = True
+    """Whether TPUs are served at all, where the machine has any."""
+
+    driver_name: str = "tpu.drakit.dev"
+    """Driver name."""
+
+    nodes: tuple[str, ...] = ()
+    """Names of the pool's nodes, row by row; those of the machine's file if not given."""
+
+    node_label: str = "kubernetes.io/hostname"
+    """Label of nodes that holds the names in tpu.nodes, by which slices select their nodes."""
+
+
+class Election(_Group):
+    """Which of several publishers of the whole cluster writes: the one that holds a Lease."""
+
+    namespace: str = "drakit-system"
+    """Namespace of the Lease."""
+
+    name: str = ""
+    """Name of the Lease; the driver's name if not given. Publishers of one driver must agree on it."""
+
+    identity: str = ""
+    """Name of this publisher in the Lease; the host's name and something random if not given. No two may have the same."""
+
+    duration: Annotated[Seconds, pydantic.Field(ge=1, le=3600)] = 15.0
+    """Seconds, whole, after which a Lease that was not renewed may be taken by another."""
+
+    renew_deadline: Annotated[Seconds, pydantic.Field(gt=0, le=3600)] = 10.0
+    """Seconds after its last renewal at which the publisher stops writing; below election.duration."""
+
+    retry: Annotated[Seconds, pydantic.Field(gt=0, le=3600)] = 2.0
+    """Seconds between two tries to get or renew the Lease; well below election.renew_deadline."""
+
+
 class Log(_Group):
     """What is logged, to standard error."""
 
@@ -175,8 +251,11 @@ class Settings(_Group):
     node: Node = Node()
     api: Api = Api()
     publish: Publish = Publish()
+    report: Report = Report()
     gpu: Gpu = Gpu()
     nic: Nic = Nic()
+    tpu: Tpu = Tpu()
+    election: Election = Election()
     log: Log = Log()
     mock: Mock = Mock()
 

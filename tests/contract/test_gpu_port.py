@@ -8,11 +8,11 @@ import pathlib
 import pytest
 
 from drakit.devices import machines
-from drakit.devices.gpu import host, mock, nvml, port
+from drakit.devices.gpu import host, mock, nvml, port, smi
 from fakes import nvml_library
 
 UNKNOWN = 999
-MACHINES = machines.names()
+MACHINES = machines.names("gpus")
 
 
 class NvmlOverMock(nvml.NvmlGpus):
@@ -21,7 +21,8 @@ class NvmlOverMock(nvml.NvmlGpus):
     def __init__(self, hardware: mock.MockGpus, root: pathlib.Path) -> None:
         self._root = nvml_library.host_root(root, hardware)
         self._hardware = hardware
-        super().__init__(nvml_library.NvmlLibrary(hardware), system=host.Host(root))
+        tools = smi.Smi(nvml_library.smi_root(root / "driver", hardware))
+        super().__init__(nvml_library.NvmlLibrary(hardware), system=host.Host(root), tools=tools)
 
     def capability_minors(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> port.CapabilityMinors:
         nvml_library.show_capabilities(self._root, self._hardware)
@@ -219,3 +220,16 @@ def test_mig_mode_stays_on_while_an_instance_exists(hardware: port.GpuPort, gpu:
 def test_nobody_runs_on_a_gpu_that_nobody_was_given(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     instance, _ = make(hardware, gpu)
     assert list(hardware.running_processes(gpu)) == list(hardware.running_processes(gpu, instance.id)) == []
+
+
+def test_the_compute_mode_stays_as_it_was_set(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    assert hardware.compute_mode(gpu) is port.ComputeMode.DEFAULT
+    for mode in (port.ComputeMode.EXCLUSIVE_PROCESS, port.ComputeMode.PROHIBITED, port.ComputeMode.DEFAULT):
+        hardware.set_compute_mode(gpu, mode)
+        assert hardware.compute_mode(gpu) is mode
+
+
+def test_a_gpu_with_mig_on_has_no_time_slice_to_change(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+    with pytest.raises(port.CallError) as caught:
+        hardware.set_time_slice(gpu, port.TimeSlice.LONG)
+    assert code_of(caught) is port.Code.NOT_SUPPORTED

@@ -43,9 +43,22 @@ def by_name(bench: Bench) -> dict[str, port.Interface]:
     return {interface.name: interface for interface in bench.port.interfaces()}
 
 
-def share_of(bench: Bench, identity: str = "share-1", bandwidth: int = 10**8) -> port.Share:
+def uplink_of(bench: Bench, speed: int = 10**10, reserve: int = 0) -> port.Uplink:
     found = by_name(bench)[bench.nic]
-    return port.Share(id=identity, interface=found.name, ifindex=found.ifindex, mac="02:11:22:33:44:55", bandwidth=bandwidth)
+    return port.Uplink(interface=found.name, ifindex=found.ifindex, mac=found.mac, speed=speed, reserve=reserve)
+
+
+def share_of(bench: Bench, number: int = 1, bandwidth: int = 10**8, ceil: int = 0) -> port.Share:
+    found = by_name(bench)[bench.nic]
+    return port.Share(
+        id=f"share-{number}",
+        interface=found.name,
+        ifindex=found.ifindex,
+        mac=f"02:11:22:33:44:{number:02x}",
+        bandwidth=bandwidth,
+        ceil=ceil,
+        minor=0x100 + number,
+    )
 
 
 def test_interfaces_come_by_rising_index_and_each_name_once(bench: Bench) -> None:
@@ -82,28 +95,128 @@ def test_reading_twice_gives_the_same(bench: Bench) -> None:
 
 def test_a_share_is_installed_and_removed_any_number_of_times_and_interfaces_stay_as_they_were(bench: Bench) -> None:
     before = bench.port.interfaces()
-    bench.port.install(share_of(bench))
-    bench.port.install(share_of(bench))
-    assert [share.id for share in bench.port.shares()] in (["share-1"], [])  # The kernel keeps no shares yet.
-    bench.port.remove("share-1")
-    bench.port.remove("share-1")
+    share = share_of(bench)
+    for _ in range(2):
+        bench.port.install(uplink_of(bench), share)
+        assert bench.port.shares() == (share,)
+    for hint in (share, share, None):
+        bench.port.remove(share.id, hint)
+        assert bench.port.shares() == ()
+    assert bench.port.interfaces() == before
+
+
+def test_a_share_is_found_without_a_hint_and_not_mistaken_by_a_wrong_one(bench: Bench) -> None:
+    for number in (1, 2):
+        bench.port.install(uplink_of(bench), share_of(bench, number))
+    bench.port.remove("share-1", dataclasses.replace(share_of(bench, 2), id="share-1"))
+    assert [share.id for share in bench.port.shares()] == ["share-2"]
+    bench.port.remove("share-2")
+    assert bench.port.shares() == ()
+
+
+def test_removing_what_was_never_installed_succeeds_and_spares_the_rest(bench: Bench) -> None:
+    bench.port.install(uplink_of(bench), share_of(bench))
+    bench.port.remove("someone-else", share_of(bench, 9))
+    bench.port.remove("someone-else")
+    assert bench.port.shares() == (share_of(bench),)
+
+
+def test_installing_other_figures_changes_the_share_and_keeps_its_members(bench: Bench) -> None:
+    share = share_of(bench)
+    bench.port.install(uplink_of(bench), share)
+    bench.port.admit(share, cookie=7001, mac="02:aa:00:00:00:01")
+    altered = dataclasses.replace(share, bandwidth=3 * 10**8, ceil=10**9)
+    bench.port.install(uplink_of(bench), altered)
+    assert bench.port.shares() == (altered,)
+    assert bench.port.members() == (port.Member(share_id=share.id, cookie=7001, mac="02:aa:00:00:00:01"),)
+    (traffic,) = bench.port.traffic()
+    assert {(side.rate, side.ceil) for side in (traffic.egress, traffic.ingress)} == {(3 * 10**8, 10**9)}
+    assert bench.port.check(uplink_of(bench), [altered]) == ()
+
+
+def test_sandboxes_come_and_go_any_number_of_times(bench: Bench) -> None:
+    share = share_of(bench)
+    bench.port.install(uplink_of(bench), share)
+    for _ in range(2):
+        bench.port.admit(share, cookie=7001, mac="02:AA:00:00:00:01")
+        bench.port.admit(share, cookie=7002, mac="02:aa:00:00:00:02")
+    assert [(member.cookie, member.mac) for member in bench.port.members()] == [(7001, "02:aa:00:00:00:01"), (7002, "02:aa:00:00:00:02")]
+    assert bench.port.check(uplink_of(bench), [share]) == ()
+    for _ in range(2):
+        bench.port.dismiss(share, cookie=7001, mac="02:aa:00:00:00:01")
+    assert [member.cookie for member in bench.port.members()] == [7002]
+    assert bench.port.check(uplink_of(bench), [share]) == ()
+    bench.port.remove(share.id, share)
+    assert bench.port.members() == ()
+
+
+def test_an_address_belongs_to_the_sandbox_that_had_it_last(bench: Bench) -> None:
+    share = share_of(bench)
+    bench.port.install(uplink_of(bench), share)
+    for cookie in (7001, 7002):
+        bench.port.admit(share, cookie=cookie, mac="02:aa:00:00:00:01")
+    assert bench.port.members() == (port.Member(share_id=share.id, cookie=7002, mac="02:aa:00:00:00:01"),)
+    assert bench.port.check(uplink_of(bench), [share]) == ()
+
+
+def test_a_sandbox_cannot_use_a_share_that_is_not_installed(bench: Bench) -> None:
+    with pytest.raises(errors.HardwareError, match=r"^admit: share share-1 is not installed on ") as refused:
+        bench.port.admit(share_of(bench), cookie=7001, mac="02:aa:00:00:00:01")
+    assert refused.value.call == "admit"
+    bench.port.dismiss(share_of(bench), cookie=7001, mac="02:aa:00:00:00:01")
+    assert bench.port.members() == ()
+
+
+def test_a_repair_leaves_exactly_the_shares_wanted_and_says_what_was_wrong(bench: Bench) -> None:
+    for number in (1, 2):
+        bench.port.install(uplink_of(bench), share_of(bench, number))
+    wanted = [share_of(bench, 2, bandwidth=2 * 10**8), share_of(bench, 3)]
+    wrong = {"share share-1 belongs to nobody", "share share-2 has other figures", "share share-3 is missing"}
+    assert wrong <= set(bench.port.check(uplink_of(bench), wanted))
+    assert wrong <= set(bench.port.repair(uplink_of(bench), wanted))
+    assert bench.port.shares() == tuple(wanted)
+    assert bench.port.check(uplink_of(bench), wanted) == ()
+    assert bench.port.repair(uplink_of(bench), wanted) == ()
+
+
+def test_a_repair_without_shares_leaves_the_nic_as_it_was(bench: Bench) -> None:
+    before = bench.port.interfaces()
+    assert bench.port.repair(uplink_of(bench), []) == ()
+    bench.port.install(uplink_of(bench), share_of(bench))
+    assert bench.port.repair(uplink_of(bench), [])
     assert bench.port.shares() == ()
     assert bench.port.interfaces() == before
 
 
-def test_removing_what_was_never_installed_succeeds_and_spares_the_rest(bench: Bench) -> None:
-    bench.port.install(share_of(bench))
-    before = bench.port.shares()
-    bench.port.remove("someone-else")
-    assert bench.port.shares() == before
-    bench.port.remove("share-1")
+def test_counters_tell_the_rates_applied(bench: Bench) -> None:
+    assert bench.port.traffic() == ()
+    bench.port.install(uplink_of(bench), share_of(bench, ceil=5 * 10**8))
+    still = port.Counters(rate=10**8, ceil=5 * 10**8)
+    assert bench.port.traffic() == (port.Traffic(share_id="share-1", egress=still, ingress=still),)
+
+
+def test_a_watch_ends_when_it_is_woken(bench: Bench) -> None:
+    watch = bench.port.watch()
+    try:
+        watch.wake()
+        assert watch.wait(30)
+        watch.drain()
+        assert not watch.wait(0)
+    finally:
+        watch.close()
 
 
 def test_errors_name_the_call(tmp_path: pathlib.Path) -> None:
+    lost = netlink.KernelPort("no-such-namespace-here")
+    share = port.Share(id="x", interface="eth9", ifindex=9, mac="02:11:22:33:44:55", bandwidth=1, minor=0x100)
+    uplink = port.Uplink(interface="eth9", ifindex=9, mac="02:11:22:33:44:00", speed=10**9)
     with pytest.raises(errors.HardwareError) as gone:
-        netlink.KernelPort("no-such-namespace-here").interfaces()
+        lost.interfaces()
     assert gone.value.call == "open"
+    with pytest.raises(errors.HardwareError) as refused:
+        lost.install(uplink, share)
+    assert refused.value.call == "install"
     choice = machines.Choice(name="dgx-a100-40gb", directory=tmp_path)
     with pytest.raises(errors.HardwareError) as unknown:
-        mock.MockPort(choice).install(port.Share(id="x", interface="eth9", ifindex=9, mac="02:11:22:33:44:55", bandwidth=1))
+        mock.MockPort(choice).install(uplink, share)
     assert unknown.value.call == "install"

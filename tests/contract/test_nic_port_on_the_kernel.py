@@ -160,6 +160,9 @@ def test_alternative_names_are_read(own: netns.Namespace) -> None:
 
 def test_a_nic_without_carrier_says_so(own: netns.Namespace) -> None:
     own.ip("link", "set", "nic0-wire", "down")
+    deadline = time.monotonic() + 30  # The kernel tells of it a moment later.
+    while read(own)["nic0"].state == "up" and time.monotonic() < deadline:
+        pass
     nic = read(own)["nic0"]
     assert (nic.carrier, nic.state) == (False, "lowerlayerdown")
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,33 +23,42 @@ _SHOWN_NODES = 3
 
 
 def allocate(
+    given: sources.Given = None,
     files: sources.Files = None,
     node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="Only this node; all known nodes if not given.")] = None,
     live: Annotated[bool, typer.Option("--live", help="Take slices, classes, nodes and allocated claims from a cluster.")] = False,
-    kubeconfig: Annotated[pathlib.Path | None, typer.Option("--kubeconfig", help="For --live; KUBECONFIG if not given.")] = None,
+    kubeconfig: Annotated[
+        pathlib.Path | None, typer.Option("--kubeconfig", help="The cluster of --live, which it implies; KUBECONFIG if not given.")
+    ] = None,
     gates: sources.Gates = None,
-    why: Annotated[bool, typer.Option("--why", help="Show what stands in the way of every device.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Show what stands in the way of every device, equal reasons together.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With --why: a line for each device.")] = False,
     form: options.Output = options.Format.TABLE,
 ) -> None:
     """Show where claims would be allocated, decided as Kubernetes' scheduler decides, without a cluster.
 
-    Files may hold ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, Nodes and Pods. They are checked and completed as an API
-    server does. Pods come first, then claims and templates that no pod uses, one after the other: what one gets is gone for the next. Exit status
-    is 0 when all fit, 1 when one does not, 2 for bad input.
+    Files may hold ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, DeviceTaintRules, Nodes and Pods. They are checked and
+    completed as an API server does. Pods come first, then claims and templates that no pod uses, one after the other: what one gets is gone for
+    the next.
+
+    Exit status is 0 when all fit, 1 when one does not, 2 for bad input.
 
     [bold]Examples[/bold]
 
-      drakit slices --mock dgx-a100-40gb -o yaml > slices.yaml && drakit allocate -f slices.yaml -f claims.yaml --why
+      drakit allocate slices.yaml claims.yaml --why
 
-      drakit allocate --live -f claims.yaml --node node-1 -o json
+      drakit slices --mock dgx-a100-40gb -o yaml | drakit allocate - claims.yaml
+
+      drakit allocate --live claims.yaml --node node-1 -o json
     """
     try:
-        decisions = _decide(files or [], node=node, live=live, kubeconfig=kubeconfig, gates=gates or [])
+        wanted = [*(given or []), *(files or [])]
+        decisions = _decide(wanted, node=node, live=live or kubeconfig is not None, kubeconfig=kubeconfig, gates=gates or [])
     except errors.DrakitError as error:
-        print(f"drakit: {error}", file=sys.stderr)
+        output.note(str(error))
         raise typer.Exit(BAD_INPUT) from error
     if form is options.Format.TABLE:
-        _print(decisions, why=why)
+        _print(decisions, why=why, verbose=verbose)
     else:
         output.document({"fits": all(one.fits for one in decisions), "decisions": [_document(one) for one in decisions]}, form)
     if not all(one.fits for one in decisions):
@@ -61,14 +69,11 @@ def _decide(
     files: Sequence[str], *, node: str | None, live: bool, kubeconfig: pathlib.Path | None, gates: Sequence[str]
 ) -> "list[whatif.Decision]":
     sources.check_installed()
-    from drakit.cluster import features, whatif
+    from drakit.cluster import whatif
 
     if not files and not live:
-        raise errors.ConfigError("nothing to look at: give -f FILE, or --live")
-    try:
-        chosen = features.FeatureGates.of(sources.gates(gates))
-    except ValueError as error:
-        raise errors.ConfigError(f"--gate: {error}") from error
+        raise errors.ConfigError("nothing to look at: give FILE, -f FILE, or --live")
+    chosen = sources.feature_gates(gates)
     world = _from_files(files, chosen)
     if live:
         world = _with_live(world, kubeconfig)
@@ -81,11 +86,16 @@ def _decide(
 def _from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
     from drakit.cluster import manifests, whatif
 
-    intake = manifests.take(sources.read(files), gates)
+    documents = sources.read(files)
+    intake = manifests.take(documents, gates)
     if intake.problems:
-        lines = [f"{one.document.file}: {one.document.label}: {one.field}: {one.text}" for one in intake.problems]
+        lines = [
+            ": ".join(filter(None, (f"{one.document.place(one.field)}, {one.document.label}", one.field, one.text)))
+            for one in intake.problems
+        ]
         more = f" (and {len(lines) - 1} more; see drakit lint)" if len(lines) > 1 else ""
         raise errors.ConfigError(f"{lines[0]}{more}")
+    output.note(sources.told_of([one for one in documents if one.resource is None]))
     return whatif.World.of(intake.objects)
 
 
@@ -94,7 +104,7 @@ def _with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whati
     from drakit.cluster import pod_claims, resources
 
     kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE)
-    found = sources.live(kubeconfig, kinds)
+    found = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE])
     asks = any((world.pods, world.claims, world.templates))
     claims = [one for one in found[resources.CLAIM] if not asks or pod_claims.is_allocated(one)]
     return dataclasses.replace(
@@ -103,6 +113,7 @@ def _with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whati
         classes=[*found[resources.CLASS], *world.classes],
         claims=[*claims, *world.claims],
         nodes=[*found[resources.NODE], *world.nodes],
+        taint_rules=[*found[resources.TAINT_RULE], *world.taint_rules],
     )
 
 
@@ -112,7 +123,7 @@ def _nodes(world: "whatif.World", wanted: str | None) -> "list[Object]":
         return known
     chosen = [one for one in known if _name(one) == wanted]
     if not chosen:
-        raise errors.ConfigError(f"--node {wanted}: no such node; known are {', '.join(map(_name, known))}")
+        raise errors.ConfigError(f"--node: no node {wanted!r}; {options.meant(wanted, list(map(_name, known)))}")
     return chosen
 
 
@@ -122,38 +133,39 @@ def _name(obj: "Object") -> str:
     return json_types.text(obj, "metadata", "name")
 
 
-def _print(decisions: "Sequence[whatif.Decision]", *, why: bool) -> None:
+def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) -> None:
     out = output.console()
     rows = [row for decision in decisions for row in _rows(decision)]
     if rows:
-        out.print(output.table("", ["ASKED", "NODE", "CLAIM", "REQUEST", "DEVICE", "CONSUMES"], rows))
-    for decision in decisions:
-        if not decision.fits:
-            out.print(
-                f"\n{decision.asked} does not fit: {decision.message}" if not why else f"\n{decision.asked} does not fit", markup=False
-            )
-            if why:
-                out.print("\n".join(_why_lines(decision)), markup=False, soft_wrap=True)
+        output.put(out, output.table("", ["CLAIM", "NODE", "FOR", "REQUEST", "DEVICE", "CONSUMES"], rows))
+    for number, decision in enumerate([one for one in decisions if not one.fits]):
+        head = f"{decision.asked} does not fit" + ("" if why else f": {decision.message}")
+        if rows or number:
+            out.print()
+        out.print(head, markup=False, soft_wrap=True)
+        if why:
+            out.print("\n".join(_why_lines(decision, verbose=verbose)), markup=False, soft_wrap=True)
 
 
 def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
     from drakit.cluster import json_types
 
+    asked = "" if decision.asked.startswith("claim ") else decision.asked
     if decision.fits and not decision.given:
-        yield (decision.asked, decision.node, "", "", "all its claims are allocated", "")
+        yield (decision.asked.removeprefix("claim "), decision.node, "", "", "all its claims are allocated", "")
     for given in decision.given:
         for result in json_types.objects(given.allocation, "devices", "results"):
             device = "/".join(json_types.text(result, field) for field in ("driver", "pool", "device"))
             consumed = ", ".join(f"{name} {amount}" for name, amount in json_types.mapping(result, "consumedCapacity").items())
             admin = "admin access" if result.get("adminAccess") is True else ""
-            yield (decision.asked, decision.node, given.claim, json_types.text(result, "request"), device, consumed or admin)
+            yield (given.claim, decision.node, asked, json_types.text(result, "request"), device, consumed or admin)
 
 
-def _why_lines(decision: "whatif.Decision") -> Iterator[str]:
+def _why_lines(decision: "whatif.Decision", *, verbose: bool) -> Iterator[str]:
     """Obstacles by node; nodes with the same obstacles share them."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for node, found in decision.why.items():
-        alike.setdefault(tuple(line for one in found for line in _obstacle_lines(one, node)), []).append(node)
+        alike.setdefault(tuple(line for one in found for line in _obstacle_lines(one, node, verbose=verbose)), []).append(node)
     if not alike:
         yield f"  {decision.message}"
     for lines, nodes in alike.items():
@@ -162,11 +174,14 @@ def _why_lines(decision: "whatif.Decision") -> Iterator[str]:
         yield from (f"    {line}" for line in lines)
 
 
-def _obstacle_lines(one: "obstacles.Obstacle", node: str) -> Iterator[str]:
+def _obstacle_lines(one: "obstacles.Obstacle", node: str, *, verbose: bool) -> Iterator[str]:
     subject = f"{one.claim}, request {one.request}: " if one.request else f"{one.claim}: " if one.claim else ""
     yield f"{subject}{one.text}"
     for group in one.groups:
         names = [device.removeprefix(f"{device.split('/')[0]}/{node}/") for device in group.devices]
+        if verbose:
+            yield from (f"  {name}: {group.text}" for name in names)
+            continue
         more = len(names) - _SHOWN_DEVICES
         shown = ", ".join(names[:_SHOWN_DEVICES]) + (", ..." if more > 0 else "")
         yield f"  {len(names)} device{'' if len(names) == 1 else 's'}: {group.text} ({shown})"

@@ -1,14 +1,17 @@
 """From settings to drivers and adapters: the only place that chooses which adapter stands behind a port."""
 
+import contextvars
 import dataclasses
+import difflib
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from drakit import settings as values
-from drakit.core import driver, errors, names, quantity
+from drakit.core import driver, errors, names, pools, quantity
 from drakit.devices import machines, registry
 from drakit.devices.gpu import settings as gpu_settings
 from drakit.devices.nic import settings as nic_settings
+from drakit.devices.tpu import settings as tpu_settings
 from drakit.node import engine, station
 
 BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
@@ -22,6 +25,10 @@ class Family:
     name: str
     post: station.Post
     folders: station.Folders
+
+
+AUTHORED: contextvars.ContextVar[Callable[[values.Settings], tuple[Family, ...]] | None] = contextvars.ContextVar("AUTHORED", default=None)
+"""Makes the only family there is while the command line is that of somebody's own driver (``cli.author``); None: drakit's own families."""
 
 
 def node_name(settings: values.Settings) -> str:
@@ -40,10 +47,15 @@ def machine(settings: values.Settings) -> machines.Choice | None:
 
 def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Family, ...]:
     """The families that are served, in the registry's order; raises SettingsError when that leaves none."""
+    authored = AUTHORED.get()
+    if authored is not None:
+        return authored(settings)
     chosen, only = machine(settings), tuple(only)
     for name in only:
         if name not in registry.FAMILIES:
-            raise errors.SettingsError(f"no device family {name!r}; known are {', '.join(registry.FAMILIES)}", key="--family")
+            close = difflib.get_close_matches(name, registry.FAMILIES, n=1)
+            meant = f"did you mean {close[0]}? Known" if close else "known"
+            raise errors.SettingsError(f"no device family {name!r}; {meant} are {', '.join(registry.FAMILIES)}", key="--family")
     wanted = only or tuple(name for name in registry.FAMILIES if _enabled(settings, name, chosen))
     if not wanted:
         raise errors.SettingsError("no device family is left to serve; enable gpu or nic, or name a mock machine", key="gpu.enabled")
@@ -52,13 +64,18 @@ def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Fa
 
 def unserved(settings: values.Settings) -> str:
     """What a person should know of families that are enabled and yet not served; empty when there is nothing to say."""
-    if settings.gpu.enabled and settings.mock.machine is None and not registry.has_gpu_driver():
+    if AUTHORED.get() is None and settings.gpu.enabled and settings.mock.machine is None and not registry.has_gpu_driver():
         return "GPUs are not served: NVIDIA's kernel driver is not loaded on this machine; name a machine with --mock to pretend"
     return ""
 
 
 def _enabled(settings: values.Settings, name: str, chosen: machines.Choice | None) -> bool:
-    return bool(getattr(settings, name).enabled) and not (name == "gpu" and chosen is None and not registry.has_gpu_driver())
+    """Whether a family is wanted, and there: on a mock machine where its file has the family's part, else where hardware of its kind is served."""
+    if not getattr(settings, name).enabled:
+        return False
+    if chosen is not None:
+        return registry.KEYS[name] in machines.load(chosen.name).families
+    return name == "nic" or (name == "gpu" and registry.has_gpu_driver())
 
 
 def _family(settings: values.Settings, name: str, chosen: machines.Choice | None) -> Family:
@@ -71,20 +88,59 @@ def _family(settings: values.Settings, name: str, chosen: machines.Choice | None
             machine=chosen,
             intents=intents,
             netns=settings.nic.netns,
-            options=_nic_options(settings.nic) if name == "nic" else gpu_settings.GpuSettings(library=settings.gpu.library),
+            options=_options(settings, name),
         )
         return registry.build(name, order)
 
-    place = engine.Place(pool=node_name(settings), boot_id=_boot_id(chosen))
     return Family(
         name=name,
-        post=station.Post(driver_name=driver_name, build=build, place=place),
+        post=station.Post(driver_name=driver_name, build=build, place=place(settings)),
         folders=station.Folders(home=settings.node.plugins_dir / driver_name, cdi=settings.node.cdi_dir),
     )
 
 
+def cluster_pools(settings: values.Settings, family: str) -> Sequence[pools.Pool]:
+    """What the publisher of the whole cluster offers for a family; raises SettingsError, InventoryError."""
+    order = registry.Order(node=node_name(settings), machine=machine(settings), options=_options(settings, family))
+    return registry.cluster_pools(family, order)
+
+
+def _options(settings: values.Settings, family: str) -> object:
+    """The family's own settings."""
+    match family:
+        case "gpu":
+            return _gpu_options(settings.gpu, settings.node.plugins_dir / settings.gpu.driver_name)
+        case "nic":
+            return _nic_options(settings.nic)
+        case "tpu":
+            return tpu_settings.TpuSettings(nodes=settings.tpu.nodes, label=settings.tpu.node_label)
+    return None
+
+
+def place(settings: values.Settings) -> engine.Place:
+    """Where the engine works: this node's pool, in this boot."""
+    return engine.Place(pool=node_name(settings), boot_id=_boot_id(machine(settings)))
+
+
 def _boot_id(chosen: machines.Choice | None) -> str:
-    return machines.boot_id(chosen.directory) if chosen else BOOT_ID.read_text().strip()
+    if chosen is None:
+        return BOOT_ID.read_text().strip()
+    machines.take_over(chosen.directory, machines.load(chosen.name).name)
+    return machines.boot_id(chosen.directory)
+
+
+def _gpu_options(gpu: values.Gpu, home: pathlib.Path) -> gpu_settings.GpuSettings:
+    return gpu_settings.GpuSettings(
+        library=gpu.library,
+        driver_root=gpu.driver_root,
+        driver_root_on_host=gpu.driver_root_on_host,
+        dev_root=gpu.dev_root,
+        toolkit=gpu.toolkit,
+        home=home,
+        share_memory=gpu.share_memory,
+        shares=gpu.shares,
+        share_mig=gpu.share_mig,
+    )
 
 
 def _nic_options(nic: values.Nic) -> nic_settings.NicSettings:

@@ -75,7 +75,7 @@ def draw_gpu(gpu: GpuMap) -> list[str]:
     return [f" {numbers}", top, middle, bottom]
 
 
-def draw_bar(bar: Bar, width: int = 60) -> list[str]:
+def draw_bar(bar: Bar, width: int = 50) -> list[str]:
     """A bar of the whole capacity, then a line for each share with its letter, amount and label."""
     total = bar.capacity.nanos or 1
     used, cells = 0, ""

@@ -1,7 +1,8 @@
 """``drakit lint``: mistakes in slices, classes, claims and templates, before a cluster sees them."""
 
-import sys
-from collections.abc import Mapping, Sequence
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,68 +13,91 @@ from drakit.core import errors
 
 if TYPE_CHECKING:
     from drakit.cluster.linting import Finding
+    from drakit.cluster.manifests import Document
 
 HAS_ERRORS = 1
 BAD_INPUT = 2
+_INDEX = re.compile(r"\[[^\]]*\]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Looked:
+    """What was found, in how many objects, and what was left out."""
+
+    found: "Sequence[Finding]"
+    objects: int
+    skipped: "Sequence[Document]"
 
 
 def lint(
+    given: sources.Given = None,
     files: sources.Files = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
     gates: sources.Gates = None,
     form: options.Output = options.Format.TABLE,
 ) -> None:
-    """Check ResourceSlices, DeviceClasses, ResourceClaims and ResourceClaimTemplates as Kubernetes 1.36's API server does, and beyond.
+    """Check slices, classes, claims, templates, taint rules and pods as Kubernetes 1.36's API server does, and beyond.
 
     Beyond what the server refuses, objects are judged by each other: counters that a pool lacks, a default above the value, incomplete pools,
-    selectors that select nothing or fail on some devices, attributes and drivers that nobody has. Exit status is 0 when there is no error, 1 when
-    there is one (or a warning, with --strict), 2 for files that cannot be read.
+    selectors that select nothing or fail on some devices, attributes and drivers that nobody has, claims that fit on no node, allocations that
+    cannot be, taint rules that select nothing, pods whose claims are not there. Kinds that have nothing to do with devices are named as skipped.
+
+    Exit status is 0 when there is no error, 1 when there is one (or a warning, with --strict), 2 for files that cannot be read.
 
     [bold]Examples[/bold]
 
-      drakit lint -f claims.yaml
+      drakit lint claims.yaml
 
-      drakit lint -f manifests/ --strict -o json
+      drakit lint manifests/ --strict -o json
 
       kubectl get resourceslices,deviceclasses -o yaml | drakit lint -f - -f claims.yaml
     """
     try:
-        found, looked_at = _lint(files or [], gates or [])
+        looked = _lint([*(given or []), *(files or [])], gates or [])
     except errors.DrakitError as error:
-        print(f"drakit: {error}", file=sys.stderr)
+        output.note(str(error))
         raise typer.Exit(BAD_INPUT) from error
     if form is options.Format.TABLE:
-        _print(found, looked_at)
+        _print(looked)
     else:
-        output.document([_document(one) for one in found], form)
-    if any(strict or one.severity == "error" for one in found):
+        output.document([_document(one) for one in looked.found], form)
+    output.note(sources.told_of(looked.skipped))
+    if any(strict or one.severity == "error" for one in looked.found):
         raise typer.Exit(HAS_ERRORS)
 
 
-def _lint(files: Sequence[str], gates: Sequence[str]) -> "tuple[list[Finding], int]":
-    """Return the findings, and how many objects were looked at."""
+def _lint(files: Sequence[str], gates: Sequence[str]) -> _Looked:
     sources.check_installed()
-    from drakit.cluster import features, linting
+    from drakit.cluster import linting
 
     if not files:
-        raise errors.ConfigError("nothing to check: give -f FILE")
-    try:
-        chosen = features.FeatureGates.of(sources.gates(gates))
-    except ValueError as error:
-        raise errors.ConfigError(f"--gate: {error}") from error
+        raise errors.ConfigError("nothing to check: give FILE, or -f FILE")
+    chosen = sources.feature_gates(gates)
     documents = sources.read(files)
-    return linting.lint(documents, chosen), sum(one.resource is not None for one in documents)
+    skipped = linting.skipped(documents)
+    return _Looked(found=linting.lint(documents, chosen), objects=len(documents) - len(skipped), skipped=skipped)
 
 
-def _print(found: "Sequence[Finding]", looked_at: int) -> None:
+def _print(looked: _Looked) -> None:
     out = output.console()
-    for one in found:
-        where = f"{one.document.file}, document {one.document.number}, {one.document.label}"
+    for one, *alike in _grouped(looked.found):
+        where = f"{one.document.place(one.field)} (document {one.document.number}), {one.document.label}"
         field = f"{one.field}: " if one.field else ""
-        out.print(f"{one.severity}: {where}\n  {field}{one.text}\n  fix: {one.fix}", markup=False, soft_wrap=True)
-    mistakes = sum(one.severity == "error" for one in found)
-    total = ", ".join((_count(mistakes, "error"), _count(len(found) - mistakes, "warning")))
-    out.print(f"{_count(looked_at, 'object')}: {total if looked_at or found else 'nothing was checked'}", markup=False)
+        more = f"\n  and so {_count(len(alike), 'more time')}, the last at {alike[-1].field}" if alike else ""
+        out.print(f"{one.severity}: {where}\n  {field}{one.text}{more}\n  fix: {one.fix}", markup=False, soft_wrap=True)
+    mistakes = sum(one.severity == "error" for one in looked.found)
+    total = ", ".join((_count(mistakes, "error"), _count(len(looked.found) - mistakes, "warning")))
+    checked = total if looked.objects or looked.found else "nothing was checked"
+    out.print(f"{_count(looked.objects, 'object')}: {checked}", markup=False, soft_wrap=True)
+
+
+def _grouped(found: "Sequence[Finding]") -> "Iterable[list[Finding]]":
+    """The same mistake in many places of one object is shown once."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for one in found:
+        key = (id(one.document), one.severity, one.text, one.fix, _INDEX.sub("[]", one.field))
+        groups.setdefault(key, []).append(one)
+    return groups.values()
 
 
 def _count(number: int, what: str) -> str:
@@ -85,6 +109,7 @@ def _document(one: "Finding") -> Mapping[str, object]:
         "severity": str(one.severity),
         "file": one.document.file,
         "document": one.document.number,
+        "line": one.document.part.line_of(one.field),
         "kind": one.document.body.get("kind"),
         "object": one.document.label,
         "field": one.field,

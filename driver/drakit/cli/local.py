@@ -1,21 +1,24 @@
 """``drakit prepare`` and ``drakit unprepare``: what a kubelet would ask, asked by hand, with claims from files and no API server."""
 
 import contextlib
+import dataclasses
 import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from drakit.cli import composition, options, output
 from drakit.core import claim as claims
 from drakit.core import errors, inventory, lifecycle, names, outcome
-from drakit.journal import files
+from drakit.journal import copying
 from drakit.kube import file_claims
 from drakit.node import station
+from drakit.telemetry import logs
 
 Row = dict[str, object]
+Given = TypeVar("Given")
 
 
 class Present:
@@ -34,8 +37,17 @@ class Nowhere:
         raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {ref} is in no file")
 
 
+Claims = Annotated[
+    list[pathlib.Path] | None,
+    typer.Option("--file", "-f", metavar="FILE", help="A file with ResourceClaims, - for standard input. May be repeated."),
+]
+
+
 def prepare(
-    file: Annotated[pathlib.Path, typer.Argument(metavar="CLAIM.yaml", help="File with one or more allocated ResourceClaims.")],
+    given: Annotated[
+        list[pathlib.Path] | None, typer.Argument(metavar="CLAIM.yaml", help="The same as -f CLAIM.yaml.", show_default=False)
+    ] = None,
+    files: Claims = None,
     mock: options.Mock = None,
     folder: options.Folder = None,
     node: options.Node = None,
@@ -45,17 +57,17 @@ def prepare(
 ) -> None:
     """Prepare the devices of an allocated claim, without Kubernetes.
 
-    The file holds a ResourceClaim as the API server would give it, with status.allocation. What a container would get is written to the CDI
-    directory, and shown.
+    A file holds one or more ResourceClaims as the API server would give them, with status.allocation. What a container would get is written to the
+    CDI directory, and shown.
 
     [bold]Examples[/bold]
 
       drakit prepare claim.yaml --mock dgx-a100-40gb-2gpu
 
-      kubectl get resourceclaim gpu -o yaml > claim.yaml && drakit prepare claim.yaml --node node-1
+      kubectl get resourceclaim gpu -o yaml | drakit prepare -f - --node node-1
     """
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
-    source = file_claims.FileClaims(file)
+    source = file_claims.FileClaims(*_some([*(given or []), *(files or [])], "give CLAIM.yaml, or -f CLAIM.yaml"))
     rows: list[Row] = []
     failed: list[str] = []
     wanted = _wanted(source, failed)
@@ -75,7 +87,11 @@ def prepare(
 
 
 def unprepare(
-    what: Annotated[list[str], typer.Argument(metavar="UID|CLAIM.yaml...", help="Claim UIDs, or files that hold the claims.")],
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="UID|CLAIM.yaml", help="Claim UIDs, or files that hold the claims.", show_default=False),
+    ] = None,
+    files: Claims = None,
     mock: options.Mock = None,
     folder: options.Folder = None,
     node: options.Node = None,
@@ -91,7 +107,9 @@ def unprepare(
       drakit unprepare 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c --mock dgx-a100-40gb-2gpu
     """
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
-    refs = [ref for text in what for ref in _refs(text)]
+    refs = [
+        ref for text in _some([*(what or []), *map(str, files or [])], "give a UID, CLAIM.yaml, or -f CLAIM.yaml") for ref in _refs(text)
+    ]
     failed: list[str] = []
     known: set[names.ClaimUid] = set()
     for family in composition.families(settings):
@@ -105,23 +123,41 @@ def unprepare(
         output.console().print(said, soft_wrap=True)
 
 
-def look(family: composition.Family) -> tuple[inventory.Inventory, Sequence[lifecycle.Entry]]:
-    """What a family offers, and what its journal knows. Leaves no trace: where there is no journal yet, none is made."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class View:
+    """What a family offers, and what its journal knows. ``trouble`` says that the journal cannot be read as it is, and what will become of it."""
+
+    offered: inventory.Inventory
+    entries: Sequence[lifecycle.Entry]
+    trouble: str = ""
+
+
+def look(family: composition.Family) -> View:
+    """Look at a family, and change nothing: what is opened is a copy of the journal, and where there is none, none is made."""
+    home = family.folders.home
     with contextlib.ExitStack() as stack:
-        folders = family.folders
-        if not _has_journal(folders.home):
-            nowhere = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-")))
-            folders = station.Folders(home=nowhere / "home", cdi=nowhere / "cdi")
-        opened = stack.enter_context(station.Station(family.post, folders, Nowhere()))
+        nowhere = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-")))
+        trouble = ""
+        if copying.exists(home):
+            copying.copy(home, nowhere / "home")
+            trouble = copying.damage(nowhere / "home")
+        stack.enter_context(logs.silenced() if trouble else contextlib.nullcontext())
+        folders = station.Folders(home=nowhere / "home", cdi=nowhere / "cdi")
+        try:
+            opened = stack.enter_context(station.Station(family.post, folders, Nowhere()))
+        except errors.JournalError as error:
+            raise errors.JournalError(str(error).replace(str(folders.home), str(home))) from error
         opened.offered.refresh()
-        return opened.offered.inventory, tuple(opened.journal.entries())
+        entries = tuple(opened.journal.entries())
+        return View(offered=opened.offered.inventory, entries=entries, trouble=_told(home, trouble, len(entries)))
 
 
-def _has_journal(data: pathlib.Path) -> bool:
-    try:
-        return (data / files.DATABASE).exists()
-    except OSError as error:
-        raise files.refusal(data, error) from error
+def _told(home: pathlib.Path, trouble: str, readable: int) -> str:
+    if not trouble:
+        return ""
+    read = f"{readable} of its claims can be" if readable else "none of its claims can be"
+    path, then = home / copying.DATABASE, "it stays as it is until the driver starts, which sets it aside and rebuilds it"
+    return f"{path} cannot be read ({trouble}), {read}; {then}"
 
 
 @contextlib.contextmanager
@@ -141,11 +177,18 @@ def _wanted(source: file_claims.FileClaims, failed: list[str]) -> dict[str, set[
     return wanted
 
 
+def _some(given: Sequence[Given], advice: str) -> Sequence[Given]:
+    """What was given, in one way or the other; raises BadParameter when nothing was."""
+    if not given:
+        raise typer.BadParameter(advice)
+    return given
+
+
 def _refs(text: str) -> Sequence[claims.ClaimRef]:
     if names.is_uid(text):
         return [claims.ClaimRef(uid=names.ClaimUid(text), namespace="unknown", name="unknown")]
     path = pathlib.Path(text)
-    if not path.exists():
+    if path != file_claims.STANDARD_INPUT and not path.exists():
         raise errors.ConfigError(f"{text!r} is neither a claim UID nor a file")
     return file_claims.FileClaims(path).refs
 

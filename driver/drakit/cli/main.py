@@ -1,16 +1,14 @@
 """The command ``drakit`` itself: its sub-commands, its version, and how errors leave it."""
 
-import errno
 import importlib.metadata
-import os
-import sys
+import inspect
 from typing import Annotated
 
 import typer
 
-from drakit.cli import allocate, cluster, lint, local, run, show, slices
+from drakit.cli import allocate, cluster, ending, helping, journal, lint, local, new, publish, run, show, slices
 from drakit.cli.demo import command as demo
-from drakit.core import errors
+from drakit.cli.doctor import command as doctor
 
 app = typer.Typer(
     name="drakit",
@@ -21,6 +19,7 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(run.run)
+app.command()(publish.publish)
 app.command()(cluster.cluster)
 app.command()(slices.slices)
 app.command()(show.show)
@@ -28,6 +27,11 @@ app.command()(local.prepare)
 app.command()(local.unprepare)
 app.command()(allocate.allocate)
 app.command()(lint.lint)
+app.command()(new.new)
+app.command()(doctor.doctor)
+app.add_typer(journal.app, name="journal")
+for _command in (*app.registered_commands, *journal.app.registered_commands):
+    _command.help = helping.flowed(inspect.getdoc(_command.callback) or "")
 
 
 def _version(wanted: bool) -> None:
@@ -56,18 +60,5 @@ def drakit(
 
 
 def main() -> None:
-    """Run the command line; an error that a person can mend is one line and status 1, never a trace."""
-    try:
-        app()
-    except errors.DrakitError as error:
-        print(f"drakit: {error}", file=sys.stderr)
-        sys.exit(1)
-    except BrokenPipeError:
-        sys.exit(0)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
-            raise
-        # What is still buffered cannot be written either; without this the interpreter would say so once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"drakit: standard output: {error.strerror}", file=sys.stderr)
-        sys.exit(1)
+    """Run the command line."""
+    ending.guarded(app, "drakit")

@@ -13,12 +13,17 @@ from drakit.kube import client
 
 if TYPE_CHECKING:
     from drakit.cluster import manifests
+    from drakit.cluster.features import FeatureGates
     from drakit.cluster.json_types import Object
     from drakit.cluster.resources import Resource
 
 STANDARD_INPUT = "-"
 LIST_SECONDS = 30.0
+_NAMED = 3
+_ABSENT = (403, 404)
+"""What a server answers of a kind that it does not serve, or that this user may not see."""
 _LIBRARIES = ("re2",)
+_SUFFIXES = (".yaml", ".yml", ".json")
 
 Files = Annotated[
     list[str] | None,
@@ -26,8 +31,12 @@ Files = Annotated[
         "--file",
         "-f",
         metavar="FILE",
-        help="YAML or JSON with objects; a folder for all files in it, - for standard input. May be repeated.",
+        help="YAML or JSON with objects; a folder for all files in it and below, - for standard input. May be repeated.",
     ),
+]
+Given = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FILE", help="The same as -f FILE.", show_default=False),
 ]
 Gates = Annotated[
     list[str] | None,
@@ -49,31 +58,46 @@ def read(files: Sequence[str]) -> "list[manifests.Document]":
     documents = []
     for file in _expanded(files):
         try:
-            documents += manifests.read(file, _text(file))
+            documents += manifests.read(_shown(file), _text(file))
         except manifests.ManifestError as error:
             raise errors.ConfigError(str(error)) from error
     return documents
 
 
 def _expanded(files: Sequence[str]) -> list[str]:
+    """Folders replaced by the files in them and below, hidden ones left out."""
+    if files.count(STANDARD_INPUT) > 1:
+        raise errors.ConfigError(f"{STANDARD_INPUT}: standard input can be read once only")
     found: list[str] = []
     for file in files:
         path = pathlib.Path(file)
-        inside = sorted(str(one) for one in path.iterdir() if one.suffix in (".yaml", ".yml", ".json")) if path.is_dir() else [file]
+        inside = _below(path) if path.is_dir() else [file]
         if not inside:
-            raise errors.ConfigError(f"{file}: the folder has no .yaml, .yml or .json file")
+            raise errors.ConfigError(f"{file}: the folder has no {', '.join(_SUFFIXES)} file")
         found += inside
-    return found
+    return list(dict.fromkeys(found))
+
+
+def _below(folder: pathlib.Path) -> list[str]:
+    return sorted(
+        str(one)
+        for one in folder.rglob("*")
+        if one.suffix in _SUFFIXES and one.is_file() and not any(part.startswith(".") for part in one.relative_to(folder).parts)
+    )
 
 
 def _text(file: str) -> str:
-    if file == STANDARD_INPUT:
-        return sys.stdin.read()
     try:
-        return pathlib.Path(file).read_text(encoding="utf-8")
+        if file == STANDARD_INPUT:
+            return sys.stdin.read().removeprefix("\ufeff")
+        return pathlib.Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-        raise errors.ConfigError(f"{file}: cannot be read: {reason}") from error
+        reason = error.strerror if isinstance(error, OSError) else f"is not UTF-8 (byte {error.start + 1})"
+        raise errors.ConfigError(f"{_shown(file)}: cannot be read: {reason}") from error
+
+
+def _shown(file: str) -> str:
+    return "standard input" if file == STANDARD_INPUT else file
 
 
 def gates(texts: Sequence[str]) -> dict[str, bool]:
@@ -87,15 +111,44 @@ def gates(texts: Sequence[str]) -> dict[str, bool]:
     return found
 
 
-def live(kubeconfig: pathlib.Path | None, kinds: "Sequence[Resource]") -> "Mapping[Resource, list[Object]]":
-    """Return all objects of some kinds from a cluster; raises ApiError or SettingsError."""
+def feature_gates(texts: Sequence[str]) -> "FeatureGates":
+    """Return the gates as a cluster would have them; raises ConfigError for one that nobody knows."""
+    from drakit.cluster import features
+
+    try:
+        return features.FeatureGates.of(gates(texts))
+    except ValueError as error:
+        raise errors.ConfigError(f"--gate: {error}") from error
+
+
+def told_of(skipped: "Sequence[manifests.Document]") -> str:
+    """Name the objects that were left out; empty where there are none."""
+    if not skipped:
+        return ""
+    named = [f"{one.label} ({one.place()})" for one in skipped[:_NAMED]]
+    more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
+    return f"skipped, not looked at: {', '.join(named)}{more}"
+
+
+def live(
+    kubeconfig: pathlib.Path | None, kinds: "Sequence[Resource]", *, optional: "Sequence[Resource]" = ()
+) -> "Mapping[Resource, list[Object]]":
+    """Return all objects of some kinds from a cluster; raises ApiError or SettingsError. Of ``optional`` kinds that it has not, there are none."""
     api = client.connect(kubeconfig)
     try:
         found: dict[Resource, list[Object]] = {}
-        for kind in kinds:
-            listing = api.request("GET", kind.path(), timeout=LIST_SECONDS)
-            items = listing.get("items")
+        for kind in (*kinds, *optional):
+            items = _items(api, kind, needed=kind in kinds)
             found[kind] = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
         return found
     finally:
         api.close()
+
+
+def _items(api: client.Client, kind: "Resource", *, needed: bool) -> object:
+    try:
+        return api.request("GET", kind.path(), timeout=LIST_SECONDS).get("items")
+    except errors.ApiError as error:
+        if needed or error.status not in _ABSENT:
+            raise
+        return None

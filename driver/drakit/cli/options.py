@@ -1,5 +1,6 @@
 """Options that several commands share, and the settings they make."""
 
+import difflib
 import enum
 import os
 import pathlib
@@ -31,7 +32,7 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help=r"One setting, as in the file: --set nic.include='\[eth1, eth2]'. May be repeated."),
 ]
 Families = Annotated[
-    list[str] | None, typer.Option("--family", metavar="NAME", help="Only this device family: gpu or nic. May be repeated.")
+    list[str] | None, typer.Option("--family", metavar="NAME", help="Only this device family: gpu, nic or tpu. May be repeated.")
 ]
 Node = Annotated[str | None, typer.Option("--node", metavar="NAME", help="Name of this node.")]
 
@@ -102,3 +103,9 @@ def state_folder() -> pathlib.Path:
     """Where an ordinary user's programs keep state (XDG Base Directory Specification)."""
     base = os.environ.get("XDG_STATE_HOME") or pathlib.Path.home() / ".local" / "state"
     return pathlib.Path(base) / "drakit"
+
+
+def meant(word: str, known: Sequence[str]) -> str:
+    """Say which word was meant where one looks like it, and all that there are where none does."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known) or 'none'}"

@@ -1,24 +1,24 @@
-"""Results on standard output: rich tables on a terminal, plain ones in a pipe, JSON or YAML for machines."""
+"""Results on standard output: tables that fit a terminal, one line for each row in a pipe, JSON or YAML for machines."""
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Sequence
 
 import rich.console
-import rich.table
-import rich.text
 import yaml
 
 from drakit.cli import options
 
 # A pipe has no width; a table in it must not be cut.
 PIPE_WIDTH = 2000
+_GAP = 2
 
 
 def console() -> rich.console.Console:
     """Standard output, as wide as a pipe needs."""
-    out = rich.console.Console(highlight=False)
-    return out if out.is_terminal else rich.console.Console(highlight=False, width=PIPE_WIDTH)
+    out = rich.console.Console(highlight=False, emoji=False)
+    return out if out.is_terminal else rich.console.Console(highlight=False, emoji=False, width=PIPE_WIDTH)
 
 
 def note(text: str) -> None:
@@ -52,22 +52,49 @@ def documents(contents: Iterable[object], form: options.Format) -> None:
         print(yaml.safe_dump_all(items, sort_keys=False, width=120, explicit_start=True), end="")
 
 
-def put(out: rich.console.Console, shown: rich.console.RenderableType) -> None:
-    """Print something laid out, such as a table; in a pipe without the blanks that fill its lines."""
-    if out.is_terminal:
-        out.print(shown)
-        return
-    with out.capture() as captured:
-        out.print(shown)
-    for line in captured.get().splitlines():
-        out.print(line.rstrip(), markup=False, soft_wrap=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows under a header. Columns in which no row has anything are left out."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def lines(self, width: int | None = None) -> list[str]:
+        """The table as lines of at most ``width`` characters; where it is wider, each row as a paragraph of its own. None is any width.
+
+        No cell is ever cut or folded: what alone is too long for a line is left to the terminal.
+        """
+        used = [place for place in range(len(self.columns)) if not self.rows or any(row[place] for row in self.rows)]
+        columns, rows = [self.columns[place] for place in used], [[row[place] for place in used] for row in self.rows]
+        widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+        if width is not None and sum(widths) + _GAP * (len(widths) - 1) > width:
+            return [line for row in rows for line in _paragraph(columns, row, width)]
+        return ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in [columns, *rows]]
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> rich.table.Table:
-    """A table with a header; cells are shown as they are, whatever brackets they hold."""
-    made = rich.table.Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        made.add_column(name, overflow="fold")
-    for row in rows:
-        made.add_row(*(rich.text.Text(str(cell), overflow="fold") for cell in row))
-    return made
+def _paragraph(columns: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    """One row: its first cell, and below it the others, each behind the name of its column."""
+    made, line = [row[0]], ""
+    for name, cell in zip(columns[1:], row[1:], strict=True):
+        piece = f"{name.lower()} {cell}".strip() if cell else ""
+        if piece and line and len(line) + len(piece) + _GAP <= width:
+            line = f"{line}{'':{_GAP}}{piece}"
+        elif piece:
+            made += [line] if line else []
+            line = f"{'':{_GAP}}{piece}"
+    return made + ([line] if line else [])
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A table of whatever can be written as text."""
+    return Table(title=title, columns=tuple(columns), rows=tuple(tuple(map(str, row)) for row in rows))
+
+
+def put(out: rich.console.Console, shown: Table, *, indent: int = 0) -> None:
+    """Print a table: on a terminal as wide as that is, in a pipe one line for each row."""
+    if shown.title:
+        out.print(shown.title, markup=False, soft_wrap=True)
+    for number, line in enumerate(shown.lines(out.width - indent if out.is_terminal else None)):
+        is_header = not number and line.split()[:1] == shown.columns[0].split()[:1]
+        out.print(f"{'':{indent}}{line}", markup=False, soft_wrap=True, style="bold" if is_header else "")

@@ -12,8 +12,8 @@ import typer
 from drakit import settings as values
 from drakit.cli import composition, options
 from drakit.core import errors
-from drakit.kube import claims, client, slices
-from drakit.node import clock, node, publisher
+from drakit.kube import claims, client, events, slices, status
+from drakit.node import beside, clock, node, publisher, reports
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -46,6 +46,9 @@ def run(
     Settings come from defaults, then --config, then DRAKIT_ variables, then flags. Slices stay published when the driver stops, so that a quick
     restart costs nobody a device.
 
+    It works in the kubelet's folders below /var/lib/kubelet, which must be there, and in /var/run/cdi, as root. With --folder DIR everything is
+    below DIR, as drakit cluster lays it out, and any user will do.
+
     [bold]Examples[/bold]
 
       drakit run --node $(hostname)
@@ -56,6 +59,7 @@ def run(
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, flags=flags)
     if not settings.node.name:
         raise errors.SettingsError("is required to publish devices; give --node or DRAKIT_NODE__NAME", key="node.name")
+    _check_places(settings)
     if composition.unserved(settings):
         _log.warning(composition.unserved(settings))
     stop = threading.Event()
@@ -64,6 +68,18 @@ def run(
     if stop_with_stdin:
         threading.Thread(target=_stop_at_end_of_stdin, args=(stop,), daemon=True).start()
     serve(settings, composition.families(settings, only=families or ()), stop)
+
+
+def _check_places(settings: values.Settings) -> None:
+    """Raise SettingsError unless there is a kubelet's folder to register in: a driver is of no use without, and makes no system folder."""
+    place = settings.node.registry_dir
+    pretend = "; to pretend, beside drakit cluster, give --folder DIR as it prints" if settings.mock.machine else ""
+    if not place.is_dir():
+        raise errors.SettingsError(f"{place} is not there: no kubelet has run on this node{pretend}", key="node.registry_dir")
+    for key, folder in (("registry_dir", place), ("plugins_dir", settings.node.plugins_dir), ("cdi_dir", settings.node.cdi_dir)):
+        nearest = next(one for one in (folder, *folder.parents) if one.exists())
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise errors.SettingsError(f"{nearest} cannot be written by this user: run it as root{pretend}", key=f"node.{key}")
 
 
 def _stop_at_end_of_stdin(stop: threading.Event) -> None:
@@ -92,13 +108,21 @@ def serve(settings: values.Settings, families: Sequence[composition.Family], sto
 
 
 def _node(settings: values.Settings, family: composition.Family, api: client.Client) -> node.Node:
-    ticking = clock.SystemClock()
+    ticking, driver, name = clock.SystemClock(), family.post.driver_name, settings.node.name
+    statuses = status.ApiStatuses(api, status.Writer(driver=driver, node=name, pool=family.post.place.pool), ticking)
     outside = node.Outside(
-        claim_source=claims.ApiClaims(api),
-        slice_store=slices.ApiSlices(api, driver=family.post.driver_name, node=settings.node.name, clock=ticking),
+        claim_source=claims.ApiClaims(api, seen=statuses.seen),
+        slice_store=slices.ApiSlices(api, driver=driver, node=name, clock=ticking),
         registry=settings.node.registry_dir,
         clock=ticking,
         rescan_seconds=settings.publish.rescan,
         form=publisher.FormChoice(settings.publish.form),
+        instance=settings.node.pod_uid,
+        telling=beside.Telling(
+            statuses=statuses,
+            events=events.ApiEvents(api, component=driver, host=name),
+            claim_list=claims.ApiClaimList(api),
+            conditions=reports.Conditions(settings.report.conditions),
+        ),
     )
-    return node.Node(family.post, family.folders, outside, node_name=settings.node.name)
+    return node.Node(family.post, family.folders, outside, node_name=name)

@@ -6,6 +6,9 @@ from drakit.cli import composition, drawing, local, options, output
 from drakit.core import device as devices
 from drakit.core import inventory, lifecycle, quantity
 
+_CAPACITIES = ("memory", "multiprocessors", "bandwidth")
+"""What the table shows of a device's capacity."""
+
 
 def show(
     mock: options.Mock = None,
@@ -30,10 +33,11 @@ def show(
     output.note(composition.unserved(settings))
     documents = []
     for family in composition.families(settings, only=families or ()):
-        offered, entries = local.look(family)
-        documents.append(_document(family, offered, entries))
+        seen = local.look(family)
+        output.note(seen.trouble)
+        documents.append(_document(family, seen.offered, seen.entries))
         if style is options.Format.TABLE:
-            _print(family, offered, entries)
+            _print(family, seen.offered, seen.entries)
     if style is not options.Format.TABLE:
         output.document(documents, style)
 
@@ -46,19 +50,22 @@ def _print(family: composition.Family, offered: inventory.Inventory, entries: Se
     for gpu in drawing.gpu_maps(offered, taken):
         possible, total = fitting[gpu.counter_set]
         out.print(f"{gpu.counter_set}: {possible} of {total} devices still fit", markup=False)
-        out.print(drawing.indent(drawing.draw_gpu(gpu)), markup=False)
+        out.print(drawing.indent(drawing.draw_gpu(gpu)), markup=False, soft_wrap=True)
     for bar in bars(offered, entries):
         out.print(bar.device, markup=False)
-        out.print(drawing.indent(drawing.draw_bar(bar)), markup=False)
+        out.print(drawing.indent(drawing.draw_bar(bar)), markup=False, soft_wrap=True)
     rows = [
-        (item.name, _kind(item), _amounts(item), "shared" if item.allow_multiple_allocations else "", taken.get(item.name, ""))
+        (item.name, _kind(item), *_amounts(item), "yes" if item.allow_multiple_allocations else "", taken.get(item.name, ""))
         for item in offered.flat().devices
     ]
-    output.put(out, output.table("", ["DEVICE", "KIND", "CAPACITY", "", "CLAIM"], rows))
+    output.put(out, output.table("", ["DEVICE", "KIND", *map(str.upper, _CAPACITIES), "SHARED", "CLAIM"], rows))
     claims = [
         (str(entry.claim), entry.claim.uid, entry.state.value, ", ".join(grant.device.name for grant in entry.grants)) for entry in entries
     ]
-    output.put(out, output.table("\nClaims", ["CLAIM", "UID", "STATE", "DEVICES"], claims) if claims else "\nNo claim is prepared.")
+    if claims:
+        output.put(out, output.table("\nClaims", ["CLAIM", "UID", "STATE", "DEVICES"], claims))
+    else:
+        out.print("\nNo claim is prepared.")
 
 
 def taken_by(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
@@ -132,6 +139,5 @@ def _kind(item: devices.Device) -> str:
     return ""
 
 
-def _amounts(item: devices.Device) -> str:
-    wanted = ("memory", "multiprocessors", "bandwidth")
-    return ", ".join(f"{name} {item.capacity[name].value}" for name in wanted if name in item.capacity)
+def _amounts(item: devices.Device) -> tuple[str, ...]:
+    return tuple(str(item.capacity[name].value) if name in item.capacity else "" for name in _CAPACITIES)

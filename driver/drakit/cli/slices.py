@@ -68,7 +68,7 @@ def slices(
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
     """What each family offers now, knowing what its journal prepared."""
-    return [(family, local.look(family)[0]) for family in families]
+    return [(family, local.look(family).offered) for family in families]
 
 
 def sheaf(family: composition.Family, offered: inventory.Inventory, form: values.Form) -> Sheaf:

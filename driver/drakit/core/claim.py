@@ -64,11 +64,15 @@ class AllocationResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """An allocated claim, with the results and configurations of every driver."""
+    """An allocated claim, with the results and configurations of every driver.
+
+    ``pod_claim_name`` is its name in the pod it was made for (from a template), empty for one that a user made.
+    """
 
     ref: ClaimRef
     results: tuple[AllocationResult, ...]
     configs: tuple[OpaqueConfig, ...] = ()
+    pod_claim_name: str = ""
 
     def results_of(self, driver: str) -> tuple[AllocationResult, ...]:
         """The results of one driver, in order."""

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 
 from drakit.core import attribute, counters, errors, mixins, names, policy
+from drakit.core import reach as reaches
 
 ATTRIBUTES_AND_CAPACITY_MAX = 32
 TAINTS_MAX = 16
@@ -43,8 +44,9 @@ class Device:
     """One thing a claim can be given.
 
     ``attributes`` and ``capacity`` are keyed by ``id`` (in the driver's own domain) or ``domain/id``. ``consumes`` is what an allocation takes
-    from counter sets of the same inventory. ``includes`` names device mixins (author form only). Raises InventoryError on construction when
-    a rule of the API is broken.
+    from counter sets of the same inventory. ``includes`` names device mixins (author form only). ``reach`` says from which nodes the device can be
+    used, where its pool leaves that to each device; None on a pool of one node. Raises InventoryError on construction when a rule of the API is
+    broken.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Device:
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
+    reach: reaches.OfDevice | None = None
 
     def __post_init__(self) -> None:
         names.check_label(self.name, "devices.name")

@@ -6,7 +6,9 @@ A driver is one class with three verbs, and optional ones:
 ``prepare(grant)``  make one granted device usable for one claim, say what the container needs.
 ``unprepare(grant)``undo it.
 ``plan(grant)``     optional: choose identities (a class id, a name) before hardware is touched.
+``recall(grant)``   optional: what ``plan`` must have chosen for a claim of this boot whose memory was lost.
 ``fits(device, config)`` optional: whether a configuration that names no request is meant for this device.
+``cluster_device(pool, name)`` optional: a device of a pool that belongs to no single node, of which this node is a part.
 ``start(site)``     optional: begin what runs beside the verbs (a watch of the hardware, a socket of one's own); ``site`` has the calls for it.
 ``stop()``          optional: end it.
 
@@ -88,11 +90,13 @@ class Driver(abc.ABC, Generic[Config]):
     """Base of every driver; see the module's docstring for the contract.
 
     ``name`` is the driver's name, a DNS subdomain. ``config_types`` are frozen dataclasses for opaque parameters: one, or several told apart by
-    class attributes ``api_version`` and ``kind``. The first one's defaults are used where nothing is configured.
+    class attributes ``api_version`` and ``kind``. The first one's defaults are used where nothing is configured. With ``device_metadata`` the
+    programs in containers find the attributes of their devices in files (KEP-5304).
     """
 
     name: str
     config_types: ClassVar[tuple[type[object], ...]] = (NoConfig,)
+    device_metadata: ClassVar[bool] = False
 
     @abc.abstractmethod
     def discover(self) -> inventory.Inventory:
@@ -109,6 +113,15 @@ class Driver(abc.ABC, Generic[Config]):
         """Identities chosen before hardware is touched; stored durably, then passed back in ``grant.intent``. May read hardware, never change it."""
         return types.MappingProxyType({})
 
+    def recall(self, grant: Grant[Config]) -> records.Record:  # noqa: ARG002 - the default needs nothing of it
+        """The intent that ``plan`` must have chosen for a grant that was prepared in this boot, when the journal that held it was lost.
+
+        Asked only for grants whose CDI file is still there; where the claim itself is gone, consumed capacity and configuration are unknown. Then
+        ``prepare`` (for a claim in use) or ``unprepare`` is called with it. May read hardware, never change it. Where ``plan`` is a function of
+        the grant alone, this is ``self.plan(grant)``. Default: an empty intent.
+        """
+        return types.MappingProxyType({})
+
     def fits(self, device: devices.Device, config: object) -> bool:  # noqa: ARG002
         """Whether a configuration that names no request is meant for this device. Default: yes."""
         return True
@@ -122,6 +135,14 @@ class Driver(abc.ABC, Generic[Config]):
             raise errors.ConfigError(
                 f"{self.name} needs parameters ({kind}) for this device; write them in the claim", field="config"
             ) from error
+
+    def cluster_device(self, pool: str, name: str) -> devices.Device | None:  # noqa: ARG002 - the default serves no such pool
+        """A device of a pool that no single node publishes (see ``core.pools``), if this node has a part of it that ``prepare`` can make usable.
+
+        The device is whole, as it is published, and flat; ``prepare`` is called for it on every node where a pod of the claim runs, and does this
+        node's part. None means that this node has no part in it; the claim is then refused. Default: None.
+        """
+        return None
 
     def start(self, site: "sites.Site") -> None:
         """Begin what runs beside the verbs; called once, after recovery and before the kubelet can call. An error keeps the node from starting."""

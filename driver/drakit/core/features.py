@@ -21,7 +21,7 @@ def _taints(item: device.Device) -> object:
 
 
 def _consumption(item: device.Device) -> object:
-    return [(part.counter_set, part.counters) for part in item.consumes]
+    return [(part.counter_set, part.counters) for part in item.consumes], item.reach
 
 
 def _binding(item: device.Device) -> object:

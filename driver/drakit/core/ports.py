@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from drakit.core import claim, edits, lifecycle, names, outcome, slices
+from drakit.core import claim, claim_status, device, edits, leasing, lifecycle, names, outcome, records, site, slices
 
 
 class Journal(Protocol):
@@ -40,11 +40,43 @@ class Journal(Protocol):
         """unpreparing -> absent."""
 
 
+class Notebook(Protocol):
+    """What a driver remembers beside its claims (drakit.journal): notes that go with a claim, taints that go with a boot. Durable on return."""
+
+    def notes(self, uid: names.ClaimUid, grant: tuple[str, str, str, str]) -> Mapping[str, records.Record]:
+        """The notes of a grant (``GrantEntry.key``) by key; empty when there are none."""
+
+    def note(self, uid: names.ClaimUid, grant: tuple[str, str, str, str], key: str, record: records.Record | None) -> None:
+        """Set a note, None to remove it; raises ClaimError when the grant is not prepared."""
+
+    def taints(self) -> Mapping[str, Sequence[device.Taint]]:
+        """The taints of this boot by device."""
+
+    def taint(self, device: str, taint: device.Taint, *, since: datetime.datetime) -> None:
+        """Add or replace; one that says the same as before keeps its time, a new one that names none gets ``since``."""
+
+    def untaint(self, device: str, key: str) -> None:
+        """Remove the taints of a key; none is success."""
+
+
+class Witness(Protocol):
+    """Who is told what became of a claim; every call returns at once and raises nothing."""
+
+    def prepared(self, ref: claim.ClaimRef) -> None:
+        """All devices of the claim are prepared."""
+
+    def failed(self, ref: claim.ClaimRef, error: Exception) -> None:
+        """The claim could not be prepared, and why."""
+
+    def unprepared(self, ref: claim.ClaimRef) -> None:
+        """Nothing of the claim is left."""
+
+
 class CdiDirectory(Protocol):
     """CDI specification files of prepared grants (drakit.cdi); one file a grant, replaced atomically."""
 
     def write(self, name: edits.CdiName, content: edits.Edits) -> None:
-        """Make the file hold exactly this; durable and visible when it returns. Writing what is there changes nothing."""
+        """Make the file hold exactly this; it outlives the process, not a power cut. Writing what is there changes nothing."""
 
     def intact(self, name: edits.CdiName, content: edits.Edits) -> bool:
         """Whether the file is there, byte for byte as ``write`` would leave it."""
@@ -55,6 +87,9 @@ class CdiDirectory(Protocol):
     def claims(self) -> frozenset[names.ClaimUid]:
         """The claims that have a file of this driver."""
 
+    def of(self, claim_uid: names.ClaimUid) -> Sequence[edits.CdiName]:
+        """What the files of a claim are named after, in order of name; files whose content does not say are left out."""
+
 
 class ClaimSource(Protocol):
     """Allocated claims (drakit.kube.claims, or a file)."""
@@ -63,8 +98,32 @@ class ClaimSource(Protocol):
         """The claim as it is now; raises ClaimError when it is gone, not allocated or replaced, ApiError when it cannot be asked."""
 
 
+class ClaimStatuses(Protocol):
+    """The device statuses of this driver on this node in claims (drakit.kube.status)."""
+
+    def write(self, ref: claim.ClaimRef, change: claim_status.StatusChange) -> None:
+        """Make the change; raises ClaimError when the claim is gone, replaced or not allocated, ApiError when it is refused or not answered."""
+
+    def is_blank(self, uid: names.ClaimUid) -> bool:
+        """Whether the claim is known to have no status of this driver; asks nobody."""
+
+
+class Events(Protocol):
+    """Events for the users of claims (drakit.kube.events)."""
+
+    def tell(self, ref: claim.ClaimRef, notice: site.Notice, times: int, since: datetime.datetime) -> None:
+        """One Event for each user of the claim, counted up by ``times``; raises ClaimError when the claim is gone, ApiError."""
+
+
+class ClaimList(Protocol):
+    """The claims of the cluster that have devices of this driver (drakit.kube.claims)."""
+
+    def allocated(self, driver: str, pool: str) -> Sequence[claim.Claim]:
+        """Every claim with a device of this driver's pool; raises ApiError."""
+
+
 class SliceStore(Protocol):
-    """The ResourceSlices of this driver on this node (drakit.kube.slices)."""
+    """The ResourceSlices of this driver on this node, or those of this driver that belong to no node (drakit.kube.slices)."""
 
     def list(self) -> Sequence[slices.Published]:
         """All of them; raises ApiError."""
@@ -80,6 +139,16 @@ class SliceStore(Protocol):
 
     def watch(self, stop: threading.Event) -> Iterator[None]:
         """Yield once per change of these slices made by anyone, and once after every reconnection, until ``stop`` is set."""
+
+
+class LeaseStore(Protocol):
+    """One Lease of the cluster (drakit.kube.leases)."""
+
+    def read(self) -> leasing.Lease | None:
+        """The lease as it is, None where there is none; raises ApiError."""
+
+    def write(self, lease: leasing.Lease) -> leasing.Lease:
+        """Create the lease where its ``version`` is empty, else replace that version; raises ApiError with status 409 when it changed meanwhile."""
 
 
 class Locks(Protocol):

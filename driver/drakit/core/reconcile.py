@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from drakit.core import attribute, device, features, slices
+from drakit.core import reach as reaches
 
 _INDEX = re.compile(r"[0-9a-f]+")
 _TIME_TOLERANCE = datetime.timedelta(seconds=1)
@@ -25,8 +26,9 @@ def index_width(count: int) -> int:
 
 
 def generate_name(index: int, width: int, driver: str, node: str) -> str:
-    """metadata.generateName of a slice; the API server keeps 58 characters of it and adds five of its own."""
-    return f"{index:0{width}x}-{driver}-{node}-"
+    """metadata.generateName of a slice, without a node's part where no node owns it; the server keeps 58 characters and adds five of its own."""
+    owner = f"{node}-" if node else ""
+    return f"{index:0{width}x}-{driver}-{owner}"
 
 
 def index_of(name: str, width: int) -> int | None:
@@ -35,8 +37,19 @@ def index_of(name: str, width: int) -> int | None:
     return int(head, 16) if dash and len(head) == width and _INDEX.fullmatch(head) else None
 
 
-def plan(pages: Sequence[slices.Page], published: Iterable[slices.Published], *, driver: str, node: str, pool: str) -> slices.Changes:
-    """What to delete, update and create. No page at all withdraws the pool; slices of other drivers, nodes and pools are left alone."""
+def plan(
+    pages: Sequence[slices.Page],
+    published: Iterable[slices.Published],
+    *,
+    driver: str,
+    node: str,
+    pool: str,
+    reach: reaches.OfPool | None = None,
+) -> slices.Changes:
+    """What to delete, update and create. No page at all withdraws the pool; slices of other drivers, nodes and pools are left alone.
+
+    A pool of the cluster has no node, and a ``reach``.
+    """
     existing = sorted(
         (item for item in published if (item.spec.driver, item.spec.node, item.spec.pool.name) == (driver, node, pool)),
         key=lambda item: (item.spec.pool.generation, item.name),
@@ -44,13 +57,18 @@ def plan(pages: Sequence[slices.Page], published: Iterable[slices.Published], *,
     current = _current(existing, len(pages))
     kept = {item.name for item in current.values()}
     wanted = [adopt(page, [item.spec.page for item in existing]) for page in pages]
-    changed = {index for index, item in current.items() if item.spec.pool.count != len(pages) or not same(wanted[index], item.spec.page)}
+    shape = (len(pages), reach)
+    changed = {
+        index
+        for index, item in current.items()
+        if (item.spec.pool.count, item.spec.reach) != shape or not same(wanted[index], item.spec.page)
+    }
     missing = [index for index in range(len(pages)) if index not in current]
     generation = max((item.spec.pool.generation for item in existing), default=0)
     if missing or len(changed) > 1:
         generation, changed = generation + 1, set(current)
     target = slices.Pool(name=pool, generation=generation, count=len(pages))
-    specs = [slices.SliceSpec(driver=driver, node=node, pool=target, page=page) for page in wanted]
+    specs = [slices.SliceSpec(driver=driver, node=node, pool=target, page=page, reach=reach) for page in wanted]
     width = index_width(len(pages))
     return slices.Changes(
         deletes=tuple(item for item in existing if item.name not in kept),

@@ -4,7 +4,8 @@ A ``Site`` is handed to ``Driver.start`` once the journal is recovered and befor
 call returns at once: what has to travel (slices, health, status, events) is sent by the node's own threads, in order, and tried again until it
 arrives or is superseded. What must survive the process (taints, notes) is durable when the call returns.
 
-Where there is no kubelet and no API server (``drakit prepare``), a site keeps taints and notes, and what would travel is only logged.
+Where there is no kubelet and no API server, a site keeps taints and notes, and what would travel is only logged. One-off commands such as ``drakit
+prepare`` do not call ``start``: they may run beside the driver, and are over before anything beside the verbs would matter.
 """
 
 import contextlib
@@ -58,7 +59,12 @@ class NetworkStatus:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceStatus:
-    """What a driver says of one device of a claim (ResourceClaim.status.devices[]); ``values`` goes into its ``data`` field as a JSON object."""
+    """What a driver says of one device of a claim (ResourceClaim.status.devices[]); ``values`` goes into its ``data`` field as a JSON object.
+
+    A device of a pool that is not this node's own may be prepared by several nodes; ``nodes`` says how many have a part in it. What they say is
+    joined (see ``core.joint``): nobody overwrites another's, and a condition holds when all of them say that it does. Network facts are told only of
+    devices of the node's own pool.
+    """
 
     device: str
     pool: str = ""
@@ -66,6 +72,7 @@ class DeviceStatus:
     conditions: tuple[Condition, ...] = ()
     values: records.Record = dataclasses.field(default_factory=records.empty)
     network: NetworkStatus | None = None
+    nodes: int = 1
 
 
 class Weight(enum.Enum):

@@ -10,6 +10,7 @@ import enum
 
 from drakit.core import counters, device
 from drakit.core import mixins as parts
+from drakit.core import reach as reaches
 
 DEVICES_MAX = 128
 DEVICES_MAX_DETAILED = 64
@@ -51,12 +52,13 @@ class Pool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceSpec:
-    """spec of one ResourceSlice of a node."""
+    """spec of one ResourceSlice: of the node ``node``, or, with an empty one, of the cluster, where ``reach`` says which nodes can use it."""
 
     driver: str
     node: str
     pool: Pool
     page: Page
+    reach: reaches.OfPool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

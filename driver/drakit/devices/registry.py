@@ -4,15 +4,15 @@ A family is imported when it is asked for, so that the library of one need not b
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drakit.core import driver as drivers
-from drakit.core import errors, records
+from drakit.core import errors, pools, records
 from drakit.devices import machines
 
 if TYPE_CHECKING:
-    from drakit.devices.gpu import port, settings
+    from drakit.devices.tpu import machine
 
 Intents = Callable[[], Iterable[records.Record]]
 
@@ -54,28 +54,12 @@ def has_gpu_driver() -> bool:
 
 
 def _gpu(order: Order) -> drivers.Driver[Any]:
-    from drakit.devices.gpu import driver, mock, settings  # noqa: PLC0415 - a family is imported when it is asked for
+    from drakit.devices.gpu import assembly, settings  # noqa: PLC0415 - a family is imported when it is asked for
 
-    options = order.options
-    if options is not None and not isinstance(options, settings.GpuSettings):
+    options = order.options or settings.GpuSettings()
+    if not isinstance(options, settings.GpuSettings):
         raise TypeError(f"the gpu family takes GpuSettings, not {type(options).__name__}")
-    machine = None if order.machine is None else mock.MockGpus(order.machine)
-    chosen = options.whole_beside_partitions if options else None
-    return driver.GpuDriver(
-        machine or _real_gpus(options),
-        name=order.driver_name or driver.NAME,
-        intents=order.intents,
-        whole_beside_partitions=machine is not None and machine.whole_beside_partitions if chosen is None else chosen,
-    )
-
-
-def _real_gpus(options: "settings.GpuSettings | None") -> "port.GpuPort":
-    try:
-        from drakit.devices.gpu import nvml  # noqa: PLC0415 - the binding is needed on nodes with real GPUs only
-    except ImportError as error:
-        fix = "install it (pip install 'drakit[gpu]'), or name a mock machine"
-        raise errors.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
-    return nvml.NvmlGpus.open(options.library if options else None)
+    return assembly.assemble(options, name=order.driver_name, machine=order.machine, intents=order.intents)
 
 
 def _nic(order: Order) -> drivers.Driver[Any]:
@@ -85,7 +69,48 @@ def _nic(order: Order) -> drivers.Driver[Any]:
     if options is not None and not isinstance(options, settings.NicSettings):
         raise TypeError(f"the nic family takes NicSettings, not {type(options).__name__}")
     hardware: port.Port = netlink.KernelPort(order.netns) if order.machine is None else mock.MockPort(order.machine)
-    return driver.NicDriver(hardware, node=order.node, settings=options, name=order.driver_name or driver.NAME)
+    return driver.NicDriver(hardware, node=order.node, settings=options, name=order.driver_name or driver.NAME, intents=order.intents)
 
 
-FAMILIES: Mapping[str, Callable[[Order], drivers.Driver[Any]]] = {"gpu": _gpu, "nic": _nic}
+def _tpu(order: Order) -> drivers.Driver[Any]:
+    from drakit.devices.tpu import driver, mock  # noqa: PLC0415 - a family is imported when it is asked for
+
+    if order.machine is None:
+        raise errors.SettingsError(_TPU_MOCK_ONLY, key="mock.machine")
+    found = _tpu_pool(order)
+    chips = mock.MockChips(order.machine.directory, found.grid.host.area)
+    return driver.TpuDriver(found, chips, node=order.node, name=order.driver_name or driver.NAME)
+
+
+def _tpu_pools(order: Order) -> Sequence[pools.Pool]:
+    from drakit.devices.tpu import offer  # noqa: PLC0415 - a family is imported when it is asked for
+
+    return offer.of(_tpu_pool(order))
+
+
+def _tpu_pool(order: Order) -> "machine.NodePool":
+    from drakit.devices.tpu import machine, settings  # noqa: PLC0415 - a family is imported when it is asked for
+
+    options = order.options or settings.TpuSettings()
+    if not isinstance(options, settings.TpuSettings):
+        raise TypeError(f"the tpu family takes TpuSettings, not {type(options).__name__}")
+    if order.machine is None:
+        raise errors.SettingsError(_TPU_MOCK_ONLY, key="mock.machine")
+    return machine.load(order.machine.name, nodes=options.nodes, label=options.label)
+
+
+_TPU_MOCK_ONLY = "TPUs are only known as mock machines yet; name one, for example tpu-v5e-8x8"
+
+FAMILIES: Mapping[str, Callable[[Order], drivers.Driver[Any]]] = {"gpu": _gpu, "nic": _nic, "tpu": _tpu}
+KEYS: Mapping[str, str] = {"gpu": "gpus", "nic": "nics", "tpu": "tpus"}
+"""The key of each family in a machine's file."""
+
+CLUSTER_FAMILIES: Mapping[str, Callable[[Order], Sequence[pools.Pool]]] = {"tpu": _tpu_pools}
+
+
+def cluster_pools(family: str, order: Order) -> Sequence[pools.Pool]:
+    """What a publisher of the whole cluster offers for a family; raises SettingsError for a family whose devices each belong to one node."""
+    if family not in CLUSTER_FAMILIES:
+        known = ", ".join(CLUSTER_FAMILIES)
+        raise errors.SettingsError(f"{family!r} has no devices of several nodes; families that have: {known}", key="family")
+    return CLUSTER_FAMILIES[family](order)

@@ -12,6 +12,7 @@ from drakit.kube import fields, transport
 
 API_VERSION = "resource.k8s.io/v1"
 KIND = "ResourceClaim"
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 
 def decode(found: transport.Object, ref: claims.ClaimRef) -> claims.Claim:
@@ -29,9 +30,16 @@ def decode(found: transport.Object, ref: claims.ClaimRef) -> claims.Claim:
             ref=ref,
             results=tuple(_result(item) for item in allocation["devices"]["results"].each()),
             configs=tuple(_config(item) for item in allocation["devices"]["config"].each()),
+            pod_claim_name=_pod_claim_name(root["metadata"]["annotations"]),
         )
     except errors.ConfigError as error:
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, error.reason, field=error.field) from error
+
+
+def _pod_claim_name(annotations: fields.Field) -> str:
+    """What the claim controller noted; users may write anything there, so what is no name counts as none."""
+    noted = annotations[POD_CLAIM_NAME].value
+    return noted if isinstance(noted, str) and names.is_label(noted) else ""
 
 
 def ref_of(found: fields.Field) -> claims.ClaimRef:

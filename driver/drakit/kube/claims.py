@@ -1,19 +1,31 @@
 """Allocated claims from the API server."""
 
 import http
+from collections.abc import Callable, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import errors
-from drakit.kube import claim_codec, transport
+from drakit.kube import claim_codec, fields, transport
+from drakit.telemetry import logs
 
 TIMEOUT = 10.0
+PAGE = 500
+LIST_PATH = f"/apis/{claim_codec.API_VERSION}/resourceclaims"
+
+_log = logs.get_logger(__name__)
+
+Seen = Callable[[claims.ClaimRef, transport.Object], None]
 
 
 class ApiClaims:
-    """``core.ports.ClaimSource``: every fetch asks the server, because the claim may have been replaced a moment ago."""
+    """``core.ports.ClaimSource``: every fetch asks the server, because the claim may have been replaced a moment ago.
 
-    def __init__(self, api: transport.Transport) -> None:
+    ``seen`` is shown every claim as it was read, once its UID was found to be the one asked for.
+    """
+
+    def __init__(self, api: transport.Transport, *, seen: Seen | None = None) -> None:
         self._api = api
+        self._seen = seen
 
     def fetch(self, ref: claims.ClaimRef) -> claims.Claim:
         """The claim as it is now; raises ClaimError or ApiError."""
@@ -23,7 +35,40 @@ class ApiClaims:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim does not exist any more") from error
             raise
-        return claim_codec.decode(found, ref)
+        claim = claim_codec.decode(found, ref)
+        if self._seen is not None:
+            self._seen(ref, found)
+        return claim
+
+
+class ApiClaimList:
+    """``core.ports.ClaimList``: all claims of the cluster, looked through page by page. For rare questions: it is as dear as there are claims."""
+
+    def __init__(self, api: transport.Transport, *, page: int = PAGE) -> None:
+        self._api = api
+        self._page = page
+
+    def allocated(self, driver: str, pool: str) -> Sequence[claims.Claim]:
+        """Every claim with a device of this driver's pool; raises ApiError. Claims that cannot be read are logged and left out."""
+        found = []
+        query = {"limit": str(self._page)}
+        while True:
+            answer = fields.Field(self._api.request("GET", LIST_PATH, query=query, timeout=TIMEOUT))
+            found += [claim for item in answer["items"].each() if (claim := _of_pool(item, driver, pool)) is not None]
+            query["continue"] = answer["metadata"]["continue"].text_or_empty()
+            if not query["continue"]:
+                return found
+
+
+def _of_pool(item: fields.Field, driver: str, pool: str) -> claims.Claim | None:
+    results = item["status"]["allocation"]["devices"]["results"]
+    if not any((one["driver"].value, one["pool"].value) == (driver, pool) for one in results.each()):
+        return None
+    try:
+        return claim_codec.decode(item.object(), claim_codec.ref_of(fields.Field(item.object())))
+    except (errors.ClaimError, errors.ConfigError) as error:
+        _log.warning("a claim of this node cannot be read", claim=str(item["metadata"]["name"].value), error=str(error))
+        return None
 
 
 def path(ref: claims.ClaimRef) -> str:

@@ -9,7 +9,7 @@ import datetime
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
-from drakit.core import attribute, counters, device, errors, mixins, policy, quantity, records, slices
+from drakit.core import attribute, counters, device, errors, mixins, policy, quantity, reach, records, slices
 from drakit.kube import fields, transport
 from drakit.telemetry import logs
 
@@ -28,6 +28,7 @@ def encode(spec: slices.SliceSpec) -> Object:
         {
             "driver": spec.driver,
             "nodeName": spec.node,
+            **reach.to_record(spec.reach),
             "pool": {"name": spec.pool.name, "generation": spec.pool.generation, "resourceSliceCount": spec.pool.count},
             "mixins": _mixins(page.mixins),
             "sharedCounters": [
@@ -43,6 +44,7 @@ def _device(item: device.Device) -> Object:
     return _filled(
         {
             "name": item.name,
+            **reach.to_record(item.reach),
             "includes": _includes(item.includes),
             "attributes": _attributes(item.attributes),
             "capacity": _capacities(item.capacity),
@@ -139,8 +141,9 @@ def decode(found: transport.Object) -> slices.Published:
     root = fields.Field(found)
     metadata, spec = root["metadata"], root["spec"]
     name, generation, count = spec["pool"]["name"].text(), spec["pool"]["generation"], spec["pool"]["resourceSliceCount"].integer()
+    place: reach.OfPool | None = None
     try:
-        page = _read_page(spec)
+        page, place = _read_page(spec), reach.of_pool(spec.object())
     except (errors.ConfigError, errors.InventoryError) as error:
         _log.warning("a stored slice cannot be read and will be replaced", slice=metadata["name"].text(), error=str(error))
         page, count = slices.Page(), 0
@@ -153,6 +156,7 @@ def decode(found: transport.Object) -> slices.Published:
             node=spec["nodeName"].text_or_empty(),
             pool=slices.Pool(name=name, generation=generation.integer() if generation else 0, count=count),
             page=page,
+            reach=place,
         ),
     )
 
@@ -185,6 +189,7 @@ def _read_device(item: fields.Field) -> device.Device:
         binding_conditions=item["bindingConditions"].texts(),
         binding_failure_conditions=item["bindingFailureConditions"].texts(),
         includes=_read_includes(item),
+        reach=reach.of_device(item.object()),
     )
 
 

@@ -1,4 +1,4 @@
-"""The ResourceSlices of one driver on one node, at the API server."""
+"""The ResourceSlices of one driver at the API server: those of one node, or those that belong to no node."""
 
 import http
 import threading
@@ -17,13 +17,13 @@ Read = TypeVar("Read")
 
 
 class ApiSlices:
-    """``core.ports.SliceStore``. The node owns the slices, so that they go when it goes.
+    """``core.ports.SliceStore``. The node owns the slices, so that they go when it goes. With an empty ``node`` they are the cluster's, and nobody's.
 
     Metadata that others put on a slice survives an update. The node's UID is read before the first create after a list, so that a node that was
     deleted and made again does not leave slices with an owner that is gone.
     """
 
-    def __init__(self, api: transport.Transport, *, driver: str, node: str, clock: ports.Clock) -> None:
+    def __init__(self, api: transport.Transport, *, driver: str, node: str = "", clock: ports.Clock) -> None:
         self._api = api
         self._node = node
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
@@ -32,7 +32,7 @@ class ApiSlices:
         self._metadata: dict[str, records.Record] = {}
 
     def list(self) -> Sequence[values.Published]:
-        """All slices of this driver and node; raises ApiError."""
+        """All slices of this driver and node, or of this driver and no node; raises ApiError."""
         answer = fields.Field(self._api.request("GET", PATH, query={"fieldSelector": self._selector}))
         self._node_uid = ""
         self._metadata = {}
@@ -40,8 +40,7 @@ class ApiSlices:
 
     def create(self, wanted: values.Create) -> values.Published:
         """Create one slice; raises ApiError, with status 404 when the node does not exist."""
-        owner: records.Record = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._owner_uid(), "controller": True}
-        body = _object({"generateName": wanted.prefix, "ownerReferences": [owner]}, wanted.spec)
+        body = _object({"generateName": wanted.prefix, **self._ownership()}, wanted.spec)
         return self._decoded(fields.Field(self._api.request("POST", PATH, body=body)))
 
     def update(self, wanted: values.Update) -> values.Published:
@@ -65,6 +64,12 @@ class ApiSlices:
     def watch(self, stop: threading.Event) -> Iterator[None]:
         """Yield once per connection and once per change, until ``stop`` is set."""
         return watch.changes(self._api, PATH, selector=self._selector, clock=self._clock, stop=stop)
+
+    def _ownership(self) -> records.Record:
+        if not self._node:
+            return records.EMPTY
+        owner: records.Record = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._owner_uid(), "controller": True}
+        return {"ownerReferences": [owner]}
 
     def _owner_uid(self) -> str:
         if not self._node_uid:

@@ -8,6 +8,8 @@ Invariants:
    until that is released. No lock is held while the API server is asked.
 4. Nothing commits once the caller has gone: the kubelet may already have called Unprepare for the claim.
 5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's.
+6. While memory is lost (``memory_lost``, after a journal was set aside) a claim that the journal does not know may still have hardware: it is
+   remembered first, from the API server and from its CDI files (``recall``), and only then prepared or unprepared.
 """
 
 import dataclasses
@@ -17,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import edits, errors, lifecycle, names, outcome, ports
-from drakit.node import offer, resolution, room
+from drakit.core import edits, errors, inventory, lifecycle, names, outcome, ports
+from drakit.node import offer, recall, resolution, room
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -41,6 +43,26 @@ class Found(enum.Enum):
     EARLIER_BOOT = "earlier boot"
     HALF = "half"
     ORPHAN = "orphan"
+
+
+Told = Callable[[claims.ClaimRef, Exception], None]
+
+
+def _tell_nobody(ref: claims.ClaimRef, error: Exception) -> None:
+    del ref, error
+
+
+class Nobody:
+    """A ``ports.Witness`` who does not care."""
+
+    def prepared(self, ref: claims.ClaimRef) -> None:
+        """Nothing."""
+
+    def failed(self, ref: claims.ClaimRef, error: Exception) -> None:
+        """Nothing."""
+
+    def unprepared(self, ref: claims.ClaimRef) -> None:
+        """Nothing."""
 
 
 class Engine:
@@ -66,6 +88,8 @@ class Engine:
         self._cdi = cdi
         self._device_locks = device_locks
         self._claim_locks = locks_of_claims
+        self.witness: ports.Witness = Nobody()
+        self.memory_lost = False
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
         """Prepare claims one after the other; an outcome for each."""
@@ -73,7 +97,11 @@ class Engine:
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
         """Unprepare claims; needs neither the API server nor the process that prepared, and accepts claims it never saw."""
-        return {ref.uid: self._error_of(ref, functools.partial(self._unprepare, ref, caller)) for ref in refs}
+        answers = {ref.uid: self._error_of(ref, functools.partial(self._unprepare, ref, caller)) for ref in refs}
+        for ref in refs:
+            if not answers[ref.uid]:
+                self.witness.unprepared(ref)
+        return answers
 
     def recover(self, uid: names.ClaimUid, caller: ports.Caller) -> Found:
         """Finish what an earlier process left of a claim: undo a half state, rewrite lost CDI files, remove those of a claim nobody knows."""
@@ -93,17 +121,22 @@ class Engine:
 
     def _outcome_of(self, ref: claims.ClaimRef, work: Callable[[], outcome.Outcome]) -> outcome.Outcome:
         prepared: list[outcome.Outcome] = []
-        error = self._error_of(ref, lambda: prepared.append(work()))
-        return prepared[0] if prepared else outcome.Outcome(error=error)
+        error = self._error_of(ref, lambda: prepared.append(work()), self.witness.failed)
+        if not prepared:
+            return outcome.Outcome(error=error)
+        self.witness.prepared(ref)
+        return prepared[0]
 
-    def _error_of(self, ref: claims.ClaimRef, work: Callable[[], None]) -> str:
+    def _error_of(self, ref: claims.ClaimRef, work: Callable[[], None], told: Told = _tell_nobody) -> str:
         try:
             work()
         except errors.DrakitError as error:
             _log.warning("claim refused", claim=str(ref), uid=ref.uid, error=str(error), kind=type(error).__name__)
+            told(ref, error)
             return str(error) or type(error).__name__
         except Exception as error:  # noqa: BLE001 - an author's bug is that claim's failure, not the node's
             _log.exception("bug in driver", claim=str(ref), uid=ref.uid)
+            told(ref, error)
             return f"internal error of driver {self._author.name}: {type(error).__name__}: {error}"
         return ""
 
@@ -111,6 +144,8 @@ class Engine:
         claim = self._claims.fetch(ref)
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
             entry = self._journal.entry(ref.uid)
+            if entry is None and self.memory_lost and self._cdi.of(ref.uid):
+                entry = self._adopt(claim, caller)
             if entry is not None:
                 answer = self._prepare_again(entry, claim, caller)
                 if answer is not None:
@@ -141,22 +176,23 @@ class Engine:
         grants = resolution.resolve(claim, self._author, self._place.pool, self._offered.device)
         with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
             _check_waiting(caller)
-            offered = self._offered.flat
-            shares = [grant.share_id for grant in grants if grant.share_id]
-            room.check(grants, self._journal.holdings(self._place.pool, room.neighbours(grants, offered), shares), offered)
+            self._check_room(grants)
             planned = tuple(dataclasses.replace(grant, intent=self._author.plan(grant)) for grant in grants)
-            entry = lifecycle.Entry(
-                claim=claim.ref,
-                state=lifecycle.State.PREPARING,
-                grants=tuple(map(resolution.to_entry, planned)),
-                boot_id=self._place.boot_id,
-            )
+            entry = self._preparing(claim.ref, planned)
             self._journal.begin(entry)
             try:
                 return self._carry_out(entry, planned, caller)
             except Exception:
                 self._undo_after_failure(entry)
                 raise
+
+    def _check_room(self, grants: Sequence[Grant]) -> None:
+        """Raise DeviceBusyError unless all is free by the journal's books; of a pool that is not this node's own, only the devices are known."""
+        shares = [grant.share_id for grant in grants if grant.share_id]
+        for pool in sorted({grant.pool for grant in grants}):
+            offered = self._offered.flat if pool == self._place.pool else inventory.Inventory()
+            wanted = [grant for grant in grants if grant.pool == pool]
+            room.check(wanted, self._journal.holdings(pool, room.neighbours(wanted, offered), shares), offered)
 
     def _carry_out(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
         prepared = [self._author.prepare(grant) for grant in grants]
@@ -170,15 +206,72 @@ class Engine:
         return self._answer(kept, entry.claim)
 
     def _unprepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> None:
+        recalled = self._recalled(ref) if self.memory_lost else None
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
             entry = self._journal.entry(ref.uid)
+            if entry is None and recalled is not None:
+                self._journal.begin(recalled)
+                entry = recalled
             if entry is None:
+                if self.memory_lost:
+                    _log.warning("nothing is known of a claim, so only its CDI files are removed", claim=str(ref), uid=ref.uid)
                 self._cdi.remove(ref.uid)
                 return
             with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
                 _check_waiting(caller)
                 self._undo(entry)
             _log.info("claim unprepared", claim=str(ref), uid=ref.uid)
+
+    def adopt(self, claim: claims.Claim, caller: ports.Caller) -> bool:
+        """Remember a claim in use whose memory was lost, by preparing it once more; whether it was forgotten. Raises what ``prepare`` may."""
+        with self._claim_locks.hold([claim.ref.uid], caller.is_waiting):
+            if self._journal.entry(claim.ref.uid) is not None:
+                return False
+            self._adopt(claim, caller)
+            return True
+
+    def adopt_gone(self, uid: names.ClaimUid, caller: ports.Caller) -> bool:
+        """Remember that the devices of a claim which the API server no longer has are still to be unprepared; whether any are known."""
+        with self._claim_locks.hold([uid], caller.is_waiting):
+            grants = recall.from_files(uid, self._cdi.of(uid), self._author, self._place.pool, self._offered.device)
+            if grants and self._journal.entry(uid) is None:
+                self._journal.begin(self._preparing(grants[0].claim, grants))
+                self._journal.withdraw(uid)
+            return bool(grants)
+
+    def _adopt(self, claim: claims.Claim, caller: ports.Caller) -> lifecycle.Entry | None:
+        """The entry of a claim that is in use; the caller holds its lock. A failure leaves hardware as it is, and memory as lost as it was."""
+        resolved = resolution.resolve(claim, self._author, self._place.pool, self._offered.device)
+        grants = recall.with_intents(resolved, self._cdi.of(claim.ref.uid), self._author)
+        with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
+            self._check_room(grants)
+            entry = self._preparing(claim.ref, grants)
+            self._journal.begin(entry)
+            try:
+                self._carry_out(entry, grants, caller)
+            except Exception:
+                self._journal.withdraw(claim.ref.uid)
+                self._journal.forget(claim.ref.uid)
+                raise
+            return self._journal.entry(claim.ref.uid)
+
+    def _recalled(self, ref: claims.ClaimRef) -> lifecycle.Entry | None:
+        """The entry to begin for a claim that is to be unprepared and that the journal does not know; raises ApiError when nobody can say."""
+        if self._journal.entry(ref.uid) is not None:
+            return None
+        files = self._cdi.of(ref.uid)
+        try:
+            resolved = resolution.resolve(self._claims.fetch(ref), self._author, self._place.pool, self._offered.device)
+            grants = recall.with_intents(resolved, files, self._author)
+        except (errors.ClaimError, errors.ConfigError) as error:
+            _log.info("a forgotten claim is known by its CDI files alone", claim=str(ref), uid=ref.uid, error=str(error))
+            grants = recall.from_files(ref.uid, files, self._author, self._place.pool, self._offered.device)
+        return self._preparing(ref, grants) if grants else None
+
+    def _preparing(self, ref: claims.ClaimRef, grants: Sequence[Grant]) -> lifecycle.Entry:
+        return lifecycle.Entry(
+            claim=ref, state=lifecycle.State.PREPARING, grants=tuple(map(resolution.to_entry, grants)), boot_id=self._place.boot_id
+        )
 
     def _undo(self, entry: lifecycle.Entry) -> None:
         """From any state to absent; the caller holds the locks. Every step may be repeated after a crash."""
@@ -202,8 +295,7 @@ class Engine:
                 self._cdi.write(self._cdi_name(ref, kept), kept.edits)
 
     def _cdi_name(self, ref: claims.ClaimRef, kept: lifecycle.GrantEntry) -> edits.CdiName:
-        request = kept.request.replace("/", ".") if kept.admin_access else ""
-        return edits.CdiName(driver=self._author.name, claim_uid=ref.uid, device=kept.device.name, share_id=kept.share_id, request=request)
+        return resolution.cdi_name(self._author.name, ref, kept)
 
     def _answer(self, grants: Sequence[lifecycle.GrantEntry], ref: claims.ClaimRef) -> outcome.Outcome:
         return outcome.Outcome(

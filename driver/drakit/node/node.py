@@ -1,7 +1,11 @@
 """One driver on one node, whole: the station, the kubelet's sockets and the publisher, started and stopped in the right order.
 
-Started: journal and recovery, a first look at the hardware, the service socket, the registration socket, the publisher. The service listens before
-the kubelet hears of it. Stopped the other way round; slices stay published, so that a quick restart costs nobody a device.
+Started: journal and recovery, what the author runs beside the verbs, the service socket, the registration socket, a first look at the hardware, the
+publisher. The service listens before the kubelet hears of it. Stopped the other way round, the author once the last verb has returned; slices stay
+published, so that a quick restart costs nobody a device.
+
+While the kubelet has not known the driver for a while (it refused it, or somebody deletes the registration socket again and again), no devices are
+offered, because pods that got them could not start. At the start they are offered at once: the kubelet will know the driver within seconds.
 """
 
 import dataclasses
@@ -9,23 +13,29 @@ import pathlib
 import threading
 from collections.abc import Callable
 
-from drakit.core import errors, ports
-from drakit.kubelet import dra, registration, server
-from drakit.node import publisher, station
+from drakit.core import errors, inventory, ports
+from drakit.core import site as sites
+from drakit.kubelet import checkpoint, health, registration, server, services, sockets
+from drakit.node import beside, calls, publisher, station
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
-SERVICES = ("v1.DRAPlugin",)
 SERVICE_THREADS = 32
 STOP_GRACE = 10.0
+RENEW_GRACE = 45.0
+REGISTRATION_GRACE = 30.0
 GUARD_SECONDS = 1.0
 JOIN_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outside:
-    """The rest of the world: the API server's two ports, the kubelet's registration folder, time, and how often hardware is looked at."""
+    """The rest of the world: the API server's two ports, the kubelet's registration folder, time, and how often hardware is looked at.
+
+    ``instance`` is the UID of the driver's pod where two processes may serve at once (a rolling update). Devices are withdrawn when the kubelet has
+    not known the driver for ``registration_grace`` seconds.
+    """
 
     claim_source: ports.ClaimSource
     slice_store: ports.SliceStore
@@ -33,6 +43,9 @@ class Outside:
     clock: ports.Clock
     rescan_seconds: float = 60.0
     form: publisher.FormChoice = publisher.FormChoice.AUTO
+    instance: str = ""
+    registration_grace: float = REGISTRATION_GRACE
+    telling: beside.Telling | None = None
 
 
 class Node:
@@ -45,16 +58,30 @@ class Node:
         self.station = station.Station.open(post, folders, outside.claim_source)
         target = publisher.Target(driver=post.driver_name, node=node_name, pool=post.place.pool)
         self.publisher = publisher.Publisher(target, store=outside.slice_store, clock=outside.clock, form=outside.form)
-        self._service = server.SocketServer(
-            folders.home / "dra.sock", dra.DraService(self.station.engine).register, threads=SERVICE_THREADS
-        )
-        plugin = registration.Plugin(name=post.driver_name, endpoint=self._service.path, services=SERVICES)
+        self.calls = calls.Calls(self.station.engine)
+        stale_seconds = max(health.STALE_SECONDS, 3 * outside.rescan_seconds)
+        self.health = health.HealthBoard(post.place.pool, outside.clock, stale_seconds=stale_seconds)
+        path = sockets.service_path(folders.home, sockets.check_instance(outside.instance))
+        self._service = server.SocketServer(path, services.register(self.calls, self.health), threads=SERVICE_THREADS)
+        plugin = registration.Plugin(name=post.driver_name, endpoint=path, services=services.ADVERTISED, instance=outside.instance)
         self.registrar = registration.Registrar(plugin, outside.registry, outside.clock)
+        self._offering = threading.Lock()
+        self._published = (0, True, 0)
         self._threads: list[threading.Thread] = []
+        known = beside.Kubelet(
+            is_registered=lambda: self.registrar.status.state is registration.State.REGISTERED,
+            checkpoint=outside.registry.parent / checkpoint.FILE,
+            health=self._report_health,
+        )
+        self.beside = beside.Beside(
+            self.station, outside.claim_source, outside.clock, kubelet=known, telling=outside.telling, failed=self.failed
+        )
 
     def start(self) -> None:
-        """Serve and publish; returns once the sockets listen. Raises SettingsError when a socket cannot be made."""
+        """Serve and publish; returns once the sockets listen. Raises SettingsError when a socket cannot be made, and what the author's start does."""
         try:
+            self.beside.start()
+            sockets.clear_services(self._service.path.parent)
             self._service.start()
             self.registrar.start()
         except BaseException:
@@ -70,24 +97,28 @@ class Node:
         self._stop.set()
         self.publisher.wake()
         self.registrar.stop()
+        self.health.close()
         self._service.stop(grace=STOP_GRACE)
+        self.beside.wake()
         for thread in self._threads:
             thread.join(JOIN_SECONDS)
+        self.beside.stop(idle=self.calls.wait_idle(JOIN_SECONDS))
         self.station.close()
 
     def _discover(self) -> None:
         """Look at the hardware now and at intervals; offer what changed, whoever found out."""
-        published = 0
         while not self._stop.is_set():
             self._look()
-            if self.station.offered.changes != published:
-                published = self.station.offered.changes
-                self.publisher.offer(self.station.offered.inventory)
-            self._outside.clock.wait(self._stop, self._outside.rescan_seconds)
+            self._offer()
+            self.beside.wait_for_news(self._stop, self._outside.rescan_seconds)
+
+    def _report_health(self, report: sites.HealthReport) -> None:
+        self.health.report(report.device, report.health, report.message)
 
     def _look(self) -> None:
         try:
             self.station.offered.refresh()
+            self.health.discovered([device.name for device in self.station.offered.flat.devices])
         except errors.InventoryError as error:
             _log.error("discover() offers what the API refuses; what was offered stays offered", error=str(error))
         except errors.DrakitError as error:
@@ -95,11 +126,30 @@ class Node:
         except Exception:  # noqa: BLE001 - claims can still be unprepared while discover() has a bug
             _log.exception("bug in discover(); what was offered stays offered")
 
+    def _offer(self) -> None:
+        """Publish what changed: the inventory, or no devices at all while the kubelet does not know the driver."""
+        with self._offering:
+            known = self.registrar.unregistered_for() <= self._outside.registration_grace
+            now = (self.station.offered.changes, known, self.station.site.revision)
+            if not now[0] or now == self._published:
+                return
+            if known is not self._published[1]:
+                _log.warning(
+                    "the kubelet knows the driver again" if known else "the kubelet does not know the driver: no devices are offered"
+                )
+            self._published = now
+            self.publisher.offer(self.beside.tainted(self.station.offered.inventory) if known else inventory.Inventory())
+
     def _guard(self) -> None:
-        """Notice that somebody deleted the service socket: only a new process makes another, and the kubelet cannot call until then."""
+        """Notice that the kubelet forgot the driver, and that somebody deleted the service socket, which is then made again."""
         while not self._outside.clock.wait(self._stop, GUARD_SECONDS):
-            if not self._service.is_at_path() and not self._stop.is_set():
-                _log.error("the service socket was deleted", socket=str(self._service.path))
+            self._offer()
+            if self._service.is_at_path() or self._stop.is_set():
+                continue
+            try:
+                self._service.renew(RENEW_GRACE)
+            except errors.SettingsError as error:
+                _log.error("the service socket was deleted and cannot be made again", error=str(error))
                 self.failed.set()
                 return
 

@@ -9,6 +9,7 @@ import dataclasses
 import enum
 
 from drakit.core import counters, device, errors, inventory, mixins, policy, ports, quantity, reconcile, slices
+from drakit.core import reach as reaches
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -25,11 +26,12 @@ class Question(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """Whose slices are published."""
+    """Whose slices are published: one pool of a node, or, with an empty ``node``, one of the cluster, usable where ``reach`` says."""
 
     driver: str
     node: str
     pool: str
+    reach: reaches.OfPool | None = None
 
 
 def questions(offered: inventory.Inventory, *, mixins: bool) -> frozenset[Question]:
@@ -44,18 +46,36 @@ def questions(offered: inventory.Inventory, *, mixins: bool) -> frozenset[Questi
 
 def ask(question: Question, target: Target, store: ports.SliceStore) -> tuple[frozenset[str], slices.Layout | None]:
     """The feature gates whose fields are dropped, and the layout the server asks for where it refuses the usual one. Raises ApiError."""
-    page = _COUNTERS if question is Question.COUNTERS else _DEVICES
+    page = _COUNTERS if question is Question.COUNTERS else _nowhere(_DEVICES, target)
     pool = slices.Pool(name=f"{target.pool}/probe", generation=1, count=1 if question is Question.COUNTERS else 2)
-    spec = slices.SliceSpec(driver=target.driver, node=target.node, pool=pool, page=page)
+    spec = slices.SliceSpec(driver=target.driver, node=target.node, pool=pool, page=page, reach=target.reach)
     try:
         stored = store.create(slices.Create(index=0, prefix=f"probe-{target.driver}-", spec=spec))
     except errors.ApiError as error:
+        if error.status == UNPROCESSABLE and isinstance(target.reach, reaches.PerDevice) and "perDeviceNodeSelection" in str(error):
+            raise _undivided(target, error) from error
         if question is not Question.COUNTERS or error.status != UNPROCESSABLE or "sharedCounters" not in str(error):
             raise
         _log.warning("the API server takes counter sets only beside their devices", error=str(error))
         return frozenset({"DRAMixins"}), slices.Layout.TOGETHER
     store.delete(stored)
     return frozenset(reconcile.dropped(page, stored.spec.page)), None
+
+
+def _nowhere(page: slices.Page, target: Target) -> slices.Page:
+    """The page for this target; where devices say their nodes, they say one that there is not."""
+    if not isinstance(target.reach, reaches.PerDevice):
+        return page
+    place = reaches.OneNode(name="no-node.drakit.dev")
+    return dataclasses.replace(page, devices=tuple(dataclasses.replace(item, reach=place) for item in page.devices))
+
+
+def _undivided(target: Target, error: errors.ApiError) -> errors.ApiError:
+    message = (
+        f"pool {target.pool} cannot be offered: the API server drops perDeviceNodeSelection; "
+        f"switch on its feature gate DRAPartitionableDevices ({error})"
+    )
+    return errors.ApiError(message, status=error.status, reason=error.reason)
 
 
 _COUNTERS = slices.Page(

@@ -8,25 +8,17 @@ Invariants:
 4. The API server being away is normal: the last offer is kept and tried again with growing pauses.
 """
 
-import collections
 import dataclasses
 import enum
 import threading
 from collections.abc import Mapping
 
-from drakit.core import degrade, errors, factoring, inventory, paging, ports, reconcile, slices
-from drakit.node import probe
+from drakit.core import degrade, errors, factoring, inventory, paging, pools, ports, reconcile, slices
+from drakit.node import probe, rounds
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
-FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 60.0
-RESYNC = 600.0
-SETTLE = 0.05
-LONGEST_SETTLE = 30.0
-MENDS_WINDOW = 60.0
-MENDS_MAX = 16
 ASK_AGAIN = 3600.0
 ROUNDS_MAX = 5
 
@@ -87,49 +79,27 @@ class Publisher:
         self._asked_at = 0.0
         self._paged: tuple[inventory.Inventory, Server, tuple[slices.Page, ...]] | None = None
         self._altered: dict[int, slices.Page] = {}
-        self._mends: collections.deque[float] = collections.deque(maxlen=MENDS_MAX)
-        self._wake = threading.Event()
+        self._rounds = rounds.Rounds(target.driver, self.reconcile, clock)
         self.published = threading.Event()
 
     def offer(self, offered: inventory.Inventory) -> None:
         """Publish this inventory from now on; returns before anything is written."""
         self._offered = offered
-        self._mends.clear()
-        self._wake.set()
+        self._rounds.calm()
+        self._rounds.wake()
 
     def wake(self) -> None:
         """Look at the slices soon."""
-        self._wake.set()
+        self._rounds.wake()
 
     def follow(self, stop: threading.Event) -> None:
         """Wake the publisher at every change of the slices, whoever made it, until ``stop`` is set."""
         for _ in self._store.watch(stop):
-            self._wake.set()
+            self._rounds.wake()
 
     def run(self, stop: threading.Event) -> None:
         """Reconcile at every wake, until ``stop`` is set and ``wake`` called."""
-        pause = FIRST_PAUSE
-        while not stop.is_set():
-            self._clock.wait(self._wake, RESYNC)
-            self._wake.clear()
-            if stop.is_set() or self._offered is None:
-                continue
-            try:
-                if self.reconcile():
-                    self._mends.append(self._clock.monotonic())
-                pause = FIRST_PAUSE
-                self._clock.wait(stop, self._settle())
-            except errors.DrakitError as error:
-                _log.warning("cannot publish", driver=self._target.driver, error=str(error), retry_seconds=pause)
-                self._clock.wait(stop, pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
-                self._wake.set()
-
-    def _settle(self) -> float:
-        """Seconds until the next look: longer with every mend of the last minute, so that two who disagree do not fight at full speed."""
-        since = self._clock.monotonic() - MENDS_WINDOW
-        recent = sum(moment > since for moment in self._mends)
-        return float(min(SETTLE * 2**recent, LONGEST_SETTLE))
+        self._rounds.run(stop)
 
     def reconcile(self) -> int:
         """Make the stored slices equal to the offer; the number of writes. Raises ApiError or InventoryError."""
@@ -167,7 +137,8 @@ class Publisher:
             else:
                 self._store.delete(item)
         wanted = [self._altered.get(index, page) for index, page in enumerate(self._pages_of(offered))]
-        changes = reconcile.plan(wanted, ours, driver=self._target.driver, node=self._target.node, pool=self._target.pool)
+        target = self._target
+        changes = reconcile.plan(wanted, ours, driver=target.driver, node=target.node, pool=target.pool, reach=target.reach)
         for item in changes.deletes:
             self._store.delete(item)
         answers = [(update.index, update.spec, self._store.update(update).spec) for update in changes.updates]
@@ -191,6 +162,7 @@ class Publisher:
     def _pages_of(self, offered: inventory.Inventory) -> tuple[slices.Page, ...]:
         """The pages that say the truth on this server; made anew only when the offer or what is known of the server changed."""
         if self._paged is None or self._paged[0] is not offered or self._paged[1] != self._server:
+            pools.check(offered, self._target.reach)
             writes_mixins = self._form is FormChoice.MIXINS or (self._form is FormChoice.AUTO and self._server.mixins)
             form = slices.Form.MIXINS if writes_mixins else slices.Form.FLAT
             self._paged = (offered, self._server, pages(offered, self._server, form))

@@ -6,7 +6,7 @@ A claim is written by others; every name in it is looked up, none is trusted.
 from collections.abc import Callable, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import config, errors, lifecycle
+from drakit.core import config, edits, errors, lifecycle
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.node import offer
@@ -15,7 +15,7 @@ from drakit.node import offer
 def resolve(
     claim: claims.Claim, author: offer.Author, pool: str, device_of: Callable[[str], devices.Device | None]
 ) -> tuple[drivers.Grant[object], ...]:
-    """The grants of a claim in the order of its results.
+    """The grants of a claim in the order of its results. Devices of ``pool`` are looked up by ``device_of``, those of others the author may know.
 
     Raises ClaimError for a claim without a result of this driver, a foreign pool, an unknown device, a share without an id or an id without a
     share, more of a capacity than the device has, or the same grant twice; ConfigError for parameters that do not decode.
@@ -42,13 +42,13 @@ def _grant(
     device_of: Callable[[str], devices.Device | None],
 ) -> drivers.Grant[object]:
     field = f"status.allocation.devices.results[{index}]"
-    if result.pool != pool:
+    found = device_of(result.device) if result.pool == pool else author.cluster_device(result.pool, result.device)
+    if found is None and result.pool != pool:
         raise errors.ClaimError(
             errors.ClaimFault.UNKNOWN_DEVICE,
             f"{result.pool!r} is not this node's pool {pool!r}, which is the node's name",
             field=f"{field}.pool",
         )
-    found = device_of(result.device)
     if found is None:
         raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"this node has no device {result.device!r}", field=f"{field}.device")
     _check_share(result, found, field)
@@ -86,9 +86,10 @@ def _check_amounts(result: claims.AllocationResult, found: devices.Device, field
 
 
 def _check_distinct(grants: Sequence[drivers.Grant[object]]) -> None:
-    seen: set[tuple[str, str, str]] = set()
+    # Pools are left out: a claim's CDI files are told apart by the device's name.
+    seen: set[tuple[str, str]] = set()
     for grant in grants:
-        key = (grant.pool, grant.device.name, grant.share_id or (grant.request if grant.admin_access else ""))
+        key = (grant.device.name, grant.share_id or (grant.request if grant.admin_access else ""))
         if key in seen:
             raise errors.ClaimError(
                 errors.ClaimFault.MALFORMED, f"{grant.device.name} is granted twice", field="status.allocation.devices.results"
@@ -109,6 +110,12 @@ def to_entry(grant: drivers.Grant[object]) -> lifecycle.GrantEntry:
         config_source=grant.config_source,
         intent=grant.intent,
     )
+
+
+def cdi_name(driver: str, ref: claims.ClaimRef, kept: lifecycle.GrantEntry) -> edits.CdiName:
+    """What a grant's CDI file is named after; only admin access, which may hold one device twice, is told apart by its request."""
+    request = kept.request.replace("/", ".") if kept.admin_access else ""
+    return edits.CdiName(driver=driver, claim_uid=ref.uid, device=kept.device.name, share_id=kept.share_id, request=request)
 
 
 def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: offer.Author) -> drivers.Grant[object]:

@@ -13,7 +13,8 @@ from typing import Self
 from drakit.cdi import directory
 from drakit.core import names, ports, records
 from drakit.journal import journal, locks
-from drakit.node import engine, offer, recovery
+from drakit.node import clock, describing, engine, offer, recovery
+from drakit.node import site as sites
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -47,17 +48,29 @@ class Station:
         self.journal = journal.Journal.open(folders.home, driver=post.driver_name, boot_id=post.place.boot_id)
         self._closing.callback(self.journal.close)
         self.cdi = directory.Directory(folders.cdi, driver=post.driver_name)
-        self.author = post.build(self._intents)
+        self.place = post.place
+        self.author, source, self.metadata = describing.described(post.build(self._intents), claim_source, folders.home)
         self.offered = offer.Offer(self.author)
+        device_locks = locks.FileLocks(folders.home)
         self.engine = engine.Engine(
             self.author,
             place=post.place,
             offered=self.offered,
-            claim_source=claim_source,
+            claim_source=source,
             journal=self.journal,
             cdi=self.cdi,
-            device_locks=locks.FileLocks(folders.home),
+            device_locks=device_locks,
             locks_of_claims=locks.FileLocks(folders.home, "claims", disposable=True),
+        )
+        self.engine.memory_lost = self.journal.quarantine is not None
+        self.site = sites.NodeSite(
+            self.author,
+            home=folders.home,
+            boot_id=post.place.boot_id,
+            journal=self.journal,
+            notebook=self.journal,
+            device_locks=device_locks,
+            clock=clock.SystemClock(),
         )
         self.report = recovery.Report()
 
@@ -78,6 +91,12 @@ class Station:
         if lost is not None:
             _log.error("the journal could not be read and was set aside; CDI files it may have known are kept", quarantine=str(lost))
         self.report = recovery.recover(self.engine, self.journal, self.cdi, sweep_orphans=lost is None)
+
+    def memory_rebuilt(self) -> None:
+        """What a quarantine lost is known again: it is not reported any more, and what nobody knows is nobody's again."""
+        self.journal.rebuilt()
+        self.engine.memory_lost = False
+        _log.info("all that the lost journal knew is known again")
 
     def close(self) -> None:
         """Close the journal; twice is fine."""

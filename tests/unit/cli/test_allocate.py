@@ -52,9 +52,10 @@ def write(desk: desks.Desk, *objects: object) -> str:
 def test_what_fits_is_shown_with_node_and_device_and_status_0(desk: desks.Desk, slices: str) -> None:
     told = desk.run("allocate", "-f", slices, "-f", write(desk, claim("one", request("3g.20gb"))))
     assert (told.status, told.err) == (0, "")
-    assert told.out.splitlines()[1].split() == [
-        "claim", "demo/one", "node-1", "demo/one", "r0", "gpu.drakit.dev/node-1/gpu-0-mig-3g20gb-9-4",
-    ]  # fmt: skip
+    assert [line.split() for line in told.out.splitlines()] == [
+        ["CLAIM", "NODE", "REQUEST", "DEVICE"],
+        ["demo/one", "node-1", "r0", "gpu.drakit.dev/node-1/gpu-0-mig-3g20gb-9-4"],
+    ]
 
 
 def test_what_one_claim_gets_is_gone_for_the_next_and_why_names_it(desk: desks.Desk, slices: str) -> None:
@@ -63,8 +64,46 @@ def test_what_one_claim_gets_is_gone_for_the_next_and_why_names_it(desk: desks.D
     assert told.status == 1
     assert "claim demo/two does not fit" in told.out
     assert "needs 2 devices, 1 can be had" in told.out
-    assert "1 device: counter memory-slice-4 of gpu-0-counter-set: nothing left, taken by claim demo/one (gpu-0-mig-7g40gb-0-0)" in told.out
+    short = "counter memory-slice-4 of gpu-0-counter-set: 1 needed, none of 1 left, taken by claim demo/one"
+    assert f"1 device: {short} (gpu-0-mig-7g40gb-0-0)" in told.out
     assert "47 devices: not selected by the request: " in told.out
+
+
+def test_with_v_every_device_has_a_line_of_its_own(desk: desks.Desk, slices: str) -> None:
+    file = write(desk, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
+    grouped = desk.run("allocate", slices, file, "--why").out.splitlines()
+    single = desk.run("allocate", slices, file, "--why", "-v").out.splitlines()
+    assert len(grouped) < 12
+    assert len([line for line in single if "not selected by the request: " in line]) == 47
+    short = "counter memory-slice-4 of gpu-0-counter-set: 1 needed, none of 1 left, taken by claim demo/one"
+    assert f"      gpu-0-mig-7g40gb-0-0: {short}" in single
+
+
+def test_files_may_be_given_with_and_without_f(desk: desks.Desk, slices: str) -> None:
+    file = write(desk, claim("one", request("3g.20gb")))
+    given = [("-f", slices, "-f", file), (slices, file), (slices, "-f", file)]
+    assert len({desk.run("allocate", *arguments).out for arguments in given}) == 1
+
+
+def test_a_taint_rule_keeps_devices_away(desk: desks.Desk, slices: str) -> None:
+    taint = {"key": "example.com/broken", "value": "yes", "effect": "NoSchedule"}
+    rule = {
+        "apiVersion": "resource.k8s.io/v1alpha3",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "broken"},
+        "spec": {"deviceSelector": {"driver": "gpu.drakit.dev", "pool": "node-1"}, "taint": taint},
+    }
+    told = desk.run("allocate", slices, write(desk, claim("one", request("7g.40gb")), rule), "--why")
+    assert told.status == 1
+    assert "2 devices: tainted and not tolerated: example.com/broken=yes:NoSchedule" in told.out
+    assert "needs 1 device, none can be had" in told.out
+
+
+def test_kinds_that_are_not_looked_at_are_named(desk: desks.Desk, slices: str) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
+    told = desk.run("allocate", slices, write(desk, claim("one", request("3g.20gb")), service))
+    assert told.status == 0
+    assert "skipped, not looked at: Service web (" in told.err
 
 
 def test_json_holds_the_allocations_and_every_device_that_is_in_the_way(desk: desks.Desk, slices: str) -> None:
@@ -135,10 +174,10 @@ def test_a_gate_that_is_off_changes_the_answer(desk: desks.Desk, slices: str) ->
 
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "no file": (("-f", "/no/such/file"), "/no/such/file: cannot be read"),
-    "nothing": ((), "give -f FILE, or --live"),
+    "nothing": ((), "give FILE, -f FILE, or --live"),
     "unknown gate": (("--gate", "DRAFoo=true"), "unknown feature gates DRAFoo"),
     "gate without a state": (("--gate", "DRAMixins"), "write NAME=true or NAME=false"),
-    "unknown node": (("--node", "node-9"), "no such node; known are node-1"),
+    "unknown node": (("--node", "node-9"), "--node: no node 'node-9'; did you mean node-1?"),
 }
 
 
@@ -156,7 +195,7 @@ def test_bad_input_is_status_2_and_one_line(desk: desks.Desk, slices: str, argum
     "text, told",
     [
         ("a: [", "is not YAML"),
-        ("just text", "document 1: an object needs apiVersion and kind"),
+        ("just text", "document 1 (line 1): an object needs apiVersion and kind"),
         (
             "{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: c}, spec: {devices: {requests: [{name: r}]}}}",
             "exactly one of",

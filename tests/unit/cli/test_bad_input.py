@@ -9,7 +9,7 @@ from fakes import desk as desks
 
 CONFIG = {
     "source": "FromClaim",
-    "opaque": {"driver": "gpu.drakit.dev", "parameters": {"apiVersion": "gpu.drakit.dev/v1alpha1", "kind": "MigConfig", "sharing": 1}},
+    "opaque": {"driver": "gpu.drakit.dev", "parameters": {"apiVersion": "gpu.drakit.dev/v1", "kind": "MigConfig", "sharin": 1}},
 }
 
 CLAIMS: dict[str, tuple[Callable[[desks.Desk], str], str]] = {
@@ -27,12 +27,24 @@ CLAIMS: dict[str, tuple[Callable[[desks.Desk], str], str]] = {
     ),
     "not allocated": (lambda desk: desk.write("claim", {}), "status.allocation: the claim is not allocated"),
     "a UID that is none": (lambda desk: desk.claim_file(desks.mig(), uid="../../etc"), "metadata.uid: is not a lower-case UUID"),
-    "unknown config field": (lambda desk: desk.claim_file(desks.mig(), config=[CONFIG]), "parameters.sharing: is not a known field"),
+    "unknown config field": (lambda desk: desk.claim_file(desks.mig(), config=[CONFIG]), "parameters.sharin: is not a known field"),
     "malformed quantity": (
         lambda desk: desk.claim_file(desks.share("10Q")),
         "status.allocation.devices.results[0].consumedCapacity[bandwidth]: '10Q' has an unknown suffix",
     ),
     "a share without an id": (lambda desk: desk.claim_file(desks.share("10M", shareID=None)), "shareID"),
+    "a misspelt field of a result": (
+        lambda desk: desk.claim_file(desks.mig(shareId="5cf8db2d-06c0-4d70-9a51-e59b25b2c16c")),
+        "status.allocation.devices.results[0].shareId: is not a field of a ResourceClaim; did you mean shareID?",
+    ),
+    "a misspelt field of the allocation": (
+        lambda desk: desk.write("claim", {"status": {"allocation": {"device": {}}}}),
+        "status.allocation.device: is not a field of a ResourceClaim; did you mean devices?",
+    ),
+    "a misspelt status": (
+        lambda desk: desk.write("claim", {"stats": {}}),
+        "stats: is not a field of a ResourceClaim; did you mean status?",
+    ),
     "no file": (lambda desk: str(desk.folder / "nothing.yaml"), "nothing.yaml: cannot be read"),
 }
 
@@ -77,6 +89,8 @@ def test_one_bad_claim_of_a_file_does_not_keep_the_others_from_being_prepared(de
 @pytest.mark.parametrize(
     "arguments, told",
     [
+        (("show", "--mock", "dgx-h10"), "mock.machine: no mock machine 'dgx-h10'; did you mean dgx-h100? Known are dgx-a100-40gb,"),
+        (("show", "--mock", desks.MACHINE, "--family", "gpus"), "--family: no device family 'gpus'; did you mean gpu? Known are gpu,"),
         (("show", "--mock", "pdp-11"), "mock.machine: no mock machine 'pdp-11'; known are dgx-a100-40gb,"),
         (("show", "--mock", "/no/such/file"), "mock.machine: cannot read /no/such/file"),
         (("show", "--mock", desks.MACHINE, "--family", "fpga"), "--family: no device family 'fpga'; known are gpu, nic"),
@@ -103,3 +117,31 @@ def test_an_unknown_variable_is_not_ignored(desk: desks.Desk, monkeypatch: pytes
     ran = desk.on_node("show")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == "drakit: DRAKIT_NODE__NAMES: is not a setting; did you mean DRAKIT_NODE__NAME?\n"
+
+
+def test_a_folder_that_holds_another_machine_is_refused_with_both_ways_out(desk: desks.Desk) -> None:
+    assert desk.on_node("show").status == 0
+    folder = desk.folder / "node"
+    told = desk.run("show", "--mock", "dgx-h100", "--node", "node-1", "--folder", str(folder))
+    assert (told.status, told.out) == (1, "")
+    holds = f"{folder}/mock holds machine '{desks.MACHINE}', not 'dgx-h100'"
+    assert told.err == f"drakit: mock.dir: {holds}: write --mock {desks.MACHINE}, or give another --folder\n"
+    assert desk.on_node("show").status == 0
+
+
+def test_a_driver_without_a_kubelet_is_refused_and_makes_no_folder(desk: desks.Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PLUGINS_DIR", "REGISTRY_DIR", "CDI_DIR"):
+        monkeypatch.setenv(f"DRAKIT_NODE__{name}", str(desk.folder / "system" / name.lower()))
+    told = desk.run("run", "--mock", desks.MACHINE, "--node", "node-1")
+    assert (told.status, told.out) == (1, "")
+    missing = f"{desk.folder}/system/registry_dir is not there: no kubelet has run on this node"
+    assert told.err == f"drakit: node.registry_dir: {missing}; to pretend, beside drakit cluster, give --folder DIR as it prints\n"
+    assert not (desk.folder / "system").exists()
+
+
+def test_a_syntax_error_of_a_claim_is_told_with_line_and_column(desk: desks.Desk) -> None:
+    file = desk.folder / "claim.yaml"
+    file.write_text("kind: ResourceClaim\n  metadata: {}\n")
+    told = desk.on_node("prepare", str(file))
+    assert told.status == 1
+    assert told.err.startswith("drakit: claim.yaml: is neither YAML nor JSON: line 2, column 11: ")

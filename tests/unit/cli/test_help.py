@@ -1,6 +1,7 @@
 """Help teaches by example, and mistakes in a command are told apart from mistakes in what it is given."""
 
 import importlib
+import itertools
 import re
 
 import pytest
@@ -40,3 +41,18 @@ def test_a_mistake_in_the_command_is_status_2(desk: desks.Desk, arguments: tuple
     told = desk.run(*arguments)
     assert (told.status, told.out) == (2, "")
     assert "drakit" in told.err
+
+
+def test_a_misspelt_command_is_told_which_was_meant(desk: desks.Desk) -> None:
+    told = desk.run("slicez")
+    assert told.status == 2
+    assert "Did you mean 'slices'?" in told.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_paragraphs_of_help_fill_their_lines(desk: desks.Desk, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.strip() for line in desk.run(command, "--help").out.partition("Examples")[0].splitlines()]
+    for line, following in itertools.pairwise(lines):
+        if line and following and not line.startswith(("Usage", "drakit")):
+            assert len(line) + 1 + len(following.split()[0]) > 78, line

@@ -103,7 +103,7 @@ ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
     "selector that fails": (
         (device_class('device.attributes["gpu.example.com"].model == "a"'), devices(PLAIN, count=1)),
         "spec.selectors[0].cel.expression",
-        "fails on 1 of 1 devices, first gpu.example.com/n/d0: no such key: model",
+        "fails on 1 of 1 device, gpu.example.com/n/d0: no such key: model",
         "check the driver first",
     ),
     "selector of a request that fails": (
@@ -191,13 +191,13 @@ WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
     "selector that selects nothing": (
         (*WORLD, selecting('device.attributes["gpu.example.com"].type == "gpx"')),
         "spec.devices.requests[0].exactly.selectors[0].cel.expression",
-        "selects none of 1 devices",
+        "selects none of 1 device",
         "compare it",
     ),
     "class that selects nothing": (
         (device_class('device.driver == "gpx.example.com"'), devices(PLAIN, count=1)),
         "spec.selectors[0].cel.expression",
-        "selects none of 1 devices",
+        "selects none of 1 device",
         "compare it",
     ),
     "unknown class": (
@@ -209,13 +209,13 @@ WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
     "too many": (
         (*WORLD, claim(exactly={"count": 2})),
         "spec.devices.requests[0].exactly.count",
-        "asks for 2, and 1 devices are selected",
+        "asks for 2, and 1 device is selected",
         "write at most 1",
     ),
     "attribute nobody has": (
         (*WORLD, claim(constraints=[{"matchAttribute": "gpu.example.com/typ"}])),
         "spec.devices.constraints[0].matchAttribute",
-        "none of the 1 devices that request r selects has attribute gpu.example.com/typ",
+        "none of the 1 device that request r selects has attribute gpu.example.com/typ",
         "write gpu.example.com/type",
     ),
     "driver nobody has": (
@@ -227,7 +227,7 @@ WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
     "capacity nobody has": (
         (*WORLD, claim(exactly={"capacity": {"requests": {"memori": "1Gi"}}})),
         "spec.devices.requests[0].exactly.capacity.requests[memori]",
-        "none of the 1 selected devices has a capacity memori",
+        "none of the 1 device that it selects has a capacity memori",
         "write memory",
     ),
     "more capacity than anybody has": (
@@ -254,6 +254,7 @@ def expect(found: list[dict[str, object]], severity: str, field: str, text: str,
     assert fix in str(one["fix"])
     assert str(one["file"]).endswith("objects.yaml")
     assert one["document"]
+    assert one["line"]
 
 
 @pytest.mark.parametrize("objects, field, text, fix", ERRORS.values(), ids=ERRORS)
@@ -286,7 +287,7 @@ def test_people_get_file_document_field_and_fix_in_three_lines(desk: desks.Desk)
     file.write_text(yaml.safe_dump(claim(exactly={"toleration": []})))
     told = desk.run("lint", "-f", str(file))
     assert told.out.splitlines() == [
-        f"error: {file}, document 1, ResourceClaim c",
+        f"error: {file}:10 (document 1), ResourceClaim default/c",
         "  spec.devices.requests[0].exactly.toleration: unknown field",
         "  fix: write tolerations, or remove it: kubectl refuses it and the server drops it",
         "1 object: 1 error, 0 warnings",

@@ -1,6 +1,9 @@
 """Devices prepared by hand, shown, and given back, with no Kubernetes at all."""
 
+import io
 import json
+import pathlib
+import sys
 
 import pytest
 
@@ -47,7 +50,7 @@ def test_the_map_shows_which_memory_slices_are_taken_and_the_bar_which_bandwidth
     start = lines.index("gpu-0-counter-set: 10 of 26 devices still fit")
     assert lines[start + 3].replace(" ", "") == "|both|.|.|.|.|"
     bar = lines[lines.index("pci-0000-0c-00-0") + 1]
-    assert bar == f"  [{'A' * 15}{'.' * 45}] 100G in all, 75G free"
+    assert bar == f"  [{'A' * 12}{'.' * 38}] 100G in all, 75G free"
 
 
 def test_what_two_claims_want_both_is_given_to_the_first(desk: desks.Desk) -> None:
@@ -75,3 +78,21 @@ def test_output_in_a_pipe_is_plain(desk: desks.Desk) -> None:
 def test_a_mock_machine_without_a_folder_keeps_its_state_in_the_users_own(desk: desks.Desk) -> None:
     assert desk.run("show", "--mock", desks.MACHINE).status == 0
     assert (desk.folder / "state" / "drakit" / desks.MACHINE / "mock").is_dir()
+
+
+def test_claims_may_be_given_with_and_without_f_and_from_standard_input(desk: desks.Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = desk.claim_file(desks.mig(), name="first")
+    second = desk.claim_file(desks.mig("gpu-1-mig-3g20gb-9-0"), name="second", uid=OTHER)
+    rows = json.loads(desk.on_node("prepare", first, "-f", second, "-o", "json").out)
+    assert [row["claim"] for row in rows] == ["default/first", "default/second"]
+    assert desk.on_node("unprepare", desks.UID, "-f", second).out == f"unprepared {desks.UID}\nunprepared {OTHER}\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(pathlib.Path(first).read_bytes())))
+    (row,) = json.loads(desk.on_node("prepare", "-f", "-", "-o", "json").out)
+    assert row["claim"] == "default/first"
+
+
+@pytest.mark.parametrize("command", ["prepare", "unprepare"])
+def test_nothing_given_is_a_mistake_in_the_command(desk: desks.Desk, command: str) -> None:
+    told = desk.on_node(command)
+    assert (told.status, told.out) == (2, "")
+    assert "-f CLAIM.yaml" in told.err

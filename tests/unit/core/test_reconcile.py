@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drakit.core import attribute, counters, device, mixins, policy, quantity, reconcile, slices
+from drakit.core import attribute, counters, device, mixins, policy, quantity, reach, reconcile, slices
 from drakit.core.slices import Page
 
 WHO = {"driver": "gpu.example.com", "node": "node1", "pool": "node1"}
@@ -225,6 +225,7 @@ OTHERS: dict[str, Any] = {
     "binding_conditions": ("other",),
     "binding_failure_conditions": ("other",),
     "includes": (),
+    "reach": reach.AllNodes(),
 }
 
 

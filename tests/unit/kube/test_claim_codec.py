@@ -91,3 +91,11 @@ def test_what_was_decoded_cannot_be_changed() -> None:
         found.configs[1].parameters["sharing"] = 1  # type: ignore[index] # the point of the test
     with pytest.raises(TypeError):
         found.results[1].consumed_capacity["bandwidth"] = 1  # type: ignore[index] # the point of the test
+
+
+@pytest.mark.parametrize("noted, name", [("gpu", "gpu"), ("", ""), (7, ""), ("../etc", ""), (None, "")])
+def test_the_pods_name_for_a_claim_made_for_it_is_read_where_it_is_one(noted: object, name: str) -> None:
+    found = copy.deepcopy(samples.CLAIM)
+    found["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": noted}
+    assert claim_codec.decode(found, samples.REF).pod_claim_name == name
+    assert claim_codec.decode(samples.CLAIM, samples.REF).pod_claim_name == ""

@@ -67,7 +67,7 @@ def test_a_claim_without_namespace_is_in_default_and_dates_stay_text(tmp_path: p
             "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: a, uid: x}",
             "claims.yaml[0].metadata.uid: is not a lower-case UUID",
         ),
-        (f"{YAML_WITH_A_DATE}---{YAML_WITH_A_DATE}", "claims.yaml[1]: the claim default/c is in the file twice"),
+        (f"{YAML_WITH_A_DATE}---{YAML_WITH_A_DATE}", "claims.yaml[1]: the claim default/c is there twice"),
     ],
 )
 def test_what_is_no_claim_is_refused_with_the_place_named(tmp_path: pathlib.Path, text: str, message: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import errors, lifecycle, names, outcome, quantity, records
+from drakit.core import device, errors, lifecycle, names, outcome, quantity, reach, records
 from drakit.node import engine
 from fakes import author, world
 
@@ -418,3 +418,38 @@ class Required:
     """A configuration without defaults."""
 
     color: str
+
+
+class Member(author.FakeDriver):
+    """A driver whose node has a part in one device of a pool that belongs to no node."""
+
+    def cluster_device(self, pool: str, name: str) -> device.Device | None:
+        return device.Device(name="chip-0", reach=reach.AllNodes()) if (pool, name) == ("fabric", "chip-0") else None
+
+
+def test_a_device_of_a_pool_of_the_cluster_is_prepared_where_the_driver_has_a_part_in_it(node: world.World) -> None:
+    node.driver_type = Member
+    started = node.boot()
+    ref = node.claim("chip-0", pool="fabric")
+    answer = prepare(node, started, ref)
+    assert [(item.pool, item.device) for item in answer.devices] == [("fabric", "chip-0")]
+    other = prepare(node, started, node.claim("chip-0", pool="fabric"))
+    assert "chip-0 is still held by" in other.error
+    for pool, name in (("fabric", "chip-1"), ("other", "chip-0")):
+        assert "is not this node's pool" in prepare(node, started, node.claim(name, pool=pool)).error
+    assert prepare(node, node.boot(), ref) == answer
+    assert unprepare(node, started, ref) == ""
+    assert node.is_clean
+
+
+def test_one_claim_cannot_have_two_devices_of_one_name_from_two_pools(node: world.World) -> None:
+    node.driver_type = Member
+    started = node.boot()
+    one, other = (
+        claims.AllocationResult(request=f"r{number}", driver=author.FakeDriver.name, pool=pool, device="chip-0")
+        for number, pool in enumerate((world.POOL, "fabric"))
+    )
+    ref = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000077"), namespace="default", name="both")
+    node.claims.put(claims.Claim(ref=ref, results=(one, other)))
+    assert "chip-0 is granted twice" in prepare(node, started, ref).error
+    assert node.is_clean

@@ -98,8 +98,16 @@ def test_a_bug_in_discover_takes_neither_the_offer_nor_unprepare_away(running: R
     assert running.driver.hardware.made == {}
 
 
-def test_a_deleted_service_socket_ends_the_process_so_that_a_new_one_is_made(running: Running) -> None:
+def test_a_deleted_service_socket_is_made_again(running: Running) -> None:
     running.socket.unlink()
+    assert eventually(running.socket.exists)
+    assert running.prepare("chip-0").error == ""
+    assert not running.node.failed.is_set()
+
+
+def test_a_service_socket_that_cannot_be_made_again_ends_the_process(running: Running) -> None:
+    running.socket.unlink()
+    running.socket.mkdir()
     assert running.node.failed.wait(10)
 
 

@@ -132,7 +132,7 @@ class Onlooker:
         return frozenset(profile.name for gpu in self._gpus.gpus() for profile in self._gpus.gpu_instance_profiles(gpu.uuid))
 
     def _views(self) -> list[tuple[inventory.Inventory, Sequence[lifecycle.Entry]]]:
-        return [local.look(family) for family in self._families]
+        return [(seen.offered, seen.entries) for seen in map(local.look, self._families)]
 
 
 def cdi_document(file: pathlib.Path) -> list[str]:

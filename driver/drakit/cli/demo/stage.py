@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import rich.console
-import rich.padding
 
 from drakit.cli import output
 from drakit.core import errors
@@ -21,6 +20,8 @@ PATIENCE_SECONDS = 20.0
 _QUIET_SECONDS = 1.0
 _WIDTH = 110
 _INDENT = 2
+_OK = 4
+_ENDLESS = 10_000
 
 
 class DemoError(errors.DrakitError):
@@ -65,14 +66,16 @@ class Stage:
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Show rows under a header."""
-        output.put(self._console, rich.padding.Padding(output.table("", columns, rows), (0, 0, 0, _INDENT + 2), expand=False))
+        output.put(self._console, output.table("", columns, rows), indent=_INDENT + 2)
 
     def check(self, promise: str, found: object, wanted: object = True) -> None:
         """Hold the demo to its promise; raises DemoError that says what was found instead."""
         if found != wanted:
             raise DemoError(f"{promise}: expected {wanted!r}, found {found!r}")
         self.checks += 1
-        self._console.print(f"{'':{_INDENT}}ok  {promise}", markup=False, style="green", soft_wrap=True)
+        width = self._console.width - _INDENT - _OK if self._console.is_terminal else _ENDLESS
+        for number, line in enumerate(textwrap.wrap(promise, width, break_long_words=False, break_on_hyphens=False)):
+            self._console.print(f"{'':{_INDENT}}{'' if number else 'ok':{_OK}}{line}", markup=False, style="green", soft_wrap=True)
 
     def wait(self, event: str, look: Callable[[], Found | None], *, patience: float = PATIENCE_SECONDS) -> Found:
         """Look until something is found; raises DemoError after ``patience`` seconds."""

@@ -1,11 +1,12 @@
 """Mock machines: whole nodes as data, one YAML file each in this folder, and the directory in which a mock machine lives.
 
-A machine has a name, a description, and one key for each device family (``gpus``, ``nics``); a family reads its own key and says what it
+A machine has a name, a description, and one key for each device family (``gpus``, ``nics``, ``tpus``); a family reads its own key and says what it
 understands. The directory outlives the driver that uses it: it holds the state of the mock hardware and the id of the machine's current boot.
 """
 
 import contextlib
 import dataclasses
+import difflib
 import importlib.resources
 import os
 import pathlib
@@ -16,8 +17,9 @@ from drakit.core import errors
 from drakit.devices import tables
 
 _SUFFIX = ".yaml"
-_FAMILIES = ("gpus", "nics")
+_FAMILIES = ("gpus", "nics", "tpus")
 _BOOT_ID = "boot_id"
+_WHOSE = "machine"
 _DIRECTORY_MODE = 0o700
 
 
@@ -47,10 +49,11 @@ class Machine:
         return tables.Table(found, f"{self.name}: ")
 
 
-def names() -> tuple[str, ...]:
-    """The machines there are, sorted."""
+def names(family: str = "") -> tuple[str, ...]:
+    """The machines there are, sorted; only those that have something of a family, given by its key."""
     folder = importlib.resources.files(__name__)
-    return tuple(sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX)))
+    known = sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX))
+    return tuple(name for name in known if not family or family in load(name).families)
 
 
 def load(name: str) -> Machine:
@@ -58,7 +61,9 @@ def load(name: str) -> Machine:
     if "/" in name:
         return _load_file(pathlib.Path(name))
     if name not in names():
-        raise errors.SettingsError(f"no mock machine {name!r}; known are {', '.join(names())}, or give a path", key="mock.machine")
+        close = difflib.get_close_matches(name, names(), n=1)
+        meant = f"did you mean {close[0]}? Known" if close else "known"
+        raise errors.SettingsError(f"no mock machine {name!r}; {meant} are {', '.join(names())}, or give a path", key="mock.machine")
     machine = parse((importlib.resources.files(__name__) / f"{name}{_SUFFIX}").read_text("utf-8"), name)
     if machine.name != name:
         raise errors.SettingsError(f"is {machine.name!r}, but the file is {name}{_SUFFIX}", key=f"{name}: name")
@@ -82,6 +87,21 @@ def parse(text: str, origin: str) -> Machine:
     return Machine(name=name, description=description, families=families)
 
 
+def take_over(directory: pathlib.Path, name: str) -> None:
+    """Say that the directory is this machine's, at its first use; raises SettingsError where it is another machine's already."""
+    file = directory / _WHOSE
+    try:
+        directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            _write(file, name, replace=False)
+        found = file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.SettingsError(f"cannot keep a mock machine in {directory}: {error}", key="mock.dir") from error
+    if found != name:
+        fix = f"write --mock {found}, or give another --folder"
+        raise errors.SettingsError(f"{directory} holds machine {found!r}, not {name!r}: {fix}", key="mock.dir")
+
+
 def boot_id(directory: pathlib.Path) -> str:
     """The id of the machine's current boot, as /proc/sys/kernel/random/boot_id gives on a real one; the first call boots the machine."""
     file = directory / _BOOT_ID
@@ -103,16 +123,22 @@ def reboot(directory: pathlib.Path) -> str:
 def _publish(file: pathlib.Path, *, replace: bool) -> str:
     """Write a new id whole or not at all; without ``replace`` the first of several writers wins."""
     fresh = str(uuid.uuid4())
+    with contextlib.suppress(FileExistsError):
+        _write(file, fresh, replace=replace)
+        return fresh
+    return file.read_text("ascii").strip()
+
+
+def _write(file: pathlib.Path, text: str, *, replace: bool) -> None:
+    """Write a line whole or not at all; raises FileExistsError where it is there already and is not to be replaced."""
     descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
     try:
-        os.write(descriptor, f"{fresh}\n".encode())
+        os.write(descriptor, f"{text}\n".encode())
         os.fsync(descriptor)
         if replace:
             pathlib.Path(temporary).replace(file)
-            return fresh
-        with contextlib.suppress(FileExistsError):
+        else:
             os.link(temporary, file)
-        return file.read_text("ascii").strip()
     finally:
         os.close(descriptor)
         pathlib.Path(temporary).unlink(missing_ok=True)

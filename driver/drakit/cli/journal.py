@@ -1,0 +1,267 @@
+"""``drakit journal``: what a driver remembers of its claims, read from a copy, so that looking changes nothing.
+
+A journal that cannot be read is reported; setting it aside and rebuilding is the driver's work at its next start.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from drakit.cdi import spec
+from drakit.cli import composition, options, output
+from drakit.core import errors, lifecycle, names
+from drakit.journal import copying, exporting, files
+from drakit.journal import journal as journals
+from drakit.node import resolution
+from drakit.telemetry import logs
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="""Look at the journal: what each driver of this node remembers of its claims.
+
+    Everything is read from a copy: the journal is not locked, migrated or set aside, also while the driver runs.
+
+    [bold]Examples[/bold]
+
+      drakit journal list                       who has what, and since which boot
+
+      drakit journal show 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c
+
+      drakit journal verify                     is it whole, and do CDI files agree
+    """,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Opened:
+    """The copy of one family's journal; ``trouble`` says why the journal itself cannot be used as it is."""
+
+    family: composition.Family
+    copy: pathlib.Path
+    memory: journals.Journal
+    trouble: str
+
+    def document(self, entry: lifecycle.Entry) -> dict[str, object]:
+        """One claim with all that is known of it."""
+        notes = [self.memory.notes(entry.claim.uid, kept.key) for kept in entry.grants]
+        return {"driver": self.family.post.driver_name, **exporting.entry(entry, notes)}
+
+
+@app.command("list")
+def list_(
+    mock: options.Mock = None,
+    folder: options.Folder = None,
+    node: options.Node = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    families: options.Families = None,
+    style: options.Output = options.Format.TABLE,
+) -> None:
+    """List the claims that are remembered: their state, their devices, and whether they are of this boot.
+
+    States are preparing, prepared and unpreparing; the first and the last are half done, and are finished by the next call or start.
+
+    [bold]Examples[/bold]
+
+      drakit journal list --mock dgx-a100-40gb-2gpu
+
+      drakit journal list --family gpu -o json
+    """
+    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+    rows: list[dict[str, object]] = []
+    for opened in _journals(composition.families(settings, only=families or ())):
+        output.note(opened.trouble)
+        rows += [_row(opened.family, entry) for entry in opened.memory.entries()]
+    if style is not options.Format.TABLE:
+        output.document(rows, style)
+        return
+    cells = [(row["claim"], row["uid"], row["driver"], row["state"], row["boot"], ", ".join(_texts(row["devices"]))) for row in rows]
+    output.put(output.console(), output.table("", ["CLAIM", "UID", "DRIVER", "STATE", "BOOT", "DEVICES"], cells))
+
+
+@app.command()
+def show(
+    uid: Annotated[str, typer.Argument(metavar="UID", help="UID of the claim.")],
+    mock: options.Mock = None,
+    folder: options.Folder = None,
+    node: options.Node = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    style: Annotated[options.Format, typer.Option("--output", "-o", help="yaml or json; table is yaml too.")] = options.Format.YAML,
+) -> None:
+    """Show all that is remembered of one claim: intents, records, CDI edits, notes, and the devices as they were.
+
+    [bold]Examples[/bold]
+
+      drakit journal show 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c --mock dgx-a100-40gb-2gpu
+    """
+    if not names.is_uid(uid):
+        raise errors.ConfigError(f"{uid!r} is not a claim UID; drakit journal list shows them", field="UID")
+    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+    found = []
+    for opened in _journals(composition.families(settings)):
+        output.note(opened.trouble)
+        entry = opened.memory.entry(names.ClaimUid(uid))
+        found += [opened.document(entry)] if entry is not None else []
+    if not found:
+        raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"no driver here remembers claim {uid}")
+    output.document(found[0] if len(found) == 1 else found, _machine(style))
+
+
+@app.command()
+def export(
+    mock: options.Mock = None,
+    folder: options.Folder = None,
+    node: options.Node = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    families: options.Families = None,
+    style: Annotated[options.Format, typer.Option("--output", "-o", help="json or yaml; table is json too.")] = options.Format.JSON,
+) -> None:
+    """Write everything in the journals as one document: for a bug report, or to keep before something is tried.
+
+    It holds what users wrote into their claims' parameters; look through it before you pass it on.
+
+    [bold]Examples[/bold]
+
+      drakit journal export --mock dgx-a100-40gb-2gpu > journal.json
+    """
+    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+    documents: list[object] = []
+    for opened in _journals(composition.families(settings, only=families or ())):
+        claims = [opened.document(entry) for entry in opened.memory.entries()]
+        documents.append(
+            {
+                "driver": opened.family.post.driver_name,
+                "path": str(opened.family.folders.home / copying.DATABASE),
+                "trouble": opened.trouble,
+                "claims": claims,
+                "taints": exporting.taints(opened.memory.taints()),
+            }
+        )
+    output.document(documents, options.Format.JSON if style is options.Format.TABLE else style)
+
+
+@app.command()
+def verify(
+    mock: options.Mock = None,
+    folder: options.Folder = None,
+    node: options.Node = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    families: options.Families = None,
+    style: options.Output = options.Format.TABLE,
+) -> None:
+    """Check that the journals are whole, that every row can be read, and that CDI files are what the journals say.
+
+    Ends with status 1 when something is wrong, and says what mends it. Files of claims in work at this moment may be told as wrong while the
+    driver runs; check again then.
+
+    [bold]Examples[/bold]
+
+      drakit journal verify --mock dgx-a100-40gb-2gpu
+    """
+    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+    rows: list[dict[str, object]] = []
+    for family in composition.families(settings, only=families or ()):
+        problems = list(_problems(family))
+        rows.append({"driver": family.post.driver_name, "path": str(family.folders.home / copying.DATABASE), "problems": problems})
+    if style is options.Format.TABLE:
+        for row in rows:
+            for problem in _texts(row["problems"]) or ["ok"]:
+                output.console().print(f"{row['driver']}: {problem}", markup=False, soft_wrap=True)
+    else:
+        output.document(rows, style)
+    if any(row["problems"] for row in rows):
+        raise errors.JournalError("something is wrong; see above")
+
+
+def _journals(families: Sequence[composition.Family]) -> Iterator[Opened]:
+    """The journals that are there, each open as a copy while it is looked at."""
+    for family in families:
+        with _journal(family) as opened:
+            if opened is not None:
+                yield opened
+
+
+@contextlib.contextmanager
+def _journal(family: composition.Family) -> Iterator[Opened | None]:
+    home = family.folders.home
+    if not copying.exists(home):
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        copy = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-"))) / "home"
+        copying.copy(home, copy)
+        damage = copying.damage(copy)
+        trouble = f"{home / copying.DATABASE} cannot be read ({damage}); the driver sets it aside and rebuilds it at its next start"
+        stack.enter_context(logs.silenced() if damage else contextlib.nullcontext())
+        memory = journals.Journal.open(copy, driver=family.post.driver_name, boot_id=family.post.place.boot_id)
+        stack.callback(memory.close)
+        yield Opened(family=family, copy=copy, memory=memory, trouble=trouble if damage else "")
+
+
+def _row(family: composition.Family, entry: lifecycle.Entry) -> dict[str, object]:
+    return {
+        "claim": str(entry.claim),
+        "uid": entry.claim.uid,
+        "driver": family.post.driver_name,
+        "state": entry.state.value,
+        "boot": "this" if entry.boot_id == family.post.place.boot_id else "earlier",
+        "devices": [f"{kept.device.name}{f' ({kept.share_id})' if kept.share_id else ''}" for kept in entry.grants],
+    }
+
+
+def _problems(family: composition.Family) -> Iterator[str]:
+    """What is wrong with a family's journal and its CDI files, each with what mends it."""
+    home = family.folders.home
+    aside = files.last_aside(home / copying.DATABASE)
+    if aside is not None:
+        yield f"a journal was set aside earlier: {aside}; see the how-to 'when the journal is lost', and move it away once it is not needed"
+    with _journal(family) as opened:
+        if opened is None:
+            return
+        if opened.trouble:
+            yield opened.trouble
+            return
+        broken = copying.integrity(opened.copy)
+        if broken:
+            yield f"the thorough check found: {broken}; stop the driver and start it again, which sets the file aside and rebuilds it"
+        entries = opened.memory.entries()
+    yield from _cdi_problems(family, entries)
+
+
+def _cdi_problems(family: composition.Family, entries: Sequence[lifecycle.Entry]) -> Iterator[str]:
+    driver, folder = family.post.driver_name, family.folders.cdi
+    expected: set[str] = set()
+    for entry in entries:
+        current = entry.state is lifecycle.State.PREPARED and entry.boot_id == family.post.place.boot_id
+        for kept in entry.grants:
+            name = resolution.cdi_name(driver, entry.claim, kept)
+            expected.add(spec.file_name(name))
+            if current and kept.edits and _content(folder / spec.file_name(name)) != spec.encode(name, kept.edits):
+                yield f"{folder / spec.file_name(name)} is missing or altered; the driver's next start, or the next prepare of the claim, mends it"
+    present = {path.name for path in folder.glob(f"{spec.file_prefix(driver)}*.json")} if folder.is_dir() else set()
+    for stray in sorted(present - expected):
+        yield f"{folder / stray} is of a claim that the journal does not know; the driver's next start removes it, or remembers the claim"
+
+
+def _content(path: pathlib.Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _texts(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def _machine(style: options.Format) -> options.Format:
+    return options.Format.YAML if style is options.Format.TABLE else style

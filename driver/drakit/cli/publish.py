@@ -1,0 +1,142 @@
+"""``drakit publish``: the publisher of devices that no single node can offer, one for the whole cluster."""
+
+import pathlib
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
+
+import typer
+
+from drakit import settings as values
+from drakit.cli import composition, options
+from drakit.core import errors, leasing, names, pools
+from drakit.kube import client, leases, slices
+from drakit.node import clock, cluster_publisher, election, publisher
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
+
+LIVENESS_SECONDS = 1.0
+JOIN_SECONDS = 5.0
+
+
+def publish(
+    family: Annotated[str, typer.Argument(metavar="FAMILY", help="The device family: tpu.")],
+    mock: options.Mock = None,
+    kubeconfig: Annotated[
+        pathlib.Path | None, typer.Option("--kubeconfig", help="Kubeconfig; without one, the pod's service account.")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Publish once and end; fail where another publisher leads, or the API server refuses.")
+    ] = False,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    form: Annotated[Literal["auto", "flat", "mixins"] | None, typer.Option("--form", help="How slices are written.")] = None,
+    log_format: Annotated[Literal["console", "json"] | None, typer.Option("--log-format", help="console or json.")] = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None, typer.Option("--log-level", help="Least severe level to write.")
+    ] = None,
+) -> None:
+    """Publish devices that are made of several nodes, for the whole cluster, until SIGTERM or Ctrl-C.
+
+    Of several publishers of one driver, the one that holds a Lease writes (settings election.*); when it ends it gives the Lease up, when it is
+    killed another takes over after election.duration. The nodes' own parts are prepared by drakit run --family FAMILY on each of them. Slices stay
+    published when the publisher stops. All slices of the driver that belong to no node are the publisher's: pools that it does not know are removed.
+
+    [bold]Examples[/bold]
+
+      drakit publish tpu --mock tpu-v5e-8x8
+
+      drakit publish tpu --mock tpu-v5e-8x8 --once --kubeconfig /tmp/dra/kubeconfig
+
+      drakit publish tpu --mock tpu-v5e-8x8 --set election.duration=30 --set election.renew_deadline=20
+    """
+    flags = {"api.kubeconfig": kubeconfig, "publish.form": form, "log.format": log_format, "log.level": log_level}
+    settings = options.read(config=config, assignments=assignments, mock=mock, flags=flags)
+    offered = composition.cluster_pools(settings, family)
+    driver = names.check_driver(str(getattr(settings, family).driver_name), f"{family}.driver_name")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
+    try:
+        office = Office(settings, driver, api)
+        office.publish_once(offered) if once else office.serve(offered, stop)
+    finally:
+        api.close()
+
+
+class Office:
+    """A candidate for the Lease of a driver, and the publisher that works while it is held."""
+
+    def __init__(self, settings: values.Settings, driver: str, api: client.Client) -> None:
+        ticking = clock.SystemClock()
+        self._driver = driver
+        self._me = settings.election.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
+        terms = _terms(settings.election)
+        lease = leases.ApiLease(
+            api, namespace=settings.election.namespace, name=settings.election.name or driver, timeout=terms.renew_deadline / 2
+        )
+        self._election = election.Election(lease, me=self._me, terms=terms, clock=ticking)
+        self._publisher = cluster_publisher.ClusterPublisher(
+            driver,
+            store=slices.ApiSlices(api, driver=driver, clock=ticking),
+            leads=self._election.leads,
+            clock=ticking,
+            form=publisher.FormChoice(settings.publish.form),
+        )
+        self._failed = threading.Event()
+
+    def publish_once(self, offered: Sequence[pools.Pool]) -> None:
+        """Get the Lease, publish, give it up; raises RetryError where another has the Lease."""
+        self._election.step()
+        if not self._election.leads():
+            raise errors.RetryError(f"another publisher leads: {self._election.holder}", after=1.0)
+        try:
+            self._publisher.offer(offered)
+            writes = self._publisher.reconcile()
+            _log.info("published", driver=self._driver, pools=[pool.name for pool in offered], writes=writes)
+        finally:
+            self._election.release()
+
+    def serve(self, offered: Sequence[pools.Pool], stop: threading.Event) -> None:
+        """Publish whenever the Lease is held, until ``stop`` is set; then give it up, after the last write. Raises HardwareError for a bug."""
+        self._publisher.offer(offered)
+        ending = threading.Event()
+        publishing = self._spawn("publisher", lambda: self._publisher.run(ending))
+        self._spawn("slice-watch", lambda: self._publisher.follow(ending))
+        electing = self._spawn("election", lambda: self._election.run(ending, self._publisher.wake))
+        _log.info("candidate", driver=self._driver, identity=self._me)
+        try:
+            while not stop.wait(LIVENESS_SECONDS):
+                if self._failed.is_set():
+                    raise errors.HardwareError("drakit publish", "a part of the publisher died; see the log")
+        finally:
+            ending.set()
+            self._publisher.wake()
+            for thread in (publishing, electing):
+                thread.join(JOIN_SECONDS)
+            if not publishing.is_alive():
+                self._election.release()
+
+    def _spawn(self, name: str, work: Callable[[], None]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work()
+            except Exception:  # noqa: BLE001 - whatever it was, the process must end and be started anew
+                _log.exception("a part of the publisher died", part=name)
+                self._failed.set()
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        thread.start()
+        return thread
+
+
+def _terms(chosen: values.Election) -> leasing.Terms:
+    try:
+        return leasing.Terms(duration=chosen.duration, renew_deadline=chosen.renew_deadline, retry=chosen.retry)
+    except errors.SettingsError as error:
+        raise errors.SettingsError(str(error).partition(": ")[2], key=f"election.{error.key}") from error

@@ -1,0 +1,60 @@
+"""What is to be said in a claim's status, and how one saying follows another (ResourceClaim.status.devices).
+
+The last word wins, per device: what a driver says of a device replaces what it said of it before. The framework's own word is the condition
+``Ready``, on all devices of the claim; a driver that states ``Ready`` itself for a device overrides it there. Pure.
+"""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+
+from drakit.core import names
+from drakit.core import site as sites
+
+READY = "Ready"
+
+DeviceKey = tuple[str, str, str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StatusChange:
+    """A change of the statuses of one driver in one claim.
+
+    ``devices`` are replaced, by pool, device and share id; ``ready`` is set on every allocated device; ``cleared`` removes all else first.
+    """
+
+    devices: Mapping[DeviceKey, sites.DeviceStatus] = dataclasses.field(default_factory=dict)
+    ready: sites.Condition | None = None
+    cleared: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "devices", types.MappingProxyType(dict(self.devices)))
+
+    def then(self, later: "StatusChange") -> "StatusChange":
+        """Both in one."""
+        if later.cleared:
+            return later
+        devices = self.devices if later.ready is None else {key: _without_ready(status) for key, status in self.devices.items()}
+        return StatusChange(devices={**devices, **later.devices}, ready=later.ready or self.ready, cleared=self.cleared)
+
+
+def of_device(status: sites.DeviceStatus, pool: str) -> StatusChange:
+    """What a driver says of one device; ``pool`` is meant where it names none."""
+    key = (status.pool or pool, status.device, status.share_id or names.ShareId(""))
+    return StatusChange(devices={key: status})
+
+
+def merged(before: tuple[sites.Condition, ...], key: DeviceKey, change: StatusChange) -> tuple[sites.Condition, ...]:
+    """The conditions of one device after a change, given those that are ours now."""
+    kept = {} if change.cleared else {one.type: one for one in before}
+    said = change.devices.get(key)
+    if said is not None:
+        kept = {name: one for name, one in kept.items() if name == READY}
+    if change.ready is not None:
+        kept[READY] = change.ready
+    kept |= {one.type: one for one in (said.conditions if said else ())}
+    return tuple(kept.values())
+
+
+def _without_ready(status: sites.DeviceStatus) -> sites.DeviceStatus:
+    return dataclasses.replace(status, conditions=tuple(one for one in status.conditions if one.type != READY))

@@ -1,0 +1,99 @@
+"""The status of one device that several nodes prepare, each its own part (ResourceClaim.status.devices of a multi-host device).
+
+A claim has one entry for such a device, whoever writes it: at most 8 conditions and one ``data`` object. So the parts are kept side by side in
+``data``, by node, and the conditions are made of them: one holds when the parts of all nodes say that it does. Whoever writes reads the entry,
+changes its own part, and writes the whole back only if nobody wrote meanwhile. As JSON::
+
+    {"count": 2, "nodes": {"node-1": {"conditions": {"Ready": {"status": true, "reason": "Prepared"}}, "values": {"worker": 0}}}}
+
+What cannot be read of a stored entry counts as not said. Pure.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from drakit.core import records
+from drakit.core import site as sites
+
+WAITING = "WaitingForNodes"
+_SHOWN = 3
+_MESSAGE_MAX = 1024
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """What one node says."""
+
+    conditions: tuple[sites.Condition, ...] = ()
+    values: records.Record = dataclasses.field(default_factory=records.empty)
+
+    def __bool__(self) -> bool:
+        return bool(self.conditions or self.values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Whole:
+    """All parts that were said, by node, and how many nodes there are to say one."""
+
+    parts: Mapping[str, Part] = dataclasses.field(default_factory=dict)
+    count: int = 1
+
+    def with_part(self, node: str, part: Part, count: int = 0) -> "Whole":
+        """The same with one node's part replaced, or gone where it says nothing; ``count`` 0 leaves the number of nodes."""
+        others = {name: one for name, one in self.parts.items() if name != node}
+        return Whole(parts={**others, node: part} if part else others, count=count or self.count)
+
+    def conditions(self) -> tuple[sites.Condition, ...]:
+        """The device's conditions, sorted by type."""
+        types = sorted({one.type for part in self.parts.values() for one in part.conditions})
+        return tuple(self._condition(name) for name in types)
+
+    def _condition(self, name: str) -> sites.Condition:
+        said = {node: one for node, part in sorted(self.parts.items()) for one in part.conditions if one.type == name}
+        against = {node: one for node, one in said.items() if not one.status}
+        if against:
+            shown = [f"{node}: {one.message or one.reason}" for node, one in list(against.items())[:_SHOWN]]
+            more = len(against) - len(shown)
+            message = "; ".join(shown) + (f"; and {more} more" if more else "")
+            return sites.Condition(type=name, status=False, reason=next(iter(against.values())).reason, message=message[:_MESSAGE_MAX])
+        if len(said) < self.count:
+            return sites.Condition(type=name, status=False, reason=WAITING, message=f"{len(said)} of {self.count} nodes")
+        return sites.Condition(type=name, status=True, reason=next(iter(said.values())).reason, message=f"all of {self.count} nodes")
+
+    def to_record(self) -> dict[str, object]:
+        """The ``data`` of the entry; empty when nobody says anything."""
+        if not self.parts:
+            return {}
+        return {"count": self.count, "nodes": {node: _to_record(self.parts[node]) for node in sorted(self.parts)}}
+
+
+def read(stored: object) -> Whole:
+    """What the ``data`` of a stored entry says."""
+    found = _object(stored)
+    count = found.get("count")
+    parts = {node: _part(value) for node, value in _object(found.get("nodes")).items()}
+    number = count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
+    return Whole(parts={node: part for node, part in parts.items() if part}, count=number)
+
+
+def _to_record(part: Part) -> dict[str, object]:
+    conditions: dict[str, object] = {}
+    for one in part.conditions:
+        conditions[one.type] = {"status": one.status, "reason": one.reason, **({"message": one.message} if one.message else {})}
+    head: dict[str, object] = {"conditions": conditions} if conditions else {}
+    return head | ({"values": records.thaw(part.values)} if part.values else {})
+
+
+def _part(value: object) -> Part:
+    found = _object(value)
+    conditions = (_read_condition(name, _object(one)) for name, one in _object(found.get("conditions")).items())
+    return Part(conditions=tuple(conditions), values=records.freeze_record(dict(_object(found.get("values")))))
+
+
+def _read_condition(name: str, found: Mapping[str, object]) -> sites.Condition:
+    reason, message = found.get("reason"), found.get("message")
+    return sites.Condition(type=name, status=found.get("status") is True, reason=str(reason or WAITING), message=str(message or ""))
+
+
+def _object(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,165 @@
+"""From which nodes a device, or all devices of a pool, can be used (resource.k8s.io/v1 nodeName, nodeSelector, allNodes, perDeviceNodeSelection).
+
+A pool of one node needs none of this: its slices carry the node's name. A pool of the cluster says where its devices are, once for all of them or
+for each device. Selectors here have exactly one term, because the allocator of Kubernetes 1.36 takes no other. Values are checked on construction;
+InventoryError names the field.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from drakit.core import errors, names, records
+
+HOSTNAME = "kubernetes.io/hostname"
+_FIELD_KEY = "metadata.name"
+
+
+class Operator(enum.Enum):
+    """How a requirement compares (v1 NodeSelectorOperator)."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GREATER = "Gt"
+    LESS = "Lt"
+
+
+_LISTS = (Operator.IN, Operator.NOT_IN)
+_PRESENCE = (Operator.EXISTS, Operator.DOES_NOT_EXIST)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Requirement:
+    """One condition on a node: on a label in ``NodeSelector.expressions``, on ``metadata.name`` in ``NodeSelector.fields``."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names.check_label_key(self.key, "nodeSelector.key")
+        field = f"nodeSelector[{self.key}].values"
+        for value in self.values:
+            names.check_label_value(value, field)
+        if self.operator in _LISTS and not self.values:
+            raise errors.InventoryError(f"{self.operator.value} needs values", field=field)
+        if self.operator in _PRESENCE and self.values:
+            raise errors.InventoryError(f"{self.operator.value} takes no values", field=field)
+        if self.operator not in (*_LISTS, *_PRESENCE) and len(self.values) != 1:
+            raise errors.InventoryError(f"{self.operator.value} needs exactly one value", field=field)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeSelector:
+    """The nodes for which every requirement holds; at least one requirement, because a term without any selects no node."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.expressions or self.fields):
+            raise errors.InventoryError("needs at least one requirement", field="nodeSelector")
+        for one in self.fields:
+            if one.key != _FIELD_KEY or one.operator not in _LISTS or len(one.values) != 1:
+                raise errors.InventoryError(f"a field can only be {_FIELD_KEY}, with In or NotIn and one value", field="nodeSelector")
+
+    @classmethod
+    def by_label(cls, key: str, values: Iterable[str]) -> Self:
+        """The nodes whose label is one of these; ``HOSTNAME`` is the label that every node has."""
+        return cls(expressions=(Requirement(key=key, operator=Operator.IN, values=tuple(values)),))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneNode:
+    """The node of this name."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not names.is_subdomain(self.name):
+            raise errors.InventoryError(f"{self.name!r} is not a node name", field="nodeName")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AllNodes:
+    """Every node."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PerDevice:
+    """Each device of the pool says for itself (gate DRAPartitionableDevices)."""
+
+
+OfDevice = OneNode | NodeSelector | AllNodes
+OfPool = NodeSelector | AllNodes | PerDevice
+
+
+def to_record(reach: "OfDevice | OfPool | None") -> dict[str, records.Json]:
+    """The API's fields for a reach; none for None, which means that somebody else says it."""
+    match reach:
+        case OneNode(name=name):
+            return {"nodeName": name}
+        case NodeSelector():
+            parts = {"matchExpressions": reach.expressions, "matchFields": reach.fields}
+            term: dict[str, records.Json] = {key: [_requirement(one) for one in part] for key, part in parts.items() if part}
+            return {"nodeSelector": {"nodeSelectorTerms": [term]}}
+        case AllNodes():
+            return {"allNodes": True}
+        case PerDevice():
+            return {"perDeviceNodeSelection": True}
+    return {}
+
+
+def _requirement(one: Requirement) -> records.Json:
+    head: dict[str, records.Json] = {"key": one.key, "operator": one.operator.value}
+    return head | ({"values": list(one.values)} if one.values else {})
+
+
+def of_device(found: Mapping[str, object]) -> OfDevice | None:
+    """The reach that an object's fields tell: a device's; None where they tell none. Raises InventoryError for what is not understood."""
+    if name := found.get("nodeName"):
+        return OneNode(name=str(name))
+    return _shared(found)
+
+
+def of_pool(found: Mapping[str, object]) -> OfPool | None:
+    """The reach that the spec of a slice tells; None for a slice of one node. Raises InventoryError for what is not understood."""
+    return PerDevice() if found.get("perDeviceNodeSelection") is True else _shared(found)
+
+
+def _shared(found: Mapping[str, object]) -> NodeSelector | AllNodes | None:
+    if found.get("allNodes") is True:
+        return AllNodes()
+    selector = found.get("nodeSelector")
+    if selector is None:
+        return None
+    terms = _list(_object(selector).get("nodeSelectorTerms"))
+    if len(terms) != 1:
+        raise errors.InventoryError(f"{len(terms)} terms; exactly one is supported", field="nodeSelector.nodeSelectorTerms")
+    term = _object(terms[0])
+    parts = {key: tuple(map(_read, _list(term.get(key)))) for key in ("matchExpressions", "matchFields")}
+    return NodeSelector(expressions=parts["matchExpressions"], fields=parts["matchFields"])
+
+
+def _read(value: object) -> Requirement:
+    found = _object(value)
+    try:
+        operator = Operator(found.get("operator"))
+    except ValueError as error:
+        raise errors.InventoryError(f"unknown operator {found.get('operator')!r}", field="nodeSelector") from error
+    return Requirement(key=str(found.get("key") or ""), operator=operator, values=tuple(map(str, _list(found.get("values")))))
+
+
+def _object(value: object) -> Mapping[str, object]:
+    if isinstance(value, Mapping):
+        return value
+    raise errors.InventoryError("must be an object", field="nodeSelector")
+
+
+def _list(value: object) -> list[object]:
+    if value is None or isinstance(value, list | tuple):
+        return list(value or ())
+    raise errors.InventoryError("must be a list", field="nodeSelector")

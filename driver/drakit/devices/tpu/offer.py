@@ -1,0 +1,68 @@
+"""From a node pool to pools of devices: one device a slice, counters for each node, so that slices that overlap exclude each other exactly.
+
+A node is taken whole by a slice, so its counter is its chips. A counter set holds 32 counters and a device draws from two sets, so a slice may have
+up to 64 nodes. Nodes that no slice joins are put into pools of their own: the larger the grid over its largest slice, the more pools, and none of
+them larger than it must be.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from drakit.core import attribute, counters, device, errors, inventory, policy, pools, quantity
+from drakit.core import reach as reaches
+from drakit.devices.tpu import machine, topology
+
+CHIPS = "tpus"
+TOPOLOGY = "topology"
+NODES_MAX = counters.COUNTERS_MAX * device.CONSUMPTIONS_MAX
+
+
+def of(found: machine.NodePool) -> tuple[pools.Pool, ...]:
+    """The pools, as many as the grid has parts that no slice joins; raises InventoryError for a slice of more nodes than counters reach."""
+    placements = found.grid.placements()
+    for one in placements:
+        if len(one.nodes) > NODES_MAX:
+            raise errors.InventoryError(
+                f"has {len(one.nodes)} nodes, and a counter for each; a device draws from at most {device.CONSUMPTIONS_MAX} counter sets of "
+                f"{counters.COUNTERS_MAX}, so {NODES_MAX} nodes are the most: leave out {one.shape} under slices",
+                field=f"devices[{one.name}].consumesCounters",
+            )
+    groups = topology.parts(len(found.nodes), placements)
+    return tuple(
+        pools.Pool(
+            name=found.pool if len(groups) == 1 else f"{found.pool}-{number}",
+            reach=reaches.PerDevice(),
+            inventory=_inventory(found, group, [one for one in placements if one.nodes[0] in group]),
+        )
+        for number, group in enumerate(groups, 1)
+    )
+
+
+def _inventory(found: machine.NodePool, group: Sequence[int], placements: Sequence[topology.Placement]) -> inventory.Inventory:
+    sets = {f"nodes-{number}": nodes for number, nodes in enumerate(topology.chunks(group, counters.COUNTERS_MAX), 1)}
+    return inventory.Inventory(
+        devices=tuple(_device(found, one, sets) for one in placements),
+        counter_sets=tuple(counters.CounterSet(name=name, counters=_chips(found, nodes)) for name, nodes in sets.items()),
+    )
+
+
+def _device(found: machine.NodePool, one: topology.Placement, sets: Mapping[str, Sequence[int]]) -> device.Device:
+    attributes: dict[str, attribute.AttributeValue] = {
+        TOPOLOGY: str(one.shape),
+        "generation": found.generation,
+        "nodes": len(one.nodes),
+    }
+    drawn = {name: [node for node in nodes if node in one.nodes] for name, nodes in sets.items()}
+    return device.Device(
+        name=one.name,
+        attributes=attributes,
+        capacity={CHIPS: policy.Capacity.of(one.shape.area)},
+        consumes=tuple(
+            counters.CounterConsumption(counter_set=name, counters=_chips(found, nodes)) for name, nodes in drawn.items() if nodes
+        ),
+        reach=reaches.NodeSelector.by_label(found.label, (found.nodes[node] for node in one.nodes)),
+    )
+
+
+def _chips(found: machine.NodePool, nodes: Sequence[int]) -> Mapping[str, quantity.Quantity]:
+    """The counter of each node: all its chips."""
+    return {f"node-{node + 1}": quantity.Quantity.of(found.grid.host.area) for node in nodes}

@@ -1,0 +1,271 @@
+"""Device statuses of claims at the API server, by server-side apply: a driver on a node touches its own entries and nobody else's.
+
+Each write reads the claim first: whether it is still the claim that is meant, what is allocated, and what of its status is ours already by
+``metadata.managedFields``. So entries of devices that are not spoken of now stay, times of conditions that did not change are kept, nothing is
+sent that stands there already, and a driver that was restarted goes on where the earlier process stopped. Devices that are not of the node's own pool
+several nodes may report: those are written together (see ``joint_status``).
+
+Since Kubernetes 1.36 two rights are needed: patch on ``resourceclaims/status``, without which the answer is 403, and ``associated-node:patch`` on
+``resourceclaims/driver``, without which it is 422 like for many other reasons; its message tells it apart.
+"""
+
+import collections
+import dataclasses
+import hashlib
+import http
+import json
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from drakit.core import claim as claims
+from drakit.core import claim_status, errors, joint, names, ports, records
+from drakit.core import site as sites
+from drakit.kube import claim_codec, fields, joint_status, transport
+from drakit.kube import claims as kube_claims
+
+APPLY_TYPE = "application/apply-patch+yaml"
+_MANAGER_MAX = 128
+_KNOWN_MAX = 4096
+_NOT_ALLOCATED = "must be an allocated device in the claim"
+_DRIVER_RIGHT = "resourceclaims/driver"
+_TOLD = ("data", "networkData")
+_ALL_NODES = "/all-nodes"
+_JOINT_TRIES = 20
+
+Entries = dict[claim_status.DeviceKey, dict[str, object]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Writer:
+    """Whose statuses: one driver's devices of one pool, written from one node."""
+
+    driver: str
+    node: str
+    pool: str
+
+    @property
+    def field_owner(self) -> str:
+        """The field manager, at most 128 characters; the name gives way to its digest where that is too long."""
+        name = f"{self.driver}/{self.node}"
+        return name if len(name) <= _MANAGER_MAX else f"{self.driver}/{hashlib.sha256(self.node.encode()).hexdigest()[:32]}"
+
+
+class ApiStatuses:
+    """``core.ports.ClaimStatuses``. Safe between threads."""
+
+    def __init__(self, api: transport.Transport, writer: Writer, clock: ports.Clock) -> None:
+        self._api = api
+        self._writer = writer
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._blank: collections.OrderedDict[str, None] = collections.OrderedDict()
+
+    def seen(self, ref: claims.ClaimRef, found: transport.Object) -> None:
+        """A claim as it was just read: remember whether it has a status of this driver."""
+        status = found.get("status")
+        devices = status.get("devices") if isinstance(status, Mapping) else None
+        self._note_blank(ref.uid, blank=not devices or f'"{self._writer.driver}"' not in json.dumps(records.thaw(devices)))
+
+    def is_blank(self, uid: names.ClaimUid) -> bool:
+        """Whether the claim is known to have no status of this driver."""
+        with self._lock:
+            return uid in self._blank
+
+    def write(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
+        """Make the change; raises ClaimError when the claim is gone, replaced or not allocated, ApiError when it is refused or not answered."""
+        found = fields.Field(self._read(ref))
+        allocated = frozenset(self._allocated(found))
+        ours = _owned(found, self._writer)
+        wanted = {key: entry for key in sorted(allocated) if (entry := self._entry(key, found, ours.get(key), change))}
+        elsewhere = sorted(joint_status.keys(found, self._writer.driver, self._writer.pool))
+        self._note_blank(ref.uid, blank=not (wanted or elsewhere))
+        if wanted != ours:
+            self._apply(ref, [wanted[key] for key in sorted(wanted)])
+        if elsewhere:
+            self._write_joint(ref, change)
+
+    def _write_joint(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
+        """Change this node's part of the devices that are not of its pool; again, where another node was faster."""
+        for attempt in range(_JOINT_TRIES):
+            found = fields.Field(self._read(ref))
+            elsewhere = joint_status.keys(found, self._writer.driver, self._writer.pool)
+            stored = joint_status.stored(found, self._writer.driver)
+            before = {key: stored.get(key, joint.Whole()) for key in elsewhere}
+            after = {key: joint_status.following(whole, key, self._writer.node, change) for key, whole in before.items()}
+            if after == before:
+                return
+            entries = joint_status.entries(after, found, self._writer.driver, self._stamped)
+            try:
+                self._apply(ref, entries, manager=f"{self._writer.driver}{_ALL_NODES}", version=found["metadata"]["resourceVersion"].text())
+            except errors.ApiError as error:
+                if error.status != http.HTTPStatus.CONFLICT or attempt + 1 == _JOINT_TRIES:
+                    raise
+            else:
+                return
+
+    def _read(self, ref: claims.ClaimRef) -> transport.Object:
+        try:
+            found = self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT)
+        except errors.ApiError as error:
+            if error.status == http.HTTPStatus.NOT_FOUND:
+                raise _gone(errors.ClaimFault.NOT_FOUND) from error
+            raise
+        if fields.Field(found)["metadata"]["uid"].value != ref.uid:
+            raise _gone(errors.ClaimFault.REPLACED)
+        return found
+
+    def _allocated(self, found: fields.Field) -> Iterator[claim_status.DeviceKey]:
+        if not found["status"]["allocation"]:
+            raise _gone(errors.ClaimFault.NOT_ALLOCATED)
+        for result in found["status"]["allocation"]["devices"]["results"].each():
+            if (result["driver"].value, result["pool"].value) == (self._writer.driver, self._writer.pool):
+                yield _key(result)
+
+    def _entry(
+        self, key: claim_status.DeviceKey, found: fields.Field, before: Mapping[str, object] | None, change: claim_status.StatusChange
+    ) -> dict[str, object]:
+        """The entry to apply for one allocated device; empty when there is nothing to say of it."""
+        standing = fields.Field(records.freeze(before or {}))
+        conditions = claim_status.merged(tuple(_condition(one) for one in standing["conditions"].each()), key, change)
+        said = change.devices.get(key)
+        kept = {} if before is None or change.cleared else {name: before[name] for name in _TOLD if name in before}
+        told = kept if said is None else _told(said)
+        if not (conditions or told):
+            return {}
+        return _assembled(self._writer.driver, key, [self._stamped(one, key, found) for one in conditions], told)
+
+    def _stamped(self, condition: sites.Condition, key: claim_status.DeviceKey, found: fields.Field) -> dict[str, object]:
+        """The condition as metav1.Condition; its time is that of the last change of its status, whoever wrote that."""
+        status = "True" if condition.status else "False"
+        since = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        for entry in found["status"]["devices"].each():
+            for known in entry["conditions"].each() if _is(entry, self._writer.driver, key) else ():
+                if (known["type"].value, known["status"].value) == (condition.type, status):
+                    since = known["lastTransitionTime"].text()
+        made: dict[str, object] = {
+            "type": condition.type,
+            "status": status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastTransitionTime": since,
+        }
+        generation = found["metadata"]["generation"].value
+        return made if not generation else {**made, "observedGeneration": generation}
+
+    def _apply(self, ref: claims.ClaimRef, entries: Sequence[dict[str, object]], *, manager: str = "", version: str = "") -> None:
+        """Apply as this writer, or as another manager; with a ``version``, only to the claim of that version."""
+        body = {
+            "apiVersion": claim_codec.API_VERSION,
+            "kind": claim_codec.KIND,
+            "metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.uid} | ({"resourceVersion": version} if version else {}),
+            "status": {"devices": [*entries]},
+        }
+        query = {"fieldManager": manager or self._writer.field_owner, "force": "true"}
+        path = f"{kube_claims.path(ref)}/status"
+        try:
+            self._api.request("PATCH", path, query=query, body=records.freeze_record(body), content_type=APPLY_TYPE)
+        except errors.ApiError as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: errors.ApiError) -> errors.DrakitError:
+        if error.status == http.HTTPStatus.NOT_FOUND:
+            return _gone(errors.ClaimFault.NOT_FOUND)
+        if error.status == http.HTTPStatus.FORBIDDEN:
+            fix = "allow its service account to patch resourceclaims/status"
+            return errors.ApiError(f"{error}; {fix}", status=error.status, reason=error.reason)
+        if error.status == http.HTTPStatus.UNPROCESSABLE_ENTITY and _DRIVER_RIGHT in str(error):
+            right = f"associated-node:patch on {_DRIVER_RIGHT} {self._writer.driver}, with a token of a pod on this node"
+            fix = f"allow its service account {right} (arbitrary-node:patch for devices of several nodes)"
+            return errors.ApiError(f"{error}; {fix}", status=http.HTTPStatus.FORBIDDEN, reason="Forbidden")
+        if error.status == http.HTTPStatus.UNPROCESSABLE_ENTITY and _NOT_ALLOCATED in str(error):
+            return _gone(errors.ClaimFault.NOT_ALLOCATED)
+        return error
+
+    def _note_blank(self, uid: str, *, blank: bool) -> None:
+        with self._lock:
+            self._blank.pop(uid, None)
+            if blank:
+                self._blank[uid] = None
+            while len(self._blank) > _KNOWN_MAX:
+                self._blank.popitem(last=False)
+
+
+def _gone(fault: errors.ClaimFault) -> errors.ClaimError:
+    return errors.ClaimError(fault, "the claim whose status was to be written is gone, another by now, or not allocated")
+
+
+def _key(item: fields.Field) -> claim_status.DeviceKey:
+    return item["pool"].text(), item["device"].text(), item["shareID"].text_or_empty()
+
+
+def _is(entry: fields.Field, driver: str, key: claim_status.DeviceKey) -> bool:
+    return entry["driver"].value == driver and _key(entry) == key
+
+
+def _owned(found: fields.Field, writer: Writer) -> Entries:
+    """Our entries of a claim as they were last applied: only the fields that are ours by the server's books."""
+    marks = _marks(found, writer.field_owner)
+    ours: Entries = {}
+    for entry in found["status"]["devices"].each():
+        mark = marks.get(_key(entry)) if entry["driver"].value == writer.driver else None
+        if mark is not None:
+            ours[_key(entry)] = _part(writer.driver, entry, mark)
+    return ours
+
+
+def _part(driver: str, entry: fields.Field, mark: records.Record) -> dict[str, object]:
+    types = _types(mark)
+    told = {name: records.thaw(entry[name].value) for name in _TOLD if f"f:{name}" in mark and entry[name]}
+    return _assembled(driver, _key(entry), [dict(one.object()) for one in entry["conditions"].each() if one["type"].value in types], told)
+
+
+def _assembled(
+    driver: str, key: claim_status.DeviceKey, conditions: list[dict[str, object]], told: Mapping[str, object]
+) -> dict[str, object]:
+    pool, device, share = key
+    entry: dict[str, object] = {"driver": driver, "pool": pool, "device": device, **({"shareID": share} if share else {}), **told}
+    return {**entry, "conditions": sorted(conditions, key=lambda one: str(one["type"]))} if conditions else entry
+
+
+def _marks(found: fields.Field, owner: str) -> Mapping[claim_status.DeviceKey, records.Record]:
+    """What a manager owns of each device's entry (FieldsV1), by pool, device and share id."""
+    for one in found["metadata"]["managedFields"].each():
+        if (one["manager"].value, one["operation"].value, one["subresource"].value) == (owner, "Apply", "status"):
+            inside = one["fieldsV1"]["f:status"]["f:devices"]
+            return {key: mark.object() for name, mark in inside.items() if (key := _key_of_mark(name))}
+    return {}
+
+
+def _key_of_mark(name: str) -> claim_status.DeviceKey | None:
+    if not name.startswith("k:"):
+        return None
+    key = json.loads(name[2:])
+    return str(key.get("pool", "")), str(key.get("device", "")), str(key.get("shareID", ""))
+
+
+def _types(mark: records.Record) -> Collection[str]:
+    inside = mark.get("f:conditions")
+    names_ = inside if isinstance(inside, Mapping) else {}
+    return {str(json.loads(name[2:]).get("type")) for name in names_ if name.startswith("k:")}
+
+
+def _condition(one: fields.Field) -> sites.Condition:
+    return sites.Condition(
+        type=one["type"].text(),
+        status=one["status"].value == "True",
+        reason=one["reason"].text_or_empty(),
+        message=one["message"].text_or_empty(),
+    )
+
+
+def _told(said: sites.DeviceStatus) -> dict[str, object]:
+    """The parts of an entry beside its identity and conditions."""
+    told: dict[str, object] = {"data": records.thaw(said.values)} if said.values else {}
+    if said.network is not None:
+        parts = {
+            "interfaceName": said.network.interface,
+            "ips": list(said.network.addresses),
+            "hardwareAddress": said.network.hardware_address,
+        }
+        told["networkData"] = {name: value for name, value in parts.items() if value}
+    return told

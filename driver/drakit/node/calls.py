@@ -1,0 +1,43 @@
+"""The kubelet's calls as they are carried out: how many are running, so that a stop can wait for the last."""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+from drakit.core import claim as claims
+from drakit.core import names, outcome, ports
+
+
+class Calls:
+    """``ports.ClaimEngine`` before another one, counting."""
+
+    def __init__(self, engine: ports.ClaimEngine) -> None:
+        self._engine = engine
+        self._changed = threading.Condition()
+        self._running = 0
+
+    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
+        """As the engine."""
+        with self._counted():
+            return self._engine.prepare(refs, caller)
+
+    def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
+        """As the engine."""
+        with self._counted():
+            return self._engine.unprepare(refs, caller)
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Wait until none is running; whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._running, seconds)
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._changed:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()

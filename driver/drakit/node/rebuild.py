@@ -1,0 +1,82 @@
+"""What a lost journal knew, found again: from the API server's claims, the CDI files of the node, and the driver itself.
+
+Every claim that has CDI files here, or that the old file named, and that the new journal does not know, is looked up. One that the API server still
+has with devices of this node is remembered as prepared, by preparing it once more, which a driver does without disturbing a running pod. One that
+the API server no longer has is remembered as still to be unprepared; the kubelet's next call for it, or the next start, does that.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Collection
+
+from drakit.core import errors, names, ports
+from drakit.node import engine, recovery
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
+
+FIRST_PAUSE = 5.0
+LONGEST_PAUSE = 300.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """By claim UID: what is remembered again, what only as still to be unprepared, and what could not be placed or prepared."""
+
+    restored: tuple[names.ClaimUid, ...] = ()
+    left: tuple[names.ClaimUid, ...] = ()
+    failed: tuple[names.ClaimUid, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lost:
+    """Whose memory is lost, and which claims the old file named."""
+
+    driver: str
+    pool: str
+    named: Collection[names.ClaimUid] = ()
+
+
+def rebuild(carrier: engine.Engine, lost: Lost, journal: ports.Journal, cdi: ports.CdiDirectory, listing: ports.ClaimList) -> Report:
+    """Look every forgotten claim up; raises ApiError when the API server does not answer, and then nothing was done."""
+    listed = {claim.ref.uid: claim for claim in listing.allocated(lost.driver, lost.pool)}
+    known = {entry.claim.uid for entry in journal.entries()}
+    with_files = cdi.claims()
+    restored: list[names.ClaimUid] = []
+    left: list[names.ClaimUid] = []
+    failed: list[names.ClaimUid] = []
+    for uid in sorted((with_files | {uid for uid in lost.named if uid in listed}) - known):
+        try:
+            if uid in listed:
+                carrier.adopt(listed[uid], recovery.Patience())
+                restored.append(uid)
+            else:
+                (left if carrier.adopt_gone(uid, recovery.Patience()) else failed).append(uid)
+        except Exception:  # noqa: BLE001 - one claim's trouble must not keep the others forgotten
+            _log.exception("a forgotten claim cannot be remembered", uid=uid)
+            failed.append(uid)
+    report = Report(restored=tuple(restored), left=tuple(left), failed=tuple(failed))
+    _log.warning("memory rebuilt", restored=len(restored), left=len(left), failed=sorted(failed))
+    return report
+
+
+class Rebuilding:
+    """Rebuilds in the background until it succeeded; ``done`` is called then."""
+
+    def __init__(self, attempt: Callable[[], Report], done: Callable[[], None], clock: ports.Clock) -> None:
+        self._attempt = attempt
+        self._done = done
+        self._clock = clock
+
+    def run(self, stop: threading.Event) -> None:
+        """Try until nothing failed, with growing pauses, or until ``stop`` is set."""
+        pause = FIRST_PAUSE
+        while not stop.is_set():
+            try:
+                if not self._attempt().failed:
+                    self._done()
+                    return
+            except errors.DrakitError as error:
+                _log.warning("memory cannot be rebuilt yet", error=str(error), retry_seconds=pause)
+            self._clock.wait(stop, pause)
+            pause = min(pause * 2, LONGEST_PAUSE)

@@ -1,0 +1,62 @@
+"""When to reconcile: at every wake, now and then without one, less often the more there was to mend, and with growing pauses after errors."""
+
+import collections
+import threading
+from collections.abc import Callable
+
+from drakit.core import errors, ports
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+RESYNC = 600.0
+SETTLE = 0.05
+LONGEST_SETTLE = 30.0
+MENDS_WINDOW = 60.0
+MENDS_MAX = 16
+
+
+class Rounds:
+    """Calls ``reconcile``, which returns the number of its writes and may raise DrakitErrors, for the driver named ``driver``."""
+
+    def __init__(self, driver: str, reconcile: Callable[[], int], clock: ports.Clock) -> None:
+        self._driver = driver
+        self._reconcile = reconcile
+        self._clock = clock
+        self._mends: collections.deque[float] = collections.deque(maxlen=MENDS_MAX)
+        self._wake = threading.Event()
+
+    def wake(self) -> None:
+        """Have a round soon."""
+        self._wake.set()
+
+    def calm(self) -> None:
+        """Forget what was mended: something new is wanted, and nobody disagrees with it yet."""
+        self._mends.clear()
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until ``stop`` is set and ``wake`` called."""
+        pause = FIRST_PAUSE
+        while not stop.is_set():
+            self._clock.wait(self._wake, RESYNC)
+            self._wake.clear()
+            if stop.is_set():
+                return
+            try:
+                if self._reconcile():
+                    self._mends.append(self._clock.monotonic())
+                pause = FIRST_PAUSE
+                self._clock.wait(stop, self._settle())
+            except errors.DrakitError as error:
+                _log.warning("cannot publish", driver=self._driver, error=str(error), retry_seconds=pause)
+                self._clock.wait(stop, pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+                self._wake.set()
+
+    def _settle(self) -> float:
+        """Seconds until the next look: longer with every mend of the last minute, so that two who disagree do not fight at full speed."""
+        since = self._clock.monotonic() - MENDS_WINDOW
+        recent = sum(moment > since for moment in self._mends)
+        return float(min(SETTLE * 2**recent, LONGEST_SETTLE))

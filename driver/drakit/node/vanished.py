@@ -1,0 +1,101 @@
+"""Claims that are prepared here and that the API server no longer has: force-deleted, or replaced by another of the same name.
+
+A kubelet unprepares such a claim itself, as soon as the containers of its pods are gone, and asks again for as long as it remembers the claim. So
+this is only for what a kubelet forgot, and it waits until that is sure: the API server said clearly, at every look, that there is no such claim;
+the kubelet could have called all the while; its own books, where they can be read, do not have the claim. Where they cannot be read the wait is an
+hour. Errors of any kind prove nothing and start the wait anew. Work is bounded: a few questions a second, one claim at a time.
+"""
+
+import threading
+from collections.abc import Callable, Collection
+
+from drakit.core import claim as claims
+from drakit.core import errors, lifecycle, names, ports
+from drakit.node import recall, recovery
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
+
+FIRST_LOOK = 60.0
+LOOK_AGAIN = 120.0
+INTERVAL = 900.0
+GRACE = 300.0
+BLIND_GRACE = 3600.0
+BETWEEN_QUESTIONS = 0.25
+_GONE = frozenset({errors.ClaimFault.NOT_FOUND, errors.ClaimFault.REPLACED})
+
+Tracked = Callable[[], Collection[names.ClaimUid] | None]
+
+
+class Vanished:
+    """Looks for such claims and unprepares them.
+
+    ``tracked`` gives the claims that the kubelet remembers, None where it cannot be known; ``is_registered`` says whether the kubelet can call now.
+    """
+
+    def __init__(
+        self,
+        carrier: ports.ClaimEngine,
+        journal: ports.Journal,
+        claim_source: ports.ClaimSource,
+        *,
+        tracked: Tracked,
+        is_registered: Callable[[], bool],
+        clock: ports.Clock,
+    ) -> None:
+        self._carrier = carrier
+        self._journal = journal
+        self._claims = claim_source
+        self._tracked = tracked
+        self._is_registered = is_registered
+        self._clock = clock
+        self._since: dict[names.ClaimUid, float] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Look at intervals until ``stop`` is set; sooner while a claim is suspected."""
+        self._clock.wait(stop, FIRST_LOOK)
+        while not stop.is_set():
+            self.look(stop)
+            self._clock.wait(stop, LOOK_AGAIN if self._since else INTERVAL)
+
+    def look(self, stop: threading.Event) -> int:
+        """Look at every claim once; how many were unprepared."""
+        refs = [entry.claim for entry in self._journal.entries() if self._is_candidate(entry)]
+        self._since = {uid: since for uid, since in self._since.items() if uid in {ref.uid for ref in refs}}
+        unprepared = 0
+        for ref in refs:
+            if self._has_vanished(ref):
+                unprepared += self._unprepare(ref)
+            if self._clock.wait(stop, BETWEEN_QUESTIONS):
+                break
+        return unprepared
+
+    def _is_candidate(self, entry: lifecycle.Entry) -> bool:
+        return entry.state in {lifecycle.State.PREPARED, lifecycle.State.UNPREPARING} and entry.claim.name != recall.UNKNOWN
+
+    def _has_vanished(self, ref: claims.ClaimRef) -> bool:
+        """Whether the claim has been gone for so long, and the kubelet so silent, that nobody needs it."""
+        now = self._clock.monotonic()
+        tracked = self._tracked()
+        remembered = tracked is not None and ref.uid in tracked
+        if remembered or not self._is_registered() or not self._is_gone(ref):
+            self._since.pop(ref.uid, None)
+            return False
+        since = self._since.setdefault(ref.uid, now)
+        return now - since >= (BLIND_GRACE if tracked is None else GRACE)
+
+    def _is_gone(self, ref: claims.ClaimRef) -> bool:
+        try:
+            self._claims.fetch(ref)
+        except errors.ClaimError as error:
+            return error.fault in _GONE
+        except errors.DrakitError as error:
+            _log.debug("cannot ask for a claim", claim=str(ref), error=str(error))
+        return False
+
+    def _unprepare(self, ref: claims.ClaimRef) -> int:
+        _log.warning("a claim is gone and the kubelet has forgotten it; its devices are given back", claim=str(ref), uid=ref.uid)
+        error = self._carrier.unprepare([ref], recovery.Patience())[ref.uid]
+        if not error:
+            self._since.pop(ref.uid, None)
+        return int(not error)

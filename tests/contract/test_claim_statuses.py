@@ -1,0 +1,274 @@
+"""What every ``ports.ClaimStatuses`` promises: the fake, and server-side apply at the local cluster's API server with the driver's own rights."""
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from drakit.cluster import apiserver, json_types, registry, resources
+from drakit.cluster.access import drivers, users
+from drakit.cluster.json_types import Json, Object
+from drakit.core import claim as claims
+from drakit.core import claim_status, errors, names
+from drakit.core import site as sites
+from drakit.kube import client, status
+from fakes import claim_statuses, real_clock
+from unit.cluster import samples
+
+DRIVER, NODE = "gpu.drakit.dev", "n1"
+SHARE = names.ShareId(samples.SHARE)
+READY = sites.Condition(type="Ready", status=True, reason="Prepared", message="fine")
+BROKEN = sites.Condition(type="Ready", status=False, reason="DeviceGone", message="no such device")
+LINK = sites.Condition(type="example.com/LinkUp", status=True, reason="Carrier")
+
+Standing = dict[str, tuple[dict[str, tuple[bool, str]], object]]
+
+
+class World:
+    """One claim with two devices of the driver, one of them a share, and one device of another driver."""
+
+    store: Any
+    ref: claims.ClaimRef
+
+    def standing(self) -> Standing:
+        """Of each of our devices: its conditions, and its values."""
+        raise NotImplementedError
+
+    def replace(self) -> None:
+        """The claim is deleted and another of its name made."""
+        raise NotImplementedError
+
+    def deallocate(self) -> None:
+        raise NotImplementedError
+
+
+class FakeWorld(World):
+    def __init__(self) -> None:
+        self.store = claim_statuses.FakeStatuses(NODE)
+        self.ref = claims.ClaimRef(uid=names.ClaimUid("0f2c8d3e-1a5b-4c7d-9e8f-102938475610"), namespace="default", name="c1")
+        self.store.allocated[self.ref.uid] = {(NODE, "gpu-0", ""), (NODE, "pipe", SHARE)}
+
+    def standing(self) -> Standing:
+        found = self.store.standing.get(self.ref.uid, {})
+        return {key[1]: ({one.type: (one.status, one.reason) for one in said.conditions}, dict(said.values)) for key, said in found.items()}
+
+    def replace(self) -> None:
+        del self.store.allocated[self.ref.uid]
+
+    deallocate = replace
+
+
+class RealWorld(World):
+    def __init__(self, memory: registry.Registry, store: status.ApiStatuses) -> None:
+        self.memory = memory
+        self.store = store
+        memory.create(resources.CLAIM, samples.claim())
+        self.allocate()
+        self.ref = claims.ClaimRef(uid=names.ClaimUid(json_types.text(self.stored(), "metadata", "uid")), namespace="default", name="c1")
+
+    def stored(self) -> Object:
+        return self.memory.get(resources.CLAIM, "c1", "default")
+
+    def allocate(self) -> None:
+        place: Json = {
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}],
+        }
+        results = (samples.result(), samples.result("pipe", share=SHARE), samples.result("nic-0", driver="nic.drakit.dev"))
+        wanted = samples.allocated(self.stored(), *results)
+        json_types.mapping(wanted, "status", "allocation")["nodeSelector"] = place
+        self.memory.update(resources.CLAIM, wanted, subresource="status")
+
+    def devices(self) -> list[Object]:
+        return [one for one in json_types.objects(self.stored(), "status", "devices") if one["driver"] == DRIVER]
+
+    def standing(self) -> Standing:
+        return {
+            json_types.text(one, "device"): (
+                {
+                    json_types.text(each, "type"): (each["status"] == "True", json_types.text(each, "reason"))
+                    for each in json_types.objects(one, "conditions")
+                },
+                one.get("data", {}),
+            )
+            for one in self.devices()
+        }
+
+    def replace(self) -> None:
+        self.memory.delete(resources.CLAIM, "c1", namespace="default")
+        self.memory.create(resources.CLAIM, samples.claim())
+        self.allocate()
+
+    def deallocate(self) -> None:
+        found = self.stored()
+        found["status"] = {}
+        self.memory.update(resources.CLAIM, found, subresource="status")
+
+
+@pytest.fixture
+def guarded() -> Iterator[apiserver.ApiServer]:
+    with apiserver.ApiServer(registry.Registry(), authorization="rbac") as running:
+        yield running
+
+
+Connect = Callable[..., status.ApiStatuses]
+
+
+@pytest.fixture
+def connect(guarded: apiserver.ApiServer, tmp_path: pathlib.Path) -> Connect:
+    """A writer's connection, with the rights of the manifests; ``node`` empty means a token without a node."""
+    for resource, made in drivers.objects("drakit-system", "drakit"):
+        guarded.registry.create(resource, made)
+    authority = tmp_path / "ca.pem"
+    authority.write_bytes(guarded.ca_pem)
+
+    def open_(*, driver: str = DRIVER, node: str = NODE, user: str = "system:serviceaccount:drakit-system:drakit") -> status.ApiStatuses:
+        token = guarded.issue_token(user, extra={users.NODE_NAME: (node,)} if node else {})
+        api = client.connect_to(guarded.url, token=token, ca_file=authority)
+        return status.ApiStatuses(api, status.Writer(driver=driver, node=NODE, pool=NODE), real_clock.RealClock())
+
+    return open_
+
+
+@pytest.fixture
+def real(guarded: apiserver.ApiServer, connect: Connect) -> RealWorld:
+    return RealWorld(guarded.registry, connect())
+
+
+@pytest.fixture(params=["fake", "api server"])
+def world(request: pytest.FixtureRequest) -> World:
+    return request.getfixturevalue("real") if request.param == "api server" else FakeWorld()
+
+
+def said(device: str, *conditions: sites.Condition, share: names.ShareId | None = None, **values: Any) -> claim_status.StatusChange:
+    return claim_status.of_device(sites.DeviceStatus(device=device, share_id=share, conditions=conditions, values=values), NODE)
+
+
+def test_what_is_said_of_a_device_stands_and_is_replaced_by_what_is_said_next(world: World) -> None:
+    world.store.write(world.ref, said("gpu-0", LINK, temperature=40))
+    assert world.standing() == {"gpu-0": ({LINK.type: (True, "Carrier")}, {"temperature": 40})}
+    world.store.write(world.ref, said("gpu-0", sites.Condition(type="Other", status=False, reason="Because")))
+    assert world.standing() == {"gpu-0": ({"Other": (False, "Because")}, {})}
+
+
+def test_devices_do_not_disturb_each_other_and_a_share_is_told_apart_by_its_id(world: World) -> None:
+    world.store.write(world.ref, said("gpu-0", LINK))
+    world.store.write(world.ref, said("pipe", LINK, share=SHARE, rate=5))
+    assert world.standing() == {"gpu-0": ({LINK.type: (True, "Carrier")}, {}), "pipe": ({LINK.type: (True, "Carrier")}, {"rate": 5})}
+
+
+def test_ready_is_set_on_all_devices_and_leaves_the_rest(world: World) -> None:
+    world.store.write(world.ref, said("gpu-0", LINK, temperature=40))
+    world.store.write(world.ref, claim_status.StatusChange(ready=BROKEN))
+    assert world.standing() == {
+        "gpu-0": ({LINK.type: (True, "Carrier"), "Ready": (False, "DeviceGone")}, {"temperature": 40}),
+        "pipe": ({"Ready": (False, "DeviceGone")}, {}),
+    }
+    world.store.write(world.ref, said("gpu-0", LINK))
+    assert world.standing()["gpu-0"] == ({LINK.type: (True, "Carrier"), "Ready": (False, "DeviceGone")}, {})
+
+
+def test_clearing_takes_back_all_that_was_said(world: World) -> None:
+    world.store.write(world.ref, said("gpu-0", LINK, temperature=40))
+    world.store.write(world.ref, claim_status.StatusChange(cleared=True))
+    assert world.standing() == {}
+    assert world.store.is_blank(world.ref.uid)
+
+
+def test_a_device_that_is_not_allocated_is_passed_over(world: World) -> None:
+    world.store.write(world.ref, said("gpu-7", LINK).then(said("gpu-0", LINK)))
+    assert set(world.standing()) == {"gpu-0"}
+
+
+def test_a_claim_that_was_replaced_or_deallocated_is_not_touched(world: World) -> None:
+    world.replace()
+    with pytest.raises(errors.ClaimError):
+        world.store.write(world.ref, said("gpu-0", LINK))
+    assert world.standing() == {}
+
+
+def test_a_claim_without_allocation_has_no_status_to_write(world: World) -> None:
+    world.deallocate()
+    with pytest.raises(errors.ClaimError):
+        world.store.write(world.ref, said("gpu-0", LINK))
+
+
+def condition(world: RealWorld, device: str, kind: str) -> Object:
+    (found,) = [one for one in world.devices() if one["device"] == device]
+    (wanted,) = [one for one in json_types.objects(found, "conditions") if one["type"] == kind]
+    return wanted
+
+
+def test_the_time_of_a_condition_is_that_of_its_last_change(real: RealWorld) -> None:
+    real.store.write(real.ref, said("gpu-0", LINK))
+    stored = real.stored()
+    for one in json_types.objects(stored, "status", "devices"):
+        json_types.objects(one, "conditions")[0]["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    real.memory.update(resources.CLAIM, stored, subresource="status")
+    real.store.write(real.ref, said("gpu-0", sites.Condition(type=LINK.type, status=True, reason="StillCarrier")))
+    assert condition(real, "gpu-0", LINK.type)["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    real.store.write(real.ref, said("gpu-0", sites.Condition(type=LINK.type, status=False, reason="NoCarrier")))
+    assert condition(real, "gpu-0", LINK.type)["lastTransitionTime"] != "2026-01-01T00:00:00Z"
+
+
+def test_what_stands_already_is_not_written_again(real: RealWorld) -> None:
+    change = said("gpu-0", LINK, temperature=40).then(claim_status.StatusChange(ready=READY))
+    real.store.write(real.ref, change)
+    version = json_types.text(real.stored(), "metadata", "resourceVersion")
+    real.store.write(real.ref, change)
+    assert json_types.text(real.stored(), "metadata", "resourceVersion") == version
+
+
+def test_a_new_process_goes_on_where_the_last_one_stopped(real: RealWorld, connect: Connect) -> None:
+    real.store.write(real.ref, said("gpu-0", LINK, temperature=40))
+    connect().write(real.ref, said("pipe", LINK, share=SHARE))
+    assert set(real.standing()) == {"gpu-0", "pipe"}
+    connect().write(real.ref, claim_status.StatusChange(cleared=True))
+    assert real.standing() == {}
+
+
+def test_what_others_wrote_stays(real: RealWorld, connect: Connect) -> None:
+    other = connect(driver="nic.drakit.dev")
+    other.write(real.ref, said("nic-0", LINK))
+    real.store.write(real.ref, said("gpu-0", LINK))
+    real.store.write(real.ref, claim_status.StatusChange(cleared=True))
+    (left,) = json_types.objects(real.stored(), "status", "devices")
+    assert left["device"] == "nic-0"
+
+
+def test_network_facts_are_written_in_the_apis_words(real: RealWorld) -> None:
+    network = sites.NetworkStatus(interface="net1", addresses=("10.99.1.3/16",), hardware_address="02:00:00:00:00:01")
+    real.store.write(real.ref, claim_status.of_device(sites.DeviceStatus(device="gpu-0", network=network), NODE))
+    (found,) = real.devices()
+    assert found["networkData"] == {"interfaceName": "net1", "ips": ["10.99.1.3/16"], "hardwareAddress": "02:00:00:00:00:01"}
+
+
+def test_a_missing_right_is_told_with_its_fix_and_never_taken_for_a_claim_that_is_gone(real: RealWorld, connect: Connect) -> None:
+    for store, missing in (
+        (connect(driver="other.example.com"), None),
+        (connect(node=""), "associated-node:patch on resourceclaims/driver gpu.drakit.dev"),
+    ):
+        if missing is None:
+            store.write(real.ref, said("gpu-0", LINK))  # Another driver has no device in this claim, so there is nothing to write.
+            continue
+        with pytest.raises(errors.ApiError, match=missing) as raised:
+            store.write(real.ref, said("gpu-0", LINK))
+        assert raised.value.status == 403
+    assert real.standing() == {}
+
+
+def test_a_claim_that_was_seen_without_a_status_is_blank_until_one_is_written(real: RealWorld) -> None:
+    assert not real.store.is_blank(real.ref.uid), "nothing is known yet"
+    real.store.seen(real.ref, real.stored())
+    assert real.store.is_blank(real.ref.uid)
+    real.store.write(real.ref, said("gpu-0", LINK))
+    assert not real.store.is_blank(real.ref.uid)
+    real.store.seen(real.ref, real.stored())
+    assert not real.store.is_blank(real.ref.uid)
+
+
+def test_a_managers_name_fits_whatever_the_node_is_called() -> None:
+    assert status.Writer(driver=DRIVER, node="n1", pool="n1").field_owner == "gpu.drakit.dev/n1"
+    long = [status.Writer(driver=DRIVER, node=f"{'n' * 200}{end}", pool="p").field_owner for end in "ab"]
+    assert all(len(name) <= 128 for name in long)
+    assert long[0] != long[1]

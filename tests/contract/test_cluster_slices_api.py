@@ -1,0 +1,111 @@
+"""Slices that belong to no node, at the API server: no owner, every way to say which nodes are meant, and a server that drops what says so."""
+
+import collections.abc
+import pathlib
+from typing import Any
+
+import pytest
+
+from drakit.cluster import apiserver, features, registry, resources
+from drakit.core import device, errors, inventory, pools, reach, slices
+from drakit.devices.tpu import machine, offer
+from drakit.kube import client
+from drakit.kube import slices as kube_slices
+from drakit.node import cluster_publisher
+from fakes import real_clock
+
+DRIVER = "tpu.drakit.dev"
+RICH = reach.NodeSelector(
+    expressions=(
+        reach.Requirement(key="zone", operator=reach.Operator.IN, values=("a", "b")),
+        reach.Requirement(key="gpu", operator=reach.Operator.DOES_NOT_EXIST),
+        reach.Requirement(key="cores", operator=reach.Operator.GREATER, values=("8",)),
+    ),
+    fields=(reach.Requirement(key="metadata.name", operator=reach.Operator.NOT_IN, values=("node-9",)),),
+)
+
+
+@pytest.fixture
+def server() -> collections.abc.Iterator[apiserver.ApiServer]:
+    with apiserver.ApiServer(registry.Registry()) as running:
+        yield running
+
+
+def connect(server: apiserver.ApiServer, folder: pathlib.Path) -> kube_slices.ApiSlices:
+    server.write_kubeconfig(folder / "config")
+    return kube_slices.ApiSlices(client.connect(folder / "config"), driver=DRIVER, clock=real_clock.RealClock())
+
+
+def spec_of(place: reach.OfPool, *devices: device.Device) -> slices.SliceSpec:
+    pool = slices.Pool(name="p", generation=1, count=1)
+    return slices.SliceSpec(driver=DRIVER, node="", pool=pool, page=slices.Page(devices=devices), reach=place)
+
+
+def create(spec: slices.SliceSpec) -> slices.Create:
+    return slices.Create(index=0, prefix=f"00000-{DRIVER}-", spec=spec)
+
+
+@pytest.mark.parametrize("place", [RICH, reach.AllNodes()], ids=["selector", "all"])
+def test_a_pool_may_say_its_nodes_once(server: apiserver.ApiServer, tmp_path: pathlib.Path, place: reach.OfPool) -> None:
+    store = connect(server, tmp_path)
+    spec = spec_of(place, device.Device(name="a"))
+    made = store.create(create(spec))
+    assert made.spec == spec
+    assert list(store.list()) == [made]
+    stored: Any = server.registry.get(resources.SLICE, made.name)
+    assert "ownerReferences" not in stored["metadata"]
+    assert "nodeName" not in stored["spec"]
+
+
+def test_each_device_may_say_its_nodes(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
+    store = connect(server, tmp_path)
+    places: tuple[reach.OfDevice, ...] = (reach.OneNode(name="node-1"), RICH, reach.AllNodes())
+    spec = spec_of(reach.PerDevice(), *(device.Device(name=f"d{number}", reach=place) for number, place in enumerate(places)))
+    assert store.create(create(spec)).spec == spec
+    [found] = store.list()
+    moved = spec_of(RICH, device.Device(name="d0"))
+    assert store.update(slices.Update(index=0, published=found, spec=moved)).spec == moved
+
+
+def test_slices_of_nodes_and_of_other_drivers_are_not_seen(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    for driver, place in ((DRIVER, {"nodeName": "node-1"}), ("other.example.com", {"allNodes": True})):
+        server.registry.create(resources.SLICE, {"metadata": {"generateName": "x-"}, "spec": {"driver": driver, "pool": pool, **place}})  # type: ignore[dict-item]
+    assert list(connect(server, tmp_path).list()) == []
+
+
+def publish(server: apiserver.ApiServer, folder: pathlib.Path, offered: collections.abc.Sequence[pools.Pool]) -> kube_slices.ApiSlices:
+    store = connect(server, folder)
+    made = cluster_publisher.ClusterPublisher(DRIVER, store=store, leads=lambda: True, clock=real_clock.RealClock())
+    made.offer(offered)
+    made.reconcile()
+    assert made.reconcile() == 0
+    return store
+
+
+@pytest.mark.parametrize("name", ["tpu-v5e-8x8", "tpu-v5e-16x16"])
+@pytest.mark.parametrize("mixins", [True, False])
+def test_every_shipped_pool_is_taken_by_the_server_and_comes_back_whole(tmp_path: pathlib.Path, name: str, *, mixins: bool) -> None:
+    gates = features.FeatureGates.of({"DRAMixins": mixins})
+    with apiserver.ApiServer(registry.Registry(gates=gates)) as server:
+        offered = offer.of(machine.load(name))
+        found = publish(server, tmp_path, offered).list()
+        names = [item.name for one in sorted(found, key=lambda one: one.name) for item in one.spec.page.devices]
+        assert names == [item.name for item in offered[0].inventory.devices]
+        assert all(item.reach for one in found for item in one.spec.page.devices)
+
+
+def test_a_server_with_the_gate_off_is_told_apart_and_nothing_is_left(tmp_path: pathlib.Path) -> None:
+    gates = features.FeatureGates.of({"DRAPartitionableDevices": False, "DRAMixins": False})
+    with apiserver.ApiServer(registry.Registry(gates=gates)) as server:
+        with pytest.raises(errors.ApiError, match="switch on its feature gate DRAPartitionableDevices"):
+            publish(server, tmp_path, offer.of(machine.load("tpu-v5e-8x8")))
+        assert server.registry.list(resources.SLICE).items == []
+
+
+def test_a_pool_for_all_nodes_needs_no_gate(tmp_path: pathlib.Path) -> None:
+    gates = features.FeatureGates.of({"DRAPartitionableDevices": False, "DRAMixins": False})
+    with apiserver.ApiServer(registry.Registry(gates=gates)) as server:
+        shared = pools.Pool(name="fabric", reach=reach.AllNodes(), inventory=inventory.Inventory.of([device.Device(name="a")]))
+        [found] = publish(server, tmp_path, [shared]).list()
+        assert (found.spec.reach, found.spec.page.devices) == (reach.AllNodes(), shared.inventory.devices)

@@ -1,0 +1,112 @@
+"""Events at the local cluster's API server, with the driver's own rights."""
+
+import datetime
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.cluster import apiserver, json_types, registry, resources
+from drakit.cluster.access import drivers
+from drakit.cluster.json_types import Object
+from drakit.core import claim as claims
+from drakit.core import errors, names
+from drakit.core import site as sites
+from drakit.kube import client, events
+from unit.cluster import samples
+
+NOON = datetime.datetime(2026, 11, 22, 12, 0, tzinfo=datetime.UTC)
+HOT = sites.Notice(reason="Throttled", message="the device is hot")
+
+
+@pytest.fixture
+def server() -> Iterator[apiserver.ApiServer]:
+    with apiserver.ApiServer(registry.Registry(), authorization="rbac") as running:
+        for resource, made in drivers.objects("drakit-system", "drakit"):
+            running.registry.create(resource, made)
+        running.registry.create(resources.CLAIM, samples.claim())
+        yield running
+
+
+@pytest.fixture
+def connect(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> events.ApiEvents:
+    authority = tmp_path / "ca.pem"
+    authority.write_bytes(server.ca_pem)
+    token = server.issue_token("system:serviceaccount:drakit-system:drakit")
+    api = client.connect_to(server.url, token=token, ca_file=authority)
+    return events.ApiEvents(api, component="gpu.drakit.dev", host="n1")
+
+
+def stored(server: apiserver.ApiServer) -> Object:
+    return server.registry.get(resources.CLAIM, "c1", "default")
+
+
+def ref_of(server: apiserver.ApiServer) -> claims.ClaimRef:
+    return claims.ClaimRef(uid=names.ClaimUid(json_types.text(stored(server), "metadata", "uid")), namespace="default", name="c1")
+
+
+def reserve(server: apiserver.ApiServer, *pods: str) -> None:
+    wanted = samples.allocated(stored(server), samples.result())
+    reserved: json_types.Json = [{"resource": "pods", "name": pod, "uid": f"uid-of-{pod}"} for pod in pods]
+    json_types.mapping(wanted, "status")["reservedFor"] = reserved
+    server.registry.update(resources.CLAIM, wanted, subresource="status")
+
+
+def told(server: apiserver.ApiServer) -> list[tuple[str, str, str, int]]:
+    found = server.registry.list(resources.EVENT).items
+    return sorted(
+        (
+            json_types.text(one, "involvedObject", "kind"),
+            json_types.text(one, "involvedObject", "name"),
+            json_types.text(one, "message"),
+            json_types.number(one, "count") or 0,
+        )
+        for one in found
+    )
+
+
+def test_every_pod_that_has_the_claim_reserved_is_told(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+    reserve(server, "one", "two")
+    connect.tell(ref_of(server), HOT, 1, NOON)
+    assert told(server) == [("Pod", "one", HOT.message, 1), ("Pod", "two", HOT.message, 1)]
+
+
+def test_a_claim_that_nobody_reserved_is_told_itself(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+    connect.tell(ref_of(server), HOT, 1, NOON)
+    assert told(server) == [("ResourceClaim", "c1", HOT.message, 1)]
+
+
+def test_what_was_told_before_counts_up_and_what_expired_is_told_anew(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+    connect.tell(ref_of(server), HOT, 1, NOON)
+    connect.tell(ref_of(server), HOT, 4, NOON)
+    assert told(server) == [("ResourceClaim", "c1", HOT.message, 5)]
+    (one,) = server.registry.list(resources.EVENT).items
+    server.registry.delete(resources.EVENT, json_types.text(one, "metadata", "name"), namespace="default")
+    connect.tell(ref_of(server), HOT, 2, NOON)
+    assert [count for *_, count in told(server)] == [2]
+
+
+def test_a_lost_answer_makes_no_second_event(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+    connect.tell(ref_of(server), HOT, 1, NOON)
+    connect._counts.clear()
+    connect.tell(ref_of(server), HOT, 1, NOON)
+    assert told(server) == [("ResourceClaim", "c1", HOT.message, 1)]
+
+
+def test_a_claim_that_was_replaced_or_is_gone_is_told_nothing(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+    ref = ref_of(server)
+    server.registry.delete(resources.CLAIM, "c1", namespace="default")
+    with pytest.raises(errors.ClaimError) as raised:
+        connect.tell(ref, HOT, 1, NOON)
+    assert raised.value.fault is errors.ClaimFault.NOT_FOUND
+    server.registry.create(resources.CLAIM, samples.claim())
+    with pytest.raises(errors.ClaimError) as raised:
+        connect.tell(ref, HOT, 1, NOON)
+    assert raised.value.fault is errors.ClaimFault.REPLACED
+    assert told(server) == []
+
+
+def test_a_long_message_is_cut_at_a_character(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+    connect.tell(ref_of(server), sites.Notice(reason="Long", message="ä" * 2000), 1, NOON)
+    ((_, _, message, _),) = told(server)
+    assert message == "ä" * 512

@@ -1,0 +1,286 @@
+"""What only the real kernel can show of shares: whose qdiscs are touched, what is put back, and that a death at any request is mended."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from drakit.core import errors
+from drakit.devices.nic import netlink, port
+from fakes import netns
+
+pytestmark = pytest.mark.root
+
+MAC = "02:00:00:00:00:20"
+
+
+@pytest.fixture
+def own() -> Iterator[netns.Namespace]:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with netns.namespace() as made:
+        made.make_nic("nic0", mac=MAC)
+        yield made
+
+
+@pytest.fixture
+def nics(own: netns.Namespace) -> Iterator[netlink.KernelPort]:
+    made = netlink.KernelPort(own.name)
+    yield made
+    made.close()
+
+
+def index(own: netns.Namespace) -> int:
+    found = own.links()["nic0"]["ifindex"]
+    assert isinstance(found, int)
+    return found
+
+
+def uplink(own: netns.Namespace, speed: int = 10**10) -> port.Uplink:
+    return port.Uplink(interface="nic0", ifindex=index(own), mac=MAC, speed=speed, reserve=10**8)
+
+
+def share(own: netns.Namespace, number: int = 1, bandwidth: int = 10**8) -> port.Share:
+    mac = f"02:11:22:33:44:{number:02x}"
+    return port.Share(id=f"share-{number}", interface="nic0", ifindex=index(own), mac=mac, bandwidth=bandwidth, minor=0x100 + number)
+
+
+def tc(own: netns.Namespace, *words: str) -> str:
+    return own.run("tc", *words)
+
+
+def test_this_kernel_tells_namespaces_apart(nics: netlink.KernelPort) -> None:
+    assert nics.shaping() == port.Shaping(classifier=port.Classifier.NETNS)
+
+
+@pytest.mark.parametrize(
+    "qdisc", [("tbf", "rate", "1gbit", "burst", "128k", "limit", "1m"), ("htb",), ("pfifo",)], ids=lambda words: words[0]
+)
+def test_a_root_qdisc_of_the_admin_s_is_refused_by_name_and_left(
+    own: netns.Namespace, nics: netlink.KernelPort, qdisc: tuple[str, ...]
+) -> None:
+    tc(own, "qdisc", "add", "dev", "nic0", "root", "handle", "7:", *qdisc)
+    before = own.state()
+    with pytest.raises(errors.HardwareError, match=rf"nic0 has a root qdisc of somebody else's \({qdisc[0]} 7:\)"):
+        nics.install(uplink(own), share(own))
+    assert own.state() == before
+    found = nics.interface("nic0")
+    assert found is not None
+    assert found.queueing == f"{qdisc[0]} 7:"
+    assert next(item for item in nics.interfaces() if item.name == "nic0") == found
+
+
+def test_ours_and_the_kernel_s_default_are_nobody_s_choice(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+    nics.install(uplink(own), share(own))
+    assert {item.queueing for item in nics.interfaces()} == {""}
+
+
+@pytest.mark.parametrize("kind", ["clsact", "ingress"])
+def test_an_ingress_qdisc_that_was_there_is_used_and_stays_with_its_filters(
+    own: netns.Namespace, nics: netlink.KernelPort, kind: str
+) -> None:
+    tc(own, "qdisc", "add", "dev", "nic0", kind)
+    tc(own, "filter", "add", "dev", "nic0", "ingress", "prio", "5", "protocol", "ip", "u32", "match", "u32", "0", "0", "flowid", ":1")
+    before = own.state()
+    nics.install(uplink(own), share(own))
+    assert nics.check(uplink(own), [share(own)]) == ()
+    assert "drakit_all" in tc(own, "filter", "show", "dev", "nic0", "ingress")
+    nics.remove("share-1", share(own))
+    assert own.state() == before
+
+
+def test_our_ingress_qdisc_stays_where_somebody_has_come_to_use_it(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+    nics.install(uplink(own), share(own))
+    tc(own, "filter", "add", "dev", "nic0", "ingress", "prio", "5", "protocol", "ip", "u32", "match", "u32", "0", "0", "flowid", ":1")
+    nics.remove("share-1", share(own))
+    left = tc(own, "filter", "show", "dev", "nic0", "ingress")
+    assert "pref 5 u32" in left
+    assert "drakit" not in left
+    assert "htb" not in tc(own, "qdisc", "show")
+
+
+def test_a_link_that_has_the_name_we_need_is_refused_and_left(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+    own.ip("link", "add", f"drb{index(own)}", "type", "bridge")
+    before = own.state()
+    with pytest.raises(errors.HardwareError, match="belongs to a link of somebody else's"):
+        nics.install(uplink(own), share(own))
+    assert own.state() == before
+
+
+Tamper = tuple[str, ...]
+IFB = "IFB"
+TAMPERING: dict[str, tuple[Tamper, str]] = {
+    "root deleted": (("tc", "qdisc", "del", "dev", "nic0", "root"), "the root qdisc is not ours"),
+    "ingress root deleted": (("tc", "qdisc", "del", "dev", IFB, "root"), "the root qdisc of the ingress device is not ours"),
+    "hook deleted": (("tc", "qdisc", "del", "dev", "nic0", "clsact"), "there is no ingress qdisc"),
+    "redirection deleted": (("tc", "filter", "del", "dev", "nic0", "ingress"), "ingress is not redirected"),
+    "guard deleted": (("tc", "filter", "del", "dev", "nic0", "egress"), "the guard of socket priorities is missing"),
+    "classifier deleted": (("tc", "filter", "del", "dev", "nic0"), "the classifier of egress is missing"),
+    "ingress classifier deleted": (("tc", "filter", "del", "dev", IFB), "the classifier of ingress is missing"),
+    "ifb deleted": (("ip", "link", "del", IFB), "the device that ingress is shaped on is missing or down"),
+    "ifb down": (("ip", "link", "set", IFB, "down"), "the device that ingress is shaped on is missing or down"),
+    "rate altered": (
+        ("tc", "class", "change", "dev", "nic0", "parent", "da:1", "classid", "da:8000", "htb", "rate", "9gbit"),
+        "egress: class da:8000 has rate 9000000000, not 390624",
+    ),
+    "share altered": (
+        ("tc", "class", "change", "dev", IFB, "parent", "da:1", "classid", "da:101", "htb", "rate", "9gbit"),
+        "ingress: class da:101 has rate 9000000000, not 100000000",
+    ),
+    "member deleted": (("tc", "class", "del", "dev", "nic0", "classid", "da:8000"), "egress: class da:8000 is missing"),
+    "class added": (
+        ("tc", "class", "add", "dev", "nic0", "parent", "da:1", "classid", "da:77", "htb", "rate", "9gbit"),
+        "egress: class da:77 belongs to nobody",
+    ),
+    "queue altered": (
+        ("tc", "qdisc", "change", "dev", "nic0", "handle", "8000:", "bfifo", "limit", "900"),
+        "egress: class da:8000 has limit 900",
+    ),
+    "queue replaced": (("tc", "qdisc", "replace", "dev", "nic0", "parent", "da:8000", "pfifo"), "egress: class da:8000 has limit -1"),
+}
+
+
+@pytest.mark.parametrize("tampered", TAMPERING)
+def test_what_somebody_removes_or_alters_is_named_and_put_back(own: netns.Namespace, nics: netlink.KernelPort, tampered: str) -> None:
+    before = own.state()
+    nics.install(uplink(own), share(own))
+    nics.admit(share(own), cookie=7001, mac="02:aa:00:00:00:01")
+    words, told = TAMPERING[tampered]
+    own.run(*(f"drb{index(own)}" if word == IFB else word for word in words))
+    named = nics.check(uplink(own), [share(own)])
+    assert any(told in why for why in named), named
+    assert nics.check(uplink(own), [share(own)]) == named, "a check changes nothing"
+    mended = nics.repair(uplink(own), [share(own)])
+    assert any(told in why for why in mended)
+    assert nics.check(uplink(own), [share(own)]) == ()
+    assert nics.members() == (port.Member(share_id="share-1", cookie=7001, mac="02:aa:00:00:00:01"),)
+    nics.remove("share-1", share(own))
+    assert own.state() == before
+
+
+@pytest.mark.parametrize("tampered", ["root deleted", "hook deleted", "classifier deleted", "ifb deleted"])
+def test_what_was_altered_while_no_driver_ran_is_put_back_too(own: netns.Namespace, nics: netlink.KernelPort, tampered: str) -> None:
+    before = own.state()
+    nics.install(uplink(own), share(own))
+    nics.close()
+    words, told = TAMPERING[tampered]
+    own.run(*(f"drb{index(own)}" if word == IFB else word for word in words))
+    later = netlink.KernelPort(own.name)
+    assert any(told in why for why in later.repair(uplink(own), [share(own)]))
+    assert later.check(uplink(own), [share(own)]) == ()
+    later.remove("share-1", share(own))
+    assert own.state() == before
+
+
+def test_prepare_again_puts_back_the_others_shares_too(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+    for number in (1, 2):
+        nics.install(uplink(own), share(own, number))
+    tc(own, "qdisc", "del", "dev", "nic0", "root")
+    nics.install(uplink(own), share(own))
+    assert nics.check(uplink(own), [share(own, 1), share(own, 2)]) == ()
+
+
+def test_a_nic_of_another_speed_is_changed_in_place(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+    nics.install(uplink(own), share(own))
+    filters = tc(own, "filter", "show", "dev", "nic0")
+    slower = uplink(own, speed=10**9)
+    assert nics.repair(slower, [share(own)]) == tuple(
+        f"{side}: class da:1 has rate 10000000000, not 1000000000; ceil 10000000000, not 1000000000" for side in ("egress", "ingress")
+    )
+    assert "rate 1Gbit" in tc(own, "class", "show", "dev", "nic0", "classid", "da:1")
+    assert tc(own, "filter", "show", "dev", "nic0") == filters
+
+
+def test_a_nic_that_has_gone_leaves_nothing_behind(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+    own.make_nic("nic1", mac="02:00:00:00:00:21")
+    nics.install(uplink(own), share(own))
+    gone, kept = share(own), uplink(own)
+    own.ip("link", "del", "nic0")
+    nics.remove("share-1", gone)
+    assert not [name for name in own.links() if name.startswith("drb")]
+    assert nics.shares() == ()
+    with pytest.raises(errors.HardwareError, match="nic0 is no longer there"):
+        nics.install(kept, gone)
+    assert not [name for name in own.links() if name.startswith("drb")]
+
+
+def test_rates_beyond_what_32_bits_hold_are_applied(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+    fast = uplink(own, speed=4 * 10**11)
+    nics.install(fast, share(own, bandwidth=10**11))
+    (traffic,) = nics.traffic()
+    assert (traffic.egress.rate, traffic.ingress.ceil) == (10**11, 10**11)
+    assert nics.check(fast, [share(own, bandwidth=10**11)]) == ()
+
+
+class DiedError(BaseException):
+    """The process died here."""
+
+
+def dying_after(requests: int) -> Callable[[], None]:
+    left = [requests]
+
+    def after_effect() -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise DiedError
+
+    return after_effect
+
+
+def life(nics: netlink.KernelPort, own: netns.Namespace) -> None:
+    """Two shares that come and go, one of them changed and used by two sandboxes."""
+    first, second = share(own, 1), share(own, 2)
+    nics.install(uplink(own), first)
+    nics.admit(first, cookie=7001, mac="02:aa:00:00:00:01")
+    nics.install(uplink(own), second)
+    nics.admit(first, cookie=7002, mac="02:aa:00:00:00:02")
+    nics.install(uplink(own), share(own, 2, bandwidth=3 * 10**8))
+    nics.dismiss(first, cookie=7001, mac="02:aa:00:00:00:01")
+    nics.remove(first.id, first)
+    nics.remove(second.id, second)
+
+
+def requests_of_a_life() -> int:
+    """How many requests of a life change the kernel."""
+    with netns.namespace() as own:
+        own.make_nic("nic0", mac=MAC)
+        seen: list[None] = []
+        life(netlink.KernelPort(own.name, after_effect=lambda: seen.append(None)), own)
+        return len(seen)
+
+
+@pytest.mark.timeout(600)
+def test_a_death_after_any_request_is_mended_and_nothing_is_left_behind() -> None:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    total = requests_of_a_life()
+    assert total > 50
+    for dies_after in range(total):
+        with netns.namespace() as own:
+            own.make_nic("nic0", mac=MAC)
+            before = own.state()
+            victim = netlink.KernelPort(own.name, after_effect=dying_after(dies_after))
+            with pytest.raises(DiedError):
+                life(victim, own)
+            victim.close()
+            heir = netlink.KernelPort(own.name)
+            wanted = [share(own, 1), share(own, 2)]
+            heir.repair(uplink(own), wanted)
+            assert heir.check(uplink(own), wanted) == (), dies_after
+            assert heir.shares() == tuple(wanted)
+            life(heir, own)
+            assert own.state() == before, dies_after
+            heir.close()
+
+
+def test_hundred_shares_leave_the_kernel_as_it_was(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+    before = own.state()
+    listed = [share(own, number) for number in range(1, 101)]
+    for item in listed:
+        nics.install(uplink(own), item)
+        nics.admit(item, cookie=7000 + item.minor, mac=item.mac)
+    assert nics.shares() == tuple(sorted(listed, key=lambda item: item.id))
+    assert nics.check(uplink(own), listed) == ()
+    for item in listed:
+        nics.remove(item.id, item)
+    assert own.state() == before
+    assert nics.shares() == ()

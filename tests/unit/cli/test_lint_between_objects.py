@@ -1,0 +1,434 @@
+"""``drakit lint`` judges objects by each other: what the server takes and what is a mistake all the same, each with its field and its mend."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+import yaml
+
+from fakes import desk as desks
+
+DRIVER = "gpu.example.com"
+POD_UID = "00000000-0000-4000-8000-000000000009"
+SHARE = "5cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
+
+Case = tuple[tuple[object, ...], str, str, str, str]
+"""Objects, then severity, field, a part of the message, and a part of the fix."""
+
+
+def typed(kind: str, name: str, spec: object, version: str = "resource.k8s.io/v1", **more: object) -> dict[str, object]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec, **more}
+
+
+def published(*devices: Mapping[str, object], node: str = "n", pool: str = "n", count: int = 1, **more: object) -> dict[str, object]:
+    named = {"name": pool, "generation": 1, "resourceSliceCount": count}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": named, "devices": list(devices), **more}
+    return typed("ResourceSlice", f"{pool}-{node}-{len(devices)}", spec)
+
+
+def device(name: str, **fields: object) -> dict[str, object]:
+    return {"name": name, "attributes": {"type": {"string": "gpu"}}, **fields}
+
+
+def attributes(**values: str) -> dict[str, object]:
+    return {name: {"string": value} for name, value in values.items()}
+
+
+def shared(name: str) -> dict[str, object]:
+    return device(name, allowMultipleAllocations=True, capacity={"bandwidth": {"value": "10G"}})
+
+
+CLASS = typed("DeviceClass", "gpu", {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]})
+
+
+def claim(*requests: Mapping[str, object], name: str = "c", status: object = None, **fields: object) -> dict[str, object]:
+    listed = [{"name": f"r{number}", "exactly": {"deviceClassName": "gpu", **request}} for number, request in enumerate(requests or [{}])]
+    made = typed("ResourceClaim", name, {"devices": {"requests": listed, **fields}})
+    return made if status is None else made | {"status": status}
+
+
+def held(*results: Mapping[str, object], name: str = "c", **status: object) -> dict[str, object]:
+    """A claim to which these were allocated."""
+    full = [{"request": "r0", "driver": DRIVER, "pool": "n", **result} for result in results]
+    return claim(name=name, status={"allocation": {"devices": {"results": full}}, **status})
+
+
+def rule(selector: object, effect: str = "NoSchedule") -> dict[str, object]:
+    spec = {"taint": {"key": "example.com/bad", "value": "x", "effect": effect}}
+    return typed("DeviceTaintRule", "rule", spec if selector is None else {"deviceSelector": selector, **spec}, "resource.k8s.io/v1alpha3")
+
+
+def pod(entry: Mapping[str, object], *used: Mapping[str, object], kind: str = "Pod", name: str = "p") -> dict[str, object]:
+    spec = {
+        "resourceClaims": [{"name": "gpu", **entry}],
+        "containers": [{"name": "main", "image": "registry.example.com/a", "resources": {"claims": list(used)}}],
+    }
+    return typed(kind, name, spec, "v1") if kind == "Pod" else typed(kind, name, {"template": {"spec": spec}}, "apps/v1")
+
+
+def node(name: str, **labels: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+
+
+ONE = published(device("d0"))
+TEMPLATE = typed("ResourceClaimTemplate", "t", {"spec": {"devices": {"requests": [{"name": "r0", "exactly": {"deviceClassName": "gpu"}}]}}})
+USE = {"name": "gpu"}
+RESULT = "status.allocation.devices.results[0]"
+
+RULES: dict[str, Case] = {
+    "a rule without a selector": ((ONE, rule(None)), "warning", "spec.deviceSelector", "selects no device", "or {} for every device"),
+    "a rule for everything": (
+        (ONE, rule({}, "NoExecute")),
+        "warning",
+        "spec.deviceSelector",
+        "selects every device of the cluster: every pod that uses a device",
+        "name the driver",
+    ),
+    "a pool without its driver": ((ONE, rule({"pool": "n"})), "warning", "spec.deviceSelector.pool", "in every driver", "add driver: NAME"),
+    "a device without its pool": (
+        (ONE, rule({"driver": DRIVER, "device": "d0"})),
+        "warning",
+        "spec.deviceSelector.device",
+        "in every pool",
+        "add pool: NAME",
+    ),
+    "a driver that nobody is": (
+        (ONE, rule({"driver": "gpx.example.com"})),
+        "warning",
+        "spec.deviceSelector.driver",
+        "none of the 1 devices has driver gpx.example.com",
+        f"write {DRIVER}",
+    ),
+    "a device that is not there": (
+        (published(device("d0"), device("d1")), rule({"driver": DRIVER, "pool": "n", "device": "d7"})),
+        "warning",
+        "spec.deviceSelector.device",
+        "has device d7: nothing is tainted",
+        "known are d0, d1",
+    ),
+    "an effect in small letters": (
+        (rule({"driver": DRIVER}, "noschedule"),),
+        "error",
+        "spec.taint.effect",
+        "Unsupported value",
+        "write NoSchedule",
+    ),
+    "no effect": ((rule({"driver": DRIVER}, ""),), "error", "spec.taint.effect", "Required value", "write one of NoExecute"),
+    "a taint of a rule that nobody tolerates": (
+        (ONE, CLASS, rule({"driver": DRIVER}), claim()),
+        "warning",
+        "spec.devices.requests[0].exactly.tolerations",
+        "does not tolerate example.com/bad=x:NoSchedule",
+        "add {key: example.com/bad, operator: Exists, effect: NoSchedule}",
+    ),
+    "a taint of the driver that nobody tolerates": (
+        (published(device("d0", taints=[{"key": "example.com/bad", "effect": "NoExecute"}])), CLASS, claim()),
+        "warning",
+        "spec.devices.requests[0].exactly.tolerations",
+        "does not tolerate example.com/bad:NoExecute",
+        "operator: Exists",
+    ),
+}
+GIVEN: dict[str, Case] = {
+    "a device that does not exist": (
+        (published(device("gpu-0")), held({"device": "gpu-1"})),
+        "error",
+        f"{RESULT}.device",
+        f"pool {DRIVER}/n has no device gpu-1",
+        "write gpu-0",
+    ),
+    "a pool that does not exist": (
+        (ONE, held({"device": "d0", "pool": "m"})),
+        "warning",
+        f"{RESULT}.pool",
+        "has no pool m",
+        "known are n",
+    ),
+    "a share without an id": (
+        (published(shared("nic")), held({"device": "nic"})),
+        "error",
+        f"{RESULT}.shareID",
+        "is missing",
+        "write a UUID",
+    ),
+    "an id without a share": (
+        (ONE, held({"device": "d0", "shareID": SHARE})),
+        "error",
+        f"{RESULT}.shareID",
+        "is superfluous",
+        "remove it",
+    ),
+    "an id that is none": (
+        (published(shared("nic")), held({"device": "nic", "shareID": "A-1"})),
+        "error",
+        f"{RESULT}.shareID",
+        "Invalid value",
+        "change it",
+    ),
+    "a share that consumes nothing": (
+        (published(shared("nic")), held({"device": "nic", "shareID": SHARE})),
+        "warning",
+        f"{RESULT}.consumedCapacity",
+        "how much of bandwidth",
+        "add bandwidth: AMOUNT",
+    ),
+    "more than is left": (
+        (
+            published(shared("nic")),
+            held({"device": "nic", "shareID": POD_UID, "consumedCapacity": {"bandwidth": "7G"}}, name="a"),
+            held({"device": "nic", "shareID": SHARE, "consumedCapacity": {"bandwidth": "4G"}}, name="b"),
+        ),
+        "error",
+        f"{RESULT}.consumedCapacity[bandwidth]",
+        "consumes 4G, and 3G of 10G is left",
+        "write at most 3G",
+    ),
+    "one device for two claims": (
+        (ONE, held({"device": "d0"}, name="a"), held({"device": "d0"}, name="b")),
+        "error",
+        f"{RESULT}.device",
+        "d0 is given to ResourceClaim default/a too",
+        "remove the allocation",
+    ),
+    "a request that is not the claim's": (
+        (ONE, held({"device": "d0", "request": "q"})),
+        "error",
+        f"{RESULT}.request",
+        "must be the name of a request",
+        "change it",
+    ),
+    "a status that matches no device of the allocation": (
+        (ONE, held({"device": "d0"}, devices=[{"driver": DRIVER, "pool": "n", "device": "d1"}])),
+        "error",
+        "status.devices[0]",
+        "must be an allocated device in the claim",
+        "change it",
+    ),
+    "a user that is not there": (
+        (
+            ONE,
+            pod({"resourceClaimName": "c"}, USE),
+            held({"device": "d0"}, reservedFor=[{"resource": "pods", "name": "q", "uid": POD_UID}]),
+        ),
+        "warning",
+        "status.reservedFor[0].name",
+        "there is no Pod default/q",
+        "known are p",
+    ),
+}
+USERS: dict[str, Case] = {
+    "a template that is not there": (
+        (TEMPLATE, pod({"resourceClaimTemplateName": "u"}, USE)),
+        "warning",
+        "spec.resourceClaims[0].resourceClaimTemplateName",
+        "there is no ResourceClaimTemplate default/u",
+        "known are t",
+    ),
+    "a template where a claim is meant": (
+        (TEMPLATE, pod({"resourceClaimName": "t"}, USE)),
+        "warning",
+        "spec.resourceClaims[0].resourceClaimName",
+        "there is no ResourceClaim default/t",
+        "it is a ResourceClaimTemplate: write resourceClaimTemplateName",
+    ),
+    "a template of another namespace": (
+        ({**TEMPLATE, "metadata": {"name": "t", "namespace": "lab"}}, pod({"resourceClaimTemplateName": "t"}, USE)),
+        "warning",
+        "spec.resourceClaims[0].resourceClaimTemplateName",
+        "there is no ResourceClaimTemplate default/t",
+        "there is one in namespace lab",
+    ),
+    "a claim that no container uses": (
+        (TEMPLATE, pod({"resourceClaimTemplateName": "t"})),
+        "warning",
+        "spec.resourceClaims[0]",
+        "no container uses gpu",
+        "add resources: {claims: [{name: gpu}]}",
+    ),
+    "a request that the claim has not": (
+        (TEMPLATE, pod({"resourceClaimTemplateName": "t"}, {"name": "gpu", "request": "r"})),
+        "warning",
+        "spec.containers[0].resources.claims[0].request",
+        "the claim has no request r",
+        "write r0",
+    ),
+    "a name that the pod has not, in a workload": (
+        (TEMPLATE, pod({"resourceClaimTemplateName": "t"}, {"name": "gpx"}, kind="Deployment")),
+        "error",
+        "spec.template.spec.containers[0].resources.claims[0].name",
+        "no resourceClaims entry gpx",
+        "write gpu",
+    ),
+}
+DEMAND: dict[str, Case] = {
+    "both kinds of one constraint": (
+        (claim({}, {}, constraints=[{"matchAttribute": f"{DRIVER}/type", "distinctAttribute": f"{DRIVER}/type"}]),),
+        "warning",
+        "spec.devices.constraints[0].distinctAttribute",
+        "only matchAttribute holds",
+        "write two constraints",
+    ),
+    "a match that nothing satisfies": (
+        (
+            published(device("d0", attributes=attributes(parent="a")), device("d1", attributes=attributes(parent="b"))),
+            CLASS,
+            claim({"count": 2}, constraints=[{"matchAttribute": f"{DRIVER}/parent"}]),
+        ),
+        "warning",
+        "spec.devices",
+        "it would fit without the constraint matchAttribute gpu.example.com/parent",
+        "drakit allocate --why",
+    ),
+    "a distinction that nothing satisfies": (
+        (published(device("d0"), device("d1")), CLASS, claim({"count": 2}, constraints=[{"distinctAttribute": f"{DRIVER}/type"}])),
+        "warning",
+        "spec.devices",
+        "fits on no node, even where nothing is allocated; on n: request r0 needs 2 devices, 1 can be had",
+        "drakit allocate --why",
+    ),
+    "all of too many": (
+        (published(*(device(f"d{number}") for number in range(33))), CLASS, claim({"allocationMode": "All"})),
+        "warning",
+        "spec.devices.requests[0].exactly.allocationMode",
+        "asks for all, and 33 devices are selected: a claim gets at most 32",
+        "select fewer",
+    ),
+    "more than any node has": (
+        (published(device("d0")), published(device("d0"), device("d1"), node="m", pool="m"), CLASS, claim({"count": 3})),
+        "warning",
+        "spec.devices.requests[0].exactly.count",
+        "asks for 3, and node m, which has the most, has 2 devices of them",
+        "write at most 2",
+    ),
+    "a count beside all": (
+        (claim({"allocationMode": "All", "count": 2}),),
+        "error",
+        "spec.devices.requests[0].exactly.count",
+        'must not be specified when allocationMode is "All"',
+        "remove count, or write allocationMode: ExactCount",
+    ),
+    "a selector that fails on some": (
+        (
+            published(device("d0"), *(device(f"d{number}", attributes=attributes(kind="x")) for number in range(1, 6))),
+            CLASS,
+            claim({"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].type == "gpu"'}}]}),
+        ),
+        "error",
+        "spec.devices.requests[0].exactly.selectors[0].cel.expression",
+        f"fails on 5 of 6 devices, first {DRIVER}/n/d1, {DRIVER}/n/d2, {DRIVER}/n/d3 and 2 more: no such key: type",
+        "ask only for what is there",
+    ),
+    "two classes for one extended resource": (
+        (
+            {**CLASS, "spec": {"extendedResourceName": "example.com/gpu"}},
+            {**CLASS, "metadata": {"name": "other"}, "spec": {"extendedResourceName": "example.com/gpu"}},
+        ),
+        "warning",
+        "spec.extendedResourceName",
+        "example.com/gpu is that of DeviceClass gpu too",
+        "a name of its own",
+    ),
+}
+SUPPLY: dict[str, Case] = {
+    "a node that is not there": ((ONE, node("m")), "warning", "spec.nodeName", "there is no Node n", "known are m"),
+    "partitions that no counter connects": (
+        (published(device("gpu", attributes=attributes(uuid="U")), device("part", attributes=attributes(uuid="P", parentUUID="U"))),),
+        "warning",
+        "spec.devices[1]",
+        "is a part of gpu by its attributes, and no counter is drawn by both",
+        "draw from one counter set",
+    ),
+    "a maximum above the value": (
+        (
+            published(
+                device(
+                    "nic",
+                    allowMultipleAllocations=True,
+                    capacity={"bandwidth": {"value": "10G", "requestPolicy": {"default": "1G", "validRange": {"min": "1G", "max": "40G"}}}},
+                )
+            ),
+        ),
+        "error",
+        "spec.devices[0].capacity[bandwidth].requestPolicy.validRange.max",
+        "at most 10G, the capacity's value",
+        "write at most 10G",
+    ),
+    "one object twice": ((CLASS, CLASS), "error", "", "already exists", "give each a name of its own"),
+}
+ALL = {**RULES, **GIVEN, **USERS, **DEMAND, **SUPPLY}
+
+
+def lint(desk: desks.Desk, objects: tuple[object, ...]) -> list[dict[str, object]]:
+    file = desk.folder / "objects.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    found: list[dict[str, object]] = json.loads(desk.run("lint", str(file), "-o", "json").out)
+    return found
+
+
+@pytest.mark.parametrize("objects, severity, field, text, fix", ALL.values(), ids=ALL)
+def test_a_mistake_between_objects_names_its_field_and_its_mend(
+    desk: desks.Desk, objects: tuple[object, ...], severity: str, field: str, text: str, fix: str
+) -> None:
+    found = [one for one in lint(desk, objects) if one["field"] == field and text in str(one["message"])]
+    assert len(found) == 1, lint(desk, objects)
+    assert found[0]["severity"] == severity
+    assert fix in str(found[0]["fix"])
+
+
+RIGHT: dict[str, tuple[object, ...]] = {
+    "a rule that selects": (published(device("d0"), device("d1")), rule({"driver": DRIVER, "pool": "n", "device": "d1"}, "NoExecute")),
+    "a taint that is tolerated": (
+        published(device("d0", taints=[{"key": "k", "effect": "NoExecute"}])),
+        CLASS,
+        claim({"tolerations": [{"key": "k", "operator": "Exists"}]}),
+    ),
+    "an allocation": (
+        ONE,
+        {**pod({"resourceClaimName": "c"}, USE), "metadata": {"name": "p", "uid": POD_UID}},
+        held({"device": "d0"}, reservedFor=[{"resource": "pods", "name": "p", "uid": POD_UID}]),
+    ),
+    "two shares": (
+        published(shared("nic")),
+        held({"device": "nic", "shareID": POD_UID, "consumedCapacity": {"bandwidth": "6G"}}, name="a"),
+        held({"device": "nic", "shareID": SHARE, "consumedCapacity": {"bandwidth": "4G"}}, name="b"),
+    ),
+    "a deployment": (TEMPLATE, pod({"resourceClaimTemplateName": "t"}, USE, kind="Deployment")),
+    "names that are known elsewhere": (pod({"resourceClaimTemplateName": "t"}, USE),),
+    "a node that is there": (ONE, node("n")),
+    "a claim that fits": (ONE, CLASS, claim()),
+    "an admin's look at a device in use": (
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": "default", "labels": {"resource.kubernetes.io/admin-access": "true"}},
+        },
+        ONE,
+        held({"device": "d0"}, name="a"),
+        held({"device": "d0", "adminAccess": True}, name="b"),
+    ),
+}
+
+
+@pytest.mark.parametrize("objects", RIGHT.values(), ids=RIGHT)
+def test_what_is_right_is_left_alone(desk: desks.Desk, objects: tuple[object, ...]) -> None:
+    assert lint(desk, objects) == []
+
+
+def test_kinds_that_have_nothing_to_do_with_devices_are_named_as_skipped(desk: desks.Desk) -> None:
+    file = desk.folder / "objects.yaml"
+    file.write_text(yaml.safe_dump_all([CLASS, typed("Service", "web", {}, "v1"), typed("Role", "r", {}, "rbac.authorization.k8s.io/v1")]))
+    told = desk.run("lint", str(file))
+    assert (told.status, told.out) == (0, "1 object: 0 errors, 0 warnings\n")
+    assert told.err == f"drakit: skipped, not looked at: Service web ({file}:10), Role r ({file}:16)\n"
+
+
+def test_the_same_mistake_in_many_places_is_shown_once(desk: desks.Desk) -> None:
+    file = desk.folder / "slice.yaml"
+    file.write_text(yaml.safe_dump(published(*({"name": f"d{number}", "basic": {}} for number in range(4)))))
+    told = desk.run("lint", str(file)).out.splitlines()
+    assert told[1:] == [
+        "  spec.devices[0].basic: unknown field",
+        "  and so 3 more times, the last at spec.devices[3].basic",
+        "  fix: resource.k8s.io/v1 has no basic: move what it holds into the device itself",
+        "1 object: 4 errors, 0 warnings",
+    ]

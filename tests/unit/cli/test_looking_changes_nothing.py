@@ -1,0 +1,67 @@
+"""``drakit show`` and ``drakit slices`` only look: also at a journal that cannot be read, and at one that a driver has open."""
+
+import json
+import pathlib
+
+from drakit.core import names
+from drakit.journal import copying, journal
+from fakes import desk as desks
+
+
+def home(desk: desks.Desk) -> pathlib.Path:
+    return desk.folder / "node" / "plugins" / "gpu.drakit.dev"
+
+
+def contents(folder: pathlib.Path) -> dict[str, tuple[bytes, int]]:
+    """Every file with its bytes and its mode."""
+    return {str(one.relative_to(folder)): (one.read_bytes(), one.stat().st_mode) for one in folder.rglob("*") if one.is_file()}
+
+
+def prepared(desk: desks.Desk) -> dict[str, tuple[bytes, int]]:
+    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
+    return contents(desk.folder / "node" / "plugins")
+
+
+def test_a_journal_is_looked_at_and_stays_as_it_is(desk: desks.Desk) -> None:
+    before = prepared(desk)
+    for command in ("show", "slices"):
+        assert desk.on_node(command).status == 0
+    assert contents(desk.folder / "node" / "plugins") == before
+
+
+def test_an_unreadable_journal_is_reported_and_neither_moved_nor_mended(desk: desks.Desk) -> None:
+    prepared(desk)
+    (home(desk) / "journal.db").write_bytes(b"junk")
+    before = contents(desk.folder / "node" / "plugins")
+    told = desk.on_node("show", "--family", "gpu")
+    assert told.status == 0
+    assert told.err.startswith(
+        f"drakit: {home(desk)}/journal.db cannot be read (file is not a database), none of its claims can be; it stays"
+    )
+    assert told.err.count("\n") == 1
+    assert contents(desk.folder / "node" / "plugins") == before
+
+
+def test_a_loose_mode_is_not_narrowed_by_looking(desk: desks.Desk) -> None:
+    prepared(desk)
+    (home(desk) / "journal.db").chmod(0o644)
+    assert desk.on_node("show").status == 0
+    assert (home(desk) / "journal.db").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_journal_that_is_open_is_looked_at_as_of_now(desk: desks.Desk) -> None:
+    prepared(desk)
+    with journal.Journal.open(home(desk), driver="gpu.drakit.dev", boot_id="another") as opened:
+        assert opened.entry(names.ClaimUid(desks.UID)) is not None
+        (shown,) = json.loads(desk.on_node("show", "--family", "gpu", "-o", "json").out)
+    assert [claim["uid"] for claim in shown["claims"]] == [desks.UID]
+
+
+def test_what_an_open_journal_has_not_yet_moved_into_its_file_is_copied_too(tmp_path: pathlib.Path) -> None:
+    source = tmp_path / "source"
+    with journal.Journal.open(source, driver="gpu.example.com", boot_id="b"):
+        copying.copy(source, tmp_path / "copied")
+    assert copying.damage(tmp_path / "copied") == ""
+    with journal.Journal.open(tmp_path / "copied", driver="gpu.example.com", boot_id="b") as copied:
+        assert copied.quarantine is None
+        assert copied.entries() == ()

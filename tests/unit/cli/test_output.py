@@ -1,0 +1,63 @@
+"""Tables are whole in a pipe and readable on a terminal of 80 columns: no cell is ever cut."""
+
+import io
+
+import pytest
+import rich.console
+
+from drakit.cli import drawing, helping, output
+from drakit.core import quantity
+
+ID = "gpu.drakit.dev/claim=4cf8db2d-06c0-4d70-9a51-e59b25b2c16c-gpu-0-mig-1g5gb-19-6"
+TABLE = output.table(
+    "", ["CLAIM", "REQUEST", "DEVICE", "SHARE", "CDI DEVICE"], [("default/training", "small", "gpu-0-mig-1g5gb-19-6", "", ID)]
+)
+
+
+def printed(table: output.Table, width: int, *, terminal: bool) -> list[str]:
+    written = io.StringIO()
+    console = rich.console.Console(file=written, width=width, force_terminal=terminal, color_system=None, emoji=False)
+    output.put(console, table, indent=2)
+    return written.getvalue().splitlines()
+
+
+def test_a_pipe_gets_one_line_for_each_row_however_narrow_it_says_it_is() -> None:
+    header, row = printed(TABLE, 80, terminal=False)
+    assert header.split() == ["CLAIM", "REQUEST", "DEVICE", "CDI", "DEVICE"]
+    assert row.split() == ["default/training", "small", "gpu-0-mig-1g5gb-19-6", ID]
+
+
+def test_a_narrow_terminal_gets_a_paragraph_for_each_row_and_every_value_whole() -> None:
+    assert printed(TABLE, 80, terminal=True) == [
+        "  default/training",
+        "    request small  device gpu-0-mig-1g5gb-19-6",
+        f"    cdi device {ID}",
+    ]
+
+
+def test_a_wide_terminal_gets_the_table() -> None:
+    assert printed(TABLE, 200, terminal=True) == printed(TABLE, 80, terminal=False)
+
+
+def test_columns_that_are_empty_in_every_row_are_left_out_and_a_table_without_rows_keeps_its_header() -> None:
+    assert output.table("", ["A", "B", "C"], [("1", "", "3"), ("4", "", "")]).lines() == ["A  C", "1  3", "4"]
+    assert output.table("", ["A", "B"], []).lines() == ["A  B"]
+
+
+def test_what_looks_like_markup_or_an_emoji_is_shown_as_it_is() -> None:
+    assert printed(output.table("", ["A"], [("[bold]:smile:[/bold]",)]), 80, terminal=True) == ["  A", "  [bold]:smile:[/bold]"]
+
+
+def test_pictures_fit_80_columns() -> None:
+    share = ("default/a-claim share 1b4e28ba-2fa1-41d2-883f-0016d3cca427", quantity.Quantity.parse("30G"))
+    bar = drawing.Bar(device="nic", capacity=quantity.Quantity.parse("100G"), shares=(share,))
+    gpu = drawing.GpuMap(counter_set="gpu-0", width=8)
+    assert max(len(f"    {line}") for line in (*drawing.draw_bar(bar), *drawing.draw_gpu(gpu))) <= 80
+
+
+@pytest.mark.parametrize(
+    "text, wanted",
+    [("A\nb.\n\nC\nd.", "A b.\n\nC d."), ("A.\n\n  drakit show\n\n  drakit lint", "A.\n\n  drakit show\n\n  drakit lint")],
+)
+def test_paragraphs_of_help_flow_and_examples_stay_lines(text: str, wanted: str) -> None:
+    assert helping.flowed(text) == wanted

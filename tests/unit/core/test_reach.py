@@ -1,0 +1,59 @@
+"""Which nodes are meant is said in the API's words, read back the same, and refused where a server or its allocator would refuse it."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from drakit.core import errors, reach
+
+OPERATORS = reach.Operator
+SELECTOR = reach.NodeSelector(
+    expressions=(
+        reach.Requirement(key="zone", operator=OPERATORS.IN, values=("a", "b")),
+        reach.Requirement(key="example.com/gpu", operator=OPERATORS.DOES_NOT_EXIST),
+        reach.Requirement(key="cores", operator=OPERATORS.LESS, values=("8",)),
+    ),
+    fields=(reach.Requirement(key="metadata.name", operator=OPERATORS.IN, values=("node-1",)),),
+)
+
+
+@pytest.mark.parametrize("place", [reach.OneNode(name="node-1"), SELECTOR, reach.AllNodes(), None])
+def test_what_a_device_says_is_read_back_the_same(place: reach.OfDevice | None) -> None:
+    assert reach.of_device(reach.to_record(place)) == place
+
+
+@pytest.mark.parametrize("place", [reach.PerDevice(), SELECTOR, reach.AllNodes(), None])
+def test_what_a_pool_says_is_read_back_the_same(place: reach.OfPool | None) -> None:
+    assert reach.of_pool(reach.to_record(place)) == place
+
+
+def test_hosts_are_written_as_the_text_writes_them() -> None:
+    requirement = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1", "node-2"]}
+    found = reach.to_record(reach.NodeSelector.by_label(reach.HOSTNAME, ["node-1", "node-2"]))
+    assert found == {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}
+
+
+@pytest.mark.parametrize(
+    "stored, message",
+    [
+        ({"nodeSelector": {"nodeSelectorTerms": [{}, {}]}}, "2 terms; exactly one"),
+        ({"nodeSelector": {"nodeSelectorTerms": [{}]}}, "needs at least one requirement"),
+        ({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Near"}]}]}}, "unknown operator 'Near'"),
+        ({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In"}]}]}}, "In needs values"),
+        ({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Gt"}]}]}}, "Gt needs exactly one"),
+        (
+            {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}]}},
+            "Exists takes no values",
+        ),
+        (
+            {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [{"key": "spec.x", "operator": "In", "values": ["b"]}]}]}},
+            "a field can only be metadata.name",
+        ),
+        ({"nodeSelector": "all"}, "must be an object"),
+        ({"nodeSelector": {"nodeSelectorTerms": 5}}, "must be a list"),
+        ({"nodeName": "Not A Node"}, "is not a node name"),
+    ],
+)
+def test_what_no_server_takes_is_refused(stored: Mapping[str, object], message: str) -> None:
+    with pytest.raises(errors.InventoryError, match=message):
+        reach.of_device(stored)

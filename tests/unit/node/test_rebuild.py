@@ -1,0 +1,223 @@
+"""After the journal was lost: what is found again, and what the kubelet may ask meanwhile."""
+
+import pathlib
+import threading
+
+import pytest
+
+from drakit.core import claim as claims
+from drakit.core import driver as drivers
+from drakit.core import errors, lifecycle, names, records
+from drakit.node import engine, rebuild, vanished
+from fakes import author, claim_statuses, ticking, world
+
+LOST = rebuild.Lost(driver=author.FakeDriver.name, pool=world.POOL)
+
+
+class Recalling(author.FakeDriver):
+    """A driver that can tell from a device what it must have planned."""
+
+    def recall(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
+        return self.plan(grant)
+
+
+class Lost:
+    """A node with two prepared claims whose journal is empty; ``other`` is gone from the API server too."""
+
+    def __init__(self, driver_type: type[author.FakeDriver] = Recalling) -> None:
+        self.world = world.World()
+        self.world.driver_type = driver_type
+        before = self.world.boot()
+        self.ref, self.other = self.world.claim("chip-0-left"), self.world.claim("chip-1")
+        for ref in (self.ref, self.other):
+            assert before.prepare([ref], self.world.caller)[ref.uid].error == ""
+        self.files, self.made = dict(self.world.cdi.files), dict(self.world.hardware.made)
+        for ref in (self.ref, self.other):
+            self.world.journal.withdraw(ref.uid)
+            self.world.journal.forget(ref.uid)
+        self.listing = claim_statuses.FakeClaimList(self.world.claims.fetch(self.ref))
+        self.world.claims.remove(self.other)
+        self.engine = self.world.boot(recover=False)
+        self.engine.memory_lost = True
+
+    def rebuild(self) -> rebuild.Report:
+        return rebuild.rebuild(self.engine, LOST, self.world.journal, self.world.cdi, self.listing)
+
+    def unprepare(self, ref: claims.ClaimRef) -> str:
+        return self.engine.unprepare([ref], self.world.caller)[ref.uid]
+
+
+def test_a_claim_in_use_is_remembered_without_a_change_to_its_hardware_or_files() -> None:
+    lost = Lost()
+    effects: list[str] = []
+    lost.world.hardware.step = effects.append
+    report = lost.rebuild()
+    assert (report.restored, report.left, report.failed) == ((lost.ref.uid,), (lost.other.uid,), ())
+    entry = lost.world.journal.entry(lost.ref.uid)
+    assert entry is not None
+    assert (entry.state, entry.claim, entry.grants[0].record) == (lifecycle.State.PREPARED, lost.ref, {"made": "chip-0-left"})
+    assert (lost.world.cdi.files, lost.world.hardware.made, effects) == (lost.files, lost.made, [])
+
+
+def test_a_claim_that_is_gone_is_left_to_be_unprepared() -> None:
+    lost = Lost()
+    lost.rebuild()
+    entry = lost.world.journal.entry(lost.other.uid)
+    assert entry is not None
+    assert entry.state is lifecycle.State.UNPREPARING
+    assert lost.unprepare(lost.other) == ""
+    assert "chip-1" not in lost.world.hardware.made
+
+
+def test_both_are_given_back_whole_after_a_rebuild() -> None:
+    lost = Lost()
+    lost.rebuild()
+    assert [lost.unprepare(ref) for ref in (lost.ref, lost.other)] == ["", ""]
+    assert lost.world.is_clean
+
+
+def test_the_kubelet_may_unprepare_a_forgotten_claim_before_memory_is_rebuilt() -> None:
+    lost = Lost()
+    assert [lost.unprepare(ref) for ref in (lost.ref, lost.other)] == ["", ""]
+    assert lost.world.is_clean
+
+
+def test_a_forgotten_claim_is_not_unprepared_by_guess_while_the_api_server_is_away() -> None:
+    lost = Lost()
+    lost.world.claims.failures = [errors.ApiError("away", status=503)]
+    assert "away" in lost.unprepare(lost.ref)
+    assert lost.world.hardware.made == lost.made
+    assert lost.unprepare(lost.ref) == ""
+    assert "chip-0-left" not in lost.world.hardware.made
+
+
+def test_the_kubelet_may_prepare_a_forgotten_claim_again_and_running_pods_keep_it() -> None:
+    lost = Lost()
+    effects: list[str] = []
+    lost.world.hardware.step = effects.append
+    assert lost.engine.prepare([lost.ref], lost.world.caller)[lost.ref.uid].error == ""
+    assert (effects, lost.world.cdi.files) == ([], lost.files)
+
+
+def test_a_claim_nobody_ever_prepared_is_success_and_told_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    lost = Lost()
+    stranger = lost.world.claim("chip-0-right")
+    lost.world.claims.remove(stranger)
+    assert lost.unprepare(stranger) == ""
+    assert "nothing is known of a claim" in capsys.readouterr().err
+
+
+def test_a_claim_that_cannot_be_prepared_now_keeps_its_hardware_and_stays_forgotten() -> None:
+    lost = Lost()
+    lost.world.driver.failure = errors.HardwareError("probe", "broken")
+    report = lost.rebuild()
+    assert report.failed == (lost.ref.uid,)
+    assert (lost.world.journal.entry(lost.ref.uid), lost.world.hardware.made) == (None, lost.made)
+    lost.world.driver.failure = None
+    assert lost.rebuild().restored == (lost.ref.uid,)
+
+
+def test_a_rebuild_is_tried_until_nothing_is_missing() -> None:
+    lost = Lost()
+    lost.listing.failures = [errors.ApiError("away", status=503)]
+    clock, done = ticking.Ticking(last=20), threading.Event()
+    rebuild.Rebuilding(lost.rebuild, done.set, clock).run(threading.Event())
+    assert done.is_set()
+    assert clock.waits == [rebuild.FIRST_PAUSE]
+    assert lost.rebuild() == rebuild.Report()
+
+
+class Town:
+    """A node with one prepared claim, its kubelet's books, and a clock."""
+
+    def __init__(self) -> None:
+        self.world = world.World()
+        self.engine: engine.Engine = self.world.boot()
+        self.ref = self.world.claim("chip-0")
+        assert self.engine.prepare([self.ref], self.world.caller)[self.ref.uid].error == ""
+        self.clock = ticking.Ticking(last=10**6)
+        self.tracked: frozenset[str] | None = frozenset()
+        self.registered = True
+        self.vanished = vanished.Vanished(
+            self.engine,
+            self.world.journal,
+            self.world.claims,
+            tracked=lambda: self.tracked,  # type: ignore[arg-type, return-value]
+            is_registered=lambda: self.registered,
+            clock=self.clock,
+        )
+
+    def look_after(self, seconds: float) -> int:
+        self.clock.moment += seconds
+        return self.vanished.look(threading.Event())
+
+
+def test_a_claim_that_is_there_is_left_alone() -> None:
+    town = Town()
+    assert [town.look_after(seconds) for seconds in (0, 10**6)] == [0, 0]
+
+
+def test_a_claim_that_is_gone_and_that_the_kubelet_forgot_is_given_back_after_the_grace() -> None:
+    town = Town()
+    town.world.claims.remove(town.ref)
+    assert [town.look_after(seconds) for seconds in (0, vanished.GRACE / 2, vanished.GRACE)] == [0, 0, 1]
+    assert town.world.is_clean
+
+
+def test_a_claim_of_another_uid_is_no_claim_of_ours() -> None:
+    town = Town()
+    town.world.claim("chip-1", name=town.ref.name)
+    assert [town.look_after(seconds) for seconds in (0, vanished.GRACE)] == [0, 1]
+
+
+def test_the_kubelets_books_come_first() -> None:
+    town = Town()
+    town.world.claims.remove(town.ref)
+    town.tracked = frozenset({town.ref.uid})
+    assert [town.look_after(vanished.BLIND_GRACE) for _ in range(3)] == [0, 0, 0]
+    town.tracked = frozenset()
+    assert [town.look_after(seconds) for seconds in (0, vanished.GRACE)] == [0, 1]
+
+
+def test_without_the_kubelets_books_the_wait_is_long() -> None:
+    town = Town()
+    town.world.claims.remove(town.ref)
+    town.tracked = None
+    assert [town.look_after(seconds) for seconds in (0, vanished.GRACE, vanished.BLIND_GRACE)] == [0, 0, 1]
+
+
+def test_errors_and_an_unregistered_driver_start_the_wait_anew() -> None:
+    town = Town()
+    town.world.claims.remove(town.ref)
+    assert town.look_after(0) == 0
+    town.world.claims.failures = [errors.ApiError("away", status=500)]
+    assert town.look_after(vanished.GRACE) == 0
+    assert town.look_after(0) == 0
+    town.registered = False
+    assert town.look_after(vanished.GRACE) == 0
+    town.registered = True
+    assert [town.look_after(seconds) for seconds in (0, vanished.GRACE)] == [0, 1]
+
+
+def test_questions_are_asked_at_a_bounded_rate() -> None:
+    town = Town()
+    ref = town.world.claim("chip-1")
+    town.engine.prepare([ref], town.world.caller)
+    town.vanished.look(threading.Event())
+    assert town.clock.waits == [vanished.BETWEEN_QUESTIONS] * 2
+
+
+def test_the_kubelets_books_are_read_in_its_own_form_or_not_at_all(tmp_path: pathlib.Path) -> None:
+    from drakit.cluster.kubelet import records as kubelets
+    from drakit.cluster.store import Key
+    from drakit.kubelet import checkpoint
+
+    path = tmp_path / checkpoint.FILE
+    assert checkpoint.tracked(path) is None
+    kubelets.Checkpoint(path).save([kubelets.ClaimRecord(key=Key("default", "c"), uid="u-1")])
+    assert checkpoint.tracked(path) == frozenset({names.ClaimUid("u-1")})
+    kubelets.Checkpoint(path).save([])
+    assert checkpoint.tracked(path) == frozenset()
+    for damaged in (b"", b"[]", b"{}", b'{"Data": "{}", "Checksum": 1}', path.read_bytes().replace(b"Checksum", b"Checksun")):
+        path.write_bytes(damaged)
+        assert checkpoint.tracked(path) is None
