@@ -7,7 +7,7 @@ Run it as ``.venv/bin/python protos/generate.py [FOLDER]``. FOLDER, by default `
 import pathlib
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from google.protobuf import descriptor_pb2
 from grpc_tools import protoc  # type: ignore[import-untyped] # grpcio-tools ships no types
@@ -39,6 +39,8 @@ def _run(arguments: list[str]) -> None:
 def _service_stubs(file: descriptor_pb2.FileDescriptorProto) -> Iterator[str]:
     """Types of the generated services, which grpcio-tools leaves out."""
     messages = f"{pathlib.PurePath(file.name).stem}_pb2"
+    if any(method.server_streaming for service in file.service for method in service.method):
+        yield from ("from collections.abc import Iterator", "")
     yield from ("import grpc", "", f"from {'.'.join(PACKAGE.parts)} import {messages}")
     for service in file.service:
         yield from _client_stub(service, messages)
@@ -48,20 +50,19 @@ def _service_stubs(file: descriptor_pb2.FileDescriptorProto) -> Iterator[str]:
 
 def _client_stub(service: descriptor_pb2.ServiceDescriptorProto, messages: str) -> Iterator[str]:
     yield from ("", f"class {service.name}Stub:", "    def __init__(self, channel: grpc.Channel) -> None: ...")
-    for method, asked, answered in _methods(service.method, messages):
-        yield f"    def {method}(self, request: {asked}, timeout: float | None = ..., wait_for_ready: bool | None = ...) -> {answered}: ..."
+    for method in service.method:
+        asked, answered = (f"{messages}.{_short(kind)}" for kind in (method.input_type, method.output_type))
+        answers = "grpc.Call" if method.server_streaming else answered
+        yield f"    def {method.name}(self, request: {asked}, timeout: float | None = ..., wait_for_ready: bool | None = ...) -> {answers}: ..."
 
 
 def _servicer_stub(service: descriptor_pb2.ServiceDescriptorProto, messages: str) -> Iterator[str]:
     yield from ("", f"class {service.name}Servicer:")
-    for method, asked, answered in _methods(service.method, messages):
-        yield f"    def {method}(self, request: {asked}, context: grpc.ServicerContext) -> {answered}: ..."
+    for method in service.method:
+        asked, answered = (f"{messages}.{_short(kind)}" for kind in (method.input_type, method.output_type))
+        answers = f"Iterator[{answered}]" if method.server_streaming else answered
+        yield f"    def {method.name}(self, request: {asked}, context: grpc.ServicerContext) -> {answers}: ..."
     yield ""
-
-
-def _methods(methods: Iterable[descriptor_pb2.MethodDescriptorProto], messages: str) -> Iterator[tuple[str, str, str]]:
-    for method in methods:
-        yield method.name, f"{messages}.{_short(method.input_type)}", f"{messages}.{_short(method.output_type)}"
 
 
 def _short(type_name: str) -> str:

@@ -7,7 +7,7 @@ rounded when written canonically, and what a share holds must not change by bein
 import datetime
 from collections.abc import Mapping, Sequence
 
-from drakit.core import attribute, counters, device, errors, policy, quantity
+from drakit.core import attribute, counters, device, errors, policy, quantity, reach
 from drakit.journal import fields
 
 _KINDS: Sequence[tuple[type, str]] = ((bool, "bool"), (int, "int"), (attribute.Version, "version"), (str, "string"))
@@ -26,6 +26,7 @@ def encode(item: device.Device) -> dict[str, object]:
         bindingConditions=list(item.binding_conditions),
         bindingFailureConditions=list(item.binding_failure_conditions),
         includes=list(item.includes),
+        reach=reach.to_record(item.reach),
     )
 
 
@@ -43,9 +44,14 @@ def decode(source: fields.Fields) -> device.Device:
             binding_conditions=source.texts("bindingConditions"),
             binding_failure_conditions=source.texts("bindingFailureConditions"),
             includes=source.texts("includes"),
+            reach=_decode_reach(source.child("reach")),
         )
     except (errors.ConfigError, errors.InventoryError, ValueError) as error:
         raise fields.UnreadableError(f"{source.path}: {error}") from error
+
+
+def _decode_reach(source: fields.Fields) -> reach.OfDevice | None:
+    return reach.of_device({key: source.get(key) for key in source})
 
 
 def encode_amounts(amounts: Mapping[str, quantity.Quantity]) -> dict[str, object]:

@@ -25,10 +25,10 @@ from drakit.telemetry import logs
 
 DATABASE = "journal.db"
 SIDE_FILES = ("-wal", "-shm")
-_USE_LOCK = "journal.lock"
+USE_LOCK = "journal.lock"
 _ASIDE = f"{DATABASE}.unreadable-"
 _DIRECTORY_MODE = 0o700
-_FILE_MODE = 0o600
+FILE_MODE = 0o600
 _FIXES = {
     errno.ENOSPC: "free space on its file system",
     errno.EDQUOT: "raise the quota or free space",
@@ -65,7 +65,7 @@ def own_directory(path: pathlib.Path) -> None:
     narrow(path, _DIRECTORY_MODE)
 
 
-def narrow(path: pathlib.Path, mode: int = _FILE_MODE) -> None:
+def narrow(path: pathlib.Path, mode: int = FILE_MODE) -> None:
     """Take away what the mode grants beyond ``mode``, and say so; nothing at the path is fine. Raises JournalError."""
     with refused(path), contextlib.suppress(FileNotFoundError):
         found = path.lstat()
@@ -79,7 +79,7 @@ def narrow(path: pathlib.Path, mode: int = _FILE_MODE) -> None:
 def create(path: pathlib.Path) -> None:
     """Make an empty file of mode 0600 whose name is durable; raises JournalError."""
     with refused(path):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE))
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE))
         sync_directory(path.parent)
 
 
@@ -103,9 +103,9 @@ class Use:
     """A process's share in the journal: held from opening to closing, also released by death."""
 
     def __init__(self, directory: pathlib.Path) -> None:
-        self._path = directory / _USE_LOCK
+        self._path = directory / USE_LOCK
         with refused(self._path):
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         self._lock(fcntl.LOCK_SH)
         narrow(self._path)
 

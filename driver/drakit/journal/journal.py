@@ -6,14 +6,17 @@ process. Any number of threads and processes may use one data directory; one pro
 
 import collections
 import contextlib
+import datetime
 import pathlib
 import sqlite3
 import types
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Self
 
-from drakit.core import errors, lifecycle, names
+from drakit.core import device as hardware
+from drakit.core import errors, lifecycle, names, records
 from drakit.journal import codec, connection, fields, opening, rows, writer
+from drakit.journal import notes as notebook
 
 Quarantine = opening.Quarantine
 
@@ -28,6 +31,7 @@ class Journal:
     def __init__(self, opened: opening.Opened) -> None:
         self.path = opened.path
         self.quarantine = opened.quarantine
+        self.boot_id = opened.boot_id
         self.last_boot_id = opened.last_boot_id
         self._use = opened.use
         self._writer = writer.Writer(opened.path)
@@ -93,6 +97,29 @@ class Journal:
     def forget(self, uid: names.ClaimUid) -> None:
         """unpreparing -> absent. Raises IllegalMoveError, JournalError."""
         self._commit(lambda database: rows.forget(database, uid))
+
+    def notes(self, uid: names.ClaimUid, grant: notebook.GrantKey) -> Mapping[str, records.Record]:
+        """The notes of a grant by key, empty when there are none; raises JournalError."""
+        with self._reading() as database:
+            return notebook.of_grant(database, uid, grant)
+
+    def note(self, uid: names.ClaimUid, grant: notebook.GrantKey, key: str, record: records.Record | None) -> None:
+        """Set a note of a prepared grant, None to remove it. Raises ClaimError when the grant is not prepared, JournalError."""
+        text = None if record is None else fields.dump(records.thaw(record))
+        self._commit(lambda database: notebook.put(database, uid, grant, key, text))
+
+    def taints(self) -> Mapping[str, Sequence[hardware.Taint]]:
+        """The taints of this boot by device; raises JournalError."""
+        with self._reading() as database:
+            return notebook.taints(database, self.boot_id)
+
+    def taint(self, device: str, taint: hardware.Taint, *, since: datetime.datetime) -> None:
+        """Add or replace a taint of a device. One that says the same as before keeps its time; ``since`` is that of a new one that names none."""
+        self._commit(lambda database: notebook.set_taint(database, device, taint, self.boot_id, since=since))
+
+    def untaint(self, device: str, key: str) -> None:
+        """Remove the taints of a key from a device; none is success. Raises JournalError."""
+        self._commit(lambda database: notebook.remove_taints(database, device, key))
 
     def rebuilt(self) -> None:
         """Say that what a quarantine lost has been rebuilt: it is not reported again. Raises JournalError."""

@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from drakit.core import errors, names
-from drakit.journal import codec, connection, fields, files, rows, schema
+from drakit.journal import codec, connection, fields, files, notes, rows, schema
 from drakit.telemetry import logs
 
 _NOTE = "quarantine"
@@ -38,16 +38,18 @@ class Opened:
     path: pathlib.Path
     use: files.Use
     quarantine: Quarantine | None
+    boot_id: str
     last_boot_id: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Damage:
+class Damage:
     """Why a file cannot be used, and what of it can be decoded."""
 
     reason: str
     readable: tuple[rows.Rows, ...] = ()
     lost: tuple[names.ClaimUid, ...] = ()
+    beside: notes.Salvage = dataclasses.field(default_factory=notes.Salvage)
 
 
 def open_file(directory: pathlib.Path, *, driver: str, boot_id: str, ladder: Sequence[schema.Migration] = schema.LADDER) -> Opened:
@@ -72,7 +74,7 @@ def clear_note(database: sqlite3.Connection) -> None:
 def _open(path: pathlib.Path, use: files.Use, *, driver: str, boot_id: str, ladder: Sequence[schema.Migration]) -> Opened:
     for suffix in ("", *files.SIDE_FILES):
         files.narrow(files.with_suffix(path, suffix))
-    damage = _examine(path, ladder)
+    damage = examine(path, ladder)
     quarantine = None if damage is None else _set_aside(path, use, damage)
     if not path.exists():
         files.create(path)
@@ -83,10 +85,16 @@ def _open(path: pathlib.Path, use: files.Use, *, driver: str, boot_id: str, ladd
         if last_boot_id != boot_id:
             schema.put(database, "boot_id", boot_id)
         if damage is not None and quarantine is not None:
-            for claim, grants in damage.readable:
-                rows.insert(database, claim, grants)
+            _carry_over(database, damage)
             schema.put(database, _NOTE, _note(quarantine))
-        return Opened(path=path, use=use, quarantine=_noted(database), last_boot_id=last_boot_id)
+        notes.forget_other_boots(database, boot_id)
+        return Opened(path=path, use=use, quarantine=_noted(database), boot_id=boot_id, last_boot_id=last_boot_id)
+
+
+def _carry_over(database: sqlite3.Connection, damage: Damage) -> None:
+    for claim, grants in damage.readable:
+        rows.insert(database, claim, grants)
+    notes.restore(database, damage.beside)
 
 
 def _check_driver(database: sqlite3.Connection, path: pathlib.Path, driver: str) -> None:
@@ -98,25 +106,26 @@ def _check_driver(database: sqlite3.Connection, path: pathlib.Path, driver: str)
         raise errors.JournalError(f"{path} belongs to driver {owner}, not {driver}; give each driver a data directory of its own")
 
 
-def _examine(path: pathlib.Path, ladder: Sequence[schema.Migration]) -> _Damage | None:
+def examine(path: pathlib.Path, ladder: Sequence[schema.Migration]) -> Damage | None:
+    """Return what is wrong with a file, None where nothing is. Raises sqlite3.Error where it cannot be reached."""
     if not path.exists():
         return _examine_missing(path)
     with contextlib.closing(connection.connect(path)) as database:
         try:
             reason = schema.foreign(database, ladder) or _broken(database)
-            return _Damage(reason=reason) if reason else _decode(database)
+            return Damage(reason=reason) if reason else _decode(database)
         except sqlite3.Error as error:
             if not connection.is_damage(error):
                 raise
-            return _Damage(reason=str(error))
+            return Damage(reason=str(error))
 
 
-def _examine_missing(path: pathlib.Path) -> _Damage | None:
+def _examine_missing(path: pathlib.Path) -> Damage | None:
     """A database that is not there is new, unless what lies beside it says that there was one."""
     if any(files.with_suffix(path, suffix).exists() for suffix in files.SIDE_FILES):
-        return _Damage(reason="the database is missing beside its write-ahead log")
+        return Damage(reason="the database is missing beside its write-ahead log")
     if files.last_aside(path) is not None:
-        return _Damage(reason="the database is missing beside one that was set aside")
+        return Damage(reason="the database is missing beside one that was set aside")
     return None
 
 
@@ -125,13 +134,14 @@ def _broken(database: sqlite3.Connection) -> str:
     return "" if found == "ok" else found
 
 
-def _decode(database: sqlite3.Connection) -> _Damage | None:
+def _decode(database: sqlite3.Connection) -> Damage | None:
     """None when every row can be decoded, else those that can."""
     if not schema.is_laid_out(database):
         return None
     readable: list[rows.Rows] = []
     lost: list[names.ClaimUid] = []
-    reason = "a grant has no claim" if database.execute("PRAGMA foreign_key_check").fetchone() else ""
+    stray = database.execute("PRAGMA foreign_key_check").fetchone()
+    reason = f"a row of {stray[0]} has no claim" if stray else ""
     for claim, grants in rows.all_rows(database):
         try:
             codec.entry(claim, grants)
@@ -139,10 +149,12 @@ def _decode(database: sqlite3.Connection) -> _Damage | None:
         except fields.UnreadableError as error:
             reason = str(error)
             lost.append(names.ClaimUid(claim.uid))
-    return _Damage(reason=reason, readable=tuple(readable), lost=tuple(lost)) if reason else None
+    beside = notes.salvage(database)
+    reason = reason or beside.reason
+    return Damage(reason=reason, readable=tuple(readable), lost=tuple(lost), beside=beside) if reason else None
 
 
-def _set_aside(path: pathlib.Path, use: files.Use, damage: _Damage) -> Quarantine:
+def _set_aside(path: pathlib.Path, use: files.Use, damage: Damage) -> Quarantine:
     with use.alone() as alone:
         if not alone:
             raise errors.JournalError(f"{path} is unreadable ({damage.reason}) and another process has it open; stop that one first")

@@ -63,6 +63,28 @@ LADDER: tuple[Migration, ...] = (
             "CREATE INDEX grants_by_device ON grants (pool, device, share_id)",
         ),
     ),
+    Migration(
+        version=2,
+        readable_since=1,
+        statements=(
+            """CREATE TABLE notes (
+    claim INTEGER NOT NULL REFERENCES claims (seq) ON DELETE CASCADE,
+    position INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    record TEXT NOT NULL,
+    PRIMARY KEY (claim, position, key)
+) STRICT""",
+            """CREATE TABLE taints (
+    device TEXT NOT NULL,
+    key TEXT NOT NULL,
+    effect TEXT NOT NULL,
+    value TEXT NOT NULL,
+    time_added TEXT NOT NULL,
+    boot_id TEXT NOT NULL,
+    PRIMARY KEY (device, key, effect)
+) STRICT""",
+        ),
+    ),
 )
 
 

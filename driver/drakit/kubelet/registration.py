@@ -4,32 +4,35 @@ The kubelet watches ``plugins_registry``. When a socket appears it asks GetInfo 
 by NotifyRegistrationStatus (5 s). It unregisters only when that registration socket disappears. So:
 
 - The socket appears last, when the driver is ready to serve.
-- Its name is new at every start, because the kubelet backs off for minutes from a path on which it once failed.
+- Its name is new at every start, because the kubelet backs off for minutes from a path on which it once failed. The two processes of a rolling
+  update have different names for the same reason, and those that know their pod's UID say it in the name.
 - Sockets of our own earlier lives that nobody serves any more are removed first: while one lies there the kubelet holds on to the old registration,
   and refuses a second one of the same endpoint.
 - A socket somebody deleted while the driver lives is made again; without it the kubelet would keep the driver unregistered for ever.
+- How long the kubelet has not known the driver is told by ``unregistered_for``: what is offered then cannot be prepared.
 """
 
+import contextlib
 import dataclasses
 import enum
-import hashlib
-import os
+import itertools
 import pathlib
-import re
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import grpc
 
 from drakit._proto import pluginregistration_v1_pb2 as wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as services
 from drakit.core import errors, ports
-from drakit.kubelet import server
+from drakit.kubelet import server, sockets
 from drakit.telemetry import logs
 
 PLUGIN_TYPE = "DRAPlugin"
 WATCH_SECONDS = 1.0
+SWEEP_ROUNDS = 60
+"""Rounds of the watch between two looks for sockets that others left when they died."""
 _THREADS = 4
 
 _log = logs.get_logger(__name__)
@@ -53,11 +56,15 @@ class Status:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """What the kubelet is told: the driver's name, the path of its own socket, and the services on it, most wanted first."""
+    """What the kubelet is told: the driver's name, the path of its own socket, and the services on it, most wanted first.
+
+    ``instance`` is the pod's UID where two processes may serve at once (a rolling update); it becomes part of the socket's name.
+    """
 
     name: str
     endpoint: pathlib.Path
     services: Sequence[str]
+    instance: str = ""
 
 
 class Registrar:
@@ -68,6 +75,7 @@ class Registrar:
         self._plugin = plugin
         self._folder = folder
         self._clock = clock
+        self._lost_at = clock.monotonic()
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="registration", daemon=True)
         self._server = self._new_server()
@@ -84,13 +92,20 @@ class Registrar:
 
     def start(self) -> None:
         """Show the socket to the kubelet; raises SettingsError when the folder is missing or cannot be written."""
-        clear_stale(self._folder, self._plugin.name)
+        sockets.clear_registry(self._folder, self._plugin.name)
         self._server.start()
         self._watcher.start()
 
     def wait_registered(self, seconds: float) -> bool:
         """Wait until the kubelet has registered the driver; whether it has."""
         return self._service.wait_registered(seconds)
+
+    def unregistered_for(self) -> float:
+        """Seconds since the kubelet last knew the driver, or since the start; 0 while it does, or another instance of the driver is there."""
+        now = self._clock.monotonic()
+        if self.status.state is State.REGISTERED or sockets.has_living(self._folder, self._plugin.name, besides=self.socket):
+            self._lost_at = now
+        return now - self._lost_at
 
     def stop(self) -> None:
         """Take the socket away, upon which the kubelet unregisters the driver. Safe to call twice."""
@@ -100,13 +115,17 @@ class Registrar:
         self._server.stop(grace=1.0)
 
     def _new_server(self) -> server.SocketServer:
-        path = socket_path(self._folder, self._plugin.name, secrets.token_hex(4))
+        path = sockets.registration_path(self._folder, self._plugin.name, secrets.token_hex(4), self._plugin.instance)
         return server.SocketServer(path, self._service.register, threads=_THREADS, exclusive=False, make_folder=False)
 
     def _watch(self) -> None:
+        rounds = itertools.count(1)
         while not self._clock.wait(self._stopped, WATCH_SECONDS):
             if not self._server.is_at_path():
                 self._reappear()
+            if next(rounds) % SWEEP_ROUNDS == 0:
+                with contextlib.suppress(errors.SettingsError):
+                    sockets.clear_registry(self._folder, self._plugin.name)
 
     def _reappear(self) -> None:
         """Serve on a new socket in place of the one that was deleted; on failure the next round tries again."""
@@ -165,29 +184,3 @@ class _RegistrationService(services.RegistrationServicer):
         with self._changed:
             self._status = status
             self._changed.notify_all()
-
-
-def socket_path(folder: pathlib.Path, driver: str, token: str) -> pathlib.Path:
-    """``<driver>-<token>-reg.sock``; the driver's name gives way to its hash where the path would be too long for a socket."""
-    path = folder / f"{driver}-{token}-reg.sock"
-    return path if len(os.fsencode(path)) <= server.PATH_MAX_BYTES else folder / f"{_short_name(driver)}-{token}-reg.sock"
-
-
-def clear_stale(folder: pathlib.Path, driver: str) -> None:
-    """Remove registration sockets of this driver on which nobody listens; those of a living instance stay."""
-    for path in _own_sockets(folder, driver):
-        if server.occupant(path) is server.Occupant.STALE:
-            path.unlink(missing_ok=True)
-            _log.info("stale registration socket removed", socket=str(path))
-
-
-def _own_sockets(folder: pathlib.Path, driver: str) -> Iterator[pathlib.Path]:
-    own = re.compile(rf"(?:{re.escape(driver)}|{_short_name(driver)})-[0-9a-f]{{8}}-reg\.sock")
-    try:
-        yield from [path for path in folder.iterdir() if own.fullmatch(path.name)]
-    except OSError as error:
-        raise errors.SettingsError(f"cannot read {folder}: {error.strerror}; is the kubelet there?", key="plugins_registry") from error
-
-
-def _short_name(driver: str) -> str:
-    return f"dra-{hashlib.sha256(driver.encode()).hexdigest()[:8]}"

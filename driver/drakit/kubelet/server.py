@@ -6,9 +6,11 @@ Invariants:
   then it is renamed. gRPC on its own would replace a living server's socket without a word, and on stop remove whatever lies at the path.
 - Two living processes never serve one path: an flock beside the socket decides, and a path on which anybody listens is refused.
 - ``stop`` removes the file only while it is the one this server made.
+- A socket that somebody deleted is made again by ``renew``, and calls on the old one finish.
 """
 
 import contextlib
+import dataclasses
 import enum
 import errno
 import fcntl
@@ -17,7 +19,7 @@ import pathlib
 import secrets
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent import futures
 
 import grpc
@@ -56,54 +58,86 @@ class SocketServer:
         self.path = path
         self._register = register
         self._threads = threads
-        self._exclusive = exclusive
+        self._lock = _PathLock(path) if exclusive else None
         self._make_folder = make_folder
-        self._cleanup = contextlib.ExitStack()
-        self._identity: Identity | None = None
-        self._server: grpc.Server | None = None
+        self._serving: _Serving | None = None
+        self._retired: list[_Serving] = []
 
     def start(self) -> None:
         """Bind and serve; raises SettingsError, and leaves nothing behind, when the path cannot be used."""
         check_path(self.path)
         with contextlib.ExitStack() as undo:
             _prepare_folder(self.path.parent, create=self._make_folder)
-            if self._exclusive:
-                undo.enter_context(_lock(self.path))
-            _refuse_occupied(self.path)
-            self._server = self._serve(undo)
-            self._cleanup = undo.pop_all()
+            if self._lock is not None:
+                self._lock.take()
+                undo.callback(self._lock.drop)
+            self._serving = self._serve()
+            undo.pop_all()
         _log.info("serving", socket=str(self.path), threads=self._threads)
 
-    def _serve(self, undo: contextlib.ExitStack) -> grpc.Server:
-        pool = futures.ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix=self.path.stem)
-        undo.callback(pool.shutdown, wait=False)
-        server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
-        self._register(server)
-        hidden = self.path.with_name(f".{secrets.token_hex(4)}")
-        check_path(hidden)
-        _bind(server, hidden)
-        undo.callback(lambda: server.stop(0).wait())
-        hidden.chmod(SOCKET_MODE)
-        self._identity = _identity(hidden)
-        server.start()
-        hidden.replace(self.path)
-        return server
+    def renew(self, grace: float) -> None:
+        """Serve on a new socket in place of the one that was deleted; calls on the old one have ``grace`` seconds to finish.
+
+        Raises SettingsError, and changes nothing, when something else is at the path now or the whole folder was replaced.
+        """
+        if self._lock is not None and not self._lock.is_at_path():
+            raise errors.SettingsError(f"the folder of {self.path} was emptied or replaced while it was served", key="socket path")
+        renewed = self._serve()
+        if self._serving is not None:
+            self._retired.append(self._serving)
+            self._serving.server.stop(grace)
+        self._serving = renewed
+        _log.warning("socket was deleted and has been made again", socket=str(self.path))
 
     def stop(self, grace: float) -> None:
         """Remove the socket if it is still ours, refuse new calls, and give running ones ``grace`` seconds. Safe to call twice."""
-        if self._server is None:
+        if self._serving is None:
             return
         # While the socket is bound its inode cannot be given to another file, so this is the time to ask whose file it is.
         if self.is_at_path():
             self.path.unlink(missing_ok=True)
-        self._server.stop(grace).wait()
-        self._server = self._identity = None
-        self._cleanup.close()
+        ending = [*self._retired, self._serving]
+        for stopped in [serving.server.stop(grace) for serving in ending]:
+            stopped.wait()
+        for serving in ending:
+            serving.pool.shutdown(wait=False)
+        self._serving = None
+        self._retired.clear()
+        if self._lock is not None:
+            self._lock.remove()
+            self._lock.drop()
         _log.info("stopped", socket=str(self.path))
 
     def is_at_path(self) -> bool:
         """Whether the file at the path is the socket this server made."""
-        return self._identity is not None and _identity(self.path) == self._identity
+        return self._serving is not None and _identity(self.path) == self._serving.identity
+
+    def _serve(self) -> "_Serving":
+        _refuse_occupied(self.path)
+        hidden = self.path.with_name(f".{secrets.token_hex(4)}")
+        check_path(hidden)
+        with contextlib.ExitStack() as undo:
+            pool = futures.ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix=self.path.stem)
+            undo.callback(pool.shutdown, wait=False)
+            server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
+            self._register(server)
+            _bind(server, hidden)
+            undo.callback(lambda: server.stop(0).wait())
+            hidden.chmod(SOCKET_MODE)
+            serving = _Serving(server=server, pool=pool, identity=_identity(hidden))
+            server.start()
+            hidden.replace(self.path)
+            undo.pop_all()
+        return serving
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Serving:
+    """One gRPC server with its threads and the identity of its socket file."""
+
+    server: grpc.Server
+    pool: futures.ThreadPoolExecutor
+    identity: Identity | None
 
 
 def check_path(path: pathlib.Path) -> None:
@@ -152,16 +186,76 @@ def _prepare_folder(folder: pathlib.Path, *, create: bool) -> None:
         )
 
 
-@contextlib.contextmanager
-def _lock(path: pathlib.Path) -> Iterator[None]:
-    """Hold the flock that says who serves a path; the kernel drops it when the process dies. The file stays: removing it would be a race."""
-    lock = path.with_name(f".{path.name}.lock")
-    with lock.open("ab") as file:
+class _PathLock:
+    """The flock that says which process serves a path; the kernel drops it when the process dies.
+
+    The file is removed by its holder only; whoever opened it before sees that the name is gone and makes a new one.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._served = path
+        self._path = lock_path(path)
+        self._descriptor: int | None = None
+
+    def take(self) -> None:
+        """Raises SettingsError when another process holds it."""
+        while True:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(descriptor)
+                raise errors.SettingsError(
+                    f"another drakit process serves {self._served} (it holds {self._path.name})", key="socket path"
+                ) from error
+            self._descriptor = descriptor
+            if self.is_at_path():
+                return
+            self.drop()
+
+    def is_at_path(self) -> bool:
+        """Whether the file that is locked is still the one that others would lock."""
+        if self._descriptor is None:
+            return False
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise errors.SettingsError(f"another drakit process serves {path} (it holds {lock.name})", key="socket path") from error
-        yield
+            return os.path.samestat(self._path.lstat(), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return False
+
+    def drop(self) -> None:
+        """Let others have it. Safe to call twice."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def remove(self) -> None:
+        """Remove the file, if it is still the one that is held."""
+        if self.is_at_path():
+            self._path.unlink(missing_ok=True)
+
+
+def lock_path(path: pathlib.Path) -> pathlib.Path:
+    """The lock file of a socket."""
+    return path.with_name(f".{path.name}.lock")
+
+
+def clear_stale(path: pathlib.Path) -> bool:
+    """Remove a socket that no living process serves, and its lock file; whether there was such a socket."""
+    lock = _PathLock(path)
+    try:
+        lock.take()
+    except errors.SettingsError:
+        return False
+    try:
+        found = occupant(path)
+        if found is Occupant.STALE:
+            path.unlink(missing_ok=True)
+            _log.info("stale socket removed", socket=str(path))
+        if found in {Occupant.STALE, Occupant.NOTHING}:
+            lock.remove()
+        return found is Occupant.STALE
+    finally:
+        lock.drop()
 
 
 def _bind(server: grpc.Server, path: pathlib.Path) -> None:

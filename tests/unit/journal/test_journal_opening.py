@@ -199,7 +199,7 @@ def test_grants_of_no_claim_are_not_inherited_by_the_next_one(written: pathlib.P
         database.execute("DELETE FROM claims WHERE seq = 3")
     with opened(written.parent) as memory:
         assert memory.quarantine is not None
-        assert memory.quarantine.reason == "a grant has no claim"
+        assert memory.quarantine.reason == "a row of grants has no claim"
         memory.begin(samples.entry(4))
         assert [entry.claim for entry in memory.entries()] == [samples.ref(1), samples.ref(2), samples.ref(4)]
 

@@ -1,6 +1,7 @@
 """The schema is frozen, old files open, and a file migrated by a newer version still serves the previous one."""
 
 import contextlib
+import datetime
 import json
 import pathlib
 import shutil
@@ -8,21 +9,22 @@ import sqlite3
 
 import pytest
 
-from drakit.core import errors, lifecycle
-from drakit.journal import codec, files, journal, opening, schema
+from drakit.core import device, errors, lifecycle
+from drakit.journal import codec, files, journal, opening, rows, schema
 from fakes import journal_samples as samples
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 DRIVER = "gpu.example.com"
+SINCE = datetime.datetime(2026, 11, 22, 10, 0, tzinfo=datetime.UTC)
 ADDITIVE = schema.Migration(
-    version=2,
+    version=3,
     readable_since=1,
     statements=(
         "ALTER TABLE grants ADD COLUMN children TEXT NOT NULL DEFAULT '[]'",
         "CREATE TABLE addresses (claim INTEGER NOT NULL, address TEXT NOT NULL) STRICT",
     ),
 )
-BREAKING = schema.Migration(version=3, readable_since=3, statements=("ALTER TABLE claims RENAME COLUMN boot_id TO boot",))
+BREAKING = schema.Migration(version=4, readable_since=4, statements=("ALTER TABLE claims RENAME COLUMN boot_id TO boot",))
 
 
 def described(path: pathlib.Path) -> dict[str, object]:
@@ -66,6 +68,30 @@ def test_a_file_of_every_released_version_opens_and_works(fixture: pathlib.Path,
         memory.begin(samples.entry(1))
 
 
+def test_notes_and_taints_of_the_second_schema_are_read(tmp_path: pathlib.Path) -> None:
+    shutil.copy(GOLDEN / "journal-v2.db", tmp_path / files.DATABASE)
+    with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
+        assert memory.notes(samples.uid(1), samples.rich_grant().key) == {"address": {"mac": "02:00:00:00:00:01"}}
+        (taint,) = memory.taints()["gpu-1"]
+        assert (taint.key, taint.value, taint.effect, taint.time_added) == ("example.com/hot", "yes", device.TaintEffect.NO_EXECUTE, SINCE)
+
+
+def test_the_first_schemas_code_works_on_a_file_of_the_second_and_forgets_notes_with_their_claim(tmp_path: pathlib.Path) -> None:
+    shutil.copy(GOLDEN / "journal-v2.db", tmp_path / files.DATABASE)
+    opening.open_file(tmp_path, driver=DRIVER, boot_id=samples.BOOT, ladder=schema.LADDER[:1]).use.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / files.DATABASE, isolation_level=None)) as database:
+        database.execute("PRAGMA foreign_keys = ON")
+        rows.withdraw(database, samples.uid(1))
+        rows.forget(database, samples.uid(1))
+        assert database.execute("SELECT count(*) FROM notes").fetchone() == (0,)
+        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+    with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
+        assert memory.quarantine is None
+        memory.begin(samples.entry(1, samples.rich_grant()))
+        memory.complete(samples.uid(1), [samples.rich_grant()], samples.BOOT)
+        assert memory.notes(samples.uid(1), samples.rich_grant().key) == {}
+
+
 def migrated(path: pathlib.Path, *more: schema.Migration) -> None:
     """The file as a newer drakit leaves it."""
     opening.open_file(path, driver=DRIVER, boot_id=samples.BOOT, ladder=(*schema.LADDER, *more)).use.close()
@@ -76,7 +102,7 @@ def test_the_previous_version_works_on_a_migrated_file_and_keeps_what_it_does_no
         old.begin(samples.entry(1))
         migrated(tmp_path, ADDITIVE)
         with contextlib.closing(sqlite3.connect(old.path, isolation_level=None)) as database:
-            assert database.execute("PRAGMA user_version").fetchone()[0] == 2
+            assert database.execute("PRAGMA user_version").fetchone()[0] == 3
             database.execute('UPDATE grants SET children = \'[7]\', intent = \'{"want":"gpu","new":1}\'')
         old.complete(samples.uid(1), samples.entry(1).grants, samples.BOOT)
         old.begin(samples.entry(2))
@@ -84,16 +110,16 @@ def test_the_previous_version_works_on_a_migrated_file_and_keeps_what_it_does_no
         assert again.quarantine is None
         assert [entry.claim for entry in again.entries()] == [samples.ref(1), samples.ref(2)]
     with contextlib.closing(sqlite3.connect(tmp_path / files.DATABASE)) as database:
-        rows = database.execute("SELECT children, intent FROM grants ORDER BY claim").fetchall()
-    assert rows == [("[7]", '{"want":"gpu","new":1}'), ("[]", '{"want":"gpu"}')]
+        kept = database.execute("SELECT children, intent FROM grants ORDER BY claim").fetchall()
+    assert kept == [("[7]", '{"want":"gpu","new":1}'), ("[]", '{"want":"gpu"}')]
 
 
 def test_migrations_apply_once_and_in_order(tmp_path: pathlib.Path) -> None:
     for _ in range(2):
         migrated(tmp_path, ADDITIVE, BREAKING)
     with contextlib.closing(sqlite3.connect(tmp_path / files.DATABASE)) as database:
-        assert database.execute("PRAGMA user_version").fetchone()[0] == 3
-        assert schema.value(database, "readable_since") == "3"
+        assert database.execute("PRAGMA user_version").fetchone()[0] == 4
+        assert schema.value(database, "readable_since") == "4"
         assert "boot" in [row[1] for row in database.execute("PRAGMA table_info(claims)")]
 
 
@@ -101,14 +127,14 @@ def test_a_file_that_only_newer_versions_can_read_is_set_aside(tmp_path: pathlib
     migrated(tmp_path, ADDITIVE, BREAKING)
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
         assert memory.quarantine is not None
-        assert "newer drakit (schema 3, readable since schema 3, not 1)" in memory.quarantine.reason
+        assert "newer drakit (schema 4, readable since schema 4, not 2)" in memory.quarantine.reason
 
 
 def test_a_migration_that_fails_leaves_the_old_schema(tmp_path: pathlib.Path) -> None:
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
         before = described(memory.path)
     broken = schema.Migration(
-        version=2, readable_since=1, statements=("CREATE TABLE extra (x INT) STRICT", "CREATE TABLE claims (x INT) STRICT")
+        version=3, readable_since=1, statements=("CREATE TABLE extra (x INT) STRICT", "CREATE TABLE claims (x INT) STRICT")
     )
     with pytest.raises(errors.JournalError, match="table claims already exists"):
         migrated(tmp_path, broken)

@@ -1,6 +1,8 @@
 """The DRA service over a real socket, with a scripted engine behind it."""
 
 import collections.abc
+import io
+import json
 import pathlib
 import shutil
 import tempfile
@@ -14,6 +16,7 @@ from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.core import claim as claims
 from drakit.core import errors, names, outcome, ports
 from drakit.kubelet import codec, dra, server
+from drakit.telemetry import logs
 
 UID = "11111111-2222-3333-4444-555555555555"
 OTHER = "66666666-7777-8888-9999-000000000000"
@@ -191,3 +194,16 @@ def expect(code: grpc.StatusCode, stub: services.DRAPluginStub, timeout: float) 
     with pytest.raises(grpc.RpcError) as raised:
         stub.NodePrepareResources(wire.NodePrepareResourcesRequest(claims=[claim()]), timeout=timeout)
     assert raised.value.code() is code
+
+
+def test_each_call_has_a_number_in_the_log(stub: services.DRAPluginStub) -> None:
+    stream = io.StringIO()
+    logs.setup(stream=stream)
+    try:
+        prepare(stub, claim())
+        unprepare(stub, claim())
+    finally:
+        logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
+    answered = [line for line in map(json.loads, stream.getvalue().splitlines()) if line["event"] == "claim answered"]
+    assert [line["method"] for line in answered] == ["NodePrepareResources", "NodeUnprepareResources"]
+    assert len({line["request_id"] for line in answered}) == 2

@@ -15,7 +15,7 @@ import pytest
 from drakit._proto import pluginregistration_v1_pb2 as wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as services
 from drakit.core import errors
-from drakit.kubelet import dra, registration, server
+from drakit.kubelet import dra, registration, server, sockets
 
 DRIVER = "gpu.drakit.dev"
 ENDPOINT = pathlib.Path("/var/lib/kubelet/plugins/gpu.drakit.dev/dra.sock")
@@ -158,7 +158,7 @@ def test_our_own_dead_sockets_are_removed_and_living_or_foreign_ones_stay(folder
     fixed = leave_stale(folder / f"{DRIVER}-reg.sock")
     living = make(folder, ticks)
     living.start()
-    registration.clear_stale(folder, DRIVER)
+    sockets.clear_registry(folder, DRIVER)
     assert set(folder.iterdir()) == {foreign, fixed, living.socket}
     assert not dead.exists()
     living.stop()
@@ -171,8 +171,8 @@ def test_a_missing_registry_is_a_clear_error(folder: pathlib.Path, ticks: Ticks)
 
 def test_a_driver_name_that_is_too_long_for_a_socket_gives_way_to_its_hash() -> None:
     registry = pathlib.Path("/var/lib/kubelet/plugins_registry")
-    assert registration.socket_path(registry, DRIVER, START).name == f"{DRIVER}-{START}-reg.sock"
-    one, two = (registration.socket_path(registry, "d" * 62 + last, START) for last in "ab")
+    assert sockets.registration_path(registry, DRIVER, START).name == f"{DRIVER}-{START}-reg.sock"
+    one, two = (sockets.registration_path(registry, "d" * 62 + last, START) for last in "ab")
     assert len(str(one)) <= server.PATH_MAX_BYTES
     assert one.name.startswith("dra-")
     assert one != two
@@ -180,7 +180,7 @@ def test_a_driver_name_that_is_too_long_for_a_socket_gives_way_to_its_hash() -> 
 
 def test_dead_sockets_under_a_hashed_name_are_removed_too(folder: pathlib.Path) -> None:
     dead = leave_stale(folder / f"dra-{hashlib.sha256(DRIVER.encode()).hexdigest()[:8]}-{START}-reg.sock")
-    registration.clear_stale(folder, DRIVER)
+    sockets.clear_registry(folder, DRIVER)
     assert not dead.exists()
 
 
@@ -204,3 +204,65 @@ def test_registration_is_answered_while_every_thread_of_the_driver_is_busy(regis
         release.set()
         assert [call.result(10) for call in calls] == [b""] * 4
     busy.stop(grace=0)
+
+
+class Moments(Ticks):
+    """Ticks on which the time is what the test says."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def test_how_long_the_kubelet_has_not_known_the_driver_is_told(folder: pathlib.Path) -> None:
+    moments = Moments()
+    made = make(folder, moments)
+    made.start()
+    moments.seconds = 20.0
+    assert made.unregistered_for() == 20.0
+    notify(made.socket, registered=True)
+    assert made.unregistered_for() == 0.0
+    moments.seconds = 50.0
+    assert made.unregistered_for() == 0.0
+    with pytest.raises(grpc.RpcError):
+        notify(made.socket, registered=False, error="no")
+    moments.seconds = 60.0
+    assert made.unregistered_for() == 10.0
+    notify(made.socket, registered=True)
+    made.socket.unlink()
+    assert made.unregistered_for() == 0.0
+    moments.round()
+    moments.seconds = 65.0
+    assert made.unregistered_for() == 5.0
+    made.stop()
+
+
+def test_a_driver_with_another_living_instance_is_known_by_it(folder: pathlib.Path) -> None:
+    moments = Moments()
+    one, other = make(folder, moments), make(folder, Ticks())
+    one.start()
+    other.start()
+    moments.seconds = 100.0
+    assert one.unregistered_for() == 0.0
+    other.stop()
+    moments.seconds = 130.0
+    assert one.unregistered_for() == 30.0
+    one.stop()
+
+
+def test_sockets_of_instances_that_die_later_are_removed_too(folder: pathlib.Path, ticks: Ticks) -> None:
+    made = make(folder, ticks)
+    made.start()
+    dead = leave_stale(folder / f"{DRIVER}-{START}-reg.sock")
+    for _ in range(registration.SWEEP_ROUNDS):
+        ticks.round()
+    assert not dead.exists()
+    assert made.socket.exists()
+    made.stop()
+
+
+def test_the_pods_uid_is_in_the_sockets_name(folder: pathlib.Path, ticks: Ticks) -> None:
+    pod = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    plugin = registration.Plugin(name=DRIVER, endpoint=ENDPOINT, services=(dra.SERVICE,), instance=pod)
+    assert registration.Registrar(plugin, folder, ticks).socket.name.startswith(f"{DRIVER}-{pod}-")

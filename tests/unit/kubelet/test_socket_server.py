@@ -50,7 +50,7 @@ def test_a_server_answers_and_leaves_no_socket_after_stop(folder: pathlib.Path) 
     assert answers(one.path)
     one.stop(grace=0)
     one.stop(grace=0)
-    assert [path.name for path in folder.iterdir()] == [".dra.sock.lock"]
+    assert list(folder.iterdir()) == []
 
 
 def test_the_socket_is_private_and_its_new_folder_too(folder: pathlib.Path) -> None:
@@ -156,3 +156,41 @@ def test_a_missing_folder_is_an_error_where_it_is_not_ours_to_make(folder: pathl
     with pytest.raises(errors.SettingsError, match=r"cannot use folder .*No such file"):
         one.start()
     assert not (folder / "missing").exists()
+
+
+def test_a_socket_that_was_deleted_is_made_again_and_only_then(folder: pathlib.Path) -> None:
+    one = make(folder / "dra.sock")
+    one.start()
+    with pytest.raises(errors.SettingsError, match="another process serves"):
+        one.renew(grace=0)
+    assert answers(one.path)
+    one.path.unlink()
+    one.renew(grace=0)
+    assert one.is_at_path()
+    assert answers(one.path)
+    assert one.path.stat().st_mode & 0o777 == 0o600
+    one.stop(grace=0)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_socket_is_not_made_again_in_a_folder_that_was_replaced(folder: pathlib.Path) -> None:
+    one = make(folder / "d" / "dra.sock")
+    one.start()
+    shutil.rmtree(folder / "d")
+    (folder / "d").mkdir()
+    with pytest.raises(errors.SettingsError, match="was emptied or replaced"):
+        one.renew(grace=0)
+    one.stop(grace=0)
+    assert list((folder / "d").iterdir()) == []
+
+
+def test_a_lock_that_was_removed_by_hand_does_not_let_two_serve(folder: pathlib.Path) -> None:
+    one, two = make(folder / "dra.sock"), make(folder / "dra.sock")
+    one.start()
+    server.lock_path(one.path).unlink()
+    with pytest.raises(errors.SettingsError, match="another process serves"):
+        two.start()
+    assert answers(one.path)
+    one.stop(grace=0)
+    assert not server.clear_stale(folder / "dra.sock")
+    assert list(folder.iterdir()) == []

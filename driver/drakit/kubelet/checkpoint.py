@@ -1,0 +1,33 @@
+"""The kubelet's own books of claims, read where they can be: ``dra_manager_state`` in its root folder.
+
+The file is the kubelet's and its form no API: whatever is not as expected means that nothing is known. Its form since Kubernetes 1.34 is
+``{"Data": text, "Checksum": CRC-32 of the text}``, the text a DRACheckpoint with ``ClaimInfoStateList[].ClaimUID``.
+"""
+
+import json
+import pathlib
+import zlib
+from collections.abc import Iterator
+
+from drakit.core import names
+
+FILE = "dra_manager_state"
+_SIZE_MAX = 64 << 20
+
+
+def tracked(path: pathlib.Path) -> frozenset[names.ClaimUid] | None:
+    """The claims that the kubelet will still call for; None where the file is missing, cannot be read, or is not as expected."""
+    try:
+        with path.open("rb") as file:
+            outer = json.loads(file.read(_SIZE_MAX))
+        text = outer["Data"]
+        if zlib.crc32(text.encode()) != outer["Checksum"]:
+            return None
+        return frozenset(_uids(json.loads(text)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _uids(found: dict[str, list[dict[str, str]]]) -> Iterator[names.ClaimUid]:
+    for state in found["ClaimInfoStateList"] or ():
+        yield names.ClaimUid(state["ClaimUID"])

@@ -1,0 +1,97 @@
+"""The health services, versions v1 and v1alpha1: one stream of the health board's snapshots for each call.
+
+Each stream occupies a thread of the server while it is open, so the board bounds how many there are.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import grpc
+
+from drakit._proto import dra_health_v1_pb2 as wire
+from drakit._proto import dra_health_v1_pb2_grpc as services
+from drakit._proto import dra_health_v1alpha1_pb2 as alpha
+from drakit._proto import dra_health_v1alpha1_pb2_grpc as alpha_services
+from drakit.core import errors
+from drakit.core import site as sites
+from drakit.kubelet import health, rewire
+from drakit.telemetry import logs
+
+SERVICE_V1 = "v1.DRAResourceHealth"
+SERVICE_V1ALPHA1 = "v1alpha1.DRAResourceHealth"
+PART = 1000
+"""Devices in one message: with the longest texts still far below the 4 MiB that the kubelet takes."""
+
+_HEALTH = {
+    sites.Health.UNKNOWN: wire.UNKNOWN,
+    sites.Health.HEALTHY: wire.HEALTHY,
+    sites.Health.UNHEALTHY: wire.UNHEALTHY,
+}
+_log = logs.get_logger(__name__)
+
+
+class HealthV1Service(services.DRAResourceHealthServicer):
+    """NodeWatchResources for kubelets from 1.37 on."""
+
+    def __init__(self, board: health.HealthBoard) -> None:
+        self._board = board
+
+    def register(self, server: grpc.Server) -> None:
+        """Add the service to a server."""
+        services.add_DRAResourceHealthServicer_to_server(self, server)
+
+    def NodeWatchResources(  # noqa: N802 - the wire's name
+        self,
+        request: wire.NodeWatchResourcesRequest,  # noqa: ARG002 - empty
+        context: grpc.ServicerContext,
+    ) -> Iterator[wire.NodeWatchResourcesResponse]:
+        return stream(self._board, context)
+
+
+class HealthV1Alpha1Service(alpha_services.DRAResourceHealthServicer):
+    """NodeWatchResources for kubelets from 1.34 on."""
+
+    def __init__(self, board: health.HealthBoard) -> None:
+        self._board = board
+
+    def register(self, server: grpc.Server) -> None:
+        """Add the service to a server."""
+        alpha_services.add_DRAResourceHealthServicer_to_server(self, server)
+
+    def NodeWatchResources(  # noqa: N802 - the wire's name
+        self,
+        request: alpha.NodeWatchResourcesRequest,  # noqa: ARG002 - empty
+        context: grpc.ServicerContext,
+    ) -> Iterator[alpha.NodeWatchResourcesResponse]:
+        return (rewire.into(alpha.NodeWatchResourcesResponse, answer) for answer in stream(self._board, context))
+
+
+def stream(board: health.HealthBoard, context: grpc.ServicerContext) -> Iterator[wire.NodeWatchResourcesResponse]:
+    """Messages until the kubelet hangs up or the board is closed."""
+    try:
+        with board.watcher() as wake:
+            context.add_callback(wake.set)
+            _log.info("health stream opened", pool=board.pool)
+            for snapshot in board.follow(wake):
+                if not context.is_active():
+                    return
+                yield from encode(board.pool, snapshot)
+    except errors.RetryError as error:
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+
+
+def encode(pool: str, snapshot: Sequence[health.DeviceHealth]) -> Iterator[wire.NodeWatchResourcesResponse]:
+    """A snapshot as messages; at least one, so that the kubelet hears even of a driver without devices."""
+    if not snapshot:
+        yield wire.NodeWatchResourcesResponse()
+    for start in range(0, len(snapshot), PART):
+        yield wire.NodeWatchResourcesResponse(devices=[_device(pool, one) for one in snapshot[start : start + PART]])
+
+
+def _device(pool: str, one: health.DeviceHealth) -> wire.DeviceHealth:
+    return wire.DeviceHealth(
+        device=wire.DeviceIdentifier(pool_name=pool, device_name=one.device),
+        health=_HEALTH[one.health],
+        last_updated_time=one.found,
+        health_check_timeout_seconds=health.VALID_SECONDS,
+        message=one.message,
+    )

@@ -1,0 +1,237 @@
+"""Files that tell the programs in a container what their devices are: device metadata (KEP-5304).
+
+One file for each request of a claim, ``<folder>/<claim UID>/<request>/metadata.json``, mounted read-only at the path that KEP-5304 says. It holds the
+same facts once in each version of the format, newest first, so that old and new readers find theirs.
+
+Invariants:
+
+- A file is whole and on disk when ``add`` returns, and the same call again writes nothing.
+- ``update`` writes into the file that running containers have mounted; a new one under the same name they would never see.
+- A claim's name is part of no path on the host; its request is checked to be a DNS label.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+
+from drakit.core import attribute, claim, edits, errors, names, records
+from drakit.core import device as devices
+from drakit.core import site as sites
+
+GROUP = "metadata.resource.k8s.io"
+VERSIONS = ("v1beta1", "v1alpha1")
+KIND = "DeviceMetadata"
+CONTAINER_FOLDER = pathlib.PurePosixPath("/var/run/kubernetes.io/dra-device-attributes")
+_FOLDER_MODE = 0o755
+_FILE_MODE = 0o644
+
+_Facts = dict[str, records.Json]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Subject:
+    """Whom a file is about: a claim, the name by which its pod knows it (empty unless it was made from a template), and a request of it."""
+
+    claim: claim.ClaimRef
+    request: str
+    pod_claim_name: str = ""
+
+    def __post_init__(self) -> None:
+        for part in self.request.split("/"):
+            names.check_label(part, "request")
+
+    @property
+    def base_request(self) -> str:
+        """The request without its sub-request."""
+        return self.request.partition("/")[0]
+
+
+class MetadataFiles:
+    """The files of one driver on one node, in a folder of their own. Safe between threads; calls for one claim must not overlap between processes."""
+
+    def __init__(self, folder: pathlib.Path, driver: str) -> None:
+        self._folder = folder
+        self._driver = driver
+        self._lock = threading.Lock()
+
+    def add(self, subject: Subject, pool: str, device: devices.Device) -> edits.Mount:
+        """Make the request's file tell of this device too; the mount that shows it to a container. Raises CdiError."""
+        path = self._path(subject.claim.uid, subject.base_request)
+        with self._lock, _refused(path):
+            facts = self._read(path) or _new(subject)
+            request = _request(facts)
+            told = self._told(pool, device)
+            known = {_key(one): one for one in _objects(request.get("devices"))}
+            before = known.get(_key(told), {})
+            known[_key(told)] = {**told, **{key: value for key, value in before.items() if key == "networkData"}}
+            request["devices"] = list(known.values())
+            _replace(path, _encode(facts))
+        return edits.Mount(host_path=str(path), container_path=str(self._container_path(subject)), options=("ro", "bind"))
+
+    def update(self, uid: names.ClaimUid, pool: str, device: str, network: sites.NetworkStatus) -> bool:
+        """Tell running containers the network facts of a device; whether a file of the claim has the device. Raises CdiError."""
+        folder = self._path(uid, "request").parent.parent
+        with self._lock, _refused(folder):
+            told = [self._tell(path, (pool, device), _network(network)) for path in sorted(folder.glob("*/metadata.json"))]
+        return any(told)
+
+    def pod_claim_name(self, uid: names.ClaimUid, request: str) -> str:
+        """The pod's name for the claim as the request's file has it; empty where there is none."""
+        path = self._path(uid, request.partition("/")[0])
+        with self._lock, _refused(path):
+            return str((self._read(path) or {}).get("podClaimName", ""))
+
+    def remove(self, uid: names.ClaimUid) -> None:
+        """Remove all files of a claim; nothing to remove is success. Raises CdiError."""
+        folder = self._path(uid, "request").parent.parent
+        with self._lock, _refused(folder), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder)
+            _sync(self._folder)
+
+    def _tell(self, path: pathlib.Path, key: tuple[str, str], network: records.Json) -> bool:
+        facts = self._read(path) or {}
+        found = next((one for one in _objects(_request(facts).get("devices")) if _key(one) == key), None)
+        if found is None:
+            return False
+        if found.get("networkData") != network:
+            found["networkData"] = network
+            metadata = _object(facts["metadata"])
+            metadata["generation"] = int(str(metadata.get("generation", 1))) + 1
+            _overwrite(path, _encode(facts))
+        return True
+
+    def _path(self, uid: names.ClaimUid, base_request: str) -> pathlib.Path:
+        if not names.is_uid(uid):
+            raise errors.ClaimError(errors.ClaimFault.MALFORMED, f"{uid!r} is not a UUID", field="claim.uid")
+        return self._folder / uid / names.check_label(base_request, "request") / "metadata.json"
+
+    def _container_path(self, subject: Subject) -> pathlib.PurePosixPath:
+        """``resourceclaims/<claim>/...`` for a claim that the pod names, ``resourceclaimtemplates/<pod's name>/...`` for one made for it."""
+        kind, name = (
+            ("resourceclaimtemplates", subject.pod_claim_name) if subject.pod_claim_name else ("resourceclaims", subject.claim.name)
+        )
+        return CONTAINER_FOLDER / kind / name / subject.base_request / f"{self._driver}-metadata.json"
+
+    def _told(self, pool: str, device: devices.Device) -> _Facts:
+        attributes: records.Json = {name: _attribute(device.attributes[name]) for name in sorted(device.attributes)}
+        return {"driver": self._driver, "pool": pool, "name": device.name, **({"attributes": attributes} if attributes else {})}
+
+    def _read(self, path: pathlib.Path) -> _Facts | None:
+        """The facts of a file of ours; None where there is none, or none that can be read: it is then written anew."""
+        try:
+            found, _ = json.JSONDecoder().raw_decode(path.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return None
+        if not isinstance(found, dict) or not isinstance(found.get("metadata"), dict) or not _objects(found.get("requests")):
+            return None
+        found.pop("apiVersion", None)
+        return found
+
+
+def _new(subject: Subject) -> _Facts:
+    ref = subject.claim
+    named: _Facts = {"podClaimName": subject.pod_claim_name} if subject.pod_claim_name else {}
+    return {
+        "kind": KIND,
+        "metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.uid, "generation": 1},
+        **named,
+        "requests": [{"name": subject.request, "devices": []}],
+    }
+
+
+def _encode(facts: Mapping[str, records.Json]) -> bytes:
+    """The facts in every version of the format, one JSON object after the other."""
+    return "".join(json.dumps({"apiVersion": f"{GROUP}/{version}", **facts}, indent=2) + "\n" for version in VERSIONS).encode()
+
+
+def _attribute(value: attribute.AttributeValue) -> records.Json:
+    if isinstance(value, tuple):
+        return {f"{_kind(value[0])}s": [_plain(item) for item in value]}
+    return {_kind(value): _plain(value)}
+
+
+def _kind(value: attribute.Scalar) -> str:
+    return {bool: "bool", int: "int", attribute.Version: "version"}.get(type(value), "string")
+
+
+def _plain(value: attribute.Scalar) -> str | int | bool:
+    return value.text if isinstance(value, attribute.Version) else value
+
+
+def _network(network: sites.NetworkStatus) -> records.Json:
+    told: dict[str, records.Json] = {
+        "interfaceName": network.interface,
+        "ips": list(network.addresses),
+        "hardwareAddress": network.hardware_address,
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+def _key(told: Mapping[str, records.Json]) -> tuple[str, str]:
+    return str(told.get("pool")), str(told.get("name"))
+
+
+def _request(facts: _Facts) -> _Facts:
+    """The one request that a file is about."""
+    return next(iter(_objects(facts.get("requests"))), {})
+
+
+def _objects(value: records.Json) -> list[_Facts]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _object(value: records.Json) -> _Facts:
+    return value if isinstance(value, dict) else {}
+
+
+def _replace(path: pathlib.Path, content: bytes) -> None:
+    """Put a synced file in place at once; one that holds this already stays the same file, which containers may have mounted."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == content:
+            return
+    path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), _FILE_MODE)
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
+        _sync(folder)
+
+
+def _overwrite(path: pathlib.Path, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.write(content)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: pathlib.Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _refused(path: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise errors.CdiError(f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,86 @@
+"""Names of a driver's sockets, and the removal of those that dead processes left.
+
+A process that knows its pod's UID (``instance``) has sockets of its own, so that two can serve at once in a rolling update. A path may have 107
+bytes; where the names are too long for that, hashes stand for them. Only sockets of the same driver are ever removed, and only those to which
+nobody can connect.
+"""
+
+import hashlib
+import os
+import pathlib
+import re
+from collections.abc import Iterator
+
+from drakit.core import errors, names
+from drakit.kubelet import server
+from drakit.telemetry import logs
+
+SERVICE = "dra"
+_INSTANCE = r"(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8})"
+
+_log = logs.get_logger(__name__)
+
+
+def registration_path(folder: pathlib.Path, driver: str, token: str, instance: str = "") -> pathlib.Path:
+    """``<driver>[-<instance>]-<token>-reg.sock``; where that is too long, first the instance gives way to its hash, then the driver too."""
+    ends = [f"{instance}-{token}", f"{_hash(instance)}-{token}"] if instance else [token]
+    return _first_fitting(folder, [f"{name}-reg.sock" for name in (*(f"{driver}-{end}" for end in ends), f"{_short(driver)}-{ends[-1]}")])
+
+
+def service_path(folder: pathlib.Path, instance: str = "") -> pathlib.Path:
+    """``dra.sock``, or ``dra-<instance>.sock`` with the instance's hash where that is too long."""
+    return _first_fitting(folder, [f"{SERVICE}-{instance}.sock", f"{SERVICE}-{_hash(instance)}.sock"] if instance else [f"{SERVICE}.sock"])
+
+
+def check_instance(instance: str) -> str:
+    """Empty or a lower-case UUID, as pods have; raises SettingsError."""
+    if instance and not names.is_uid(instance):
+        raise errors.SettingsError(f"{instance!r} is not the UID of a pod; pass metadata.uid by the downward API", key="node.pod_uid")
+    return instance
+
+
+def clear_registry(folder: pathlib.Path, driver: str) -> None:
+    """Remove registration sockets of this driver on which nobody listens; those of a living instance stay. Raises SettingsError."""
+    for path in _registered(folder, driver):
+        if server.occupant(path) is server.Occupant.STALE:
+            path.unlink(missing_ok=True)
+            _log.info("stale registration socket removed", socket=str(path))
+
+
+def clear_services(folder: pathlib.Path) -> None:
+    """Remove the service sockets and lock files of dead instances from a driver's own folder."""
+    own = re.compile(rf"\.?({SERVICE}(?:-{_INSTANCE})?\.sock)(?:\.lock)?")
+    if folder.is_dir():
+        for name in sorted({match[1] for path in folder.iterdir() if (match := own.fullmatch(path.name))}):
+            server.clear_stale(folder / name)
+
+
+def has_living(folder: pathlib.Path, driver: str, *, besides: pathlib.Path) -> bool:
+    """Whether another process of this driver offers itself to the kubelet."""
+    try:
+        others = [path for path in _registered(folder, driver) if path != besides]
+    except errors.SettingsError:
+        return False
+    return any(server.occupant(path) is server.Occupant.LISTENER for path in others)
+
+
+def _registered(folder: pathlib.Path, driver: str) -> Iterator[pathlib.Path]:
+    own = re.compile(rf"(?:{re.escape(driver)}|{_short(driver)})(?:-{_INSTANCE})?-[0-9a-f]{{8}}-reg\.sock")
+    try:
+        yield from [path for path in folder.iterdir() if own.fullmatch(path.name)]
+    except OSError as error:
+        raise errors.SettingsError(f"cannot read {folder}: {error.strerror}; is the kubelet there?", key="plugins_registry") from error
+
+
+def _first_fitting(folder: pathlib.Path, candidates: list[str]) -> pathlib.Path:
+    """The first path that the kernel can bind; the last of all where none is, which the server then refuses by name."""
+    paths = [folder / name for name in candidates]
+    return next((path for path in paths if len(os.fsencode(path)) <= server.PATH_MAX_BYTES), paths[-1])
+
+
+def _short(driver: str) -> str:
+    return f"dra-{_hash(driver)}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,144 @@
+"""What the board says of devices, and when watchers are woken."""
+
+import datetime
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from drakit.core import errors
+from drakit.core import site as sites
+from drakit.kubelet import health
+
+POOL = "node-1"
+HEALTHY, UNHEALTHY, UNKNOWN = sites.Health.HEALTHY, sites.Health.UNHEALTHY, sites.Health.UNKNOWN
+
+
+class StoppedClock:
+    """A clock that a test moves; a wait returns at once and is remembered."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.waits: list[float] = []
+
+    def now(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self.seconds, datetime.UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.waits.append(seconds)
+        return event.is_set()
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest.fixture
+def board(clock: StoppedClock) -> health.HealthBoard:
+    return health.HealthBoard(POOL, clock, stale_seconds=300)
+
+
+def states(board: health.HealthBoard) -> dict[str, sites.Health]:
+    return {one.device: one.health for one in board.snapshot()}
+
+
+def test_a_device_nothing_was_said_of_is_healthy_while_it_is_discovered(board: health.HealthBoard) -> None:
+    assert states(board) == {}
+    board.discovered(["b", "a"])
+    assert list(states(board).items()) == [("a", HEALTHY), ("b", HEALTHY)]
+    board.discovered(["b"])
+    assert states(board) == {"b": HEALTHY}
+
+
+def test_what_was_said_holds_until_something_else_is_said(board: health.HealthBoard, clock: StoppedClock) -> None:
+    board.discovered(["a"])
+    board.report("a", UNHEALTHY, "too hot")
+    clock.seconds += 1000
+    board.discovered(["a"])
+    assert board.snapshot() == [health.DeviceHealth(device="a", health=UNHEALTHY, message="too hot", found=1000)]
+    board.report("a", HEALTHY)
+    assert board.snapshot() == [health.DeviceHealth(device="a", health=HEALTHY, message="", found=2000)]
+
+
+def test_a_device_that_was_spoken_of_and_is_gone_is_still_told(board: health.HealthBoard) -> None:
+    board.discovered(["a"])
+    board.report("a", UNHEALTHY, "fell off the bus")
+    board.discovered([])
+    assert states(board) == {"a": UNHEALTHY}
+
+
+def test_without_a_look_at_the_hardware_for_long_nothing_is_promised(board: health.HealthBoard, clock: StoppedClock) -> None:
+    board.discovered(["a", "b"])
+    board.report("b", UNHEALTHY)
+    clock.seconds += 301
+    assert [(one.device, one.health, one.message) for one in board.snapshot()] == [("a", UNKNOWN, health.UNSEEN), ("b", UNHEALTHY, "")]
+    assert board.counts() == {UNKNOWN: 1, HEALTHY: 0, UNHEALTHY: 1}
+    board.discovered(["a", "b"])
+    assert states(board)["a"] is HEALTHY
+
+
+def test_watchers_are_woken_by_changes_alone(board: health.HealthBoard, clock: StoppedClock) -> None:
+    changes: list[tuple[Callable[[], None], bool]] = [
+        (lambda: board.discovered(["a"]), True),
+        (lambda: board.discovered(["a"]), False),
+        (lambda: board.report("a", UNHEALTHY, "x"), True),
+        (lambda: board.report("a", UNHEALTHY, "x"), False),
+        (lambda: board.report("a", UNHEALTHY, "y"), True),
+        (board.close, True),
+    ]
+    with board.watcher() as wake:
+        for change, woken in changes:
+            wake.clear()
+            change()
+            assert wake.is_set() is woken
+
+
+def test_discovery_that_answers_again_is_a_change(board: health.HealthBoard, clock: StoppedClock) -> None:
+    board.discovered(["a"])
+    clock.seconds += 301
+    with board.watcher() as wake:
+        board.discovered(["a"])
+        assert wake.is_set()
+
+
+def test_a_watcher_gets_all_at_once_and_again_before_the_kubelet_forgets(board: health.HealthBoard, clock: StoppedClock) -> None:
+    board.discovered(["a"])
+    with board.watcher() as wake:
+        snapshots = board.follow(wake)
+        assert [one.device for one in next(snapshots)] == ["a"]
+        assert clock.waits == []
+        next(snapshots)
+        assert clock.waits == [health.RESEND_SECONDS]
+        assert health.RESEND_SECONDS < health.VALID_SECONDS / 2
+        board.close()
+        assert list(snapshots) == []
+
+
+def test_there_are_not_more_watchers_than_threads_can_bear(board: health.HealthBoard) -> None:
+    opened = [board.watcher() for _ in range(health.WATCHERS_MAX)]
+    for one in opened:
+        one.__enter__()
+    with pytest.raises(errors.RetryError, match="8 health streams are open already"), board.watcher():
+        pass
+    opened[0].__exit__(None, None, None)
+    with board.watcher():
+        pass
+
+
+@pytest.mark.parametrize(
+    "message, kept",
+    [
+        ("", ""),
+        ("x" * 1024, "x" * 1024),
+        ("x" * 1025, "x" * 1021 + "..."),
+        ("é" * 600, "é" * 510 + "..."),
+        ("\udcff", "?"),
+    ],
+)
+def test_messages_are_cut_as_the_kubelet_would(message: str, kept: str) -> None:
+    assert health.cut(message) == kept
+    assert len(kept.encode()) <= 1024

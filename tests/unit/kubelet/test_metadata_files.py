@@ -1,0 +1,163 @@
+"""Device metadata files (KEP-5304): what is in them, and that they are whole, durable and gone in time."""
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+
+from drakit.core import attribute, claim, device, edits, errors, names
+from drakit.core import site as sites
+from drakit.kubelet import metadata
+
+DRIVER = "fake.example.com"
+UID = names.ClaimUid("00000000-0000-4000-8000-000000000001")
+REF = claim.ClaimRef(uid=UID, namespace="ns", name="training")
+CHIP = device.Device(
+    name="chip-0",
+    attributes={"cores": 8, "model": "x", "fast": True, "example.com/driver": attribute.Version("1.2.3"), "links": ("a", "b")},
+)
+
+
+@pytest.fixture
+def files(tmp_path: pathlib.Path) -> metadata.MetadataFiles:
+    return metadata.MetadataFiles(tmp_path / "device-metadata", DRIVER)
+
+
+def subject(request: str = "gpu", pod_claim_name: str = "") -> metadata.Subject:
+    return metadata.Subject(claim=REF, request=request, pod_claim_name=pod_claim_name)
+
+
+def read(mount: edits.Mount) -> list[dict[str, Any]]:
+    """The objects of a file, one after the other, as a reader takes them."""
+    text, found, decoder = pathlib.Path(mount.host_path).read_text("utf-8"), [], json.JSONDecoder()
+    while text.strip():
+        one, end = decoder.raw_decode(text)
+        found.append(one)
+        text = text[end:].lstrip()
+    return found
+
+
+def test_a_file_holds_the_same_facts_in_each_version_the_newest_first(files: metadata.MetadataFiles) -> None:
+    objects = read(files.add(subject(), "node-1", CHIP))
+    assert [one.pop("apiVersion") for one in objects] == ["metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1"]
+    assert objects[0] == objects[1]
+    assert objects[0] == {
+        "kind": "DeviceMetadata",
+        "metadata": {"name": "training", "namespace": "ns", "uid": UID, "generation": 1},
+        "requests": [
+            {
+                "name": "gpu",
+                "devices": [
+                    {
+                        "driver": DRIVER,
+                        "pool": "node-1",
+                        "name": "chip-0",
+                        "attributes": {
+                            "cores": {"int": 8},
+                            "example.com/driver": {"version": "1.2.3"},
+                            "fast": {"bool": True},
+                            "links": {"strings": ["a", "b"]},
+                            "model": {"string": "x"},
+                        },
+                    }
+                ],
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    "asked, path",
+    [
+        (subject(), "resourceclaims/training/gpu"),
+        (subject("gpu/small"), "resourceclaims/training/gpu"),
+        (subject(pod_claim_name="accelerator"), "resourceclaimtemplates/accelerator/gpu"),
+    ],
+)
+def test_containers_see_it_read_only_where_the_feature_says(files: metadata.MetadataFiles, asked: metadata.Subject, path: str) -> None:
+    mount = files.add(asked, "node-1", CHIP)
+    assert mount.container_path == f"/var/run/kubernetes.io/dra-device-attributes/{path}/{DRIVER}-metadata.json"
+    assert mount.options == ("ro", "bind")
+    assert pathlib.Path(mount.host_path).stat().st_mode & 0o777 == 0o644
+    assert read(mount)[0].get("podClaimName") == (asked.pod_claim_name or None)
+    assert files.pod_claim_name(UID, asked.request) == asked.pod_claim_name
+
+
+def test_all_devices_of_a_request_are_in_one_file_and_the_full_name_of_the_request_too(files: metadata.MetadataFiles) -> None:
+    other = device.Device(name="chip-1")
+    mounts = {files.add(subject("gpu/small"), "node-1", one) for one in (CHIP, other, CHIP)}
+    assert len(mounts) == 1
+    [request] = read(mounts.pop())[0]["requests"]
+    assert request["name"] == "gpu/small"
+    assert [one["name"] for one in request["devices"]] == ["chip-0", "chip-1"]
+    assert request["devices"][1] == {"driver": DRIVER, "pool": "node-1", "name": "chip-1"}
+
+
+def test_the_same_again_leaves_the_very_file_that_containers_have_mounted(files: metadata.MetadataFiles) -> None:
+    path = pathlib.Path(files.add(subject(), "node-1", CHIP).host_path)
+    before = path.stat()
+    files.add(subject(), "node-1", CHIP)
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"metadata": 1}', b"\xff\xfe"])
+def test_a_file_that_was_damaged_is_written_anew(files: metadata.MetadataFiles, content: bytes) -> None:
+    path = pathlib.Path(files.add(subject(), "node-1", CHIP).host_path)
+    whole = path.read_bytes()
+    path.write_bytes(content)
+    files.add(subject(), "node-1", CHIP)
+    assert path.read_bytes() == whole
+
+
+def test_network_facts_reach_running_containers_in_the_same_file(files: metadata.MetadataFiles) -> None:
+    mount = files.add(subject(), "node-1", CHIP)
+    path = pathlib.Path(mount.host_path)
+    inode, facts = (
+        path.stat().st_ino,
+        sites.NetworkStatus(interface="net1", addresses=("10.0.0.2/16",), hardware_address="02:00:00:00:00:01"),
+    )
+    assert files.update(UID, "node-1", "chip-0", facts)
+    assert files.update(UID, "node-1", "chip-0", facts)
+    assert path.stat().st_ino == inode
+    for one in read(mount):
+        assert one["metadata"] == {"name": "training", "namespace": "ns", "uid": UID, "generation": 2}
+        [told] = one["requests"][0]["devices"]
+        assert told["networkData"] == {"interfaceName": "net1", "ips": ["10.0.0.2/16"], "hardwareAddress": "02:00:00:00:00:01"}
+    files.add(subject(), "node-1", CHIP)
+    assert read(mount)[0]["metadata"] == {"name": "training", "namespace": "ns", "uid": UID, "generation": 2}
+    assert not files.update(UID, "node-1", "chip-9", facts)
+    assert not files.update(names.ClaimUid("00000000-0000-4000-8000-000000000002"), "node-1", "chip-0", facts)
+
+
+def test_a_shorter_update_leaves_no_rest_of_the_longer_one(files: metadata.MetadataFiles) -> None:
+    mount = files.add(subject(), "node-1", CHIP)
+    files.update(UID, "node-1", "chip-0", sites.NetworkStatus(interface="net1", addresses=("10.0.0.2/16", "10.0.0.3/16")))
+    files.update(UID, "node-1", "chip-0", sites.NetworkStatus(interface="n"))
+    assert len(read(mount)) == 2
+
+
+def test_removing_takes_all_requests_and_nothing_of_other_claims(files: metadata.MetadataFiles, tmp_path: pathlib.Path) -> None:
+    other = claim.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000002"), namespace="ns", name="training")
+    files.remove(UID)
+    files.add(subject(), "node-1", CHIP)
+    files.add(subject("nic"), "node-1", CHIP)
+    kept = files.add(metadata.Subject(claim=other, request="gpu"), "node-1", CHIP)
+    files.remove(UID)
+    files.remove(UID)
+    assert [path.name for path in (tmp_path / "device-metadata").iterdir()] == [other.uid]
+    assert read(kept)
+
+
+def test_no_path_is_made_of_what_was_not_checked(files: metadata.MetadataFiles) -> None:
+    with pytest.raises(errors.ClaimError, match="is not a UUID"):
+        files.remove(names.ClaimUid("../.."))
+    for request in ("../gpu", "gpu/../x", "", "a/"):
+        with pytest.raises(errors.InventoryError, match="request"):
+            subject(request)
+
+
+def test_a_folder_that_cannot_be_written_names_the_path(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "device-metadata").write_text("a file in the way")
+    with pytest.raises(errors.CdiError, match="device-metadata"):
+        metadata.MetadataFiles(tmp_path / "device-metadata", DRIVER).add(subject(), "node-1", CHIP)

@@ -1,0 +1,209 @@
+"""All services of a driver on one socket: both versions of DRA, both of health, and what no version knows."""
+
+import pathlib
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import grpc
+import pytest
+
+from drakit._proto import dra_health_v1_pb2 as health_wire
+from drakit._proto import dra_health_v1_pb2_grpc as health_services
+from drakit._proto import dra_health_v1alpha1_pb2 as alpha_wire
+from drakit._proto import dra_health_v1alpha1_pb2_grpc as alpha_services
+from drakit._proto import dra_v1_pb2 as v1
+from drakit._proto import dra_v1_pb2_grpc as v1_services
+from drakit._proto import dra_v1beta1_pb2 as v1beta1
+from drakit._proto import dra_v1beta1_pb2_grpc as v1beta1_services
+from drakit.core import claim as claims
+from drakit.core import names, outcome, ports
+from drakit.core import site as sites
+from drakit.kubelet import health, health_service, server, services
+from drakit.node import clock
+
+UID = "11111111-2222-3333-4444-555555555555"
+SHARE = names.ShareId("aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
+SHARED = outcome.PreparedDevice(request="nic", pool="node-1", device="eth1", cdi_ids=("v/c=a",), share_id=SHARE)
+
+
+class Engine:
+    """Prepares one share of a device; waits where the test says so."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self.go = threading.Event()
+        self.go.set()
+
+    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
+        self.entered.release()
+        self.go.wait(30)
+        return {ref.uid: outcome.Outcome(devices=(SHARED,)) for ref in refs}
+
+    def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
+        return {ref.uid: "busy" for ref in refs}
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def board() -> health.HealthBoard:
+    made = health.HealthBoard("node-1", clock.SystemClock())
+    made.discovered(["eth1"])
+    return made
+
+
+@pytest.fixture
+def served(engine: Engine, board: health.HealthBoard) -> Iterator[server.SocketServer]:
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="dra"))
+    started = server.SocketServer(folder / "dra.sock", services.register(engine, board), threads=12)
+    started.start()
+    yield started
+    board.close()
+    started.stop(grace=0)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def channel(served: server.SocketServer) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(f"unix:{served.path}") as made:
+        yield made
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    waiting = threading.Event()
+    return any(holds() or waiting.wait(0.02) for _ in range(1500))
+
+
+def test_what_is_advertised_is_what_is_served_the_newest_first() -> None:
+    assert services.ADVERTISED == ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+
+
+def test_v1beta1_answers_as_v1_but_without_share_ids(channel: grpc.Channel) -> None:
+    claim = v1beta1.Claim(uid=UID, name="c", namespace="ns")
+    stub = v1beta1_services.DRAPluginStub(channel)
+    answer = stub.NodePrepareResources(v1beta1.NodePrepareResourcesRequest(claims=[claim]), timeout=10)
+    [device] = answer.claims[UID].devices
+    expected = v1beta1.Device(request_names=["nic"], pool_name="node-1", device_name="eth1", cdi_device_ids=["v/c=a"])
+    assert device.SerializeToString() == expected.SerializeToString()
+    refused = stub.NodeUnprepareResources(v1beta1.NodeUnprepareResourcesRequest(claims=[claim]), timeout=10)
+    assert {uid: entry.error for uid, entry in refused.claims.items()} == {UID: "busy"}
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha1"])
+def test_health_comes_whole_at_once_and_again_when_it_changes(channel: grpc.Channel, board: health.HealthBoard, version: str) -> None:
+    stream = open_stream(channel, version)
+    assert next(stream) == [("node-1", "eth1", 1, 30, "")]
+    board.report("eth1", sites.Health.UNHEALTHY, "no link")
+    assert next(stream) == [("node-1", "eth1", 2, 30, "no link")]
+
+
+def open_stream(channel: grpc.Channel, version: str) -> Iterator[list[tuple[str, str, int, int, str]]]:
+    call = (
+        health_services.DRAResourceHealthStub(channel).NodeWatchResources(health_wire.NodeWatchResourcesRequest(), timeout=30)
+        if version == "v1"
+        else alpha_services.DRAResourceHealthStub(channel).NodeWatchResources(alpha_wire.NodeWatchResourcesRequest(), timeout=30)
+    )
+    for answer in call:
+        yield [
+            (one.device.pool_name, one.device.device_name, one.health, one.health_check_timeout_seconds, one.message)
+            for one in answer.devices
+        ]
+
+
+def test_several_watchers_hear_the_same_and_shutdown_ends_them(channel: grpc.Channel, board: health.HealthBoard) -> None:
+    streams = [open_stream(channel, version) for version in ("v1", "v1alpha1", "v1")]
+    assert all(next(stream) == [("node-1", "eth1", 1, 30, "")] for stream in streams)
+    board.close()
+    assert [list(stream) for stream in streams] == [[], [], []]
+
+
+def test_a_watcher_that_hangs_up_makes_room(served: server.SocketServer, board: health.HealthBoard) -> None:
+    with grpc.insecure_channel(f"unix:{served.path}") as leaving:
+        streams = [open_stream(leaving, "v1") for _ in range(health.WATCHERS_MAX)]
+        assert all(next(stream) for stream in streams)
+        with pytest.raises(grpc.RpcError) as refused:
+            next(open_stream(leaving, "v1"))
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    with grpc.insecure_channel(f"unix:{served.path}") as again:
+        assert eventually(lambda: can_watch(again))
+
+
+def can_watch(channel: grpc.Channel) -> bool:
+    try:
+        return bool(next(open_stream(channel, "v1")))
+    except grpc.RpcError:
+        return False
+
+
+def test_open_streams_keep_no_thread_from_claims(channel: grpc.Channel) -> None:
+    streams = [open_stream(channel, "v1") for _ in range(health.WATCHERS_MAX)]
+    assert all(next(stream) for stream in streams)
+    request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(uid=UID, name="c", namespace="ns")])
+    assert v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=10).claims[UID].devices[0].share_id == SHARE
+
+
+def test_a_long_list_is_cut_into_messages_that_the_kubelet_takes() -> None:
+    longest = "x" * health.MESSAGE_MAX_BYTES
+    snapshot = [
+        health.DeviceHealth(device=f"{'d' * 58}{number:05}", health=sites.Health.UNHEALTHY, message=longest, found=2**40)
+        for number in range(2 * health_service.PART + 1)
+    ]
+    answers = list(health_service.encode("p" * 253, snapshot))
+    assert [len(answer.devices) for answer in answers] == [health_service.PART, health_service.PART, 1]
+    assert max(answer.ByteSize() for answer in answers) < 4 << 20
+    assert [len(answer.devices) for answer in health_service.encode("p", [])] == [0]
+
+
+@pytest.mark.parametrize(
+    "method, body, code",
+    [
+        ("/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeGuessResources", b"", grpc.StatusCode.UNIMPLEMENTED),
+        ("/k8s.io.kubelet.pkg.apis.dra.v9.DRAPlugin/NodePrepareResources", b"", grpc.StatusCode.UNIMPLEMENTED),
+        ("/", b"", grpc.StatusCode.UNIMPLEMENTED),
+        ("/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources", b"\xff\xff\xff", grpc.StatusCode.INTERNAL),
+        ("/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources", b"\0" * (5 << 20), grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ],
+)
+def test_garbage_is_refused_and_the_service_lives(channel: grpc.Channel, method: str, body: bytes, code: grpc.StatusCode) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        channel.unary_unary(method)(body, timeout=10)
+    assert refused.value.code() is code
+    request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(uid=UID, name="c", namespace="ns")])
+    assert v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=10).claims[UID].error == ""
+
+
+def test_a_call_in_flight_finishes_when_its_socket_is_made_again(served: server.SocketServer, engine: Engine) -> None:
+    request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(uid=UID, name="c", namespace="ns")])
+    engine.go.clear()
+    with grpc.insecure_channel(f"unix:{served.path}") as channel:
+        pending = v1_services.DRAPluginStub(channel).NodePrepareResources.future(request, timeout=30)  # type: ignore[attr-defined] # gRPC adds it
+        assert engine.entered.acquire(timeout=30)
+        served.path.unlink()
+        assert not served.is_at_path()
+        served.renew(grace=30)
+        assert served.is_at_path()
+        engine.go.set()
+        assert pending.result().claims[UID].error == ""
+    with grpc.insecure_channel(f"unix:{served.path}") as channel:
+        assert v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=10).claims[UID].error == ""
+
+
+def test_stopping_waits_for_calls_in_flight_also_on_a_socket_that_was_deleted(served: server.SocketServer, engine: Engine) -> None:
+    request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(uid=UID, name="c", namespace="ns")])
+    engine.go.clear()
+    with grpc.insecure_channel(f"unix:{served.path}") as channel:
+        pending = v1_services.DRAPluginStub(channel).NodePrepareResources.future(request, timeout=30)  # type: ignore[attr-defined] # gRPC adds it
+        assert engine.entered.acquire(timeout=30)
+        served.path.unlink()
+        served.renew(grace=30)
+        stopping = threading.Thread(target=served.stop, kwargs={"grace": 30})
+        stopping.start()
+        assert eventually(lambda: not served.path.exists())
+        engine.go.set()
+        stopping.join(30)
+        assert pending.result().claims[UID].error == ""

@@ -1,0 +1,117 @@
+"""Names of sockets, and the removal of dead ones."""
+
+import pathlib
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from drakit.core import errors
+from drakit.kubelet import server, sockets
+
+DRIVER = "gpu.drakit.dev"
+LONGEST = "d" * 63
+POD = "0f8fad5b-d9cb-469f-a165-70867728950e"
+OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+START = "0123abcd"
+REGISTRY = pathlib.Path("/var/lib/kubelet/plugins_registry")
+PLUGINS = pathlib.Path("/var/lib/kubelet/plugins")
+
+
+@pytest.fixture
+def folder() -> Iterator[pathlib.Path]:
+    path = pathlib.Path(tempfile.mkdtemp(prefix="soc"))
+    yield path
+    shutil.rmtree(path)
+
+
+def leave_stale(path: pathlib.Path) -> pathlib.Path:
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    return path
+
+
+def listen(path: pathlib.Path) -> server.SocketServer:
+    def nothing(_server: grpc.Server) -> None:
+        """Register no service."""
+
+    made = server.SocketServer(path, nothing, threads=1)
+    made.start()
+    return made
+
+
+def test_two_pods_have_sockets_of_their_own() -> None:
+    assert sockets.service_path(PLUGINS / DRIVER).name == "dra.sock"
+    assert sockets.service_path(PLUGINS / DRIVER, POD).name == f"dra-{POD}.sock"
+    assert sockets.registration_path(REGISTRY, DRIVER, START).name == f"{DRIVER}-{START}-reg.sock"
+    assert sockets.registration_path(REGISTRY, DRIVER, START, POD).name == f"{DRIVER}-{POD}-{START}-reg.sock"
+
+
+@pytest.mark.parametrize("instance", ["", POD])
+@pytest.mark.parametrize("driver", [DRIVER, LONGEST])
+def test_every_driver_name_fits_below_the_kubelets_usual_folders(driver: str, instance: str) -> None:
+    service = sockets.service_path(PLUGINS / driver, instance)
+    assert len(str(service)) <= server.PATH_MAX_BYTES
+    assert len(str(sockets.registration_path(REGISTRY, driver, START, instance))) <= server.PATH_MAX_BYTES
+
+
+def test_hashed_names_still_tell_drivers_and_pods_apart() -> None:
+    services = {sockets.service_path(PLUGINS / LONGEST, pod) for pod in (POD, OTHER)}
+    registrations = {sockets.registration_path(REGISTRY, "d" * 62 + last, START, pod) for last in "ab" for pod in (POD, OTHER)}
+    assert (len(services), len(registrations)) == (2, 4)
+
+
+@pytest.mark.parametrize("bad", ["pod-1", "../x", POD.upper()])
+def test_an_instance_is_the_uid_of_a_pod(bad: str) -> None:
+    with pytest.raises(errors.SettingsError, match="downward API"):
+        sockets.check_instance(bad)
+    assert sockets.check_instance(POD) == POD
+    assert sockets.check_instance("") == ""
+
+
+@pytest.mark.parametrize("driver", [DRIVER, LONGEST])
+@pytest.mark.parametrize("instance", ["", POD])
+def test_dead_registration_sockets_of_every_name_are_found(folder: pathlib.Path, driver: str, instance: str) -> None:
+    short = leave_stale(sockets.registration_path(folder, driver, START, instance))
+    hashed = leave_stale(folder / sockets.registration_path(REGISTRY, LONGEST, START, instance).name)
+    sockets.clear_registry(folder, driver)
+    assert not short.exists()
+    assert hashed.exists() is (driver != LONGEST)
+
+
+def test_dead_service_sockets_and_their_locks_go_and_living_or_foreign_ones_stay(folder: pathlib.Path) -> None:
+    living = listen(sockets.service_path(folder, POD))
+    dead = leave_stale(sockets.service_path(folder, OTHER))
+    server.lock_path(dead).touch()
+    lone = server.lock_path(folder / "dra.sock")
+    lone.touch()
+    foreign = leave_stale(folder / "attach.sock")
+    sockets.clear_services(folder)
+    assert set(folder.iterdir()) == {living.path, server.lock_path(living.path), foreign}
+    living.stop(grace=0)
+    assert set(folder.iterdir()) == {foreign}
+    sockets.clear_services(folder / "missing")
+
+
+def test_a_socket_under_a_held_lock_is_not_removed(folder: pathlib.Path) -> None:
+    living = listen(folder / "dra.sock")
+    living.path.unlink()
+    leave_stale(living.path)
+    sockets.clear_services(folder)
+    assert living.path.exists()
+    living.stop(grace=0)
+
+
+def test_another_instance_is_seen_while_it_lives(folder: pathlib.Path) -> None:
+    mine = sockets.registration_path(folder, DRIVER, START, POD)
+    assert not sockets.has_living(folder, DRIVER, besides=mine)
+    leave_stale(sockets.registration_path(folder, DRIVER, "ffffffff", OTHER))
+    assert not sockets.has_living(folder, DRIVER, besides=mine)
+    other = listen(sockets.registration_path(folder, DRIVER, "eeeeeeee", OTHER))
+    assert sockets.has_living(folder, DRIVER, besides=mine)
+    assert not sockets.has_living(folder, "other.example.com", besides=mine)
+    other.stop(grace=0)
+    assert not sockets.has_living(folder / "missing", DRIVER, besides=mine)
