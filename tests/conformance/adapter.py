@@ -177,7 +177,8 @@ def main() -> None:
     """Answer standard input on standard output."""
     for line in sys.stdin:
         try:
-            result = answer(json.loads(line))
+            case = json_types.parse(line)
+            result = answer(case if isinstance(case, dict) else {})
         except Exception as error:  # noqa: BLE001 - one broken case must not take the others with it.
             result = {"crash": f"{type(error).__name__}: {error}"}
         sys.stdout.write(json.dumps(result) + "\n")

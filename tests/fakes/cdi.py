@@ -1,5 +1,7 @@
 """A CDI directory in memory: core.ports.CdiDirectory with the contract of the real one, refusals included."""
 
+from collections.abc import Sequence
+
 from drakit.cdi import spec
 from drakit.core import edits, errors, names
 
@@ -24,6 +26,11 @@ class MemoryCdi:
 
     def claims(self) -> frozenset[names.ClaimUid]:
         return frozenset(self._uid_of(name) for name in self.files)
+
+    def of(self, claim_uid: names.ClaimUid) -> Sequence[edits.CdiName]:
+        spec.check_uid(claim_uid, "claim.uid")
+        own = [content for name, content in sorted(self.files.items()) if self._uid_of(name) == claim_uid]
+        return tuple(found for content in own if (found := spec.identity(content, self._driver)) is not None)
 
     def _uid_of(self, name: str) -> names.ClaimUid:
         return names.ClaimUid(name.removeprefix(spec.file_prefix(self._driver))[:36])

@@ -170,18 +170,37 @@ class Model:
             raise ports.AllocationError(str(error)) from error
 
     def _amount(self, option: Object, device: Object) -> int:
+        """Return what the option takes of the device's bandwidth, 0 without one; raise ValueError where the policy forbids it."""
         requested = json_types.at(option, "capacity", "requests", "bandwidth")
-        published = json_types.at(device, "capacity", "bandwidth", "value")
-        if requested is not None:
-            return quantity.parse(requested).units
-        return 0 if published is None else quantity.parse(published).units
+        published = json_types.mapping(device, "capacity", "bandwidth")
+        if not published:
+            return 0
+        policy = json_types.mapping(published, "requestPolicy")
+        default = json_types.text(policy, "default")
+        if requested is None:
+            return int(default or json_types.text(published, "value"))
+        wanted = int(json_types.text(requested))
+        if values := [int(one) for one in json_types.strings(policy, "validValues")]:
+            amount = min((one for one in values if one >= wanted), default=wanted)
+            return _allowed(amount, amount in values or str(amount) == default)
+        if limits := json_types.mapping(policy, "validRange"):
+            low, step, high = (
+                int(json_types.text(limits, name) or otherwise) for name, otherwise in (("min", 0), ("step", 1), ("max", 99))
+            )
+            amount = max(low, low + -(-(wanted - low) // step) * step)
+            computed = "step" in limits and wanted >= low
+            return _allowed(amount, amount <= high or (not computed and str(amount) == default))
+        return wanted
 
     def _fits(self, option: Object, driver: str, device: Object, state: State, *, start: bool = False) -> bool:
         published = json_types.at(device, "capacity", "bandwidth", "value")
         if published is None:
             return json_types.at(option, "capacity", "requests", "bandwidth") is None
         taken = (self.initial if start else state).taken.get((driver, json_types.text(device, "name")), 0)
-        return taken + self._amount(option, device) <= quantity.parse(published).units
+        try:
+            return taken + self._amount(option, device) <= quantity.parse(published).units
+        except ValueError:
+            return False
 
     def _draws(self, device: Object) -> dict[str, int]:
         draws: dict[str, int] = {}
@@ -235,3 +254,9 @@ class Model:
             found = json_types.at(device, "attributes", attribute) or json_types.at(device, "attributes", identifier)
         values = [json_types.text(found, "string"), *json_types.strings(found, "strings")]
         return {("string", value) for value in values if value}
+
+
+def _allowed(amount: int, allowed: bool) -> int:  # noqa: FBT001 - the one thing it is about.
+    if not allowed:
+        raise ValueError(f"the policy forbids {amount}")
+    return amount

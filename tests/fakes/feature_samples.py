@@ -106,7 +106,7 @@ KEP_5075 = (
         name="kep-5075-claim-with-distinct-attribute",
         fills=(_headed("ResourceClaim", "macvlans"),),
         field="spec.devices.constraints[0].distinctAttribute",
-        fix="write domain/name",
+        fix="write DOMAIN/interfaceName",
     ),
     Sample(
         name="kep-5075-policy-strategy",
@@ -141,7 +141,11 @@ CONCEPTS = (
         ),
     ),
     Sample(name="concepts-taint-rule"),
-    Sample(name="concepts-binding-conditions-slice", field="spec.nodeSelector.accelerator-type", fix="known are nodeSelectorTerms"),
+    Sample(
+        name="concepts-binding-conditions-slice",
+        field="spec.nodeSelector.accelerator-type",
+        fix="matchExpressions: [{key: accelerator-type, operator: In, values: [high-performance]}]",
+    ),
 )
 ALL = (*KEP_5075, *CONCEPTS)
 BY_NAME = {sample.name: sample for sample in ALL}

@@ -6,15 +6,24 @@ right after the effect of one port call, counted from 0: even numbers are before
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Mapping
+from typing import TypedDict, Unpack, cast
 
-from drakit.core import claim, device, driver, errors, names, records
+from drakit.core import claim, device, driver, errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.gpu import config, mock, port
+from drakit.devices.gpu import config, discovery, mock, port, shares
 from drakit.devices.gpu import driver as gpu_driver
 
 Grant = driver.Grant[config.AnyConfig]
+
+
+class Fields(TypedDict, total=False):
+    """More of a grant."""
+
+    config: config.AnyConfig
+    config_source: claim.ConfigSource
+    share_id: names.ShareId
+    consumed_capacity: Mapping[str, quantity.Quantity]
 
 
 class CrashError(BaseException):
@@ -70,7 +79,16 @@ class Kept:
 class GpuNode:
     """One node: its hardware directory and its journal outlive every driver."""
 
-    def __init__(self, directory: pathlib.Path, machine: str = "dgx-a100-40gb-2gpu") -> None:
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        machine: str = "dgx-a100-40gb-2gpu",
+        *,
+        terms: shares.Terms = shares.NONE,
+        surroundings: gpu_driver.Surroundings | None = None,
+    ) -> None:
+        self.terms = terms
+        self.surroundings = surroundings
         self.choice = machines.Choice(name=machine, directory=directory, owner="node-a")
         self.journal: dict[str, Kept] = {}
         self.pauses: list[float] = []
@@ -83,7 +101,8 @@ class GpuNode:
         self.driver = gpu_driver.GpuDriver(
             stepping(mock.MockGpus(self.choice), self.steps),
             intents=self.intents,
-            whole_beside_partitions=self.hardware.whole_beside_partitions,
+            choices=discovery.Choices(whole_beside_partitions=self.hardware.whole_beside_partitions, terms=self.terms),
+            surroundings=self.surroundings,
             pause=self.pauses.append,
         )
         return self.driver
@@ -99,21 +118,23 @@ class GpuNode:
             raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"{name} is not offered")
         return found[name]
 
-    def grant(self, name: str, *, uid: str = "a", request: str = "gpu", admin_access: bool = False) -> Grant:
-        """A grant of a device that is offered now, planned by nobody yet."""
+    def grant(self, name: str, *, uid: str = "a", request: str = "gpu", admin_access: bool = False, **fields: Unpack[Fields]) -> Grant:
+        """A grant of a device that is offered now, planned by nobody yet; ``fields`` are others of a grant, such as ``share_id``."""
         offered = self.device(name)
         return Grant(
             claim=claim.ClaimRef(uid=names.ClaimUid(uid), namespace="default", name=f"claim-{uid}"),
             request=request,
             pool="node-a",
             device=offered,
-            config=self.driver.default_config(offered),
             admin_access=admin_access,
+            **{"config": self.driver.default_config(offered), **fields},
         )
 
-    def prepare(self, name: str, *, uid: str = "a", request: str = "gpu", admin_access: bool = False) -> driver.Prepared:
+    def prepare(
+        self, name: str, *, uid: str = "a", request: str = "gpu", admin_access: bool = False, **fields: Unpack[Fields]
+    ) -> driver.Prepared:
         """Plan, remember, prepare, remember."""
-        fresh = self.grant(name, uid=uid, request=request, admin_access=admin_access)
+        fresh = self.grant(name, uid=uid, request=request, admin_access=admin_access, **fields)
         kept = Kept(grant=dataclasses.replace(fresh, intent=self.driver.plan(fresh)))
         self.journal[uid] = kept
         prepared = self.driver.prepare(kept.grant)

@@ -1,10 +1,14 @@
 """A journal in memory: core.ports.Journal with the contract of the real one, durable for as long as the object lives."""
 
 import dataclasses
+import datetime
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from drakit.core import device as devices
 from drakit.core import errors, lifecycle, names, records
+
+GrantKey = tuple[str, str, str, str]
 
 
 class MemoryJournal:
@@ -13,6 +17,8 @@ class MemoryJournal:
     def __init__(self) -> None:
         self._entries: dict[names.ClaimUid, lifecycle.Entry] = {}
         self._lock = threading.Lock()
+        self._notes: dict[tuple[names.ClaimUid, GrantKey], dict[str, records.Record]] = {}
+        self._taints: dict[str, dict[tuple[str, str], devices.Taint]] = {}
 
     def entry(self, uid: names.ClaimUid) -> lifecycle.Entry | None:
         return self._entries.get(uid)
@@ -66,6 +72,36 @@ class MemoryJournal:
         with self._lock:
             self._after(uid, lifecycle.Move.FORGET)
             del self._entries[uid]
+            self._notes = {key: kept for key, kept in self._notes.items() if key[0] != uid}
+
+    def notes(self, uid: names.ClaimUid, grant: GrantKey) -> Mapping[str, records.Record]:
+        with self._lock:
+            return dict(self._notes.get((uid, grant), {}))
+
+    def note(self, uid: names.ClaimUid, grant: GrantKey, key: str, record: records.Record | None) -> None:
+        with self._lock:
+            entry = self._entries.get(uid)
+            if entry is None or entry.state is not lifecycle.State.PREPARED or grant not in {one.key for one in entry.grants}:
+                raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {uid} has no prepared grant of {grant[2]}")
+            kept = self._notes.setdefault((uid, grant), {})
+            kept.pop(key, None)
+            if record is not None:
+                kept[key] = records.freeze_record(record)
+
+    def taints(self) -> Mapping[str, Sequence[devices.Taint]]:
+        with self._lock:
+            return {name: tuple(kept[key] for key in sorted(kept)) for name, kept in sorted(self._taints.items()) if kept}
+
+    def taint(self, device: str, taint: devices.Taint, *, since: datetime.datetime) -> None:
+        with self._lock:
+            kept = self._taints.setdefault(device, {})
+            before = kept.get((taint.key, taint.effect.value))
+            added = taint.time_added or (before.time_added if before and before.value == taint.value else since)
+            kept[taint.key, taint.effect.value] = dataclasses.replace(taint, time_added=added)
+
+    def untaint(self, device: str, key: str) -> None:
+        with self._lock:
+            self._taints[device] = {of: one for of, one in self._taints.get(device, {}).items() if one.key != key}
 
     def _after(self, uid: names.ClaimUid, move: lifecycle.Move) -> lifecycle.State:
         entry = self._entries.get(uid)

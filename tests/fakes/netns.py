@@ -12,9 +12,11 @@ import os
 import pathlib
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 
 _NUMBERS = itertools.count()
+_CARRIER_SECONDS = 30.0
 
 
 HAS_IPV6 = pathlib.Path("/proc/net/if_inet6").exists()
@@ -31,12 +33,21 @@ class Namespace:
         """Run ``ip`` in the namespace; what it printed."""
         return _run("ip", "-n", self.name, *words)
 
+    def run(self, *words: str, timeout: float = 30) -> str:
+        """Run a program in the namespace; what it printed."""
+        return _run("ip", "netns", "exec", self.name, *words, timeout=timeout)
+
     def make_nic(self, name: str, *, mac: str, mtu: int = 1500, up: bool = True) -> None:
         """A NIC with carrier, its wire in the same namespace under the name ``<name>-wire``."""
         wire = f"{name[:10]}-wire"
         self.ip("link", "add", name, "address", mac, "mtu", str(mtu), "type", "veth", "peer", "name", wire)
         for end in (name, wire) if up else ():
             self.ip("link", "set", end, "up")
+        deadline = time.monotonic() + _CARRIER_SECONDS
+        while up and any(self.links()[end]["operstate"] != "UP" for end in (name, wire)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} and its wire did not find each other")
+            time.sleep(0.01)
 
     def links(self) -> dict[str, dict[str, object]]:
         """What ``ip -j -d link`` says, by interface name."""
@@ -80,5 +91,5 @@ def why_not() -> str:
     return ""
 
 
-def _run(*words: str) -> str:
-    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
+def _run(*words: str, timeout: float = 30) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=timeout).stdout

@@ -8,14 +8,19 @@ profile call exists, ``returns`` answers calls with an error, ``handles_end`` di
 import ctypes
 import itertools
 import pathlib
+import sys
+import uuid
 from collections.abc import Callable
 from typing import cast
 
-from drakit.devices.gpu import mock, port
+from drakit.devices.gpu import mock, port, roots
 
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE = 0, 2, 3, 6, 7
 ARCHITECTURES = {"Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}
 BRANDS = {"Tesla": 2, "Nvidia": 14, "NvidiaRTX": 13}
+ADDRESSING = {"None": 0, "HMM": 1, "ATS": 2}
+FABRIC_STATES = {"not-started": 1, "in-progress": 2, "completed": 3}
+COMPUTE_MODES = {port.ComputeMode.DEFAULT: 0, port.ComputeMode.PROHIBITED: 2, port.ComputeMode.EXCLUSIVE_PROCESS: 3}
 MIB = 1 << 20
 Instance = tuple[port.GpuUuid, int]
 Compute = tuple[port.GpuUuid, int, int]
@@ -333,6 +338,92 @@ def processes(library: NvmlLibrary, handle: object, length: object, array: objec
     return None
 
 
+def serial(library: NvmlLibrary, handle: object, buffer: object, _length: object) -> int | None:
+    told = library.gpu(handle).serial
+    if told is None:
+        return NOT_SUPPORTED
+    text(buffer, told)
+    return None
+
+
+def module_id(library: NvmlLibrary, handle: object, pointer: object) -> int | None:
+    told = library.gpu(handle).module_id
+    if told is None:
+        return NOT_SUPPORTED
+    write(pointer, told)
+    return None
+
+
+def ecc(library: NvmlLibrary, handle: object, current: object, pending: object) -> int | None:
+    told = library.gpu(handle).ecc
+    if told is None:
+        return NOT_SUPPORTED
+    write(current, int(told))
+    write(pending, int(told))
+    return None
+
+
+def addressing(library: NvmlLibrary, handle: object, pointer: object) -> int | None:
+    told = library.gpu(handle).addressing_mode
+    if told is None:
+        return NOT_SUPPORTED
+    fill(pointer, value=ADDRESSING[told])
+    return None
+
+
+def cc_state(library: NvmlLibrary, pointer: object) -> int | None:
+    told = library.hardware.versions().cc_mode
+    if told is None:
+        return NOT_SUPPORTED
+    fill(pointer, ccFeature=int(told != "off"), devToolsMode=int(told == "devtools"))
+    return None
+
+
+def fabric(library: NvmlLibrary, handle: object, pointer: object) -> int | None:
+    told = library.gpu(handle).fabric
+    if told is None:
+        fill(pointer, state=0)
+        return None
+    fill(pointer, state=FABRIC_STATES[told.state], status=SUCCESS, cliqueId=told.clique or 0)
+    if told.cluster is not None:
+        fill(pointer, clusterUuid=(ctypes.c_uint8 * 16)(*uuid.UUID(told.cluster).bytes))
+    return None
+
+
+def link_ends(library: NvmlLibrary, handle: object) -> list[str]:
+    """The other end of each link: a PCI address, or nothing for a switch."""
+    links = library.gpu(handle).nvlinks
+    return [*links.gpus, *([""] if links.switched else [])]
+
+
+def link_state(library: NvmlLibrary, handle: object, link: object, pointer: object) -> int | None:
+    """A GPU has one link more than it uses, which is not active; others are invalid."""
+    used = len(link_ends(library, handle))
+    if number(link) > used:
+        return INVALID_ARGUMENT
+    write(pointer, int(number(link) < used))
+    return None
+
+
+def link_kind(library: NvmlLibrary, handle: object, link: object, pointer: object) -> None:
+    write(pointer, 0 if link_ends(library, handle)[number(link)] else 2)
+
+
+def link_pci(library: NvmlLibrary, handle: object, link: object, pointer: object) -> None:
+    fill(pointer, busId=f"0000{link_ends(library, handle)[number(link)].upper()}".encode())
+
+
+def compute_mode(library: NvmlLibrary, handle: object, pointer: object) -> None:
+    told = library.hardware.compute_mode(library.gpu(handle).uuid)
+    assert told is not None
+    write(pointer, COMPUTE_MODES[told])
+
+
+def set_compute_mode(library: NvmlLibrary, handle: object, mode: object) -> None:
+    wanted = next(known for known, value in COMPUTE_MODES.items() if value == number(mode))
+    library.hardware.set_compute_mode(library.gpu(handle).uuid, wanted)
+
+
 FUNCTIONS: dict[str, Callable[..., int | None]] = {
     "nvmlInitWithFlags": ignore,
     "nvmlShutdown": ignore,
@@ -369,6 +460,18 @@ FUNCTIONS: dict[str, Callable[..., int | None]] = {
     "nvmlComputeInstanceDestroy": destroy_compute,
     "nvmlDeviceGetComputeRunningProcesses_v3": processes,
     "nvmlDeviceGetGraphicsRunningProcesses_v3": ignore,
+    "nvmlDeviceGetSerial": serial,
+    "nvmlDeviceGetModuleId": module_id,
+    "nvmlDeviceGetEccMode": ecc,
+    "nvmlDeviceGetAddressingMode": addressing,
+    "nvmlSystemGetConfComputeState": cc_state,
+    "nvmlDeviceGetGpuFabricInfo": fabric,
+    "nvmlDeviceGetGpuFabricInfoV": fabric,
+    "nvmlDeviceGetNvLinkState": link_state,
+    "nvmlDeviceGetNvLinkRemoteDeviceType": link_kind,
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2": link_pci,
+    "nvmlDeviceGetComputeMode": compute_mode,
+    "nvmlDeviceSetComputeMode": set_compute_mode,
 }
 
 
@@ -407,3 +510,25 @@ def show_capabilities(root: pathlib.Path, hardware: mock.MockGpus) -> None:
 def access(minor_number: int) -> str:
     """An access file as the kernel driver writes it."""
     return f"DeviceFileMinor: {minor_number}\nDeviceFileMode: 256\nDeviceFileModify: 1\n"
+
+
+SMI = """#!{python}
+import sys
+_, command, flag, gpu, option, number = sys.argv
+assert (command, flag, option) == ("compute-policy", "-i", "--set-timeslice"), sys.argv
+if {mig!r}.get(gpu, True):
+    sys.exit("Setting the time slice is not supported for GPU " + gpu)
+with open({told!r}, "a") as log:
+    log.write(gpu + " " + number + "\\n")
+"""
+
+
+def smi_root(directory: pathlib.Path, hardware: mock.MockGpus) -> roots.DriverRoot:
+    """A driver root whose nvidia-smi notes time slices in ``slices``, and refuses those of a GPU that has MIG mode on now."""
+    modes = {gpu.uuid: hardware.mig_mode(gpu.uuid) for gpu in hardware.gpus()}
+    program = directory / "usr/bin/nvidia-smi"
+    program.parent.mkdir(parents=True)
+    on = {uuid: mode is not None and mode.current for uuid, mode in modes.items()}
+    program.write_text(SMI.format(python=sys.executable, mig=on, told=str(directory / "slices")))
+    program.chmod(0o755)
+    return roots.DriverRoot(path=directory)

@@ -18,6 +18,7 @@ DRIVERS = ("a", "b")
 SETS = ("s0", "s1")
 PARENTS: list[Json] = [{"string": "p"}, {"string": "q"}, {"strings": ["p", "r"]}, {"strings": ["q", "r"]}]
 MIRROR = dict(zip(map(str, PARENTS), [PARENTS[1], PARENTS[0], PARENTS[3], PARENTS[2]], strict=True))
+SELECTORS = ('device.driver == "b"', "device.allowMultipleAllocations == true", 'device.attributes["a"].size == "small"')
 CLASSES: dict[str, Object] = {
     "any": {"metadata": {"name": "any"}, "spec": {}},
     "a": {"metadata": {"name": "a"}, "spec": {"selectors": [{"cel": {"expression": 'device.driver == "a"'}}]}},
@@ -91,6 +92,23 @@ class Small:
 
 
 @st.composite
+def policies(draw: st.DrawFn) -> Object:
+    """What a capacity may be asked for, sensible or not; mostly nothing is said."""
+    amounts = st.integers(0, 3).map(str)
+    kind = draw(st.sampled_from(["none", "none", "none", "default", "values", "range"]))
+    policy: Object = {} if kind == "none" else {"default": draw(amounts)}
+    if kind == "values":
+        policy["validValues"] = json_types.from_strings(sorted(draw(st.sets(amounts, min_size=1))))
+    if kind == "range":
+        limits: Object = {"min": draw(amounts)}
+        policy["validRange"] = limits
+        for name in ("step", "max"):
+            if draw(st.booleans()):
+                limits[name] = str(draw(st.integers(1, 3)))
+    return {"requestPolicy": policy} if policy else {}
+
+
+@st.composite
 def shape(draw: st.DrawFn) -> Object:
     """A device without a name, of a counter set or a parent."""
     made: Object = {}
@@ -108,7 +126,7 @@ def shape(draw: st.DrawFn) -> Object:
     if not draw(st.integers(0, 2)):
         made["allowMultipleAllocations"] = True
     if draw(st.booleans()):
-        made["capacity"] = {"bandwidth": {"value": str(draw(st.integers(1, 3)))}}
+        made["capacity"] = {"bandwidth": {"value": str(draw(st.integers(1, 3))), **draw(policies())}}
     if not draw(st.integers(0, 9)):
         made["taints"] = [{"key": "broken", "effect": "NoSchedule"}]
     return made
@@ -145,6 +163,8 @@ def option(draw: st.DrawFn, *, sub: bool) -> Object:
         made["allocationMode"] = "All"
     if not draw(st.integers(0, 3)):
         made["capacity"] = {"requests": {"bandwidth": str(draw(st.integers(1, 2)))}}
+    if not draw(st.integers(0, 4)):
+        made["selectors"] = [{"cel": {"expression": draw(st.sampled_from(SELECTORS))}}]
     if not draw(st.integers(0, 5)):
         made["tolerations"] = [{"key": "broken", "operator": "Exists"}]
     if not sub and not draw(st.integers(0, 7)):

@@ -87,7 +87,7 @@ def test_every_result_satisfies_its_selectors(world: Small) -> None:
         option = option_of(world.claims[number], json_types.text(result, "request"))
         device_class = CLASSES[json_types.text(option, "deviceClassName")]
         view = view_of(json_types.text(result, "driver"), device)
-        for selector in json_types.objects(device_class, "spec", "selectors"):
+        for selector in (*json_types.objects(device_class, "spec", "selectors"), *json_types.objects(option, "selectors")):
             assert selectors.matches(json_types.text(selector, "cel", "expression"), view)
 
 

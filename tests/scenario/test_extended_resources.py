@@ -179,10 +179,25 @@ def test_a_node_whose_device_plugin_offers_the_resource_needs_no_claim() -> None
         assert _special(town, "q")[0]
 
 
+def test_what_device_plugins_offer_is_counted_and_given_back() -> None:
+    with _town() as town:
+        node = town.api.get(NODE, "node-1")
+        json_types.child(node, "status")["allocatable"] = {RESOURCE: "3"}
+        town.api.update(NODE, node, subresource="status")
+        town.run(_pod(_container("main", 2), name="a"))
+        town.create(POD, _pod(_container("main", 1), _container("side", 1), name="b"))
+        town.until(lambda: f"insufficient {RESOURCE}" in town.scheduling_message("b"), "the refusal")
+        town.run(_pod(_container("main", 1), inits=[_container("setup", 1)], name="c"))
+        town.delete("a")
+        town.phase("b", "Running")
+        assert town.api.list(CLAIM).items == []
+
+
 def test_with_the_gate_off_resources_make_no_claims() -> None:
     with _town(gates=FeatureGates.of({"DRAExtendedResource": False})) as town:
         town.offer("gpu-0")
-        town.run(_pod(_container("main", 1)))
+        town.create(POD, _pod(_container("main", 1)))
+        town.until(lambda: f"insufficient {RESOURCE}" in town.scheduling_message("p"), "the refusal, as for a resource that no node has")
         assert town.api.list(CLAIM).items == []
         assert "extendedResourceName" not in json_types.mapping(town.api.get(CLASS, objects.CLASS), "spec")
 

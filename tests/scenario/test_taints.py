@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.cluster import json_types
+from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import CLAIM, POD, SLICE, TAINT_RULE
 from unit.cluster_kubelet import objects
@@ -152,6 +153,26 @@ def test_a_rule_evicts_and_keeps_pods_away_until_it_goes(town: Town) -> None:
     town.until(lambda: "taint" in town.scheduling_message("q"), "the refusal")
     town.api.delete(TAINT_RULE, "r")
     town.phase("q", "Running")
+
+
+@pytest.mark.parametrize("gate", ["DRADeviceTaintRules", "DRADeviceTaints"])
+def test_with_their_gate_or_that_of_taints_off_rules_do_nothing(gate: str) -> None:
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
+    running = Town(folder, gates=FeatureGates.of({gate: False}))
+    try:
+        running.start()
+        running.plugin()
+        running.offer("gpu-0", "gpu-1")
+        running.create(CLAIM, objects.claim("a"))
+        running.run(objects.pod("p", claim="a"))
+        running.create(TAINT_RULE, _rule(driver=DRIVER))
+        running.create(CLAIM, objects.claim("b"))
+        running.run(objects.pod("q", claim="b"))
+        assert json_types.text(running.find(POD, "p"), "status", "phase") == "Running"
+        assert not running.events("DeletionByDeviceTaintManager")
+    finally:
+        running.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_rule_evicts_though_the_device_is_published_no_more(town: Town) -> None:

@@ -1,5 +1,6 @@
 """Picks to AllocationResults: results, configuration, and the nodes the result is good for (ResourceClaim.status.allocation)."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from drakit.cluster import json_types
@@ -33,20 +34,15 @@ class Writer:
 
     def _result(self, pick: Pick) -> Object:
         device = pick.device
-        result: Object = {
-            "request": pick.option.name,
-            "driver": device.id.driver,
-            "pool": device.id.pool,
-            "device": device.id.device,
-        }
+        driver, pool, name = device.id
+        result: Object = {"request": pick.option.name, "driver": driver, "pool": pool, "device": name}
         if pick.option.want.admin:
             result["adminAccess"] = True
         if pick.option.tolerations:
             result["tolerations"] = json_types.copy(pick.option.tolerations)
-        if self._features.on(Gate.BINDING_CONDITIONS):
-            for field in ("bindingConditions", "bindingFailureConditions"):
-                if conditions := device.spec.get(field):
-                    result[field] = json_types.copy(conditions)
+        for field in ("bindingConditions", "bindingFailureConditions"):
+            if (conditions := device.spec.get(field)) and self._features.on(Gate.BINDING_CONDITIONS):
+                result[field] = json_types.copy(conditions)
         if pick.shared:
             result["shareID"] = self._new_share_id()
         if pick.demands:
@@ -59,7 +55,7 @@ class Writer:
         expressions: list[Json] = []
         for pick in picks:
             place = pick.device.place
-            if json_types.text(place, "nodeName") or pick.device.spec.get("bindsToNode") is True:
+            if place.get("nodeName") is not None or pick.device.spec.get("bindsToNode") is True:
                 return _only(self._node_name)
             terms = json_types.objects(place, "nodeSelector", "nodeSelectorTerms")
             if len(terms) > 1:
@@ -81,9 +77,13 @@ def _consumed(pick: Pick) -> Object:
     capacities = pick.device.capacities
     consumed: Object = {}
     for demand in pick.demands:
-        form = Format.BINARY if capacities[demand.name].value.format is Format.BINARY else Format.DECIMAL
-        consumed[demand.name] = str(Quantity(nanos=demand.amount, format=form))
+        consumed[demand.name] = _written(demand.amount, binary=capacities[demand.name].value.format is Format.BINARY)
     return consumed
+
+
+@functools.lru_cache(maxsize=4096)
+def _written(nanos: int, *, binary: bool) -> str:
+    return str(Quantity(nanos=nanos, format=Format.BINARY if binary else Format.DECIMAL))
 
 
 def _only(node_name: str) -> Object:

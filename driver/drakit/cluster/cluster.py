@@ -85,7 +85,8 @@ class LocalCluster:
         self.gates = gates or FeatureGates()
         self._components = components or Components()
         self.api = Registry(gates=self.gates)
-        for resource, made in drivers.objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT):
+        # Whatever driver is being written may run here, so the statuses are of any name.
+        for resource, made in drivers.objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT, writes_status_of=()):
             self.api.create(resource, made)
         self.server = ApiServer(self.api, port=port, authorization="rbac")
         self._parts = contextlib.ExitStack()
@@ -206,7 +207,9 @@ class LocalCluster:
 def _happening(event: Object) -> Happening:
     involved = json_types.mapping(event, "involvedObject")
     return Happening(
-        time=json_types.text(event, "series", "lastObservedTime") or json_types.text(event, "eventTime"),
+        time=json_types.text(event, "series", "lastObservedTime")
+        or json_types.text(event, "eventTime")
+        or json_types.text(event, "lastTimestamp"),
         component=json_types.text(event, "reportingComponent"),
         warning=json_types.text(event, "type") != "Normal",
         reason=json_types.text(event, "reason"),

@@ -42,10 +42,14 @@ def value_of(attributes: Mapping[str, Json], driver: str, name: str, *, lists: b
         return None
     for scalar, plural in _SCALARS.items():
         if (one := json_types.at(attribute, scalar)) is not None:
-            return frozenset({(scalar, one)})
+            return _elements(scalar, [one])
         if lists and (many := json_types.at(attribute, plural)) is not None:
-            return frozenset((scalar, one) for one in json_types.items(many))
+            return _elements(scalar, json_types.items(many))
     return frozenset()
+
+
+def _elements(scalar: str, values: list[Json]) -> Value:
+    return frozenset((scalar, one) for one in values if isinstance(one, (str, int)))
 
 
 def add(spec: ConstraintSpec, chosen: Chosen, value: Value | None, *, lists: bool) -> Chosen | None:

@@ -12,9 +12,11 @@ so callers of either handle one set of errors::
       ConflictError          409  stale resourceVersion, wrong UID, or another field manager owns the field
       AlreadyExistsError     409
       GoneError              410  the resourceVersion or continue token is too old; list again
+      TooLargeError          413  the body is larger than the server reads
       UnsupportedMediaError  415
       InvalidError           422  the object breaks a rule; details name each field
       InternalError          500
+      StorageError           500  etcd would not take the object; without a reason, as in Kubernetes
       ExpiredWaitError       504  the resourceVersion asked for does not exist yet
 """
 
@@ -80,6 +82,8 @@ class ApiError(Exception):
             "reason": self.reason,
             "code": self.code,
         }
+        if not self.reason:
+            del status["reason"]
         details = self.details.encode()
         return status | ({"details": details} if details else {})
 
@@ -140,6 +144,13 @@ class GoneError(ApiError):
     reason = "Expired"
 
 
+class TooLargeError(ApiError):
+    """The body of the request is larger than the server reads."""
+
+    code = 413
+    reason = "RequestEntityTooLarge"
+
+
 class UnsupportedMediaError(ApiError):
     """The content type is not one the server reads."""
 
@@ -156,6 +167,12 @@ class InvalidError(ApiError):
 
 class InternalError(ApiError):
     """A bug of the server."""
+
+
+class StorageError(ApiError):
+    """The store refuses the object. Kubernetes passes its words on without a reason."""
+
+    reason = ""
 
 
 class ExpiredWaitError(ApiError):
@@ -176,9 +193,11 @@ _BY_REASON: dict[str, type[ApiError]] = {
         ConflictError,
         AlreadyExistsError,
         GoneError,
+        TooLargeError,
         UnsupportedMediaError,
         InvalidError,
         InternalError,
+        StorageError,
         ExpiredWaitError,
     )
 }

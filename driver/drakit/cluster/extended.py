@@ -49,6 +49,17 @@ def offered(node: Object, resource: str) -> int:
     return _amount(json_types.mapping(node, "status", "allocatable").get(resource))
 
 
+def amount(pod: Object, resource: str) -> int:
+    """Return how much of a resource a pod has at most at one time: init containers run one by one, sidecars stay."""
+    inits = json_types.objects(pod, "spec", "initContainers")
+    staying, peak = 0, 0
+    for container in inits:
+        own = _amounts(container).get(resource, 0)
+        peak = max(peak, staying + own)
+        staying += own if json_types.text(container, "restartPolicy") == "Always" else 0
+    return max(peak, staying + sum(_amounts(one).get(resource, 0) for one in json_types.objects(pod, "spec", "containers")))
+
+
 def plan(pod: Object, resources: Mapping[str, str]) -> Plan:
     """Return what to claim for ``resources``, given with the names of their classes."""
     requests: list[Object] = []

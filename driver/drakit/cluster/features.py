@@ -20,6 +20,8 @@ class Gate(enum.StrEnum):
     PARTITIONABLE_DEVICES = "DRAPartitionableDevices"
     CONSUMABLE_CAPACITY = "DRAConsumableCapacity"
     DEVICE_TAINTS = "DRADeviceTaints"
+    DEVICE_TAINT_RULES = "DRADeviceTaintRules"
+    """Whether scheduler and eviction follow DeviceTaintRules. Kubernetes 1.36 has it off, as the API that it needs is."""
     BINDING_CONDITIONS = "DRADeviceBindingConditions"
     LIST_TYPE_ATTRIBUTES = "DRAListTypeAttributes"
     NODE_ALLOCATABLE_RESOURCES = "DRANodeAllocatableResources"
@@ -28,6 +30,8 @@ class Gate(enum.StrEnum):
     CLAIM_DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
     EXTENDED_RESOURCE = "DRAExtendedResource"
     CLAIM_STATUS_RIGHTS = "DRAResourceClaimGranularStatusAuthorization"
+    RESOURCE_HEALTH = "ResourceHealthStatus"
+    RESOURCE_HEALTH_MESSAGE = "ResourceHealthStatusMessage"
     RESERVED_FOR_WORKLOADS = "DRAReservedForWorkloads"
     """KEP-5194, which no released Kubernetes has: claims that are reserved for a workload, for any number of pods."""
     MIXINS = "DRAMixins"
@@ -36,7 +40,11 @@ class Gate(enum.StrEnum):
     """Ours: the older rule (1.33, 1.34) under which one slice may hold both sharedCounters and devices."""
 
 
-_NEEDS = {Gate.BINDING_CONDITIONS: Gate.CLAIM_DEVICE_STATUS}
+_NEEDS = {
+    Gate.BINDING_CONDITIONS: Gate.CLAIM_DEVICE_STATUS,
+    Gate.DEVICE_TAINT_RULES: Gate.DEVICE_TAINTS,
+    Gate.RESOURCE_HEALTH_MESSAGE: Gate.RESOURCE_HEALTH,
+}
 """Gates that are off without another one."""
 
 _OFF_BY_DEFAULT = frozenset({Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES})
@@ -44,7 +52,7 @@ _OFF_BY_DEFAULT = frozenset({Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RE
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureGates:
-    """Which gates are on. The default is Kubernetes 1.36's, with mixins and claims for workloads on."""
+    """Which gates are on. The default is Kubernetes 1.36's, with mixins, claims for workloads and DeviceTaintRules on."""
 
     enabled: frozenset[Gate] = field(default_factory=lambda: frozenset(Gate) - _OFF_BY_DEFAULT)
 
@@ -122,14 +130,22 @@ _CLAIM_STATUS_FIELDS: dict[Gate, tuple[str, ...]] = {
 
 
 _CLASS_FIELDS: dict[Gate, tuple[str, ...]] = {Gate.EXTENDED_RESOURCE: ("spec.extendedResourceName",)}
-_POD_FIELDS: dict[Gate, tuple[str, ...]] = {Gate.EXTENDED_RESOURCE: ("status.extendedResourceClaimStatus",)}
+_HEALTH_PATHS = tuple(
+    f"status.{group}[].allocatedResourcesStatus" for group in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+)
+_POD_FIELDS: dict[Gate, tuple[str, ...]] = {
+    Gate.EXTENDED_RESOURCE: ("status.extendedResourceClaimStatus",),
+    Gate.RESOURCE_HEALTH: _HEALTH_PATHS,
+    Gate.RESOURCE_HEALTH_MESSAGE: tuple(f"{path}[].resources[].message" for path in _HEALTH_PATHS),
+}
 
 
 def _rules(resource: Resource) -> list[tuple[Gate, tuple[str, ...]]]:
     if resource is resources.SLICE:
         return list(_SLICE_FIELDS.items())
     if resource is resources.CLAIM:
-        return [*_CLAIM_SPEC_FIELDS.items(), *_CLAIM_STATUS_FIELDS.items()]
+        gates = dict.fromkeys((*_CLAIM_SPEC_FIELDS, *_CLAIM_STATUS_FIELDS))
+        return [(gate, (*_CLAIM_SPEC_FIELDS.get(gate, ()), *_CLAIM_STATUS_FIELDS.get(gate, ()))) for gate in gates]
     if resource is resources.CLAIM_TEMPLATE:
         return [(gate, tuple(f"spec.{path}" for path in paths)) for gate, paths in _CLAIM_SPEC_FIELDS.items()]
     if resource is resources.CLASS:

@@ -4,18 +4,48 @@ Objects stay plain JSON inside the cluster; the accessors below replace chains o
 wrongly typed field: they return the empty value of the type asked for, as Go's zero values would.
 """
 
+import json
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Never, TypeAlias
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 Object: TypeAlias = dict[str, Json]
 
 
+def parse(text: str | bytes) -> Json:
+    """Return the value of a JSON document, read as Go does. Raise ValueError for anything else, RecursionError for one nested too deeply.
+
+    NaN and Infinity are no JSON. Half of a surrogate pair, which no UTF-8 can hold, becomes U+FFFD.
+    """
+    value: Json = json.loads(text, parse_constant=_refuse)
+    escaped = b"\\u" in text if isinstance(text, bytes) else "\\u" in text
+    return whole(value) if escaped else value
+
+
+def _refuse(constant: str) -> Never:
+    raise ValueError(f"{constant} is no JSON value")
+
+
+def whole(value: Json) -> Json:
+    """Return a copy without halves of surrogate pairs in its texts."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [whole(item) for item in value]
+    if isinstance(value, dict):
+        return {str(whole(name)): whole(item) for name, item in value.items()}
+    return value
+
+
 def at(value: Json, *path: str | int) -> Json:
     """Return the value under ``path`` (field names and list positions), or None where any step is missing."""
+    return _follow(value, path)
+
+
+def _follow(value: Json, path: tuple[str | int, ...]) -> Json:
     for step in path:
-        if isinstance(value, dict) and isinstance(step, str):
-            value = value.get(step)
+        if isinstance(value, dict):
+            value = value.get(step)  # type: ignore[arg-type]  # A position is no field's name, so that nothing is found.
         elif isinstance(value, list) and isinstance(step, int) and -len(value) <= step < len(value):
             value = value[step]
         else:
@@ -25,25 +55,25 @@ def at(value: Json, *path: str | int) -> Json:
 
 def text(value: Json, *path: str | int) -> str:
     """Return the string under ``path``, or ``""``."""
-    found = at(value, *path)
+    found = _follow(value, path)
     return found if isinstance(found, str) else ""
 
 
 def number(value: Json, *path: str | int) -> int:
     """Return the integer under ``path``, or 0."""
-    found = at(value, *path)
+    found = _follow(value, path)
     return found if isinstance(found, int) and not isinstance(found, bool) else 0
 
 
 def mapping(value: Json, *path: str | int) -> Object:
     """Return the object under ``path`` itself (not a copy), or a new empty one."""
-    found = at(value, *path)
+    found = _follow(value, path)
     return found if isinstance(found, dict) else {}
 
 
 def items(value: Json, *path: str | int) -> list[Json]:
     """Return the list under ``path`` itself (not a copy), or a new empty one."""
-    found = at(value, *path)
+    found = _follow(value, path)
     return found if isinstance(found, list) else []
 
 

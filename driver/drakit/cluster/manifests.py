@@ -5,19 +5,19 @@ to create (a status, a UID, what ``kubectl get -o yaml`` adds) is kept where it 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import yaml
-
-from drakit.cluster import errors, json_types, resources
+from drakit.cluster import errors, json_types, reading, resources
 from drakit.cluster.features import FeatureGates
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.registry import Registry
+from drakit.cluster.json_types import Object
+from drakit.cluster.reading import Part
+from drakit.cluster.registry import DEFAULT_NAMESPACES, Registry
 from drakit.cluster.resources import Resource
 from drakit.cluster.schema import table
 
 SIZE_MAX = 64 << 20
+DEFAULT_NAMESPACE = "default"
 _ORDER = (
     resources.NAMESPACE,
     resources.NODE,
@@ -26,6 +26,7 @@ _ORDER = (
     resources.CLAIM_TEMPLATE,
     resources.CLAIM,
     resources.POD,
+    resources.TAINT_RULE,
 )
 """The kinds that are looked at, in the order in which a server gets them."""
 _GIVEN_BY_SERVER = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
@@ -45,12 +46,20 @@ class Document:
     number: int
     resource: Resource | None
     body: Object
+    part: Part = field(repr=False)
 
     @property
     def label(self) -> str:
-        """Kind and name, for people."""
+        """Kind and name, with the namespace for kinds that have one, for people."""
         name = json_types.text(self.body, "metadata", "name") or f"{json_types.text(self.body, 'metadata', 'generateName')}*"
-        return f"{json_types.text(self.body, 'kind')} {name}"
+        namespace = json_types.text(self.body, "metadata", "namespace")
+        if not namespace and self.resource is not None and self.resource.namespaced:
+            namespace = DEFAULT_NAMESPACE
+        return f"{json_types.text(self.body, 'kind')} {f'{namespace}/' if namespace else ''}{name}"
+
+    def place(self, field: str = "") -> str:
+        """File and line of a field, as editors and compilers write it."""
+        return f"{self.file}:{self.part.line_of(field)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,45 +91,33 @@ class Intake:
         return [one.object for one in self.accepted if one.document.resource is resource]
 
 
-class _JsonLikeLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # Either loader is a class.
-    """YAML as Kubernetes reads it, by way of JSON: what looks like a date stays text."""
-
-
-_JsonLikeLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
-    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def read(file: str, text: str) -> list[Document]:
     """Return the objects in ``text``, Lists taken apart. Raise ManifestError."""
     if len(text) > SIZE_MAX:
         raise ManifestError(f"{file}: is larger than {SIZE_MAX >> 20} MiB")
     try:
-        bodies = list(yaml.load_all(text, Loader=_JsonLikeLoader))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ManifestError(f"{file}: is not YAML: {' '.join(str(error).split())}") from error
-    documents = []
-    for number, body in enumerate(bodies, 1):
-        documents += [_document(file, number, one) for one in _flat(body)]
-    return documents
+        found = reading.parts(text, must_be_json=file.endswith(".json"))
+    except reading.ReadingError as error:
+        raise ManifestError(f"{file}: {error}") from error
+    return [_document(file, part) for whole in found for part in _flat(whole)]
 
 
-def _flat(body: Json) -> Iterator[Json]:
-    """Yield the objects of a document; an empty one has none."""
-    if json_types.text(body, "kind").endswith("List") and isinstance(json_types.at(body, "items"), list):
-        yield from json_types.items(body, "items")
-    elif body is not None:
-        yield body
+def _flat(part: Part) -> list[Part]:
+    """Return the objects of a document."""
+    is_list = json_types.text(part.body, "kind").endswith("List") and isinstance(json_types.at(part.body, "items"), list)
+    return part.items() if is_list else [part]
 
 
-def _document(file: str, number: int, body: Json) -> Document:
+def _document(file: str, part: Part) -> Document:
+    body = part.body
     kind, version = json_types.text(body, "kind"), json_types.text(body, "apiVersion")
     if not isinstance(body, dict) or not kind or not version:
-        raise ManifestError(f"{file}: document {number}: an object needs apiVersion and kind")
+        missing = " nor ".join(name for name, value in (("apiVersion", version), ("kind", kind)) if not value)
+        where = f"{file}: document {part.number} (line {part.line})"
+        raise ManifestError(f"{where}: an object needs apiVersion and kind, and this has no {missing}")
     group = version.rpartition("/")[0]
     resource = next((one for one in _ORDER if (one.group, one.kind) == (group, kind)), None)
-    return Document(file=file, number=number, resource=resource, body=body)
+    return Document(file=file, number=part.number, resource=resource, body=body, part=part)
 
 
 def take(documents: Iterable[Document], gates: FeatureGates) -> Intake:
@@ -147,9 +144,20 @@ def _take(document: Document, resource: Resource, registry: Registry, intake: In
     try:
         body, unknown = table.decode(resource, document.body | {"apiVersion": resource.api_version})
         intake.problems.extend(Problem(document=document, field=path, text="unknown field") for path in unknown)
-        intake.accepted.append(Accepted(document=document, object=_create(body, resource, registry)))
+        status = json_types.mapping(body, "status")
+        made = _create(body, resource, registry)
+        intake.accepted.append(Accepted(document=document, object=made))
+        if resource is resources.CLAIM and status:
+            _check_status(made, status, registry)
     except errors.ApiError as error:
         intake.problems.extend(_problems(document, error))
+
+
+def _check_status(claim: Object, status: Object, registry: Registry) -> None:
+    """Let the server judge a claim's status, as the scheduler and the driver would write it. Raise ApiError."""
+    metadata = json_types.mapping(claim, "metadata")
+    stored = registry.get(resources.CLAIM, json_types.text(metadata, "name"), json_types.text(metadata, "namespace"))
+    registry.update(resources.CLAIM, stored | {"status": json_types.copy(status)}, subresource="status")
 
 
 def _create(body: Object, resource: Resource, registry: Registry) -> Object:
@@ -159,11 +167,21 @@ def _create(body: Object, resource: Resource, registry: Registry) -> Object:
     for name in _GIVEN_BY_SERVER:
         metadata.pop(name, None)
     if resource.namespaced:
-        namespace = json_types.text(metadata, "namespace") or "default"
+        namespace = json_types.text(metadata, "namespace") or DEFAULT_NAMESPACE
         _ensure_namespace(namespace, registry)
+    name = json_types.text(metadata, "name")
+    if resource is resources.NAMESPACE and name in DEFAULT_NAMESPACES:
+        return _relabelled(name, metadata, registry)
     made = registry.create(resource, body, namespace=namespace)
     json_types.child(made, "metadata").update(known)
     return made if status is None else made | {"status": status}
+
+
+def _relabelled(namespace: str, metadata: Object, registry: Registry) -> Object:
+    """Return one of the namespaces that every cluster has, with the labels of the document."""
+    stored = registry.get(resources.NAMESPACE, namespace, "")
+    json_types.child(stored, "metadata")["labels"] = json_types.copy(json_types.mapping(metadata, "labels"))
+    return registry.update(resources.NAMESPACE, stored)
 
 
 def _ensure_namespace(name: str, registry: Registry) -> None:

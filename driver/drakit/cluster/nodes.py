@@ -1,10 +1,15 @@
 """Which nodes a slice, or a single device of one, is for: a node name, all nodes, or a v1 NodeSelector."""
 
+import re
 from collections.abc import Callable
 
 from drakit.cluster import json_types
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.ports import AllocationError
+from drakit.cluster.schema import formats
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INT64 = 1 << 63
 
 
 def matches(node: Object, place: Object) -> bool:
@@ -29,18 +34,28 @@ def selects(selector: Json, node: Object) -> bool:
 def _term(term: Object, node: Object) -> bool:
     labels = {key: value for key, value in json_types.mapping(node, "metadata", "labels").items() if isinstance(value, str)}
     fields = {"metadata.name": json_types.text(node, "metadata", "name")}
-    held = [_requirement(one, labels) for one in json_types.objects(term, "matchExpressions")]
+    held = [_requirement(_checked_label(one), labels) for one in json_types.objects(term, "matchExpressions")]
     held += [_requirement(_checked_field(one), fields) for one in json_types.objects(term, "matchFields")]
     return bool(held) and all(held)
 
 
+def _checked_label(requirement: Object) -> Object:
+    """Refuse what no label can be: such a selector is unreadable as a whole, not one that selects no node."""
+    key = json_types.text(requirement, "key")
+    if wrong := formats.label_key(key):
+        raise AllocationError(f"node selector: key {key!r}: {wrong}")
+    for value in json_types.strings(requirement, "values"):
+        if wrong := formats.label_value(value):
+            raise AllocationError(f"node selector: {key}: value {value!r}: {wrong}")
+    return requirement
+
+
 def _checked_field(requirement: Object) -> Object:
+    """Allow any field, as Kubernetes does; nodes have only their name, so that others equal nothing."""
     key, operator = json_types.text(requirement, "key"), json_types.text(requirement, "operator")
     values = json_types.items(requirement, "values")
-    if key != "metadata.name" or operator not in {"In", "NotIn"} or len(values) != 1:
-        raise AllocationError(
-            f"node selector: matchFields knows only metadata.name with In or NotIn and one value, not {key} {operator} {values}"
-        )
+    if operator not in {"In", "NotIn"} or len(values) != 1:
+        raise AllocationError(f"node selector: matchFields takes In or NotIn and one value, not {key} {operator} {values}")
     return requirement
 
 
@@ -56,10 +71,10 @@ def _requirement(requirement: Object, labels: dict[str, str]) -> bool:
 
 
 def _number(text: str | None) -> int | None:
-    try:
-        return int(text) if text is not None else None
-    except ValueError:
+    if text is None or not _INTEGER.fullmatch(text):
         return None
+    number = int(text)
+    return number if -_INT64 <= number < _INT64 else None
 
 
 def _compare(label: str | None, values: list[str], sign: int) -> bool:

@@ -4,23 +4,18 @@ Two questions. *Alone*: has every request enough suitable devices before anythin
 one, in order, until they fit no longer; the first that does not is shown with what stands in the way once those before it have theirs.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from drakit.cluster import json_types, search
+from drakit.cluster import search, wording
 from drakit.cluster.constraints import Value
-from drakit.cluster.devices import DeviceId
 from drakit.cluster.inventory import Device
 from drakit.cluster.pools import Condition
-from drakit.cluster.ports import AllocationError
 from drakit.cluster.problem import MAX_RESULTS, Problem
 from drakit.cluster.quantity import Quantity
 from drakit.cluster.requests import Claim, Constraint, ConstraintSpec, Option, Request
-from drakit.cluster.suitability import Refusal
+from drakit.cluster.wording import Holders, Words
 from drakit.cluster.world import Pick, World
-
-Holders = Mapping[DeviceId, Sequence[str]]
-"""Labels of the claims that have a device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +65,7 @@ class _Alone:
 
     def __init__(self, problem: Problem, holders: Holders) -> None:
         self._problem = problem
-        self._words = _Words(problem, holders)
+        self._words = Words(problem, holders)
 
     def of(self, request: Request) -> list[Obstacle]:
         """Return why no option of the request has enough devices; nothing if one has."""
@@ -118,7 +113,7 @@ class _Beside:
 
     def __init__(self, problem: Problem, holders: Holders, picks: Sequence[Pick]) -> None:
         self._problem = problem
-        self._words = _Words(problem, holders)
+        self._words = Words(problem, holders)
         self._picks = list(picks)
 
     def of(self, request: Request) -> Iterator[Obstacle]:
@@ -151,7 +146,7 @@ class _Beside:
         given: dict[str, list[str]] = {}
         for pick in self._picks:
             given.setdefault(pick.option.name, []).append(pick.device.name)
-        shown = [f"{name} ({_listed(devices)})" for name, devices in given.items()]
+        shown = [f"{name} ({wording.listed(devices)})" for name, devices in given.items()]
         return f"beside {', '.join(shown)}" if shown else "together"
 
     def _refusal(self, world: World, option: Option, claim: int, device: Device) -> str:
@@ -160,13 +155,24 @@ class _Beside:
             return f"taken by {self._taker(device)}"
         short = self._words.short_counter(device, world.remaining) if not world.shares[device.index] else None
         if short is not None and self._problem.suitability.draws(option.want, device):
-            return self._words.counter(short, world.remaining, [pick for pick in self._picks if short in dict(pick.draws)])
+            return self._words.counter(device, short, world.remaining, [pick for pick in self._picks if short in dict(pick.draws)])
         pick = world.choose(claim, option, device, 1 << len(self._picks))
         if pick is not None:
             self._picks.append(pick)
             return ""
         if world.forbidden:
             return self._constraint(world, option, claim, device)
+        return self._capacity(world, option, device)
+
+    def _capacity(self, world: World, option: Option, device: Device) -> str:
+        """Name the capacity that the requests before have taken."""
+        taken = world.taken[device.index]
+        for one in self._problem.suitability.demands(option.want, device) or ():
+            left = one.limit - taken.get(one.name, 0)
+            if one.amount > left:
+                form = device.capacities[one.name].value.format
+                needed, rest = Quantity(nanos=one.amount, format=form), Quantity(nanos=left, format=form)
+                return f"capacity {one.name}: {needed} needed, {rest} left by the requests before"
         return "not enough capacity is left by the requests before"
 
     def _taker(self, device: Device) -> str:
@@ -189,101 +195,3 @@ class _Beside:
 
 def _shown(value: Value) -> str:
     return ", ".join(sorted(str(element) for _, element in value)) or "an unknown value"
-
-
-class _Words:
-    """Refusals in words, with who is behind them."""
-
-    def __init__(self, problem: Problem, holders: Holders) -> None:
-        self._problem = problem
-        self._holders = holders
-
-    def of_verdict(self, option: Option, device: Device, verdict: Refusal | AllocationError) -> str:
-        """Return why a device does not suit."""
-        if isinstance(verdict, AllocationError):
-            return str(verdict).replace(str(device.id), "it")
-        if verdict is Refusal.COUNTERS:
-            short = self.short_counter(device, self._problem.suitability.remaining)
-            return verdict.value if short is None else self.counter(short, self._problem.suitability.remaining, ())
-        written = _BY_REFUSAL.get(verdict)
-        return written(self, option, device) if written is not None else verdict.value
-
-    def in_use(self, _option: Option, device: Device) -> str:
-        """Name who has the device."""
-        return _taken_by(self._holders.get(device.id, ())) or Refusal.IN_USE.value
-
-    def class_selector(self, option: Option, device: Device) -> str:
-        """Name the class, and its expression that is false."""
-        return f"not selected by class {option.want.class_name}: {self._false(option.want.class_selectors, device)}"
-
-    def selector(self, option: Option, device: Device) -> str:
-        """Name the request's expression that is false."""
-        return f"not selected by the request: {self._false(option.want.selectors, device)}"
-
-    def taint(self, _option: Option, device: Device) -> str:
-        """Name the taints."""
-        return f"tainted and not tolerated: {', '.join(map(_taint, json_types.objects(device.spec, 'taints')))}"
-
-    def _false(self, expressions: Sequence[str], device: Device) -> str:
-        return next((one for one in expressions if self._problem.inventory.verdicts(one)[device.index] is False), "")
-
-    def short_counter(self, device: Device, left: Sequence[int]) -> int | None:
-        """Return the counter of which the device draws more than is left: the emptiest."""
-        short = [position for position, amount in device.draws if left[position] < amount]
-        return min(short, key=lambda position: (left[position], position), default=None)
-
-    def counter(self, position: int, left: Sequence[int], picks: Sequence[Pick]) -> str:
-        """Return the state of a counter and who has drawn it: earlier claims, and requests of this decision."""
-        _, set_name, name = self._problem.inventory.counters[position]
-        takers = [f"request {pick.option.name}" for pick in picks] + self._drawers(position)
-        rest = f"{Quantity(nanos=max(left[position], 0))} left" if left[position] > 0 else "nothing left"
-        taken = f", taken by {_listed(takers)}" if takers else ""
-        return f"counter {name} of {set_name}: {rest}{taken}"
-
-    def _drawers(self, position: int) -> list[str]:
-        pool = self._problem.inventory.counters[position][0]
-        return [
-            f"claim {label}"
-            for device, labels in self._holders.items()
-            if (device.driver, device.pool) == pool.id and position in dict(pool.draws_of(device.device))
-            for label in labels
-        ]
-
-    def capacity(self, option: Option, device: Device) -> str:
-        """Say which capacity is missing, against its policy, or used up."""
-        missing = sorted(name for name in option.want.amounts if name not in device.capacities)
-        if missing:
-            return f"has no capacity {', '.join(missing)}"
-        demand = device.demand(option.want.amounts, option.want.asked)
-        room = self._problem.suitability.room(device)
-        if demand is None:
-            policies = [name for name in device.capacities if device.capacities[name].policy is not None]
-            return f"the request is against the policy of capacity {', '.join(policies)}"
-        short = [name for name, amount in demand.items() if amount.nanos > room[name]]
-        asked = "; ".join(f"capacity {name}: {demand[name]} needed, {Quantity(nanos=room[name])} left" for name in short)
-        taken = _taken_by(self._holders.get(device.id, ()))
-        return f"{asked}{f', the rest {taken}' if taken else ''}"
-
-
-_BY_REFUSAL: Mapping[Refusal, Callable[[_Words, Option, Device], str]] = {
-    Refusal.IN_USE: _Words.in_use,
-    Refusal.CLASS_SELECTOR: _Words.class_selector,
-    Refusal.SELECTOR: _Words.selector,
-    Refusal.CAPACITY: _Words.capacity,
-    Refusal.TAINT: _Words.taint,
-}
-
-
-def _taken_by(labels: Sequence[str]) -> str:
-    return f"taken by {_listed([f'claim {label}' for label in labels])}" if labels else ""
-
-
-def _listed(names: Sequence[str], limit: int = 3) -> str:
-    different = list(dict.fromkeys(names))
-    more = len(different) - limit
-    return ", ".join(different[:limit]) + (f" and {more} more" if more > 0 else "")
-
-
-def _taint(taint: Mapping[str, object]) -> str:
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"{taint.get('key')}{value}:{taint.get('effect')}"

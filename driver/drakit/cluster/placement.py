@@ -5,7 +5,7 @@ Nodes are tried in the order of their names; the first on which all claims of th
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from drakit.cluster import extended, json_types, nodes, pod_claims, reservation, taints
 from drakit.cluster.allocator import Allocator
@@ -57,8 +57,12 @@ class Site:
     allocated: AllocatedState
     new_share_id: Callable[[], str]
     for_workloads: bool = True
-    resources: Mapping[str, str] | None = None
-    """DeviceClasses by the extended resource that they stand for; None where extended resources are not known."""
+    resources: Mapping[str, str] = field(default_factory=dict)
+    """DeviceClasses by the extended resource that they stand for."""
+    taken: Callable[[str, str], int] = lambda _node, _resource: 0
+    """How much of an extended resource the pods of a node have of its device plugins."""
+    apart: Callable[[Object], str] = lambda _node: ""
+    """Why the pod has to keep away from a node because of the pods there."""
 
 
 def place(pod: Object, site: Site) -> Placement | Refusal:
@@ -102,7 +106,7 @@ def _first_fit(pod: Object, pending: Sequence[Object], ready: Sequence[Object], 
     refused: list[str] = []
     away: dict[str, Object] = {}
     for node in site.nodes:
-        obstacle = _node_obstacle(pod, node)
+        obstacle = _node_obstacle(pod, node) or site.apart(node)
         if not obstacle and (elsewhere := _elsewhere(ready, node)):
             away |= {uid_of(claim): claim for claim in elsewhere}
             obstacle = f"claim {json_types.text(elsewhere[0], 'metadata', 'name')} is allocated on another node"
@@ -142,13 +146,13 @@ def _special(pod: Object, node: Object, site: Site) -> Special | str | None:
 
     A claim that was made before is taken again if it asks for the same.
     """
-    if site.resources is None:
-        return None
-    by_devices = {name for name in extended.wanted(pod) if not extended.offered(node, name)}
+    wanted = extended.wanted(pod)
+    by_devices = {name for name in wanted if not extended.offered(node, name)}
+    lacking = by_devices - site.resources.keys() | {name for name in wanted - by_devices if _is_short(pod, node, name, site)}
+    if lacking:
+        return f"insufficient {', '.join(sorted(lacking))}"
     if not by_devices:
         return None
-    if lacking := sorted(by_devices - site.resources.keys()):
-        return f"insufficient {', '.join(lacking)}"
     plan = extended.plan(pod, {name: site.resources[name] for name in by_devices})
     made = next((claim for claim in site.claims.values() if extended.is_special(claim, pod) and not pod_claims.is_deleting(claim)), None)
     if made is None:
@@ -156,6 +160,12 @@ def _special(pod: Object, node: Object, site: Site) -> Special | str | None:
     if json_types.objects(made, "spec", "devices", "requests") != plan.requests:
         return "the claim for extended resources was made for other nodes"
     return Special(claim=made, mappings=plan.mappings)
+
+
+def _is_short(pod: Object, node: Object, resource: str, site: Site) -> bool:
+    """Say whether what the node's device plugins have left of a resource is too little for the pod."""
+    taken = site.taken(json_types.text(node, "metadata", "name"), resource)
+    return extended.amount(pod, resource) > extended.offered(node, resource) - taken
 
 
 def _allocate(pending: Sequence[Object], node: Object, site: Site) -> list[Object] | None:
@@ -217,8 +227,11 @@ def _summary(reasons: Sequence[Reason]) -> str:
 
 
 def _counted(devices: Counter[str]) -> str:
+    """Return how many devices each obstacle keeps away: the most frequent in full, of the others what comes before the colon."""
     if not devices:
         return ""
-    shown = [f"{count}x {text}" for text, count in devices.most_common(_SHOWN_OBSTACLES)]
-    rest = devices.total() - sum(count for _, count in devices.most_common(_SHOWN_OBSTACLES))
-    return f" ({'; '.join(shown)}{f'; {rest}x other reasons' if rest else ''})"
+    ordered = devices.most_common()
+    kinds: Counter[str] = Counter()
+    for text, count in ordered[_SHOWN_OBSTACLES:]:
+        kinds[text.partition(":")[0]] += count
+    return f" ({'; '.join(f'{count}x {text}' for text, count in [*ordered[:_SHOWN_OBSTACLES], *kinds.most_common()])})"

@@ -1,7 +1,7 @@
 """ResourceSlices to pools, as one node sees them.
 
 - A pool is named by driver and pool name. Only slices of its highest generation among those relevant for the node count.
-- Relevant are slices for the node, by slice or by some device, and every slice with shared counters.
+- Relevant are slices for the node, by slice or by some device, and every slice with shared counters, whichever node it names.
 - It is complete when as many slices exist as the first one says; slices for other nodes count. Newer slices for other nodes alone mean
   that the pool is being replaced: then it offers nothing here.
 - It is invalid if a mixin is missing, a device or counter set is named twice, or a device draws from a counter that the pool lacks.
@@ -46,6 +46,8 @@ class Slice:
     """One ResourceSlice. What it holds is read when it is first asked for: most slices of a cluster are for other nodes."""
 
     name: str
+    number: int
+    """Its place among all slices: the first of a pool says how many there are."""
     pool: PoolId
     generation: int
     published: Object
@@ -98,10 +100,14 @@ class SliceIndex:
         self._counters_beside_devices = features.on(Gate.COUNTERS_BESIDE_DEVICES)
         self._by_node: dict[str, list[Slice]] = defaultdict(list)
         self._by_pool: dict[PoolId, list[Slice]] = defaultdict(list)
-        for item in slices:
-            entry = _read(item, compact=features.on(Gate.MIXINS))
-            self._by_node[json_types.text(entry.published, "nodeName")].append(entry)
+        self._counters_of_nodes: dict[PoolId, list[tuple[str, Slice]]] = defaultdict(list)
+        for number, item in enumerate(slices):
+            entry = _read(item, number, compact=features.on(Gate.MIXINS))
+            node = json_types.text(entry.published, "nodeName")
+            self._by_node[node].append(entry)
             self._by_pool[entry.pool].append(entry)
+            if node and self._partitionable and entry.published.get("sharedCounters"):
+                self._counters_of_nodes[entry.pool].append((node, entry))
 
     def pools(self, node: Object) -> list[Pool]:
         """Return the pools for ``node`` in the order of allocation. Raise AllocationError for an unreadable node selector."""
@@ -110,6 +116,10 @@ class SliceIndex:
         for entry in (*(self._by_node.get(name, ()) if name else ()), *self._by_node.get("", ())):
             if self._is_relevant(entry, node):
                 _add_newest(relevant.setdefault(entry.pool, []), entry)
+        for key, entries in relevant.items():
+            for owner, entry in self._counters_of_nodes.get(key, ()):
+                if owner != name:
+                    _add_newest(entries, entry)
         pools = [pool for key, entries in relevant.items() if (pool := self._pool(key, entries, node)) is not None]
         return sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.id))
 
@@ -131,7 +141,8 @@ class SliceIndex:
 
     def _pool(self, key: PoolId, entries: list[Slice], node: Object) -> Pool | None:
         """Return the pool of the relevant slices, or None for one that is being replaced."""
-        generation, wanted = entries[0].generation, json_types.number(entries[0].published, "pool", "resourceSliceCount")
+        first = min(entries, key=lambda entry: entry.number)
+        generation, wanted = first.generation, json_types.number(first.published, "pool", "resourceSliceCount")
         everywhere = entries
         if len(entries) != wanted:
             if any(entry.generation > generation for entry in self._by_pool[key]):
@@ -166,10 +177,11 @@ class SliceIndex:
         return Pool(id=key, slices=tuple(holds_devices), elsewhere=tuple(elsewhere), counter_sets=counter_sets)
 
 
-def _read(item: Object, *, compact: bool) -> Slice:
+def _read(item: Object, number: int, *, compact: bool) -> Slice:
     spec = json_types.mapping(item, "spec")
     return Slice(
         name=json_types.text(item, "metadata", "name"),
+        number=number,
         pool=PoolId(json_types.text(spec, "driver"), json_types.text(spec, "pool", "name")),
         generation=json_types.number(spec, "pool", "generation"),
         published=spec,

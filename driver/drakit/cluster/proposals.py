@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from drakit.cluster import applying, errors, json_types, naming, patching, refusals, resources, strategies
 from drakit.cluster.applying import Manager
+from drakit.cluster.errors import Details
 from drakit.cluster.features import FeatureGates, drop_disabled
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.patching import PatchKind
@@ -57,6 +58,8 @@ class Proposals:
         if resource.counts_generations:
             metadata["generation"] = 1
         self._check_namespace(resource, metadata)
+        if resource is resources.POD:
+            self._check_account(obj)
         self._settle_name(resource, metadata)
         drop_disabled(resource, obj, None, self.gates)
         applying.write_managers(obj, managers)
@@ -101,6 +104,21 @@ class Proposals:
         applying.write_managers(new, outcome.managers)
         return _update(resource, old, new, me.subresource)
 
+    def mutated(self, change: Change, changed: Change) -> Change:
+        """Return ``changed``, what webhooks made of ``change``, as the server takes it: decoded, with defaults, still the same object."""
+        if changed.new is None or changed.new == change.new:
+            return changed
+        obj, _ = shapes.decode(change.resource, changed.new)
+        metadata, own = json_types.child(obj, "metadata"), json_types.mapping(change.new, "metadata")
+        for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation"):
+            if field in own:
+                metadata[field] = own[field]
+            else:
+                metadata.pop(field, None)
+        strategies.fill_defaults(change.resource, obj, self.now())
+        drop_disabled(change.resource, obj, change.before.view if change.before else None, self.gates)
+        return replace(changed, new=obj)
+
     def _applied_new(self, resource: Resource, key: Key, wanted: Object, me: Manager) -> Change:
         if uid := json_types.text(wanted, "metadata", "uid"):
             raise errors.ConflictError(f"uid mismatch: the provided object specified uid {uid}, and no existing object was found")
@@ -132,6 +150,15 @@ class Proposals:
                 break
         raise refusals.already_exists(resource, json_types.text(metadata, "name"))
 
+    def _check_account(self, pod: Object) -> None:
+        """A pod runs as a service account that exists. Source: the ServiceAccount admission plugin."""
+        namespace, account = json_types.text(pod, "metadata", "namespace"), json_types.text(pod, "spec", "serviceAccountName")
+        if self.store.get(resources.SERVICEACCOUNT, Key(namespace, account)) is None:
+            name = json_types.text(pod, "metadata", "name") or json_types.text(pod, "metadata", "generateName")
+            why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
+            details = Details(name=name, kind=resources.POD.plural)
+            raise errors.ForbiddenError(f'pods "{name}" is forbidden: {why}', details)
+
     def _check_namespace(self, resource: Resource, metadata: Object) -> None:
         if not resource.namespaced:
             return
@@ -146,9 +173,9 @@ def _update(resource: Resource, old: Entry, new: Object, subresource: str) -> Ch
 
 
 def _configuration(resource: Resource, patch: Json, writer: Writer) -> Object:
-    """Return what an apply patch wants, decoded; BadRequestError for one that is no apply patch of this kind."""
+    """Return what an apply patch wants, decoded; InvalidError or BadRequestError for one that is no apply patch of this kind."""
     if not writer.manager:
-        raise errors.BadRequestError("fieldManager: is required for apply patch")
+        raise errors.InvalidError("fieldManager: Required value: is required for apply patch")
     if not isinstance(patch, dict):
         raise errors.BadRequestError("body: an apply patch is an object")
     if items := json_types.items(patch, "metadata", "managedFields"):

@@ -48,7 +48,8 @@ def _of_option(problem: Problem, claim: str, option: Option) -> Iterator[Reason]
     needed = problem.number(option)
     if suitable >= max(needed, 1):
         return
-    yield Reason(text=f"needs {needed or 'all'} devices, {suitable} suit", claim=claim, request=option.name)
+    text = f"needs {needed or 'all'} device{'' if needed == 1 else 's'}, {suitable or 'none'} suit{'' if suitable > 1 else 's'}"
+    yield Reason(text=text, claim=claim, request=option.name)
     for device, verdict in verdicts:
         if verdict is not None:
             yield Reason(text=_text(problem, option.want, device, verdict), claim=claim, request=option.name, device=str(device.id))

@@ -6,6 +6,7 @@ changed by then, everything is done again.
 """
 
 import datetime
+import json
 from collections.abc import Callable
 
 from drakit.cluster import errors, json_types, query, refusals, resources, strategies, watching
@@ -123,14 +124,15 @@ class Registry:
         uid: str | None = None,
         resource_version: str | None = None,
         grace_seconds: int | None = None,
+        orphan: bool = False,
         review: Review = TRUSTED,
     ) -> Object:
-        """Delete an object, or mark it where finalizers or a running pod hold it."""
+        """Delete an object, or mark it where finalizers or a running pod hold it. With ``orphan``, what it owns forgets it and stays."""
 
         def propose() -> Change:
             old = self.entry(resource, name, namespace)
             refusals.check_preconditions(resource, old, uid=uid or "", version=resource_version or "")
-            return Change(operation=Operation.DELETE, resource=resource, key=old.key, before=old)
+            return Change(operation=Operation.DELETE, resource=resource, key=old.key, before=old, orphan=orphan)
 
         return self._write(propose, review, grace=grace_seconds).copy()
 
@@ -141,6 +143,7 @@ class Registry:
         namespace: str | None = None,
         field_selector: str = "",
         label_selector: str = "",
+        grace_seconds: int | None = None,
         review: Review = TRUSTED,
     ) -> Listing:
         """Delete all objects of a selection, each as :meth:`delete` does."""
@@ -149,7 +152,9 @@ class Registry:
             metadata = json_types.mapping(obj, "metadata")
             where, uid = json_types.text(metadata, "namespace"), json_types.text(metadata, "uid")
             try:
-                self.delete(resource, json_types.text(metadata, "name"), namespace=where, uid=uid, review=review)
+                self.delete(
+                    resource, json_types.text(metadata, "name"), namespace=where, uid=uid, grace_seconds=grace_seconds, review=review
+                )
             except (errors.NotFoundError, errors.ConflictError):
                 continue  # Gone, or another object by now: not one that was selected.
         return Listing(items=listing.items, resource_version=str(self.store.version))
@@ -178,14 +183,17 @@ class Registry:
         for _ in range(_REVIEW_ATTEMPTS):
             with self.store.lock:
                 change = propose()
-                self._validate(change, review)
                 if not review.waits(change):
+                    self._validate(change, review)
                     review.admit(change)
-                    return self._commit(change, grace)
+                    return self._commit(change, grace, dry_run=review.dry_run)
+            change = self._proposals.mutated(change, review.mutated(change))
+            with self.store.lock:
+                self._validate(change, review)
             review.admit(change)
             with self.store.lock:
                 if self.store.get(change.resource, change.key) is change.before:
-                    return self._commit(change, grace)
+                    return self._commit(change, grace, dry_run=review.dry_run)
         raise errors.ConflictError(f"{change.resource.qualified} {change.key.name!r} changed while it was reviewed; try again")
 
     def _validate(self, change: Change, review: Review) -> None:
@@ -199,17 +207,33 @@ class Registry:
         if failures:
             raise refusals.invalid(change.resource, change.new, failures)
 
-    def _commit(self, change: Change, grace: int | None) -> Entry:
+    def _commit(self, change: Change, grace: int | None, *, dry_run: bool) -> Entry:
+        if dry_run:
+            return self._preview(change, grace)
         if change.before is not None and change.new is None:
+            if change.orphan:
+                self._orphan(json_types.text(change.before.view, "metadata", "uid"))
             return self._delete(change.resource, change.before, grace)
         new = change.new or {}
         if change.before is not None and new == change.before.view:
             return change.before
         entry = self.store.put(change.resource, new)
+        if change.operation is Operation.CREATE and change.resource is resources.NAMESPACE:
+            self.create(resources.SERVICEACCOUNT, {"metadata": {"name": strategies.DEFAULT_ACCOUNT}}, namespace=change.key.name)
         deleted = change.before is not None and bool(json_types.text(new, "metadata", "deletionTimestamp"))
         if deleted and not self._is_held(change.resource, new) and not json_types.number(new, "metadata", "deletionGracePeriodSeconds"):
             return self._remove(change.resource, entry)
         return entry
+
+    def _preview(self, change: Change, grace: int | None) -> Entry:
+        """Return what a write would answer, without doing it; a new object has no resourceVersion yet."""
+        new, before = change.new, change.before
+        if new is None and before is not None:
+            seconds = strategies.grace_seconds(change.resource, before.view, grace)
+            held = seconds or self._is_held(change.resource, before.view)
+            new = self._marked(change.resource, before, seconds) if held else before.view
+        obj = new or {}
+        return Entry(change.key, before.version if before else 0, obj, json.dumps(obj, ensure_ascii=False).encode())
 
     def _delete(self, resource: Resource, old: Entry, asked: int | None) -> Entry:
         if resource is resources.NAMESPACE:
@@ -226,12 +250,16 @@ class Registry:
         return resource is resources.NAMESPACE and not self._is_empty(json_types.text(obj, "metadata", "name"))
 
     def _mark_deleted(self, resource: Resource, old: Entry, grace: int) -> Entry:
-        """Give an object its deletionTimestamp, ``grace`` seconds ahead; a second delete can only shorten the wait."""
+        obj = self._marked(resource, old, grace)
+        return old if obj == old.view else self.store.put(resource, obj)
+
+    def _marked(self, resource: Resource, old: Entry, grace: int) -> Object:
+        """Return an object with its deletionTimestamp, ``grace`` seconds ahead; a second delete can only shorten the wait."""
         obj = old.copy()
         metadata = json_types.child(obj, "metadata")
         known = metadata.get("deletionGracePeriodSeconds")
         if metadata.get("deletionTimestamp") and isinstance(known, int) and known <= grace:
-            return old
+            return obj
         when = self._clock() + datetime.timedelta(seconds=grace)
         metadata["deletionTimestamp"] = when.strftime("%Y-%m-%dT%H:%M:%SZ")
         metadata["deletionGracePeriodSeconds"] = grace
@@ -239,13 +267,24 @@ class Registry:
             metadata["generation"] = json_types.number(metadata, "generation") + 1
         if resource is resources.NAMESPACE:
             json_types.child(obj, "status")["phase"] = "Terminating"
-        return self.store.put(resource, obj)
+        return obj
 
     def _remove(self, resource: Resource, old: Entry) -> Entry:
         last = self.store.remove(resource, old.key)
         if resource.namespaced:
             self._finish_namespace(old.key.namespace)
         return last
+
+    def _orphan(self, owner: str) -> None:
+        """Take an owner's UID out of the ownerReferences of all objects."""
+        for resource in resources.ALL:
+            for entry in self.store.scan(resource)[0]:
+                references = json_types.objects(entry.view, "metadata", "ownerReferences")
+                kept = [one for one in references if one.get("uid") != owner]
+                if kept != references:
+                    obj = entry.copy()
+                    json_types.child(obj, "metadata")["ownerReferences"] = json_types.from_objects(kept)
+                    self.store.put(resource, obj)
 
     def _finish_namespace(self, name: str) -> None:
         """Remove a namespace that only waited for its last object."""

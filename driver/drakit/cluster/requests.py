@@ -24,6 +24,7 @@ class Mode(enum.Enum):
 
 
 _MODES = {mode.value: mode for mode in Mode}
+_written = json.JSONEncoder(sort_keys=True).encode
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,7 +149,7 @@ class Reader:
 
     def _request(self, claim: int, label: str, request: Object) -> Request:
         name = json_types.text(request, "name")
-        alternatives = json_types.objects(request, "firstAvailable")
+        alternatives = json_types.objects(request["firstAvailable"]) if "firstAvailable" in request else []
         where = f"{label}, request {name}"
         options: tuple[Option, ...]
         if not alternatives:
@@ -190,8 +191,8 @@ class Reader:
         selectors = _expressions(exact["selectors"], where) if "selectors" in exact else ()
         tolerations = json_types.objects(exact["tolerations"]) if "tolerations" in exact else []
         requested = json_types.mapping(exact, "capacity", "requests") if "capacity" in exact else {}
-        asked = json.dumps(requested, sort_keys=True) if requested else ""
-        key = (class_name, selectors, json.dumps(tolerations, sort_keys=True) if tolerations else "", asked, admin)
+        asked = _written(requested) if requested else ""
+        key = (class_name, selectors, _written(tolerations) if tolerations else "", asked, admin)
         if key not in self._wants:
             self._wants[key] = Want(
                 number=len(self._wants),

@@ -25,7 +25,8 @@ class Resource:
 
     ``selectable`` lists the field selectors beyond metadata.name and metadata.namespace. ``counts_generations`` says whether the server
     keeps metadata.generation (claims and nodes have none). ``returns_deleted`` says whether DELETE answers with the object or with a
-    Status, which clients decode by kind. ``posts`` are the sub-resources that are only posted to.
+    Status, which clients decode by kind. ``posts`` are the sub-resources that are only posted to, and
+    ``has_scale`` says whether the number of replicas is one too.
     """
 
     group: str
@@ -35,6 +36,7 @@ class Resource:
     singular: str
     namespaced: bool
     has_status: bool = False
+    has_scale: bool = False
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     selectable: tuple[str, ...] = ()
@@ -101,8 +103,18 @@ POD = replace(
     _core("Pod", "pods", "po"),
     has_status=True,
     categories=("all",),
-    selectable=("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "status.phase"),
+    selectable=(
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    ),
     counts_generations=True,
+    posts=("binding", "eviction"),
 )
 NAMESPACE = replace(
     _core("Namespace", "namespaces", "ns", namespaced=False),
@@ -149,7 +161,11 @@ POOL_STATUS_REQUEST = replace(
 )
 DAEMON_SET = replace(_kind("apps", "v1", "DaemonSet", "daemonsets", "ds"), has_status=True, categories=("all",), counts_generations=True)
 DEPLOYMENT = replace(
-    _kind("apps", "v1", "Deployment", "deployments", "deploy"), has_status=True, categories=("all",), counts_generations=True
+    _kind("apps", "v1", "Deployment", "deployments", "deploy"),
+    has_status=True,
+    has_scale=True,
+    categories=("all",),
+    counts_generations=True,
 )
 LEASE = _kind("coordination.k8s.io", "v1", "Lease", "leases")
 ROLE = _kind(RBAC_GROUP, "v1", "Role", "roles")
@@ -169,10 +185,20 @@ WEBHOOKS = replace(
     _cluster(ADMISSION_GROUP, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
     counts_generations=True,
 )
+MUTATING_WEBHOOKS = replace(
+    _cluster(ADMISSION_GROUP, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+    counts_generations=True,
+)
 TOKEN_REQUEST = _review("authentication", "TokenRequest", namespaced=True)
 """The body of serviceaccounts/token; it has no path of its own."""
+EVICTION = replace(_kind("policy", "v1", "Eviction", "evictions"), verbs=REVIEW_VERBS)
+"""The body of pods/eviction."""
+POD_BINDING = replace(_core("Binding", "bindings"), verbs=REVIEW_VERBS)
+"""The body of pods/binding."""
+TOKEN_REVIEW = _review("authentication", "TokenReview")
 SELF_REVIEW = _review("authentication", "SelfSubjectReview")
 ACCESS_REVIEW = _review("authorization", "SubjectAccessReview")
+LOCAL_ACCESS_REVIEW = _review("authorization", "LocalSubjectAccessReview", namespaced=True)
 SELF_ACCESS_REVIEW = _review("authorization", "SelfSubjectAccessReview")
 SELF_RULES_REVIEW = _review("authorization", "SelfSubjectRulesReview")
 
@@ -200,15 +226,20 @@ ALL: tuple[Resource, ...] = (
     ADMISSION_POLICY,
     ADMISSION_BINDING,
     WEBHOOKS,
+    MUTATING_WEBHOOKS,
 )
 SERVED: tuple[Resource, ...] = (
     *ALL,
     *(replace(one, version="v1beta2") for one in (CLAIM, CLAIM_TEMPLATE, CLASS, SLICE, TAINT_RULE)),
+    TOKEN_REVIEW,
     SELF_REVIEW,
     ACCESS_REVIEW,
+    LOCAL_ACCESS_REVIEW,
     SELF_ACCESS_REVIEW,
     SELF_RULES_REVIEW,
 )
+POSTED: dict[str, Resource] = {"token": TOKEN_REQUEST, "eviction": EVICTION, "binding": POD_BINDING}
+"""By sub-resource that is only posted to: the kind of the body."""
 _STORED = {(one.group, one.kind): one for one in ALL}
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from drakit.cluster import binding_wait, errors, extended, json_types, moments, placement, pod_claims, reservation, taint_rules
+from drakit.cluster.affinity import Neighbours
 from drakit.cluster.allocator import Allocator
 from drakit.cluster.api import Api
 from drakit.cluster.backoff import Backoff
@@ -20,6 +21,7 @@ from drakit.cluster.binding_wait import Failed, Readiness
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, key_of, uid_of, version_of
 from drakit.cluster.json_types import Object
+from drakit.cluster.node_amounts import NodeAmounts
 from drakit.cluster.patching import PatchKind
 from drakit.cluster.placement import Placement, Refusal, Site, Special
 from drakit.cluster.ports import SelectorPort
@@ -71,6 +73,8 @@ class Scheduler:
         self._due: dict[str, datetime.datetime] = {}
         """When their wait is a failure."""
         self._pods: dict[str, Object] = {}
+        self._amounts = NodeAmounts()
+        self._neighbours = Neighbours()
         self._to_try: set[str] = set()
         self._allocator: Allocator | None = None
         self._backoff = Backoff(*_RETRY_SECONDS)
@@ -110,6 +114,9 @@ class Scheduler:
         uid = uid_of(change.object)
         if change.deleted or not _is_ours(change.object):
             self._forget_pod(uid)
+            freed = self._amounts.note(change.object, gone=change.deleted)
+            if self._neighbours.note(change.object, gone=change.deleted) or freed:
+                self._to_try.update(self._pods)
             return
         known = self._pods.get(uid)
         self._pods[uid] = change.object
@@ -216,7 +223,7 @@ class Scheduler:
         """Return what to decide upon; the node that a waiting pod was promised comes first."""
         if self._allocator is None:
             classes = {key.name: one for key, one in self._classes.items()}
-            rules = self._rules.values()
+            rules = self._rules.values() if self._gates.on(Gate.DEVICE_TAINT_RULES) else ()
             slices = [taint_rules.tainted(one, rules) for one in self._slices.values()]
             self._allocator = Allocator(slices, classes, self._selectors, self._gates)
         chosen = self._chosen.get(uid_of(pod))
@@ -228,7 +235,9 @@ class Scheduler:
             allocated=self._allocated,
             new_share_id=self._new_share_id,
             for_workloads=self._for_workloads,
-            resources=self._resources if self._gates.on(Gate.EXTENDED_RESOURCE) else None,
+            resources=self._resources if self._gates.on(Gate.EXTENDED_RESOURCE) else {},
+            taken=self._amounts.taken,
+            apart=self._neighbours.rule_for(pod, {key.name: one for key, one in self._nodes.items()}),
         )
 
     def _write(self, pod: Object, decision: Placement) -> Object:
@@ -310,6 +319,8 @@ class Scheduler:
         target: Object = {"metadata": {"uid": uid_of(pod)}, "spec": {"nodeName": node}}
         self._api.patch(POD, key.name, target, namespace=key.namespace, kind=PatchKind.MERGE)
         self._forget_pod(uid_of(pod))
+        self._amounts.take(pod, node)
+        self._neighbours.take(pod, node)
         self._set_condition(pod, {"status": "True"})
         self._recorder.normal(POD, pod, "Scheduled", f"assigned {key.namespace}/{key.name} to {node}")
 

@@ -164,7 +164,7 @@ class Search:
         if option.mode is Mode.ALL and not count:
             self._go_back(chosen, request, oversize=False)
             return False
-        if not count:
+        if count <= 0:
             return self._open_request(request + 1)
         if self._world.counts[claim] + count > MAX_RESULTS:
             self._go_back(self._choices(claim), request, oversize=True)

@@ -38,6 +38,11 @@ class Use:
         return self.shares > 0 or bool(self.taken)
 
     @property
+    def over(self) -> bool:
+        """Whether nobody has anything of it any more."""
+        return not (self.holders or self.shares or self.taken)
+
+    @property
     def draws_counters(self) -> bool:
         """Whether some claim has the device, so that its counters are consumed (once, however many shares there are)."""
         return self.holders > 0 or self.shares > 0
@@ -79,16 +84,16 @@ class AllocatedState:
         """
         results = self._results(json_types.at(claim, "status", "allocation", "devices", "results"))
         key = _key(claim)
-        self._forget(key)
+        self._give_back(key)
         self._claims[key] = results
         for result in results:
             self._count(result, 1)
 
     def remove(self, claim: Object) -> None:
         """Give back what was counted when the claim was added, whatever its results say now; an unknown claim is no error."""
-        self._forget(_key(claim))
+        self._give_back(_key(claim))
 
-    def _forget(self, key: str) -> None:
+    def _give_back(self, key: str) -> None:
         for result in self._claims.pop(key, ()):
             self._count(result, -1)
 
@@ -111,29 +116,34 @@ class AllocatedState:
 
     def hold(self, device: DeviceId, sign: int = 1) -> None:
         """Count one holder of the whole device, or with -1 give it back."""
-        self._use(device).holders += sign
-        self._forget_unused(device)
+        use = self._use(device)
+        use.holders += sign
+        self._forget(use, device)
 
     def share(self, device: DeviceId, amounts: Amounts, sign: int = 1) -> None:
         """Count one share and what it consumes, or with -1 give it back."""
-        self._use(device).shares += sign
-        self.consume(device, amounts, sign)
+        use = self._use(device)
+        use.shares += sign
+        _consume(use, amounts, sign)
+        self._forget(use, device)
 
     def consume(self, device: DeviceId, amounts: Amounts, sign: int = 1) -> None:
         """Count consumed capacity alone."""
-        taken = self._use(device).taken
-        for name, amount in amounts.items():
-            taken[name] = taken.get(name, 0) + sign * amount.nanos
-            if not taken[name]:
-                del taken[name]
-        self._forget_unused(device)
+        use = self._use(device)
+        _consume(use, amounts, sign)
+        self._forget(use, device)
 
     def _use(self, device: DeviceId) -> Use:
-        return self._uses.setdefault((device.driver, device.pool), {}).setdefault(device.device, Use())
+        uses = self._uses.setdefault((device.driver, device.pool), {})
+        use = uses.get(device.device)
+        if use is None:
+            use = uses[device.device] = Use()
+        return use
 
-    def _forget_unused(self, device: DeviceId) -> None:
-        key = (device.driver, device.pool)
-        if self._uses[key][device.device] == UNUSED:
+    def _forget(self, use: Use, device: DeviceId) -> None:
+        """Keep no entry for a device that nobody has."""
+        if use.over:
+            key = (device.driver, device.pool)
             del self._uses[key][device.device]
             if not self._uses[key]:
                 del self._uses[key]
@@ -169,6 +179,16 @@ class AllocatedState:
             for (driver, pool), uses in self._uses.items()
             for device, use in uses.items()
         }
+
+
+def _consume(use: Use, amounts: Amounts, sign: int) -> None:
+    taken = use.taken
+    for name, amount in amounts.items():
+        left = taken.get(name, 0) + sign * amount.nanos
+        if left:
+            taken[name] = left
+        else:
+            taken.pop(name, None)
 
 
 def _key(claim: Object) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from drakit.cluster import errors, json_types
+from drakit.cluster import errors, json_types, stored_size
 from drakit.cluster.json_types import Object
 from drakit.cluster.resources import Resource
 
@@ -90,11 +90,15 @@ class Store:
             return [entries[key] for key in sorted(entries)], self._version
 
     def put(self, resource: Resource, obj: Object) -> Entry:
-        """Store ``obj`` under its own name and namespace as the next version; ``obj`` gets its resourceVersion written in."""
+        """Store ``obj`` under its own name and namespace as the next version; ``obj`` gets its resourceVersion written in.
+
+        Raises StorageError for an object that is larger than etcd would take.
+        """
         metadata = json_types.child(obj, "metadata")
         key = Key(json_types.text(metadata, "namespace"), json_types.text(metadata, "name"))
         with self.lock:
             entry = self._entry(key, obj)
+            stored_size.check(resource, key, obj, len(entry.encoded))
             entries = self._entries.setdefault(resource, {})
             before = entries.get(key)
             entries[key] = entry

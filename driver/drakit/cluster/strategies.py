@@ -7,6 +7,8 @@ from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import Resource
 
 DEFAULT_GRACE_SECONDS = 30
+DEFAULT_ACCOUNT = "default"
+"""The service account that every namespace has, and of every pod that names none."""
 DEFAULT_POOL_LIMIT = 100
 """Pools that a ResourcePoolStatusRequest asks about at most."""
 _OWN_METADATA = (
@@ -112,6 +114,9 @@ def _pod_defaults(obj: Object, _now: str) -> None:
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+    if not spec.get("serviceAccountName"):
+        spec["serviceAccountName"] = json_types.text(spec, "serviceAccount") or DEFAULT_ACCOUNT
+    spec["serviceAccount"] = spec["serviceAccountName"]
 
 
 def _namespace_defaults(obj: Object, _now: str) -> None:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from drakit.cluster import json_types, obstacles, placement, pod_claims, resources, selectors
+from drakit.cluster import json_types, obstacles, placement, pod_claims, resources, selectors, taint_rules
 from drakit.cluster.allocator import Allocator
 from drakit.cluster.devices import DeviceId
 from drakit.cluster.features import FeatureGates
@@ -58,6 +58,7 @@ class World:
     templates: Sequence[Object] = ()
     pods: Sequence[Object] = ()
     nodes: Sequence[Object] = ()
+    taint_rules: Sequence[Object] = ()
 
     @classmethod
     def of(cls, objects: Callable[[Resource], Sequence[Object]]) -> "World":
@@ -69,6 +70,7 @@ class World:
             templates=objects(resources.CLAIM_TEMPLATE),
             pods=objects(resources.POD),
             nodes=objects(resources.NODE),
+            taint_rules=objects(resources.TAINT_RULE),
         )
 
     def known_nodes(self) -> list[Object]:
@@ -83,7 +85,8 @@ class Scheduler:
 
     def __init__(self, world: World, gates: FeatureGates, nodes: Sequence[Object]) -> None:
         classes = {_name(one): one for one in world.classes}
-        self._allocator = Allocator(world.slices, classes, selectors.Selectors(gates), gates)
+        slices = [taint_rules.tainted(one, world.taint_rules) for one in world.slices]
+        self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates)
         self._nodes = nodes
         self._world = world
         self._claims = {_key(one): one for one in world.claims}
@@ -108,9 +111,19 @@ class Scheduler:
                 yield self._decide(f"claim {_label(claim)}", _pod_for(claim))
         for template in self._world.templates:
             if _key(template) not in templates:
-                claim = _copy_of(template, f"from-template-{_name(template)}")
+                claim = claim_of(template)
                 self._claims[_key(claim)] = claim
                 yield self._decide(f"template {_label(template)}", _pod_for(claim))
+
+    def alone(self, claim: Object) -> Decision:
+        """Return what would become of one more claim. Nothing is given, so that the next one finds all as it was."""
+        self._claims[_key(claim)] = free = {name: value for name, value in claim.items() if name != "status"}
+        asked, pod = f"claim {_label(claim)}", _pod_for(free)
+        match placement.place(pod, self._site()):
+            case Refusal(message=message):
+                return Decision(asked=asked, message=message, why=self._why(pod))
+            case Placement(node=node):
+                return Decision(asked=asked, node=node)
 
     def _with_claims(self, pod: Object, references: Iterable[pod_claims.Reference]) -> Object:
         """Return the pod with a claim from every template, as the controller would make them."""
@@ -127,15 +140,17 @@ class Scheduler:
         known = json_types.objects(pod, "status", "resourceClaimStatuses")
         return pod | {"status": {"resourceClaimStatuses": json_types.from_objects([*known, *statuses])}}
 
-    def _decide(self, asked: str, pod: Object) -> Decision:
-        site = placement.Site(
+    def _site(self) -> placement.Site:
+        return placement.Site(
             nodes=self._nodes,
             claims=self._claims,
             allocator=self._allocator,
             allocated=self._allocated,
             new_share_id=lambda: str(uuid.uuid4()),
         )
-        match placement.place(pod, site):
+
+    def _decide(self, asked: str, pod: Object) -> Decision:
+        match placement.place(pod, self._site()):
             case Refusal(message=message):
                 return Decision(asked=asked, message=message, why=self._why(pod))
             case Placement() as found:
@@ -168,6 +183,11 @@ class Scheduler:
             return obstacles.find(problem, self._holders)
         except AllocationError as error:
             return [Obstacle(text=str(error))]
+
+
+def claim_of(template: Object) -> Object:
+    """Return a claim as a pod would get it from the template."""
+    return _copy_of(template, f"from-template-{_name(template)}")
 
 
 def _pod_for(claim: Object) -> Object:

@@ -223,6 +223,7 @@ def _pod_of_deployment(town: Town, number: int) -> Object:
     """Run one pod as the Deployment of the text describes it, with a claim of its own that keeps it off the other's node."""
     [deployment] = samples.mended("tpu-consumer-deployment")
     if not number:
+        json_types.mapping(deployment, "spec")["replicas"] = 0  # Its pods are made here, each with one claim more.
         town.api.create(DEPLOYMENT, deployment, namespace="default")
     template = json_types.mapping(town.api.get(DEPLOYMENT, "tpu-consumer", "default"), "spec", "template")
     name = f"tpu-consumer-{number}"

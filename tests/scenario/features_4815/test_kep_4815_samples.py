@@ -23,15 +23,15 @@ Expected = tuple[str, str, str]
 """A field, a part of what is wrong with it, and a part of the fix."""
 
 AS_PRINTED: dict[str, tuple[Expected, ...]] = {
-    "a100-counters": tuple(("spec.sharedCounters[0].counters", f'"memorySlice{n}": {LABEL}', "as the message says") for n in range(8)),
-    "mig-claim": (SERVED, ("spec.spec", "unknown field", "known are devices")),
+    "a100-counters": tuple(("spec.sharedCounters[0].counters", f'"memorySlice{n}": {LABEL}', f"write memory-slice-{n}") for n in range(8)),
+    "mig-claim": (SERVED, ("spec.spec", "unknown field", "move what it holds up into spec")),
     "mixins-of-four-gpus": (BASIC, APART, ("spec.mixins.device[0].basic", "unknown field", "move what it holds")),
     "partitions-of-one-gpu": (BASIC, APART),
     "three-mig-devices": (
         BASIC,
         APART,
-        ("spec.deviceMixins", "unknown field", "or remove it"),
-        ("spec.devices[0].name", f'"gpu-0-mig-1g.5gb-0": {LABEL}', "as the message says"),
+        ("spec.deviceMixins", "unknown field", "write mixins.device"),
+        ("spec.devices[0].name", f'"gpu-0-mig-1g.5gb-0": {LABEL}', "write gpu-0-mig-1g-5gb-0"),
     ),
     "tpu-consumer-claim": (
         SERVED,
@@ -42,37 +42,37 @@ AS_PRINTED: dict[str, tuple[Expected, ...]] = {
     "two-gpus": (
         BASIC,
         APART,
-        ("spec.devices[32].composite", "unknown field", "known are"),
-        ("spec.devices[1].name", LABEL, "as the message says"),
-        ("spec.mixins.counterSet[0].counters[copy-engines].quantity", "unknown field", "known are value"),
-        ("spec.mixins.counterSet[0].counters", f'"memorySlice0": {LABEL}', "as the message says"),
-        ("spec.mixins.device[2].name", LABEL, "as the message says"),
+        ("spec.devices[32].composite", "unknown field", "move what it holds into the device itself"),
+        ("spec.devices[1].name", LABEL, "write gpu-0-mig-1g-10gb-0-1"),
+        ("spec.mixins.counterSet[0].counters[copy-engines].quantity", "unknown field", "write value"),
+        ("spec.mixins.counterSet[0].counters", f'"memorySlice0": {LABEL}', "write memory-slice-0"),
+        ("spec.mixins.device[2].name", LABEL, "write common-mig-1g-10gb-mock-nvidia-a100-sxm4-40gb"),
         ("spec.mixins.deviceCounterConsumption[0].counter", "unknown field", "write counters"),
-        ("spec.mixins.deviceCounterConsumption[1].counters[memory].quantity", "unknown field", "known are value"),
-        ("spec.mixins.deviceCounterConsumption[1].name", LABEL, "as the message says"),
+        ("spec.mixins.deviceCounterConsumption[1].counters[memory].quantity", "unknown field", "write value"),
+        ("spec.mixins.deviceCounterConsumption[1].name", LABEL, "write common-mig-4g-20gb-mock-nvidia-a100-sxm4-40gb"),
     ),
 }
 MOVED: dict[str, tuple[Expected, ...]] = {
     "mixins-of-four-gpus": (("spec.devices[0].consumesCounter", "unknown field", "write consumesCounters"),),
     "partitions-of-one-gpu": (("spec.devices[4].consumesCounter", "unknown field", "write consumesCounters"),),
     "three-mig-devices": (
-        ("spec.devices[0].includes[0].counterSet", "unknown field", "known are name"),
-        ("spec.devices[0].includes[0].name", "must name a mixin of this slice", "as the message says"),
+        ("spec.devices[0].includes[0].counterSet", "unknown field", "write name"),
+        ("spec.devices[0].includes[0].name", "must name a mixin of this slice", "define it in spec.mixins.device"),
     ),
-    "tpu-slice": (("spec.devices[0].capacity[tpus]", "want an object, got '16'", "as the message says"),),
+    "tpu-slice": (("spec.devices[0].capacity[tpus]", "want an object, got '16'", 'write {value: "16"}'),),
     "two-gpus": (
         ("spec.devices[0].consumesCounter", "unknown field", "write consumesCounters"),
         ("spec.mixins.device[1].capacity[memory].quantity", "unknown field", "value"),
-        ("spec.mixins.device[1].capacity", '"copy-engines": must be a C identifier', "as the message says"),
-        ("spec.mixins.device[28].attributes[cudaDriverVersion].version", '"12.4": must be a version', "as the message says"),
+        ("spec.mixins.device[1].capacity", '"copy-engines": must be a C identifier', "write copyEngines"),
+        ("spec.mixins.device[28].attributes[cudaDriverVersion].version", '"12.4": must be a version', 'write "12.4.0"'),
     ),
 }
 RENAMED: dict[str, tuple[Expected, ...]] = {
     "partitions-of-one-gpu": (
-        ("spec.devices[1].consumesCounters[0].counters", "Required value", "as the message says"),
-        ("spec.devices[1].consumesCounters[1].counterSet", "Required value", "as the message says"),
+        ("spec.devices[1].consumesCounters[0].counters", "Required value", "write at least one counter"),
+        ("spec.devices[1].consumesCounters[1].counterSet", "Required value", "name the counter set"),
     ),
-    "tpu-slice": (("spec.devices[0].nodeSelector.nodeSelectorTerms[0].matchExpressions[0].operator", '"IN"', "as the message says"),),
+    "tpu-slice": (("spec.devices[0].nodeSelector.nodeSelectorTerms[0].matchExpressions[0].operator", '"IN"', "write In"),),
 }
 
 

@@ -1,4 +1,5 @@
-"""KEP-4815: slices stay below what etcd takes, at their theoretical most and for a large node. Sizes are of compact JSON, in bytes."""
+"""KEP-4815: slices stay below what etcd takes, at their theoretical most and for a large node. Sizes are of compact JSON, in bytes,
+which is more than etcd gets."""
 
 import json
 import pathlib
@@ -7,7 +8,7 @@ import sys
 import pytest
 
 from drakit import cli
-from drakit.cluster import errors, json_types, manifests, mixins
+from drakit.cluster import errors, json_types, manifests, mixins, stored_size
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import SLICE
 from fakes import feature4815_samples as samples
@@ -65,6 +66,21 @@ def test_the_largest_slice_of_devices_stays_below_the_limit_of_etcd(number: int,
     else:
         with pytest.raises(errors.InvalidError, match=r"spec\.devices"):
             stored(largest)
+
+
+def test_the_largest_slice_is_taken_and_one_that_etcd_would_not_take_is_refused() -> None:
+    """Node selectors have no limit of their own: with long ones a slice of few devices is too large, and nothing of it is kept."""
+    cell = Cell()
+    largest = cell.api.create(SLICE, holding(devices=[fullest_device(n) for n in range(64)]))
+    assert ETCD_LIMIT // 3 < stored_size.request_bytes(SLICE, ("", "m" * 253), largest) < size(largest) < ETCD_LIMIT
+    values: list[Json] = [long("v", n % 1000, 63) for n in range(30_000)]
+    selector: Json = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "k", "operator": "In", "values": values}]}]}
+    excessive = holding(devices=[{"name": "d", "nodeSelector": selector}])
+    json_types.mapping(excessive, "metadata")["name"] = "excessive"
+    assert size(excessive) < 3 << 20  # So that the server reads the body.
+    with pytest.raises(errors.StorageError, match="etcdserver: request is too large"):
+        cell.api.create(SLICE, excessive)
+    assert [json_types.text(one, "metadata", "name") for one in cell.api.list(SLICE).items] == ["m" * 253]
 
 
 def test_the_largest_slice_of_counters_stays_far_below_the_limit_of_etcd() -> None:

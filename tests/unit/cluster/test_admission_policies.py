@@ -157,7 +157,7 @@ def test_policies_cannot_lock_themselves_in(https: client.ApiClient, memory: reg
         ),
         ({"variables": [{"name": "a", "expression": "nothing"}]}, "spec.variables[0].expression", "undeclared reference to 'nothing'"),
         ({"matchConditions": [{"name": "a", "expression": "("}]}, "spec.matchConditions[0].expression", "Syntax error"),
-        ({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}, "spec.paramKind", "without parameters"),
+        ({"paramKind": {"apiVersion": "v1"}}, "spec.paramKind.kind", "Required value"),
         ({"matchConstraints": {}}, "spec.matchConstraints.resourceRules", "Required value"),
         ({"failurePolicy": "Perhaps"}, "spec.failurePolicy", "Unsupported value"),
         ({"validations": []}, "spec.validations", "at least one item"),
@@ -177,7 +177,10 @@ def test_a_policy_that_cannot_work_is_refused_by_field(memory: registry.Registry
         ({"validationActions": []}, "spec.validationActions"),
         ({"validationActions": ["Deny", "Warn"]}, "spec.validationActions"),
         ({"validationActions": ["Shout"]}, "spec.validationActions[0]"),
-        ({"paramRef": {"name": "x"}}, "spec.paramRef"),
+        ({"paramRef": {"parameterNotFoundAction": "Deny"}}, "spec.paramRef"),
+        ({"paramRef": {"name": "x", "selector": {}, "parameterNotFoundAction": "Deny"}}, "spec.paramRef.name"),
+        ({"paramRef": {"name": "x"}}, "spec.paramRef.parameterNotFoundAction"),
+        ({"paramRef": {"name": "x", "parameterNotFoundAction": "Warn"}}, "spec.paramRef.parameterNotFoundAction"),
     ],
 )
 def test_a_binding_that_cannot_work_is_refused_by_field(memory: registry.Registry, change: Object, field: str) -> None:

@@ -139,7 +139,7 @@ def test_a_device_that_is_not_allocated_is_refused(api: Api) -> None:
 
 
 def test_an_apply_names_its_manager_and_the_object_it_knows(api: Api, claim: Object) -> None:
-    with pytest.raises(errors.BadRequestError, match="fieldManager"):
+    with pytest.raises(errors.InvalidError, match="fieldManager: Required value"):
         apply(api, [], "")
     body: Object = {
         "apiVersion": "resource.k8s.io/v1",

@@ -13,7 +13,7 @@ from drakit.cluster.json_types import Object
 from drakit.cluster.patching import PatchKind
 from drakit.cluster.resources import CLAIM, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, NODE, POD, SERVED, SERVICEACCOUNT
 from drakit.core import claim as claims
-from drakit.core import errors, names, slices
+from drakit.core import errors, names, records, slices
 from drakit.kube import claims as kube_claims
 from drakit.kube import client as kube_client
 from drakit.kube import slices as kube_slices
@@ -87,13 +87,13 @@ def test_it_reads_claims_and_may_not_write_them(driver: kube_client.Client, memo
     uid = json_types.text(memory.get(CLAIM, "c1", "default"), "metadata", "uid")
     ref = claims.ClaimRef(uid=names.ClaimUid(uid), namespace="default", name="c1")
     assert kube_claims.ApiClaims(driver).fetch(ref).ref == ref
-    for method, path in (("DELETE", kube_claims.path(ref)), ("GET", kube_claims.path(ref).rpartition("/")[0])):
+    for method, path in (("DELETE", kube_claims.path(ref)), ("PATCH", kube_claims.path(ref))):
         with pytest.raises(errors.ApiError) as refused:
-            driver.request(method, path)
+            driver.request(method, path, body={}, content_type="application/merge-patch+json")
         assert refused.value.status == 403
-    with pytest.raises(errors.ApiError) as refused:
-        driver.request("PATCH", f"{kube_claims.path(ref)}/status", body={}, content_type="application/merge-patch+json")
-    assert refused.value.status == 403
+    reserved: records.Record = {"status": {"reservedFor": [{"resource": "pods", "name": "mine", "uid": "u"}]}}
+    with pytest.raises(errors.ApiError, match="resourceclaims/binding"):
+        driver.request("PATCH", f"{kube_claims.path(ref)}/status", body=reserved, content_type="application/merge-patch+json")
 
 
 def test_it_reads_no_secrets_pods_or_other_kinds(driver: kube_client.Client) -> None:

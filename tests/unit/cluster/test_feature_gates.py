@@ -5,7 +5,7 @@ import pytest
 from drakit.cluster import errors, json_types, registry
 from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, SLICE
+from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, NAMESPACE, SLICE
 from unit.cluster import samples
 
 RICH: dict[str, Json] = {
@@ -93,3 +93,18 @@ def test_a_template_loses_the_same_fields_as_a_claim() -> None:
     wanted: Object = {"devices": {"requests": [{"name": "a", "firstAvailable": [{"name": "b", "deviceClassName": "c"}]}]}}
     with pytest.raises(errors.InvalidError, match="exactly one of exactly or firstAvailable"):
         without("DRAPrioritizedList").create(CLAIM_TEMPLATE, {"metadata": {"name": "t"}, "spec": {"spec": wanted}}, namespace="default")
+
+
+def test_a_claim_that_asks_for_admin_access_may_still_get_it_when_the_gate_goes_off() -> None:
+    before = registry.Registry()
+    json_types.mapping(namespace := before.get(NAMESPACE, "default"), "metadata")["labels"] = {
+        "resource.kubernetes.io/admin-access": "true"
+    }
+    before.update(NAMESPACE, namespace)
+    wanted = samples.claim()
+    json_types.mapping(wanted, "spec", "devices", "requests", 0, "exactly")["adminAccess"] = True
+    made = before.create(CLAIM, wanted)
+    after = registry.Registry(before.store, gates=FeatureGates.of({"DRAAdminAccess": False}))
+    result = samples.result() | {"adminAccess": True}
+    stored = after.update(CLAIM, samples.allocated(made, result), subresource="status")
+    assert json_types.at(stored, "status", "allocation", "devices", "results", 0, "adminAccess") is True

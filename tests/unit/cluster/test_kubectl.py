@@ -117,6 +117,11 @@ kind: DeviceTaintRule
 metadata: {name: r}
 spec: {deviceSelector: {driver: gpu.drakit.dev}, taint: {key: example.com/broken, effect: NoExecute}}
 """
+NODE = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+"""
 GUARDED_KINDS = (
     "sa,secret,cm,ds,deploy,lease,role,rolebinding,validatingadmissionpolicies,validatingadmissionpolicybindings,devicetaintrules"
 )
@@ -249,3 +254,67 @@ def test_it_sees_changes_as_they_come(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", text=MANIFEST)
     seen = kubectl("get", "resourceslices", "--watch", "--output-watch-events", "--request-timeout=1s", code=0)
     assert "ADDED" in seen
+
+
+def test_it_creates_kinds_by_its_own_commands(kubectl: Kubectl) -> None:
+    for words in (
+        "namespace team",
+        "configmap c --from-literal=a=b",
+        "secret generic s --from-literal=password=hunter2",
+        "serviceaccount me",
+        "role reader --verb=get --resource=pods",
+        "rolebinding reader --role=reader --serviceaccount=default:me",
+        "clusterrole looker --verb=get,list --resource=nodes",
+        "clusterrolebinding looker --clusterrole=looker --user=me",
+        "deployment d --image=d:1 --replicas=2",
+    ):
+        assert "created (server dry run)" in kubectl("create", *words.split(), "--dry-run=server")
+        assert "created" in kubectl("create", *words.split())
+    assert kubectl("get", "secret", "s", "-o", "jsonpath={.data.password}") == "aHVudGVyMg=="
+    assert kubectl("get", "rolebinding", "reader", "-o", "wide").split()[-1] == "default/me"
+    assert "scaled" in kubectl("scale", "deployment/d", "--replicas=5")
+    assert kubectl("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "5"
+
+
+def test_it_makes_dry_runs_and_shows_differences(kubectl: Kubectl) -> None:
+    for way in ((), ("--server-side",)):
+        assert kubectl("apply", *way, "--dry-run=server", "-f", "-", text=MANIFEST).count("(server dry run)") == 5
+    assert "No resources found" in kubectl("get", KINDS)
+    kubectl("apply", "-f", "-", text=MANIFEST)
+    assert kubectl("diff", "-f", "-", text=MANIFEST) == ""
+    assert "+  - image: alpine" in kubectl("diff", "-f", "-", text=MANIFEST.replace("busybox", "alpine"), code=1)
+    assert kubectl("delete", "--dry-run=server", "-f", "-", text=MANIFEST).count("(server dry run)") == 5
+    assert "pod/p1" in kubectl("get", KINDS)
+
+
+def test_it_evicts_pods_from_a_node_and_lets_it_be_used_again(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", text=NODE)
+    kubectl("apply", "-f", "-", text=MANIFEST.replace("spec:\n  containers", "spec:\n  nodeName: n1\n  containers"))
+    assert "pod/p1 evicted" in kubectl("drain", "n1", "--force", "--grace-period=0")
+    assert "No resources found" in kubectl("get", "pods")
+    assert "SchedulingDisabled" in kubectl("get", "nodes")
+    assert "uncordoned" in kubectl("uncordon", "n1")
+
+
+@pytest.mark.parametrize(
+    "kinds, columns",
+    [
+        ("pods", "NAME READY STATUS RESTARTS AGE IP NODE NOMINATED NODE READINESS GATES"),
+        ("nodes", "NAME STATUS ROLES AGE VERSION INTERNAL-IP OS-IMAGE KERNEL-VERSION CONTAINER-RUNTIME"),
+        ("daemonsets", "NAME DESIRED CURRENT READY UP-TO-DATE AVAILABLE NODE SELECTOR AGE CONTAINERS IMAGES SELECTOR"),
+        ("deployments", "NAME READY UP-TO-DATE AVAILABLE AGE CONTAINERS IMAGES SELECTOR"),
+        ("serviceaccounts", "NAME SECRETS AGE"),
+        ("roles", "NAME CREATED AT"),
+        ("rolebindings", "NAME ROLE AGE USERS GROUPS SERVICEACCOUNTS"),
+        ("validatingadmissionpolicies", "NAME VALIDATIONS PARAMKIND AGE"),
+        ("validatingadmissionpolicybindings", "NAME POLICYNAME PARAMREF AGE"),
+        ("resourceslices", "NAME NODE DRIVER POOL AGE"),
+        ("resourceclaims", "NAME STATE AGE"),
+    ],
+)
+def test_tables_have_the_columns_of_kubernetes(kubectl: Kubectl, kinds: str, columns: str) -> None:
+    kubectl("create", "-f", "-", text=NODE)
+    kubectl("apply", "-f", "-", text=f"{MANIFEST}---{GUARDED}")
+    header, row, *_ = kubectl("get", kinds, "-o", "wide").splitlines()
+    assert " ".join(header.split()) == columns
+    assert row

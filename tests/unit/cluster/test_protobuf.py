@@ -1,4 +1,4 @@
-"""Reviews as kubectl posts them, byte by byte."""
+"""Bodies as kubectl posts them in protobuf, byte by byte."""
 
 import contextlib
 
@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as any_
 
 from drakit.cluster import errors
+from drakit.cluster.json_types import Object
 from drakit.cluster.rest import protobuf
 
 
@@ -37,6 +38,61 @@ def test_a_token_request_is_read_whole() -> None:
         "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p1", "uid": "u"},
         "expirationSeconds": 3600,
     }
+
+
+def entry(key: bytes, value: bytes) -> bytes:
+    return field(1, key) + field(2, value)
+
+
+META = field(1, field(1, b"x") + field(2, b"") + field(8, b"") + field(11, entry(b"app", b"y")))
+
+
+@pytest.mark.parametrize(
+    "kind, raw, found",
+    [
+        ("Namespace", META + field(2, b"") + field(3, b""), {}),
+        ("ConfigMap", META + field(2, entry(b"a", b"b")) + field(2, entry(b"c", b"")), {"data": {"a": "b", "c": ""}}),
+        ("Secret", META + field(2, entry(b"p", b"\x00\xff")) + field(3, b"Opaque"), {"data": {"p": "AP8="}, "type": "Opaque"}),
+        ("ConfigMap", META + bytes([4 << 3, 1]), {"immutable": True}),
+        ("ServiceAccount", META, {}),
+        (
+            "Role",
+            META + field(2, field(1, b"get") + field(2, b"") + field(3, b"pods")),
+            {"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]},
+        ),
+        (
+            "RoleBinding",
+            META + field(2, field(1, b"User") + field(3, b"u")) + field(3, field(2, b"Role") + field(3, b"r")),
+            {"subjects": [{"kind": "User", "name": "u"}], "roleRef": {"kind": "Role", "name": "r"}},
+        ),
+        (
+            "Deployment",
+            META + field(2, bytes([1 << 3, 2]) + field(2, field(1, entry(b"app", b"x"))) + field(3, field(2, field(2, field(2, b"img"))))),
+            {
+                "spec": {
+                    "replicas": 2,
+                    "selector": {"matchLabels": {"app": "x"}},
+                    "template": {"spec": {"containers": [{"image": "img"}]}},
+                }
+            },
+        ),
+        (
+            "Eviction",
+            META + field(2, bytes([1 << 3, 5]) + field(5, b"All")),
+            {"deleteOptions": {"gracePeriodSeconds": 5, "dryRun": ["All"]}},
+        ),
+    ],
+)
+def test_what_kubectl_creates_is_read_whole(kind: str, raw: bytes, found: Object) -> None:
+    metadata: Object = {"name": "x", "labels": {"app": "y"}}
+    read = protobuf.read(envelope(kind, raw))
+    assert read == {"apiVersion": "v1", "kind": kind, "metadata": metadata, **found}
+
+
+def test_options_of_a_delete_are_read_without_an_object() -> None:
+    raw = field(2, field(1, b"u")) + bytes([3 << 3, 1]) + field(4, b"Orphan")
+    found = protobuf.read(envelope("DeleteOptions", raw))
+    assert (found["preconditions"], found["orphanDependents"], found["propagationPolicy"]) == ({"uid": "u"}, True, "Orphan")
 
 
 def test_other_kinds_must_be_json() -> None:

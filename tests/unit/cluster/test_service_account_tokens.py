@@ -7,10 +7,10 @@ import pytest
 from drakit.cluster import apiserver, client, errors, json_types, registry
 from drakit.cluster.access import users
 from drakit.cluster.access.accounts import Accounts
-from drakit.cluster.access.tokens import Tokens
+from drakit.cluster.access.tokens import AUDIENCE, Tokens
 from drakit.cluster.access.users import User
 from drakit.cluster.json_types import Object
-from drakit.cluster.resources import NODE, POD, SECRET, SELF_REVIEW, SERVICEACCOUNT
+from drakit.cluster.resources import LOCAL_ACCESS_REVIEW, NODE, POD, SECRET, SELF_REVIEW, SERVICEACCOUNT, TOKEN_REVIEW
 from unit.cluster import samples
 
 Connect = Callable[[str], client.ApiClient]
@@ -132,3 +132,43 @@ def test_names_of_service_accounts_are_read_strictly(name: str, account: tuple[s
     extra = {users.NODE_NAME: ("n1",)}
     assert User(name=name, extra=extra).pod_node == ("n1" if account else "")
     assert User(name="system:serviceaccount:a:b", extra={users.NODE_NAME: ("n1", "n2")}).pod_node == ""
+
+
+def review(api: client.ApiClient, token: str, *audiences: str) -> Object:
+    spec: Object = {"token": token} | ({"audiences": [*audiences]} if audiences else {})
+    return json_types.mapping(api.create(TOKEN_REVIEW, {"spec": spec}), "status")
+
+
+def test_a_token_review_tells_servers_whose_token_it_is(https: client.ApiClient, pod: Object) -> None:
+    token = token_of(https._object("POST", PATH, body=bound(pod)))
+    found = review(https, token)
+    assert (found["authenticated"], found["audiences"]) == (True, [AUDIENCE])
+    user = json_types.mapping(found, "user")
+    assert user["username"] == "system:serviceaccount:default:driver"
+    assert json_types.strings(user, "extra", users.NODE_NAME) == ["n1"]
+    assert review(https, "nonsense") == {"user": {}, "error": "invalid bearer token"}
+    assert "authenticated" not in review(https, token, "another")
+    with pytest.raises(errors.BadRequestError, match="token is required"):
+        review(https, "")
+
+
+def test_a_token_for_somebody_else_is_no_token_of_this_server(
+    guarded: apiserver.ApiServer, connect: Connect, https: client.ApiClient, pod: Object
+) -> None:
+    body: Object = {"spec": {"audiences": ["vault", "other"]}}
+    admin = connect(guarded.issue_token("root", ("system:masters",)))
+    answer = admin._object("POST", PATH, body=body)
+    assert json_types.strings(answer, "spec", "audiences") == ["vault", "other"]
+    with pytest.raises(errors.UnauthorizedError):
+        connect(token_of(answer)).create(SELF_REVIEW, {})
+    assert review(admin, token_of(answer), "vault", "third")["audiences"] == ["vault"]
+    assert "authenticated" not in review(admin, token_of(answer))
+    assert "authenticated" not in review(https, token_of(answer), "vault")  # Another server's token.
+
+
+def test_reviews_of_a_namespace_stay_in_it(https: client.ApiClient) -> None:
+    attributes: Object = {"namespace": "default", "verb": "get", "resource": "pods"}
+    body: Object = {"spec": {"user": "u", "resourceAttributes": attributes}}
+    assert json_types.at(https.create(LOCAL_ACCESS_REVIEW, body, namespace="default"), "status", "allowed") is True
+    with pytest.raises(errors.BadRequestError, match="must match namespace: kube-system"):
+        https.create(LOCAL_ACCESS_REVIEW, body, namespace="kube-system")

@@ -179,6 +179,14 @@ def test_amounts_that_are_equal_are_no_change() -> None:
     assert problems(resources.CLAIM, asking(capacity={"requests": {"memory": "2Gi"}}), old) == {"Invalid spec"}
 
 
+def test_what_is_empty_is_absent_where_the_api_cannot_tell_them_apart() -> None:
+    old = asking(allocationMode="All", count=None)
+    assert problems(resources.CLAIM, asking(allocationMode="All", count=0, selectors=[]), old) == set()
+    assert problems(resources.CLAIM, asking(allocationMode="All", count=None, adminAccess=False), old) == {"Invalid spec"}
+    tolerating = asking(tolerations=[{"operator": "Exists"}])
+    assert problems(resources.CLAIM, asking(tolerations=[{"operator": "Exists", "tolerationSeconds": 0}]), tolerating) == {"Invalid spec"}
+
+
 def test_what_was_stored_under_older_rules_stays() -> None:
     odd = claim(requests=[{"name": "!", "exactly": {}}], config=[{"opaque": {"driver": "a.dev", "parameters": BIG}}])
     assert problems(resources.CLAIM, odd | {"metadata": {"labels": {"a": "b"}}}, odd) == set()
@@ -198,6 +206,8 @@ def test_a_claim_that_is_being_deleted_takes_no_new_users() -> None:
     leaving: Object = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     assert status(used(*users(2), **leaving), used(*users(1), **leaving)) == {"Forbidden status.reservedFor"}
     assert status(used(*users(1), **leaving), used(*users(2), **leaving)) == set()
+    spelled: Object = {"apiGroup": "", "resource": "pods", "name": "p0", "uid": "u0"}
+    assert status(used(spelled, **leaving), used(*users(1), **leaving)) == set()
 
 
 A0 = "status.allocation.devices.results[0]"
@@ -252,6 +262,10 @@ S0 = "status.devices[0]"
         ({"data": [1]}, {f"Invalid {S0}.data"}),
         ({"networkData": {"ips": ["192.0.2.5/24", "2001:db8::1/64"]}}, set()),
         ({"networkData": {"ips": ["192.0.2.5"]}}, {f"Invalid {S0}.networkData.ips[0]"}),
+        (
+            {"networkData": {"ips": ["fe80::1%eth0/64", "::ffff:1.2.3.4/120", "::ffff:102:304/120", "10.0.0.1/255.0.0.0", "010.0.0.1/8"]}},
+            {f"Invalid {S0}.networkData.ips[{place}]" for place in range(5)},
+        ),
         ({"networkData": {"ips": ["10.0.0.1/8", "10.0.0.1/8"]}}, {f"Duplicate {S0}.networkData.ips[1]"}),
         ({"networkData": {"interfaceName": "x" * 257}}, {f"TooLong {S0}.networkData.interfaceName"}),
     ],

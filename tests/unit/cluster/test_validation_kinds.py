@@ -82,6 +82,8 @@ def test_objects_with_a_namespace_must_say_it() -> None:
         ({"name": "b"}, {"name": "a"}, {"Invalid name"}),
         ({"resourceVersion": ""}, {}, {"Invalid resourceVersion"}),
         ({"generation": 1}, {"generation": 2}, {"Invalid generation"}),
+        ({"uid": ""}, {}, set()),
+        ({"deletionGracePeriodSeconds": 0}, {}, {"Invalid deletionGracePeriodSeconds"}),
         ({"labels": {"a": "!"}}, {}, {"Invalid labels"}),
         ({"finalizers": ["a.dev/b"]}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"Invalid deletionTimestamp", "Forbidden finalizers"}),
     ],

@@ -128,3 +128,14 @@ def test_alternatives_beyond_the_limit_are_passed_over() -> None:
     results = chosen(decide(slices, wanted))
     assert results is not None
     assert len(results[0]) == 32
+
+
+@pytest.mark.parametrize("kind", ["matchAttribute", "distinctAttribute"])
+@pytest.mark.parametrize("odd", [{"string": {"a": "b"}}, {"string": ["a"]}, {"strings": [{}]}, {"int": 1.5}, {"new": "x"}])
+def test_an_attribute_of_an_unknown_type_is_like_no_other(kind: str, odd: Object) -> None:
+    devices = [device(name, attributes={"parent": odd}) for name in ("d0", "d1")]
+    assert decide([resource_slice(devices)], claim(request(count=2), constraints=[{kind: "drv/parent"}])) is None
+
+
+def test_a_count_below_one_asks_for_nothing() -> None:
+    assert chosen(decide(ONE, claim(request("a", count=-1), request("b", count=0), request("c")))) == [["d"]]

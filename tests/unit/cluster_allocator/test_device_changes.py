@@ -1,7 +1,10 @@
 """Shared devices that change while claims hold them (KEP-5075, updates of AllowMultipleAllocations and RequestPolicy)."""
 
+import pytest
+
 from drakit.cluster.features import Gate
 from drakit.cluster.json_types import Object
+from drakit.cluster.ports import AllocationError
 from drakit.cluster.state import AllocatedState
 from fakes.allocation_objects import (
     allocated,
@@ -49,6 +52,52 @@ def test_a_changed_policy_never_changes_what_was_consumed() -> None:
     without_policy = [resource_slice([shared("d", "10")])]
     assert decide(without_policy, claim(request(capacity=bandwidth("7")), name="next"), used=used) is None
     assert chosen(decide(without_policy, claim(request(capacity=bandwidth("6")), name="next"), used=used)) == [["d"]]
+
+
+COARSE: Object = {"default": "4", "validRange": {"min": "4"}}
+FINE: Object = {"default": "1", "validRange": {"min": "1"}}
+
+
+@pytest.mark.parametrize(
+    "before, after, taken, next_taken",
+    [(None, COARSE, "3", "4"), (COARSE, FINE, "4", "1"), (COARSE, None, "4", "6"), (FINE, COARSE, "1", "4")],
+)
+def test_a_policy_that_is_set_changed_or_unset_rules_later_shares_alone(
+    before: Object | None, after: Object | None, taken: str, next_taken: str
+) -> None:
+    wanted = claim(request(capacity=bandwidth("3")) if before is None else request())
+    results = decide([resource_slice([shared("d", "10", before)])], wanted)
+    assert results is not None
+    assert first(results)["consumedCapacity"] == {"bandwidth": taken}
+    used = AllocatedState.of([allocated(wanted, results[0])])
+    later = claim(request(capacity=bandwidth("6")) if after is None else request(), name="next")
+    assert first(decide([resource_slice([shared("d", "10", after)])], later, used=used))["consumedCapacity"] == {"bandwidth": next_taken}
+
+
+def test_a_scheduler_without_the_feature_refuses_amounts_and_ignores_sharing_and_policies() -> None:
+    slices = [resource_slice([shared("d", "10", COARSE)])]
+    features = without(Gate.CONSUMABLE_CAPACITY)
+    with pytest.raises(AllocationError, match="capacity is set, but the feature DRAConsumableCapacity is off"):
+        decide(slices, claim(request(capacity=bandwidth("4"))), features=features)
+    assert first(decide(slices, claim(request()), features=features)).keys() == {"request", "driver", "pool", "device"}
+
+
+def test_shares_from_before_the_feature_was_off_keep_the_device_from_others() -> None:
+    slices = [resource_slice([shared("d", "10")])]
+    wanted = claim(request(capacity=bandwidth("1")))
+    results = decide(slices, wanted)
+    assert results is not None
+    used = AllocatedState.of([allocated(wanted, results[0])], consumable_capacity=False)
+    features = without(Gate.CONSUMABLE_CAPACITY)
+    assert decide(slices, claim(request(), name="next"), used=used, features=features) is None
+    used.remove(wanted)
+    assert chosen(decide(slices, claim(request(), name="next"), used=used, features=features)) == [["d"]]
+
+
+def test_where_a_server_without_the_feature_dropped_the_fields_devices_are_exclusive() -> None:
+    slices = [resource_slice([device("d", capacity={"bandwidth": {"value": "10"}})])]
+    used = holding(slices, claim(request(capacity=bandwidth("1"))))
+    assert decide(slices, claim(request(capacity=bandwidth("1")), name="next"), used=used) is None
 
 
 def test_a_shared_device_without_capacity_serves_any_number() -> None:

@@ -4,7 +4,7 @@ from drakit.cluster import nodes
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.ports import AllocationError
 
-NODE: Object = {"metadata": {"name": "n1", "labels": {"zone": "a", "cores": "16"}}}
+NODE: Object = {"metadata": {"name": "n1", "labels": {"zone": "a", "cores": "16", "underscored": "1_0"}}}
 
 
 def expressions(*requirements: tuple[str, str, list[str]]) -> Object:
@@ -30,6 +30,9 @@ def expressions(*requirements: tuple[str, str, list[str]]) -> Object:
         ({"nodeSelectorTerms": []}, False),
         ({"nodeSelectorTerms": [{}, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}, True),
         ({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}]}, False),
+        ({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["n1"]}]}]}, False),
+        ({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.uid", "operator": "NotIn", "values": ["n1"]}]}]}, True),
+        (expressions(("underscored", "Gt", ["1"])), False),
     ],
 )
 def test_a_node_is_selected_by_labels_and_name(selector: Object, *, selected: bool) -> None:
@@ -43,7 +46,21 @@ def test_a_node_is_selected_by_labels_and_name(selector: Object, *, selected: bo
         (expressions(("zone", "In", [])), "In does not take 0 values"),
         (expressions(("zone", "Exists", ["a"])), "Exists does not take 1 values"),
         (expressions(("cores", "Gt", ["many"])), "Gt does not take"),
-        ({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["n1"]}]}]}, "metadata.uid"),
+        (expressions(("cores", "Lt", ["1_0"])), "Lt does not take"),
+        (expressions(("cores", "Lt", ["9223372036854775808"])), "Lt does not take"),
+        (expressions(("zone", "In", ["a", "b c"])), "value 'b c'"),
+        (expressions(("a b", "Exists", [])), "key 'a b'"),
+        ({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "Exists"}]}]}, "matchFields takes In or NotIn"),
+        ({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": []}]}]}, "one value"),
+        (
+            {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "zone", "operator": "Exists"}]},
+                    {"matchExpressions": [{"key": "zone", "operator": "Near"}]},
+                ]
+            },
+            "unknown operator 'Near'",
+        ),
     ],
 )
 def test_an_unreadable_selector_is_an_error(selector: Object, message: str) -> None:

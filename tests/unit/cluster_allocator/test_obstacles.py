@@ -6,6 +6,7 @@ from drakit.cluster.devices import DeviceId
 from drakit.cluster.json_types import Object
 from drakit.cluster.obstacles import Obstacle
 from drakit.cluster.state import AllocatedState
+from drakit.cluster.wording import Holders
 from fakes.allocation_objects import (
     ALL_FEATURES,
     CLASSES,
@@ -25,7 +26,7 @@ SIZES = {"set.slice-0": "1", "set.slice-1": "1", "set.memory": "4"}
 
 
 def found(
-    slices: list[Object], *claims: Object, used: AllocatedState | None = None, holders: obstacles.Holders | None = None
+    slices: list[Object], *claims: Object, used: AllocatedState | None = None, holders: Holders | None = None
 ) -> list[Obstacle]:
     allocator = Allocator(slices, CLASSES, SimpleSelectors(), ALL_FEATURES)
     problem = allocator.problem(claims=claims, node=NODE, allocated=used or AllocatedState())
@@ -49,7 +50,7 @@ def test_devices_without_their_counter_are_one_group_that_names_the_claim_which_
     assert (obstacle.request, obstacle.text) == ("r", "needs 1 device, none can be had")
     assert told(obstacle) == {
         "taken by claim ns/x": ["small"],
-        "counter slice-0 of set: nothing left, taken by claim ns/x": [f"large-{number}" for number in range(7)],
+        "counter slice-0 of set: 1 needed, none of 1 left, taken by claim ns/x": [f"large-{number}" for number in range(7)],
     }
 
 
@@ -66,7 +67,7 @@ def test_selectors_taints_and_capacity_are_named() -> None:
     assert told(obstacle) == {
         f"not selected by the request: {expression}": ["other"],
         "has no capacity bandwidth": ["broken"],
-        "capacity bandwidth: 11 needed, 10 left": ["nic"],
+        "capacity bandwidth: 11 needed, 10 of 10 left": ["nic"],
     }
     (obstacle,) = found([resource_slice(devices[1:2])], claim(request()))
     assert told(obstacle) == {"tainted and not tolerated: k=v:NoSchedule": ["broken"]}
@@ -78,7 +79,7 @@ def test_the_first_request_that_fits_no_longer_beside_the_others_is_shown() -> N
     assert (obstacle.request, obstacle.text) == ("b", "needs 1 device, none can be had beside a (whole)")
     assert told(obstacle) == {
         "taken by request a": ["whole"],
-        "counter memory of set: nothing left, taken by request a": ["half"],
+        "counter memory of set: 2 needed, none of 4 left, taken by request a": ["half"],
     }
 
 
@@ -98,3 +99,42 @@ def test_a_count_says_how_many_there_are() -> None:
 def test_a_pool_that_offers_nothing_is_named_first() -> None:
     first, _ = found([resource_slice([device("d")], count=2)], claim(request()))
     assert first.text == "pool drv/pool is incomplete: 1 of 2 slices of generation 1"
+
+
+def test_amounts_are_told_in_the_units_in_which_they_are_published() -> None:
+    devices = [device("half", draws={"set.memory": "20Gi"}), device("whole", draws={"set.memory": "40Gi"})]
+    used = AllocatedState()
+    used.hold(DeviceId("drv", "pool", "half"))
+    (obstacle,) = found(partitioned(devices, {"set.memory": "40Gi"}), claim(request()), used=used)
+    assert "counter memory of set: 40Gi needed, 20Gi of 40Gi left" in told(obstacle)
+    (obstacle,) = found([resource_slice([shared("nic", "10Gi")])], claim(request(capacity=bandwidth("11Gi"))))
+    assert told(obstacle) == {"capacity bandwidth: 11Gi needed, 10Gi of 10Gi left": ["nic"]}
+
+
+def test_a_policy_that_forbids_the_amount_is_shown() -> None:
+    limits: Object = {"default": "1G", "validRange": {"min": "1G", "max": "4G", "step": "1G"}}
+    nic: Object = {**shared("nic", "10G"), "capacity": {"bandwidth": {"value": "10G", "requestPolicy": limits}}}
+    (obstacle,) = found([resource_slice([nic])], claim(request(capacity=bandwidth("5G"))))
+    assert told(obstacle) == {"capacity bandwidth: 5G is against its policy, at least 1G at most 4G in steps of 1G": ["nic"]}
+
+
+def test_a_selector_that_fails_is_shown_with_its_reason() -> None:
+    expression = 'device.attributes["drv"].kind == "a"'
+    selecting = claim(request(selectors=[{"cel": {"expression": expression}}]))
+    (obstacle,) = found([resource_slice([device("d")])], selecting)
+    (text,) = told(obstacle)
+    assert text.startswith("a selector of the request fails: ")
+    assert text.endswith(f": {expression}")
+
+
+def test_only_taints_that_are_not_tolerated_are_named() -> None:
+    marks: list[Object] = [{"key": key, "effect": effect} for key, effect in (("a", "NoSchedule"), ("b", "NoExecute"), ("c", "None"))]
+    tolerant = claim(request(tolerations=[{"key": "a", "operator": "Exists"}]))
+    (obstacle,) = found([resource_slice([device("d", taints=[*marks])])], tolerant)
+    assert told(obstacle) == {"tainted and not tolerated: b:NoExecute": ["d"]}
+
+
+def test_capacity_that_requests_before_took_is_told_with_what_they_left() -> None:
+    wanted = claim(request("a", capacity=bandwidth("7G")), request("b", capacity=bandwidth("4G")))
+    (obstacle,) = found([resource_slice([shared("nic", "10G")])], wanted)
+    assert (obstacle.request, told(obstacle)) == ("b", {"capacity bandwidth: 4G needed, 3G left by the requests before": ["nic"]})

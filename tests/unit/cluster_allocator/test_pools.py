@@ -1,10 +1,12 @@
 import pytest
 
 from drakit.cluster import json_types
+from drakit.cluster.devices import DeviceId
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.json_types import Object
 from drakit.cluster.pools import Condition, Pool, SliceIndex
 from drakit.cluster.ports import AllocationError
+from drakit.cluster.state import AllocatedState
 from fakes.allocation_objects import ALL_FEATURES, NODE, chosen, claim, decide, device, partitioned, request, resource_slice, without
 
 
@@ -66,6 +68,35 @@ def test_counters_count_whatever_node_their_slice_is_for() -> None:
     (pool,) = pools(slices)
     assert pool.condition is Condition.USABLE
     assert list(pool.counter_sets) == ["set"]
+
+
+def test_the_counters_of_another_nodes_slice_belong_to_the_pool() -> None:
+    slices = [
+        resource_slice(name="s-0", count=3, counters={"set.x": "1"}, place={"nodeName": "node-2"}),
+        resource_slice([device("theirs", draws={"set.x": "1"})], name="s-1", count=3, place={"nodeName": "node-2"}),
+        resource_slice([device("mine", draws={"set.x": "1"})], name="s-2", count=3),
+    ]
+    assert chosen(decide(slices, claim(request()))) == [["mine"]]
+    used = AllocatedState()
+    used.hold(DeviceId("drv", "pool", "theirs"))
+    assert decide(slices, claim(request()), used=used) is None
+
+
+def test_a_pool_of_another_nodes_counters_alone_offers_nothing_and_breaks_nothing() -> None:
+    slices = [
+        resource_slice(name="s-0", pool="a", count=3, counters={"set.x": "1"}, place={"nodeName": "node-2"}),
+        resource_slice([device("mine")], name="s-1", pool="b"),
+    ]
+    assert chosen(decide(slices, claim(request(mode="All")))) == [["mine"]]
+
+
+def test_the_first_slice_of_a_pool_says_how_many_there_are() -> None:
+    here, everywhere = (
+        resource_slice([device("a")], name="s-0", count=2),
+        resource_slice([device("b")], name="s-1", place={"allNodes": True}),
+    )
+    assert [pool.condition for pool in pools([here, everywhere])] == [Condition.USABLE]
+    assert [pool.condition for pool in pools([everywhere, here])] == [Condition.INCOMPLETE]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_every_device_is_named_with_what_stands_in_its_way() -> None:
     used.hold(DeviceId("drv", "pool", "held"))
     found = reasons(partitioned(devices, {"set.x": "4"}), claim(request(capacity=bandwidth("11"))), used)
     assert [(reason.request, reason.device, reason.text) for reason in found] == [
-        ("r", "", "needs 1 devices, 0 suit"),
+        ("r", "", "needs 1 device, none suits"),
         ("r", "drv/pool/held", "in use"),
         ("r", "drv/pool/large", "capacity unknown, against its policy, or not enough left: the device has no bandwidth"),
         ("r", "drv/pool/tainted", "capacity unknown, against its policy, or not enough left: the device has no bandwidth"),

@@ -22,3 +22,13 @@ def town(folder: pathlib.Path) -> Iterator[Town]:
     running = Town(folder).start()
     yield running
     running.stop()
+
+
+@pytest.fixture
+def pair(folder: pathlib.Path) -> Iterator[Town]:
+    """A cluster of two nodes, each with a plugin."""
+    running = Town(folder, nodes=("node-1", "node-2")).start()
+    for node in ("node-1", "node-2"):
+        running.plugin(node=node)
+    yield running
+    running.stop()

@@ -49,10 +49,25 @@ class Plugin(dra_services.DRAPluginServicer, registration_services.RegistrationS
         self.statuses: list[registration.RegistrationStatus] = []
         self.on_prepare: Callable[[dra.NodePrepareResourcesResponse, grpc.ServicerContext], None] = lambda _response, _context: None
         self.on_unprepare: Callable[[dra.NodeUnprepareResourcesResponse, grpc.ServicerContext], None] = lambda _response, _context: None
+        self.services: list[Callable[[grpc.Server], None]] = [lambda server: dra_services.add_DRAPluginServicer_to_server(self, server)]
         self.notify_fails = 0
         self.cancelled = 0
         self._lock = threading.Lock()
         self._servers: list[grpc.Server] = []
+
+    def add_v1beta1(self, server: grpc.Server) -> None:
+        """Serve the older version of the DRA service, which has the same messages but for share ids."""
+        handlers = {
+            "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
+                self.NodePrepareResources, dra.NodePrepareResourcesRequest.FromString, dra.NodePrepareResourcesResponse.SerializeToString
+            ),
+            "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
+                self.NodeUnprepareResources,
+                dra.NodeUnprepareResourcesRequest.FromString,
+                dra.NodeUnprepareResourcesResponse.SerializeToString,
+            ),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", handlers),))
 
     def start(self) -> "Plugin":
         self.serve()
@@ -63,7 +78,8 @@ class Plugin(dra_services.DRAPluginServicer, registration_services.RegistrationS
         """Serve DRA calls."""
         self.service_socket.parent.mkdir(exist_ok=True, parents=True)
         server = grpc.server(futures.ThreadPoolExecutor(8))
-        dra_services.add_DRAPluginServicer_to_server(self, server)
+        for add in self.services:
+            add(server)
         server.add_insecure_port(f"unix:{self.service_socket}")
         server.start()
         self._servers.append(server)
@@ -166,6 +182,6 @@ class Plugin(dra_services.DRAPluginServicer, registration_services.RegistrationS
             for index, result in enumerate(results)
         ]
         spec = {"cdiVersion": "0.5.0", "kind": "example.com/gpu", "devices": devices}
-        temporary = self.folder.cdi / f".{uid}.tmp"
+        temporary = self.folder.cdi / f".{uid}-{threading.get_ident()}.tmp"  # The same claim may come twice at the same moment.
         temporary.write_text(json.dumps(spec))
         temporary.replace(self.cdi_file(uid))

@@ -23,8 +23,8 @@ def test_a_plugin_is_told_that_it_is_registered(town: Town) -> None:
         ({"type": "CSIPlugin"}, "type: no plugins of type 'CSIPlugin' are served here; want DRAPlugin"),
         ({"name": ""}, "name: must not be empty"),
         ({"service_socket": "dra.sock"}, "endpoint: must be an absolute path, not 'dra.sock'"),
-        ({"versions": []}, "supported_versions: none of none is known; known are v1.DRAPlugin"),
-        ({"versions": ["1.0.0"]}, "supported_versions: none of 1.0.0 is known; known are v1.DRAPlugin"),
+        ({"versions": []}, "supported_versions: none of none is known; known are v1.DRAPlugin, v1beta1.DRAPlugin"),
+        ({"versions": ["1.0.0"]}, "supported_versions: none of 1.0.0 is known; known are v1.DRAPlugin, v1beta1.DRAPlugin"),
     ],
 )
 def test_a_plugin_that_cannot_be_used_is_told_why(town: Town, change: dict[str, object], error: str) -> None:

@@ -2,9 +2,7 @@
 
 import itertools
 import pathlib
-from collections.abc import Callable, Iterator
-
-import pytest
+from collections.abc import Callable
 
 from drakit.cluster import json_types
 from drakit.cluster.features import FeatureGates
@@ -17,16 +15,6 @@ from unit.cluster_kubelet.plugin import DRIVER
 from unit.cluster_kubelet.town import Town
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-
-
-@pytest.fixture
-def pair(folder: pathlib.Path) -> Iterator[Town]:
-    """A cluster of two nodes, each with a plugin."""
-    running = Town(folder, nodes=("node-1", "node-2")).start()
-    for node in ("node-1", "node-2"):
-        running.plugin(node=node)
-    yield running
-    running.stop()
 
 
 def test_allocation_and_reservation_are_written_together_under_a_finalizer(town: Town) -> None:
@@ -60,9 +48,9 @@ def test_a_pod_waits_for_devices_and_starts_when_another_one_ends(town: Town) ->
         town.create(CLAIM, objects.claim(name))
     town.run(objects.pod("a", claim="a"))
     town.create(POD, objects.pod("b", claim="b"))
-    message = town.cluster.wait_for(lambda: town.scheduling_message("b"), what="a reason")
-    assert message == "0/1 nodes are available: node-1: claim default/b, request gpu: needs 1 devices, 0 suit (1x in use)"
-    town.until(lambda: town.events("FailedScheduling") == [message], "an event")
+    message = "0/1 nodes are available: node-1: claim default/b, request gpu: needs 1 device, none suits (1x in use)"
+    town.until(lambda: town.scheduling_message("b") == message, "the reason")  # Before the scheduler sees the claim there is another one.
+    town.until(lambda: town.events("FailedScheduling").count(message) == 1, "an event")
     town.delete("a")
     town.phase("b", "Running")
     assert town.devices("b") == ["gpu-0"]
@@ -175,7 +163,7 @@ def test_what_is_missing_is_named_and_helps_when_it_comes(town: Town) -> None:
     wanted = "allocation is impossible: claim default/c, request gpu: there is no DeviceClass special"
     town.until(lambda: town.scheduling_message("p") == wanted, "the second reason")
     town.create(CLASS, objects.device_class("special"))
-    town.until(lambda: "needs 1 devices, 0 suit" in town.scheduling_message("p"), "the third reason")
+    town.until(lambda: "needs 1 device, none suits" in town.scheduling_message("p"), "the third reason")
     town.offer("gpu-0")
     town.phase("p", "Running")
 
@@ -212,3 +200,18 @@ def test_a_gate_that_is_off_is_off_for_the_scheduler_too(folder: pathlib.Path) -
         running.until(lambda: "1x in use" in running.scheduling_message("b"), "a reason")
     finally:
         running.stop()
+
+
+def test_every_reason_is_said_the_rarer_ones_in_short(town: Town) -> None:
+    town.plugin()
+    small = [objects.nic(f"nic-{size}", f"{size}G") for size in (2, 2, 3, 4, 5, 6)]
+    devices = [one | {"name": f"nic-{place}"} for place, one in enumerate(small)]
+    tainted = objects.device("gpu-0") | {"taints": [{"key": "broken", "effect": "NoSchedule"}]}
+    town.create(SLICE, objects.resource_slice(*devices, tainted))
+    town.create(CLAIM, objects.claim("c", objects.request(capacity={"requests": {"bandwidth": "10G"}})))
+    town.create(POD, objects.pod("p", claim="c"))
+    head = "capacity unknown, against its policy, or not enough left"
+    shown = f"2x {head}: bandwidth: 10G requested, 2G of 2G left; 1x {head}: bandwidth: 10G requested, 3G of 3G left; 1x {head}: "
+    rest = f"4G of 4G left; 3x {head})"
+    town.until(lambda: shown in town.scheduling_message("p"), "the reasons")
+    assert town.scheduling_message("p").endswith(rest)

@@ -93,7 +93,7 @@ class Town:
         self.api.create(POD, pod)
         return self.phase(json_types.text(pod, "metadata", "name"), "Running")
 
-    def until(self, probe: Callable[[], object], what: str, timeout: float = 10.0) -> None:
+    def until(self, probe: Callable[[], object], what: str, timeout: float = 30.0) -> None:
         self.cluster.wait_for(lambda: probe() or None, timeout=timeout, what=what)
 
     def phase(self, pod: str, phase: str) -> Object:
@@ -103,7 +103,7 @@ class Town:
             found = self.find(POD, pod)
             return found if found and json_types.text(found, "status", "phase") == phase else None
 
-        return self.cluster.wait_for(probe, what=f"phase {phase} of pod {pod}")
+        return self.cluster.wait_for(probe, timeout=30.0, what=f"phase {phase} of pod {pod}")
 
     def gone(self, resource: Resource, name: str) -> None:
         """Wait until an object is not there any more."""

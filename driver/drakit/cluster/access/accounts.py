@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from drakit.cluster import errors, json_types, resources
-from drakit.cluster.access import users
+from drakit.cluster.access import tokens, users
 from drakit.cluster.access.tokens import Tokens
 from drakit.cluster.access.users import User
 from drakit.cluster.json_types import Object
@@ -45,10 +45,11 @@ class Accounts:
         elif asker.node:
             raise errors.ForbiddenError("node requested token not bound to a pod")
         user = User(name=users.account_name(namespace, name), uid=_uid(account), groups=users.account_groups(namespace), extra=extra)
-        token = self.tokens.issue_to(user, seconds=seconds, holds=lambda: all(one() for one in held))
+        audiences = tuple(json_types.strings(request, "spec", "audiences")) or (tokens.AUDIENCE,)
+        token = self.tokens.issue_to(user, seconds=seconds, holds=lambda: all(one() for one in held), audiences=audiences)
         expires = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
         status: Object = {"token": token, "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ")}
-        spec = json_types.mapping(request, "spec") | {"expirationSeconds": seconds}
+        spec = json_types.mapping(request, "spec") | {"expirationSeconds": seconds, "audiences": [*audiences]}
         metadata: Object = {"name": name, "namespace": namespace}
         return request | {"metadata": metadata, "spec": spec, "status": status}
 

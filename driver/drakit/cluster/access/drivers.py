@@ -7,27 +7,27 @@ from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SERVICEACCOUNT, Resource
 
 _DRA = resources.RESOURCE_GROUP
+OURS = ("gpu.drakit.dev", "nic.drakit.dev", "tpu.drakit.dev")
 
 
 def _rule(group: str, names: str, verbs: str) -> Object:
     return {"apiGroups": [group], "resources": [names], "verbs": [*verbs.split()]}
 
 
-def rules(writes_status_of: Sequence[str] = ()) -> list[Json]:
-    """Return the rules of a driver; ``writes_status_of`` names the drivers whose device statuses it writes on its own node."""
-    found = [
-        _rule(_DRA, "resourceclaims", "get"),
+def rules(writes_status_of: Sequence[str] = OURS) -> list[Json]:
+    """Return the rules of a driver; ``writes_status_of`` names the drivers whose device statuses it writes on its own node, none means any."""
+    names: Object = {"resourceNames": [*writes_status_of]} if writes_status_of else {}
+    return [
+        _rule(_DRA, "resourceclaims", "get list"),
+        _rule(_DRA, "resourceclaims/status", "patch"),
+        _rule(_DRA, "resourceclaims/driver", "associated-node:patch") | names,
         _rule(_DRA, "resourceslices", "get list watch create update patch delete"),
         _rule("", "nodes", "get"),
+        _rule("", "events", "create patch"),
     ]
-    if writes_status_of:
-        names: Object = {"resourceNames": [*writes_status_of]}
-        found.append(_rule(_DRA, "resourceclaims/status", "patch update"))
-        found.append(_rule(_DRA, "resourceclaims/driver", "associated-node:patch associated-node:update") | names)
-    return [*found]
 
 
-def objects(namespace: str, account: str, *, writes_status_of: Sequence[str] = ()) -> list[tuple[Resource, Object]]:
+def objects(namespace: str, account: str, *, writes_status_of: Sequence[str] = OURS) -> list[tuple[Resource, Object]]:
     """Return the namespace, the service account, the role and its binding, in the order to create them; all but the first are named alike."""
     named: Object = {"name": account}
     subject: Json = {"kind": "ServiceAccount", "name": account, "namespace": namespace}

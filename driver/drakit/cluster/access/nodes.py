@@ -34,6 +34,8 @@ def _pods(store: Store, node: str, wanted: Attributes) -> bool:
         return _selects(wanted, node)
     found = store.get(resources.POD, Key(wanted.namespace, wanted.name))
     own = found is not None and json_types.text(found.view, "spec", "nodeName") == node
+    if wanted.subresource == "eviction":
+        return own and wanted.verb == "create"
     if wanted.subresource:
         return own and wanted.subresource == "status" and wanted.verb in ("get", "update", "patch")
     return wanted.verb in ("get", "delete") and (own or found is None)

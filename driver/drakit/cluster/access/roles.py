@@ -33,6 +33,7 @@ _NODE: list[Json] = [
     _rule("", ("nodes", "nodes/status"), (*_READ, "create", "update", "patch")),
     _rule("", ("pods",), (*_READ, "delete")),
     _rule("", ("pods/status",), ("get", "update", "patch")),
+    _rule("", ("pods/eviction",), ("create",)),
     _rule("", ("events",), ("create", "update", "patch")),
     _rule("", ("secrets", "configmaps", "serviceaccounts"), _READ),
     _rule("", ("serviceaccounts/token",), ("create",)),
@@ -44,6 +45,7 @@ _NODE: list[Json] = [
 _SCHEDULER: list[Json] = [
     _rule("", ("nodes", "pods", "namespaces"), _READ),
     _rule("", ("pods", "pods/status"), ("update", "patch")),
+    _rule("", ("pods/binding",), ("create",)),
     _rule("", ("events",), ("create", "update", "patch")),
     _rule(_DRA, ("resourceclaims", "deviceclasses", "resourceslices", "devicetaintrules"), _READ),
     _rule(_DRA, ("resourceclaims", "resourceclaims/status", "resourceclaims/binding"), ("update", "patch")),
@@ -57,10 +59,16 @@ _EDIT: list[Json] = [
     *_VIEW,
     _rule("", ("secrets",), _READ),
     _rule("", ("configmaps", "pods", "events", "secrets", "serviceaccounts"), (*_WRITE, "deletecollection")),
+    _rule("", ("pods/eviction",), ("create",)),
     _rule("", ("serviceaccounts/token",), ("create",)),
-    _rule("apps", ("daemonsets", "deployments"), (*_WRITE, "deletecollection")),
+    _rule("apps", ("daemonsets", "deployments", "deployments/scale"), (*_WRITE, "deletecollection")),
     _rule(_DRA, ("resourceclaims", "resourceclaimtemplates"), (*_WRITE, "deletecollection")),
 ]
+_DELEGATOR: list[Json] = [
+    _rule("authentication.k8s.io", ("tokenreviews",), ("create",)),
+    _rule("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
+]
+"""What servers need that ask this one about tokens and rights, such as those that protect metrics."""
 _ADMIN: list[Json] = [*_EDIT, _rule(RBAC_GROUP, ("roles", "rolebindings"), (*_READ, *_WRITE, "deletecollection"))]
 
 _ROLES: dict[str, tuple[list[Json], tuple[str, ...]]] = {
@@ -68,6 +76,7 @@ _ROLES: dict[str, tuple[list[Json], tuple[str, ...]]] = {
     "admin": (_ADMIN, ()),
     "edit": (_EDIT, ()),
     "view": (_VIEW, ()),
+    "system:auth-delegator": (_DELEGATOR, ()),
     "system:basic-user": (_SELF, (users.AUTHENTICATED,)),
     "system:discovery": ([_urls(*_DISCOVERY, *_HEALTH)], (users.AUTHENTICATED,)),
     "system:public-info-viewer": ([_urls(*_HEALTH)], (users.AUTHENTICATED, users.UNAUTHENTICATED)),

@@ -11,11 +11,14 @@ from drakit.cluster import errors
 from drakit.cluster.access.users import AUTHENTICATED, User
 
 _SCHEME = "bearer "
+AUDIENCE = "https://kubernetes.default.svc.cluster.local"
+"""Whom a token is for unless it says otherwise: this API server, which takes no others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Issued:
     user: User
+    audiences: tuple[str, ...]
     expires: float | None
     holds: Callable[[], bool] | None
 
@@ -32,13 +35,20 @@ class Tokens:
         """Return a new token of the user ``name`` that holds until revoked."""
         return self.issue_to(User(name=name, groups=groups, extra=dict(extra or {})))
 
-    def issue_to(self, user: User, *, seconds: float | None = None, holds: Callable[[], bool] | None = None) -> str:
+    def issue_to(
+        self,
+        user: User,
+        *,
+        seconds: float | None = None,
+        holds: Callable[[], bool] | None = None,
+        audiences: tuple[str, ...] = (AUDIENCE,),
+    ) -> str:
         """Return a new token of ``user``, valid for ``seconds`` and as long as ``holds`` says so (no limit where None)."""
         token = secrets.token_urlsafe(32)
         known = User(name=user.name, uid=user.uid, groups=(*user.groups, AUTHENTICATED), extra=user.extra)
         expires = None if seconds is None else self._clock() + seconds
         with self._lock:
-            self._issued[_digest(token)] = _Issued(user=known, expires=expires, holds=holds)
+            self._issued[_digest(token)] = _Issued(user=known, audiences=audiences, expires=expires, holds=holds)
         return token
 
     def revoke(self, token: str) -> None:
@@ -49,15 +59,23 @@ class Tokens:
     def user(self, authorization: str) -> User:
         """Return the user of an Authorization header; UnauthorizedError for none, another scheme, or a token that does not hold."""
         if authorization[: len(_SCHEME)].lower() == _SCHEME:
-            digest = _digest(authorization[len(_SCHEME) :].strip())
-            with self._lock:
-                found = self._issued.get(digest)
-            if found is not None and self._holds(found):
-                return found.user
-            if found is not None:
-                with self._lock:
-                    self._issued.pop(digest, None)
+            known = self.known(authorization[len(_SCHEME) :].strip())
+            if known is not None and AUDIENCE in known[1]:
+                return known[0]
         raise errors.UnauthorizedError("Unauthorized")
+
+    def known(self, token: str) -> tuple[User, tuple[str, ...]] | None:
+        """Return the user of a token and whom the token is for, None for a token that does not hold."""
+        digest = _digest(token)
+        with self._lock:
+            found = self._issued.get(digest)
+        if found is None:
+            return None
+        if self._holds(found):
+            return found.user, found.audiences
+        with self._lock:
+            self._issued.pop(digest, None)
+        return None
 
     def _holds(self, issued: _Issued) -> bool:
         if issued.expires is not None and self._clock() >= issued.expires:

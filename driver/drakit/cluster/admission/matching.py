@@ -9,7 +9,7 @@ from drakit.cluster.resources import Resource
 from drakit.cluster.reviewing import Operation
 
 _ANY = "*"
-EXEMPT = frozenset({resources.ADMISSION_POLICY, resources.ADMISSION_BINDING, resources.WEBHOOKS})
+EXEMPT = frozenset({resources.ADMISSION_POLICY, resources.ADMISSION_BINDING, resources.WEBHOOKS, resources.MUTATING_WEBHOOKS})
 """Nothing guards the guards: a wrong one can always be removed."""
 
 

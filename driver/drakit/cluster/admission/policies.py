@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drakit.cluster import errors, json_types, resources
-from drakit.cluster.admission import expressions, matching
+from drakit.cluster.admission import expressions, matching, params
 from drakit.cluster.admission.matching import Subject
 from drakit.cluster.errors import Cause, Details
 from drakit.cluster.json_types import Json, Object
@@ -47,7 +47,8 @@ def check(store: Store, subject: Subject, request: Object) -> list[str]:
         if "Deny" in denial.actions:
             raise _refusal(denial, subject)
         if "Warn" in denial.actions:
-            warnings.append(denial.text.replace("denied request", "validation failed"))
+            named = f"ValidatingAdmissionPolicy '{denial.policy}' with binding '{denial.binding}'"
+            warnings.append(f"Validation failed for {named}: {denial.message}")
     return warnings
 
 
@@ -68,8 +69,20 @@ def _denials(store: Store, subject: Subject, scope: dict[str, Json]) -> Iterator
         policy = json_types.mapping(found.view, "spec")
         if matching.matches(json_types.mapping(policy, "matchConstraints"), "resourceRules", subject):
             actions = tuple(json_types.strings(spec, "validationActions"))
-            for message, reason in _evaluate(policy, scope):
-                yield Denial(policy=found.key.name, binding=entry.key.name, message=message, reason=reason, actions=actions)
+            named = (found.key.name, entry.key.name)
+            try:
+                chosen = params.of_binding(store, policy, spec, subject)
+            except params.ParamsError as error:
+                if json_types.text(policy, "failurePolicy") != "Ignore":
+                    yield _denial(named, f"failed to configure binding: {error}", "Invalid", ("Deny",))
+                continue
+            for one in chosen:
+                yield from (_denial(named, *failed, actions) for failed in _evaluate(policy, scope | {"params": one}))
+
+
+def _denial(named: tuple[str, str], message: str, reason: str, actions: tuple[str, ...]) -> Denial:
+    policy, binding = named
+    return Denial(policy=policy, binding=binding, message=message, reason=reason, actions=actions)
 
 
 def _evaluate(policy: Object, scope: dict[str, Json]) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from drakit.cluster.validation.failure import Failure
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT", "*")
 _FAILURE_POLICIES = ("Fail", "Ignore")
 _ACTIONS = ("Deny", "Warn", "Audit")
+_NOT_FOUND_ACTIONS = ("Allow", "Deny")
 _NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
 _MAX_TIMEOUT = 30
 
@@ -21,8 +22,7 @@ _MAX_TIMEOUT = 30
 def policy(obj: Object, _old: Object | None) -> Iterator[Failure]:
     """Yield what is wrong with a ValidatingAdmissionPolicy."""
     spec = json_types.mapping(obj, "spec")
-    if spec.get("paramKind") is not None:
-        yield failure.forbidden("spec.paramKind", "this cluster evaluates policies without parameters only")
+    yield from _param_kind(spec)
     if not json_types.items(spec, "matchConstraints", "resourceRules"):
         yield failure.required("spec.matchConstraints.resourceRules")
     yield from _rules(json_types.items(spec, "matchConstraints", "resourceRules"), "spec.matchConstraints.resourceRules")
@@ -41,6 +41,12 @@ def policy(obj: Object, _old: Object | None) -> Iterator[Failure]:
             yield from _expression(json_types.text(one, key), f"spec.{field}[{index}].{key}")
 
 
+def _param_kind(spec: Object) -> Iterator[Failure]:
+    kind = spec.get("paramKind")
+    if isinstance(kind, dict):
+        yield from (failure.required(f"spec.paramKind.{field}") for field in ("apiVersion", "kind") if not json_types.text(kind, field))
+
+
 def _expression(text: str, path: str) -> Iterator[Failure]:
     if not text:
         return
@@ -53,8 +59,9 @@ def _expression(text: str, path: str) -> Iterator[Failure]:
 def binding(obj: Object, _old: Object | None) -> Iterator[Failure]:
     """Yield what is wrong with a ValidatingAdmissionPolicyBinding."""
     spec = json_types.mapping(obj, "spec")
-    if spec.get("paramRef") is not None:
-        yield failure.forbidden("spec.paramRef", "this cluster evaluates policies without parameters only")
+    reference = spec.get("paramRef")
+    if isinstance(reference, dict):
+        yield from _param_ref(reference)
     actions = json_types.items(spec, "validationActions")
     if not actions:
         yield failure.required("spec.validationActions")
@@ -64,6 +71,18 @@ def binding(obj: Object, _old: Object | None) -> Iterator[Failure]:
     if {"Deny", "Warn"} <= {str(action) for action in actions}:
         yield failure.invalid("spec.validationActions", actions, "must not contain both Deny and Warn (repeating the same message)")
     yield from _rules(json_types.items(spec, "matchResources", "resourceRules"), "spec.matchResources.resourceRules")
+
+
+def _param_ref(reference: Object) -> Iterator[Failure]:
+    if reference.get("name") and reference.get("selector") is not None:
+        yield failure.forbidden("spec.paramRef.name", "name and selector are mutually exclusive")
+    elif not reference.get("name") and reference.get("selector") is None:
+        yield failure.required("spec.paramRef", "one of name or selector must be specified")
+    action = reference.get("parameterNotFoundAction")
+    if not action:
+        yield failure.required("spec.paramRef.parameterNotFoundAction")
+    elif action not in _NOT_FOUND_ACTIONS:
+        yield failure.not_supported("spec.paramRef.parameterNotFoundAction", action, _NOT_FOUND_ACTIONS)
 
 
 def webhooks(obj: Object, _old: Object | None) -> Iterator[Failure]:
@@ -82,6 +101,15 @@ def webhooks(obj: Object, _old: Object | None) -> Iterator[Failure]:
         yield from _client(json_types.mapping(webhook, "clientConfig"), f"{path}.clientConfig")
         for place, one in enumerate(json_types.items(webhook, "matchConditions")):
             yield from _expression(json_types.text(one, "expression"), f"{path}.matchConditions[{place}].expression")
+
+
+def mutating_webhooks(obj: Object, old: Object | None) -> Iterator[Failure]:
+    """Yield what is wrong with a MutatingWebhookConfiguration."""
+    yield from webhooks(obj, old)
+    for index, webhook in enumerate(json_types.objects(obj, "webhooks")):
+        yield from _word(webhook, "reinvocationPolicy", ("Never", "IfNeeded"), f"webhooks[{index}]")
+        if webhook.get("reinvocationPolicy") == "IfNeeded":
+            yield failure.forbidden(f"webhooks[{index}].reinvocationPolicy", "this cluster calls every webhook once")
 
 
 def _client(config: Object, path: str) -> Iterator[Failure]:

@@ -1,7 +1,7 @@
 """The review of one request over HTTPS: what its user may write, and what policies and webhooks say."""
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from drakit.cluster import errors, json_types, resources
 from drakit.cluster.access import nodes, users
@@ -19,13 +19,14 @@ from drakit.cluster.validation.failure import Failure
 
 @dataclass(frozen=True, kw_only=True)
 class RequestReview:
-    """One request's writes. ``verb`` is the request's own; ``warnings`` collects what the writer should be told."""
+    """One request's writes. ``verb`` is the request's own, ``dry_run`` its parameter; ``warnings`` collects what the writer should be told."""
 
     user: User
     verb: str
     authorizer: Authorizer
     store: Store
     gates: FeatureGates
+    dry_run: bool = False
     warnings: list[str] = field(default_factory=list)
 
     def failures(self, change: Change) -> list[Failure]:
@@ -36,7 +37,14 @@ class RequestReview:
 
     def waits(self, change: Change) -> bool:
         """Say whether a webhook must be asked."""
-        return bool(webhooks.concerned(self.store, self._subject(change)))
+        subject = self._subject(change)
+        return any(webhooks.concerned(self.store, subject, kind) for kind in (resources.MUTATING_WEBHOOKS, resources.WEBHOOKS))
+
+    def mutated(self, change: Change) -> Change:
+        """Return the change as mutating webhooks want it; raise the error of the first refusal."""
+        self.warnings.clear()
+        subject = self._subject(change)
+        return replace(change, new=webhooks.mutated(self.store, subject, self._request(change), self.warnings))
 
     def admit(self, change: Change) -> None:
         """Raise the error of the first refusal: the node restriction's, that of rights one does not hold, a policy's, a webhook's."""
@@ -48,7 +56,7 @@ class RequestReview:
         request = self._request(change)
         found = policies.check(self.store, subject, request)
         found += webhooks.check(webhooks.concerned(self.store, subject), subject, request)
-        self.warnings[:] = found
+        self.warnings.extend(found)
 
     def _check_node(self, change: Change) -> None:
         """A kubelet writes objects of its own node only, unless it may do everything anyway."""
@@ -98,7 +106,7 @@ class RequestReview:
             "userInfo": user_info(self.user),
             "object": change.new,
             "oldObject": change.before.view if change.before else None,
-            "dryRun": False,
+            "dryRun": self.dry_run,
             "options": None,
         }
         if change.subresource:

@@ -1,4 +1,4 @@
-"""One loop that watches pods, claims, nodes, slices and taint rules, and gives each changed object to the controllers that it concerns.
+"""One loop that watches pods, workloads, claims, nodes, slices and taint rules, and gives each changed object to the controllers that it concerns.
 
 Every controller looks at the present state only: it may be called once too often, and a failed step is simply done again.
 """
@@ -15,11 +15,12 @@ from drakit.cluster.controllers.generation import ClaimGenerator
 from drakit.cluster.controllers.pod_index import PodIndex
 from drakit.cluster.controllers.release import ClaimReleaser
 from drakit.cluster.controllers.reserving import ClaimReserver
+from drakit.cluster.controllers.workloads import WorkloadMaker
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, key_of
 from drakit.cluster.pod_claims import claim_keys, is_allocated, reservations
 from drakit.cluster.recorder import Recorder
-from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, NODE, POD, SLICE, TAINT_RULE, Resource
+from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, DAEMON_SET, DEPLOYMENT, NODE, POD, SLICE, TAINT_RULE, Resource
 from drakit.cluster.store import Key
 from drakit.telemetry import logs
 
@@ -35,27 +36,34 @@ class Controllers:
     """Runs the controllers through ``api``."""
 
     def __init__(self, api: Api, recorder: Recorder, *, gates: FeatureGates | None = None) -> None:
-        for_workloads = (gates or FeatureGates()).on(Gate.RESERVED_FOR_WORKLOADS)
+        gates = gates or FeatureGates()
+        for_workloads = gates.on(Gate.RESERVED_FOR_WORKLOADS)
+        self._evicts = gates.on(Gate.DEVICE_TAINTS)
+        self._follows_rules = gates.on(Gate.DEVICE_TAINT_RULES)
         self._generator = ClaimGenerator(api, recorder)
         self._releaser = ClaimReleaser(api, recorder, for_workloads=for_workloads)
         self._reserver = ClaimReserver(api, recorder, for_workloads=for_workloads)
         self._garbage = GarbageCollector(api, recorder)
         self._pods = PodIndex()
         self._evictor = TaintEvictor(api, recorder, self._pods)
+        self._workloads = WorkloadMaker(api, recorder)
+        self._daemon_sets: set[Key] = set()
         self._claims_of: dict[Key, set[Key]] = {}
         self._work: dict[Work, None] = {}
         self._backoff = Backoff(*_RETRY_SECONDS)
         self._look_at = 0.0
-        selections = [Selection(resource=resource) for resource in (NODE, SLICE, TAINT_RULE, CLAIM_TEMPLATE, CLAIM, POD)]
-        self._loop = Loop(api, "controllers", selections, self._observe, self._act)
         self._observers: dict[Resource, Callable[[Change], None]] = {
             POD: self._observe_pod,
             CLAIM: self._observe_claim,
             CLAIM_TEMPLATE: self._observe_template,
             SLICE: self._observe_owned,
             TAINT_RULE: self._observe_owned,
-            NODE: self._observe_owner,
+            NODE: self._observe_node,
+            DAEMON_SET: self._observe_workload,
+            DEPLOYMENT: self._observe_workload,
         }
+        selections = [Selection(resource=resource) for resource in self._observers]
+        self._loop = Loop(api, "controllers", selections, self._observe, self._act)
 
     def start(self) -> None:
         """Begin."""
@@ -71,13 +79,18 @@ class Controllers:
     def _observe(self, change: Change) -> None:
         if change.resource is POD:
             self._pods.note(change)
-        self._evictor.observe(change)
+        if change.resource is not TAINT_RULE or self._follows_rules:
+            self._evictor.observe(change)
         self._observers[change.resource](change)
 
     def _observe_pod(self, change: Change) -> None:
         pod = key_of(change.object)
         for claim in self._claims_of.get(pod, set()) | claim_keys(change.object):
             self._add(self._releaser.check, claim)
+        if json_types.items(change.object, "metadata", "ownerReferences"):
+            self._observe_owned(change)
+        if (check := self._workloads.check_of_owner(change.object)) is not None:
+            self._add(*check)
         if change.deleted:
             self._generator.forget(pod)
             self._observe_owner(change)
@@ -119,6 +132,20 @@ class Controllers:
         if not change.deleted:
             self._add(self._garbage.check_of(change.resource), key_of(change.object))
 
+    def _observe_node(self, change: Change) -> None:
+        for key in self._daemon_sets:
+            self._add(self._workloads.check_daemon_set, key)
+        self._observe_owner(change)
+
+    def _observe_workload(self, change: Change) -> None:
+        key = key_of(change.object)
+        if change.resource is DAEMON_SET:
+            (self._daemon_sets.discard if change.deleted else self._daemon_sets.add)(key)
+            self._add(self._workloads.check_daemon_set, key)
+        else:
+            self._add(self._workloads.check_deployment, key)
+        self._observe_owner(change)
+
     def _observe_owner(self, change: Change) -> None:
         if change.deleted:
             for resource, key in self._garbage.owned_by(change.object):
@@ -132,7 +159,7 @@ class Controllers:
             except errors.ApiError as error:
                 _log.debug("controller tries again", object=str(key), error=str(error))
                 self._add(action, key)
-        delays = [self._evictor.act(), self._look_again(), self._backoff.next() if self._work else None]
+        delays = [self._evictor.act() if self._evicts else None, self._look_again(), self._backoff.next() if self._work else None]
         if not self._work:
             self._backoff.reset()
         return min((delay for delay in delays if delay is not None), default=None)

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import grpc
 
-from drakit._proto import dra_v1_pb2, dra_v1_pb2_grpc
+from drakit._proto import dra_v1_pb2
 from drakit.cluster.faults import Faults
+from drakit.cluster.kubelet.dialects import DIALECTS
 from drakit.cluster.kubelet.records import PreparedDevice
 from drakit.cluster.kubelet.timing import Timing
 
@@ -61,10 +62,16 @@ def open_channel(path: pathlib.Path, timing: Timing) -> grpc.Channel:
 
 
 class Endpoint:
-    """One registered instance of a driver. ``on_change`` is called, from another thread, when the connection comes or goes."""
+    """One registered instance of a driver, called in ``version`` of the DRA service.
 
-    def __init__(self, path: pathlib.Path, timing: Timing, faults: Faults, on_change: Callable[[], None]) -> None:
+    ``on_change`` is called, from another thread, when the connection comes or goes.
+    """
+
+    def __init__(
+        self, path: pathlib.Path, timing: Timing, faults: Faults, on_change: Callable[[], None], *, version: str = "v1.DRAPlugin"
+    ) -> None:
         self.path = path
+        self._dialect = DIALECTS[version]
         self._timing = timing
         self._faults = faults
         self._on_change = on_change
@@ -88,20 +95,18 @@ class Endpoint:
         request = dra_v1_pb2.NodePrepareResourcesRequest(claims=[claim.encode() for claim in claims])
         if self._faults.unprepare_first:
             self.unprepare(claims)
-        response = self._call(
-            "NodePrepareResources",
-            lambda channel: dra_v1_pb2_grpc.DRAPluginStub(channel).NodePrepareResources(request, timeout=self._timing.call),
-        )
+        response = self._call("NodePrepareResources", lambda channel: self._dialect.prepare(channel, request, self._timing.call))
         return {uid: Answer(devices=tuple(map(_device, one.devices)), error=one.error) for uid, one in response.claims.items()}
 
     def unprepare(self, claims: Sequence[ClaimId]) -> dict[str, Answer]:
         """Call NodeUnprepareResources; return the answers by claim UID. Raise CallError."""
         request = dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[claim.encode() for claim in claims])
-        response = self._call(
-            "NodeUnprepareResources",
-            lambda channel: dra_v1_pb2_grpc.DRAPluginStub(channel).NodeUnprepareResources(request, timeout=self._timing.call),
-        )
+        response = self._call("NodeUnprepareResources", lambda channel: self._dialect.unprepare(channel, request, self._timing.call))
         return {uid: Answer(error=one.error) for uid, one in response.claims.items()}
+
+    def call(self, call: Callable[[grpc.Channel], _Response]) -> _Response:
+        """Make another kind of call on the connection."""
+        return call(self._channel)
 
     def close(self) -> None:
         """End for good. Calls that still run have a second to finish."""

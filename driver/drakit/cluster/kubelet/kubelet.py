@@ -17,7 +17,10 @@ from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, uid_of, version_of
 from drakit.cluster.json_types import Object
 from drakit.cluster.kubelet import pod_resources
+from drakit.cluster.kubelet.health import HealthTable
+from drakit.cluster.kubelet.health_streams import HealthStreams
 from drakit.cluster.kubelet.plugins import Plugins
+from drakit.cluster.kubelet.pod_health import PodHealth
 from drakit.cluster.kubelet.pod_resources import PodResources
 from drakit.cluster.kubelet.pod_worker import PodWorker
 from drakit.cluster.kubelet.preparation import Preparation, PreparationError
@@ -68,12 +71,16 @@ class Kubelet:
         self._timing = timing or Timing()
         self._recorder = Recorder(api, "kubelet", place.node)
         self._wiper = SliceWiper(api, place.node, self._timing, self._note_wipe)
-        self.plugins = Plugins(self._timing, self.faults, self._wiper)
-        self.preparation = Preparation(
-            api, self.plugins, Checkpoint(place.checkpoint), for_workloads=(gates or FeatureGates()).on(Gate.RESERVED_FOR_WORKLOADS)
-        )
+        gates = gates or FeatureGates()
+        table = HealthTable(self._timing.health_valid) if gates.on(Gate.RESOURCE_HEALTH) else None
+        streams = HealthStreams(table, self._timing.health_retry, self._poke_users) if table is not None else None
+        self.plugins = Plugins(self._timing, self.faults, self._wiper, streams)
+        self.preparation = Preparation(api, self.plugins, Checkpoint(place.checkpoint), for_workloads=gates.on(Gate.RESERVED_FOR_WORKLOADS))
         self._registrar = Registrar(place.registry, self.plugins, self._timing, self._note_registration)
-        self._services = Services(api=api, recorder=self._recorder, preparation=self.preparation, runtime=runtime, timing=self._timing)
+        health = PodHealth(preparation=self.preparation, table=table, messages=gates.on(Gate.RESOURCE_HEALTH_MESSAGE))
+        self._services = Services(
+            api=api, recorder=self._recorder, preparation=self.preparation, health=health, runtime=runtime, timing=self._timing
+        )
         self._lock = threading.Lock()
         self._workers: dict[str, PodWorker] = {}
         self._ended: dict[str, int] = {}
@@ -183,6 +190,11 @@ class Kubelet:
             worker = self._workers.get(uid)
         if worker is not None:
             worker.poke()
+
+    def _poke_users(self, driver: str) -> None:
+        """Let the pods that have devices of a driver look at their health again."""
+        for uid in self.preparation.pods(driver):
+            self._poke(uid)
 
     def _poke_all(self) -> None:
         with self._lock:

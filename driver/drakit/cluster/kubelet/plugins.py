@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from drakit.cluster.faults import Faults
+from drakit.cluster.kubelet.dialects import DIALECTS
 from drakit.cluster.kubelet.endpoint import Endpoint
+from drakit.cluster.kubelet.health_streams import HealthStreams
 from drakit.cluster.kubelet.timing import Timing
 from drakit.cluster.kubelet.wiping import SliceWiper
 
-SUPPORTED = ("v1.DRAPlugin",)
-"""The services of drivers that this kubelet speaks, as drivers name them; a driver's own order decides."""
 PLUGIN_TYPE = "DRAPlugin"
 
 
@@ -36,15 +36,21 @@ class PluginFacts:
             raise RegistrationError("name: must not be empty")
         if not self.endpoint.is_absolute():
             raise RegistrationError(f"endpoint: must be an absolute path, not {str(self.endpoint)!r}")
-        if not any(version in SUPPORTED for version in self.versions):
+        if not any(version in DIALECTS for version in self.versions):
             given = ", ".join(self.versions) or "none"
-            raise RegistrationError(f"supported_versions: none of {given} is known; known are {', '.join(SUPPORTED)}")
+            raise RegistrationError(f"supported_versions: none of {given} is known; known are {', '.join(DIALECTS)}")
+
+    @property
+    def version(self) -> str:
+        """The DRA service to speak: the first of the plugin's own list that is known."""
+        return next(version for version in self.versions if version in DIALECTS)
 
 
 class Plugins:
-    """Drivers by name. Safe to use from several threads."""
+    """Drivers by name. Safe to use from several threads. ``health`` listens to them; None: nobody does."""
 
-    def __init__(self, timing: Timing, faults: Faults, wiper: SliceWiper) -> None:
+    def __init__(self, timing: Timing, faults: Faults, wiper: SliceWiper, health: HealthStreams | None = None) -> None:
+        self._health = health
         self._timing = timing
         self._faults = faults
         self._wiper = wiper
@@ -60,7 +66,7 @@ class Plugins:
 
     def add(self, facts: PluginFacts) -> Endpoint:
         """Take in a registered instance of a driver. Raise RegistrationError for an endpoint that is there already."""
-        endpoint = Endpoint(facts.endpoint, self._timing, self._faults, lambda: self._review(facts.name))
+        endpoint = Endpoint(facts.endpoint, self._timing, self._faults, lambda: self._review(facts.name), version=facts.version)
         with self._lock:
             if self._closed:
                 raise RegistrationError("the kubelet is stopping")
@@ -69,6 +75,8 @@ class Plugins:
                 raise RegistrationError(f"endpoint: {facts.endpoint} is already registered for {facts.name}")
             known.append(endpoint)
         endpoint.connect()
+        if self._health is not None:
+            self._health.begin(facts.name, endpoint, facts.versions)
         return endpoint
 
     def remove(self, name: str, endpoint: Endpoint) -> None:
@@ -79,7 +87,7 @@ class Plugins:
                 known.remove(endpoint)
             if not known:
                 self._endpoints.pop(name, None)
-        endpoint.close()
+        self._close(endpoint)
         self._review(name)
 
     def is_registered(self, name: str) -> bool:
@@ -111,7 +119,12 @@ class Plugins:
             self._endpoints.clear()
             self._usable.clear()
         for endpoint in endpoints:
-            endpoint.close()
+            self._close(endpoint)
+
+    def _close(self, endpoint: Endpoint) -> None:
+        if self._health is not None:
+            self._health.end(endpoint)
+        endpoint.close()
 
     def _review(self, name: str) -> None:
         """Compare whether the driver is usable with what it was, and let its slices go or stay."""

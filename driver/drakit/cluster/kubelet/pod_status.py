@@ -73,8 +73,10 @@ def _some(pod: Object, group: str, views: Views) -> list[ContainerView]:
     return [views[name] for name in _names(pod, group) if name in views]
 
 
-def status_of(pod: Object, phase: Phase, views: Views, waiting: Mapping[str, Waiting]) -> Object:
-    """Return what the kubelet writes into the pod's status."""
+def status_of(
+    pod: Object, phase: Phase, views: Views, waiting: Mapping[str, Waiting], health: Mapping[str, list[Object]] | None = None
+) -> Object:
+    """Return what the kubelet writes into the pod's status; ``health`` is that of the devices of containers, by name."""
     main = _some(pod, "containers", views)
     ready = phase is Phase.RUNNING and len(main) == len(_names(pod, "containers")) and all(view.state is State.RUNNING for view in main)
     unready = "" if ready else "PodCompleted" if phase is Phase.SUCCEEDED else "ContainersNotReady"
@@ -84,10 +86,14 @@ def status_of(pod: Object, phase: Phase, views: Views, waiting: Mapping[str, Wai
         _condition(pod, "Ready", holds=ready, reason=unready),
         _condition(pod, "ContainersReady", holds=ready, reason=unready),
     ]
+    containers = _containers(pod, "containers", views, waiting)
+    for container in containers:
+        if resources := (health or {}).get(json_types.text(container, "name")):
+            container["allocatedResourcesStatus"] = json_types.from_objects(resources)
     status: Object = {
         "phase": phase.value,
         "conditions": json_types.from_objects(conditions),
-        "containerStatuses": json_types.from_objects(_containers(pod, "containers", views, waiting)),
+        "containerStatuses": json_types.from_objects(containers),
         "startTime": json_types.text(pod, "status", "startTime") or moments.now(),
         "hostIP": "127.0.0.1",
     }

@@ -124,7 +124,7 @@ class PodWorker:
         if phase is Phase.RUNNING and not self._ran:
             self._ran = True
             self._services.recorder.normal(POD, pod, "Running", "containers run")
-        return delay
+        return _sooner(delay, self._services.health.due(pod))
 
     def _make_sandbox(self, pod: Object) -> float | None:
         """Prepare the claims and make the sandbox if there is none; return a delay if that has to be tried again."""
@@ -193,7 +193,7 @@ class PodWorker:
 
     def _write_status(self, pod: Object, phase: Phase) -> None:
         """Write the status if it differs from what was written last; what comes back is how the pod is now."""
-        status = pod_status.status_of(pod, phase, self._views(), self._starter.waiting)
+        status = pod_status.status_of(pod, phase, self._views(), self._starter.waiting, self._services.health.statuses(pod))
         if status == self._sent or self._stopping.is_set():
             return
         key = key_of(pod)
@@ -203,3 +203,8 @@ class PodWorker:
             if version_of(written) > version_of(self._pod):
                 self._pod = written
         self._sent = status
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    """Return the shorter of two delays, None for one that never ends."""
+    return min((delay for delay in (one, other) if delay is not None), default=None)

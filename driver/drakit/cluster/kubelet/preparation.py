@@ -81,10 +81,10 @@ class Preparation:
         """Say whether some claim is held for the pod."""
         return pod_uid in self.pods()
 
-    def pods(self) -> set[str]:
-        """Return the UIDs of the pods that hold claims."""
+    def pods(self, driver: str = "") -> set[str]:
+        """Return the UIDs of the pods that hold claims, or claims with devices of one driver."""
         with self._lock:
-            return set().union(*(record.pods for record in self._records.values()))
+            return set().union(*(record.pods for record in self._records.values() if not driver or driver in record.drivers))
 
     def cdi_ids(self, pod: Object, container: Object) -> list[str]:
         """Return the CDI names that a container of the pod gets."""
@@ -94,11 +94,14 @@ class Preparation:
         """Return the prepared devices that a container of the pod gets, each once, with their claims and drivers."""
         namespace, found = key_of(pod).namespace, list[tuple[Key, str, PreparedDevice]]()
         for claim, request in _wishes(pod, container):
-            with self._lock:
-                record = self._records.get(Key(namespace, claim))
-                if record is not None and uid_of(pod) in record.pods:
-                    found += [(record.key, driver, device) for driver, device in record.devices(request)]
+            found += [(Key(namespace, claim), driver, device) for driver, device in self.used(pod, claim, request)]
         return list(dict.fromkeys(found))
+
+    def used(self, pod: Object, claim: str, request: str) -> list[tuple[str, PreparedDevice]]:
+        """Return the drivers and devices that the pod has by a request of a claim, or by all of it if empty."""
+        with self._lock:
+            record = self._records.get(Key(key_of(pod).namespace, claim))
+            return record.devices(request) if record is not None and uid_of(pod) in record.pods else []
 
     def devices(self, namespace: str, claim: str) -> dict[str, tuple[PreparedDevice, ...]]:
         """Return what drivers answered for a claim, by driver; empty for one that is not in use."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from drakit.cluster.api import Api
+from drakit.cluster.kubelet.pod_health import PodHealth
 from drakit.cluster.kubelet.preparation import Preparation
 from drakit.cluster.kubelet.timing import Timing
 from drakit.cluster.recorder import Recorder
@@ -16,5 +17,6 @@ class Services:
     api: Api
     recorder: Recorder
     preparation: Preparation
+    health: PodHealth
     runtime: Runtime
     timing: Timing

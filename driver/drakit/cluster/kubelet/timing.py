@@ -17,6 +17,10 @@ class Timing:
     """Deadline of NodePrepareResources and NodeUnprepareResources."""
     reconnect: tuple[float, float] = (0.1, 2.0)
     """A real kubelet begins at 1 s and goes up to 120 s."""
+    health_retry: float = 5.0
+    """After how long a health stream that ended is opened again."""
+    health_valid: float = 30.0
+    """How long a device's health is believed that says nothing about that."""
     wipe_delay: float = 30.0
     """How long after a driver became unusable its slices are deleted."""
     wipe_retry: tuple[float, float] = (1.0, 300.0)

@@ -6,6 +6,6 @@ rules of one object belong to ``validation``.
 """
 
 from drakit.cluster.linting.findings import Finding, Severity
-from drakit.cluster.linting.linter import lint
+from drakit.cluster.linting.linter import lint, skipped
 
-__all__ = ["Finding", "Severity", "lint"]
+__all__ = ["Finding", "Severity", "lint", "skipped"]

@@ -1,12 +1,12 @@
 """The pools and devices that the slices of some files describe, flattened, each with where it is written."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from drakit.cluster import devices, json_types, mixins
-from drakit.cluster.devices import DeviceView
+from drakit.cluster import devices, json_types, mixins, taint_rules
+from drakit.cluster.devices import DeviceId, DeviceView
 from drakit.cluster.json_types import Object
 from drakit.cluster.manifests import Accepted, Document
 from drakit.cluster.pools import PoolId
@@ -20,11 +20,25 @@ class Offer:
     path: str
     pool: PoolId
     spec: Object
+    node: str
+    """The node it is on; "" where it is for several."""
+    taints: tuple[Object, ...] = ()
+    """Those of its driver, and those that rules put on it."""
 
     @property
     def name(self) -> str:
         """Its name in the pool."""
         return json_types.text(self.spec, "name")
+
+    @property
+    def id(self) -> DeviceId:
+        """Driver, pool and name."""
+        return DeviceId(self.pool.driver, self.pool.pool, self.name)
+
+    @property
+    def shared(self) -> bool:
+        """Whether many requests may have it."""
+        return self.spec.get("allowMultipleAllocations") is True
 
     @cached_property
     def view(self) -> DeviceView:
@@ -53,18 +67,28 @@ class Stock:
     devices: list[Offer] = field(default_factory=list)
     counter_sets: list[CounterSet] = field(default_factory=list)
 
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether there are fewer or more slices than one of them says."""
+        return any(json_types.number(one.object, "spec", "pool", "resourceSliceCount") != len(self.slices) for one in self.slices)
+
 
 class Catalogue:
-    """All pools of the accepted slices."""
+    """All pools of the accepted slices, with the taints that ``rules`` put on devices."""
 
-    def __init__(self, accepted: Iterable[Accepted], refused: Iterable[Document]) -> None:
+    def __init__(self, accepted: Iterable[Accepted], refused: Iterable[Document], rules: Sequence[Object] = ()) -> None:
         by_pool: dict[PoolId, list[Accepted]] = defaultdict(list)
         for one in accepted:
             by_pool[_pool_of(one.object)].append(one)
-        self.pools: Mapping[PoolId, Stock] = {key: _stock(key, found) for key, found in by_pool.items()}
+        self.pools: Mapping[PoolId, Stock] = {key: _stock(key, found, rules) for key, found in by_pool.items()}
         for document in refused:
             if (stock := self.pools.get(_pool_of(document.body))) is not None:
                 stock.partial = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every pool is complete, so that what is not there does not exist."""
+        return bool(self.pools) and not any(stock.partial or stock.is_incomplete for stock in self.pools.values())
 
     @cached_property
     def devices(self) -> list[Offer]:
@@ -81,7 +105,7 @@ def _pool_of(obj: Object) -> PoolId:
     return PoolId(json_types.text(obj, "spec", "driver"), json_types.text(obj, "spec", "pool", "name"))
 
 
-def _stock(key: PoolId, found: list[Accepted]) -> Stock:
+def _stock(key: PoolId, found: list[Accepted], rules: Sequence[Object]) -> Stock:
     newest = max(map(generation, found))
     stock = Stock(id=key)
     for one in found:
@@ -91,7 +115,13 @@ def _stock(key: PoolId, found: list[Accepted]) -> Stock:
         stock.slices.append(one)
         spec = mixins.flatten(json_types.mapping(one.object, "spec"))  # Includes were checked when the slice was accepted.
         for place, device in enumerate(json_types.objects(spec, "devices")):
-            stock.devices.append(Offer(document=one.document, path=f"spec.devices[{place}]", pool=key, spec=device))
+            path, chosen = f"spec.devices[{place}]", json_types.text(device, "nodeName") or json_types.text(spec, "nodeName")
+            known = DeviceId(key.driver, key.pool, json_types.text(device, "name"))
+            taints = [
+                *json_types.objects(device, "taints"),
+                *(taint_rules.taint_of(rule) for rule in rules if taint_rules.selects(rule, known)),
+            ]
+            stock.devices.append(Offer(document=one.document, path=path, pool=key, spec=device, node=chosen, taints=tuple(taints)))
         for place, counter_set in enumerate(json_types.objects(spec, "sharedCounters")):
             stock.counter_sets.append(
                 CounterSet(

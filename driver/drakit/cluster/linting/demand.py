@@ -1,15 +1,19 @@
 """Mistakes in what users and admins ask for: selectors, constraints, capacity and configuration that no published device can meet."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from drakit.cluster import constraints, json_types, ports, quantity, resources
+from drakit.cluster import constraints, json_types, ports, quantity, resources, taints
 from drakit.cluster.json_types import Object
 from drakit.cluster.linting import findings
 from drakit.cluster.linting.catalogue import Catalogue, Offer
 from drakit.cluster.linting.findings import Finding
 from drakit.cluster.manifests import Accepted, Document
+from drakit.cluster.problem import MAX_RESULTS
 
+_NAMED = 3
+"""Devices that a finding names."""
 _GUARD_CLASS = 'check the driver first: device.driver == "..." && ...'
 _GUARD_REQUEST = (
     'ask only for what is there: "name" in device.attributes["domain"] && ..., or device.attributes["domain"].?name.orValue(...)'
@@ -32,12 +36,23 @@ class Demand:
     classes: Mapping[str, Accepted]
     selectors: ports.SelectorPort
     lists: bool
+    tainting: bool
 
     def of_class(self, one: Accepted) -> Iterator[Finding]:
         """Yield what is wrong with a class."""
         yield from self._select(one.document, json_types.mapping(one.object, "spec"), "spec", self.offered.devices, _GUARD_CLASS)[1]
         for place, config in enumerate(json_types.objects(one.object, "spec", "config")):
             yield from self._driver(one.document, config, f"spec.config[{place}]", self.offered.devices)
+
+    def of_classes(self) -> Iterator[Finding]:
+        """Yield classes that stand for one extended resource."""
+        first: dict[str, Accepted] = {}
+        for one in self.classes.values():
+            name = json_types.text(one.object, "spec", "extendedResourceName")
+            before = first.setdefault(name, one) if name else one
+            if before is not one:
+                text = f"{name} is that of {before.document.label} too: which of them a pod gets is not for you to say"
+                yield findings.warning(one.document, "spec.extendedResourceName", text, "give each class a name of its own")
 
     def of_claim(self, one: Accepted) -> Iterator[Finding]:
         """Yield what is wrong with a claim or a template."""
@@ -72,6 +87,7 @@ class Demand:
         if selected:
             found += _count(document, option, path, selected)
             found += _capacity(document, option, path, selected)
+            found += self._taints(document, option, path, selected)
         return selected, found
 
     def _select(
@@ -84,11 +100,10 @@ class Demand:
             expression, field = json_types.text(selector, "cel", "expression"), f"{path}.selectors[{place}].cel.expression"
             selected, failed = self._matching(expression, remaining)
             if failed:
-                device, reason = failed[0]
-                text = f"fails on {len(failed)} of {len(remaining)} devices, first {device.pool}/{device.name}: {reason}"
+                text = f"fails on {_of(failed, remaining)}, {_first(failed)}: {failed[0][1]}"
                 found.append(findings.error(document, field, f"{text}; where it is looked at, nothing is allocated", guard))
             elif remaining and not selected:
-                text = f"selects none of {len(remaining)} devices{' that are left by what comes before it' if place else ''}"
+                text = f"selects none of {_devices(len(remaining))}{' that are left by what comes before it' if place else ''}"
                 found.append(findings.warning(document, field, text, "compare it with the attributes in the slices"))
             remaining = selected
         return remaining, found
@@ -103,7 +118,22 @@ class Demand:
                 failed.append((device, str(error)))
         return selected, failed
 
+    def _taints(self, document: Document, option: Object, path: str, selected: Sequence[Offer]) -> list[Finding]:
+        """Return a warning where every device has a taint that the request does not tolerate."""
+        tolerations = json_types.objects(option, "tolerations")
+        if not self.tainting or not all(taints.prevents(device.taints, tolerations) for device in selected):
+            return []
+        taint = next(one for one in selected[0].taints if taints.prevents([one], tolerations))
+        key, value, effect = (json_types.text(taint, name) for name in ("key", "value", "effect"))
+        text = (
+            f"does not tolerate {key}{f'={value}' if value else ''}:{effect}, and each of the {_devices(len(selected))} has a taint like it"
+        )
+        return [findings.warning(document, f"{path}.tolerations", text, f"add {{key: {key}, operator: Exists, effect: {effect}}}")]
+
     def _constraint(self, document: Document, constraint: Object, path: str, wanted: Sequence[_Wanted]) -> Iterator[Finding]:
+        if constraint.get("matchAttribute") is not None and constraint.get("distinctAttribute") is not None:
+            text = "stands beside matchAttribute: the server takes both, and only matchAttribute holds"
+            yield findings.warning(document, f"{path}.distinctAttribute", text, "write two constraints")
         for kind in ("matchAttribute", "distinctAttribute"):
             attribute = json_types.text(constraint, kind)
             for one in _concerned(constraint, wanted) if attribute else ():
@@ -111,7 +141,7 @@ class Demand:
                     names = {
                         self._qualified(device, name) for device in one.devices for name in json_types.mapping(device.spec, "attributes")
                     }
-                    text = f"none of the {len(one.devices)} devices that request {min(one.names)} selects has attribute {attribute}"
+                    text = f"none of the {_devices(len(one.devices))} that request {min(one.names)} selects has attribute {attribute}"
                     yield findings.warning(document, f"{path}.{kind}", text, findings.suggestion(attribute, names))
 
     def _has(self, device: Offer, attribute: str) -> bool:
@@ -148,12 +178,48 @@ def _concerned(holder: Object, wanted: Sequence[_Wanted]) -> list[_Wanted]:
 
 
 def _count(document: Document, option: Object, path: str, selected: Sequence[Offer]) -> list[Finding]:
-    count = json_types.number(option, "count")
-    shared = any(device.spec.get("allowMultipleAllocations") is True for device in selected)
-    if count <= len(selected) or shared:
+    """Return a warning for more devices than one node has, or than a claim may have."""
+    count, most, node = json_types.number(option, "count"), *_most(selected)
+    where = (
+        f"node {node}, which has the most, has {_devices(most)} of them"
+        if node
+        else f"{_devices(most)} {'is' if most == 1 else 'are'} selected"
+    )
+    if json_types.text(option, "allocationMode") == "All" and most > MAX_RESULTS:
+        text = f"asks for all, and {where}: a claim gets at most {MAX_RESULTS}"
+        return [findings.warning(document, f"{path}.allocationMode", text, "select fewer, or write ExactCount and a count")]
+    if count > MAX_RESULTS:
+        return [
+            findings.warning(
+                document, f"{path}.count", f"asks for {count}: a claim gets at most {MAX_RESULTS}", f"write at most {MAX_RESULTS}"
+            )
+        ]
+    if count <= most or any(device.shared for device in selected):
         return []
-    text = f"asks for {count}, and {len(selected)} devices are selected"
-    return [findings.warning(document, f"{path}.count", text, f"write at most {len(selected)}, or select more")]
+    return [findings.warning(document, f"{path}.count", f"asks for {count}, and {where}", f"write at most {most}, or select more")]
+
+
+def _most(devices: Sequence[Offer]) -> tuple[int, str]:
+    """Return how many of the devices one node can use at most, and its name where several nodes have some."""
+    by_node = Counter(device.node for device in devices)
+    everywhere = by_node.pop("", 0)
+    node, most = max(by_node.items(), key=lambda item: item[1], default=("", 0))
+    return most + everywhere, node if len(by_node) > 1 else ""
+
+
+def _devices(number: int) -> str:
+    return f"{number} device{'' if number == 1 else 's'}"
+
+
+def _of(failed: Sequence[object], devices: Sequence[object]) -> str:
+    return f"{len(failed)} of {_devices(len(devices))}"
+
+
+def _first(failed: Sequence[tuple[Offer, str]]) -> str:
+    """Name the first devices on which a selector fails."""
+    names = [f"{device.pool}/{device.name}" for device, _ in failed[:_NAMED]]
+    more = len(failed) - len(names)
+    return f"{'first ' if len(failed) > 1 else ''}{', '.join(names)}{f' and {more} more' if more else ''}"
 
 
 def _capacity(document: Document, option: Object, path: str, selected: Sequence[Offer]) -> list[Finding]:
@@ -167,7 +233,7 @@ def _capacity(document: Document, option: Object, path: str, selected: Sequence[
         ]
         if not values:
             known = {known for device in selected for known in json_types.mapping(device.spec, "capacity")}
-            text = f"none of the {len(selected)} selected devices has a capacity {name}"
+            text = f"none of the {_devices(len(selected))} that it selects has a capacity {name}"
             found.append(findings.warning(document, field, text, findings.suggestion(name, known)))
         elif quantity.parse(asked) > max(values):
             text = f"asks for {asked}, and no selected device has more than {max(values)}"

@@ -9,6 +9,9 @@ from drakit.cluster.linting.catalogue import Catalogue, CounterSet, Offer, Stock
 from drakit.cluster.linting.findings import Finding
 from drakit.cluster.manifests import Document
 
+_OWN_IDS = frozenset({"uuid"})
+_PARENT_IDS = frozenset({"parentuuid"})
+
 
 def check(offered: Catalogue) -> Iterator[Finding]:
     """Yield what is wrong with the pools."""
@@ -23,6 +26,7 @@ def check(offered: Catalogue) -> Iterator[Finding]:
             for device in stock.devices:
                 yield from _draws(device, sets)
             yield from _idle(stock)
+            yield from _overlaps(stock)
 
 
 def _replaced(stock: Stock) -> Iterator[Finding]:
@@ -50,7 +54,7 @@ def _names(stock: Stock) -> Iterator[Finding]:
         for one in listed:
             before = first.setdefault(one.name, one)
             if before is not one:
-                where = f"{before.document.file}: {before.document.label}: {before.path}"
+                where = f"{before.document.place(before.path)}, {before.document.label}"
                 text = f"{kind} {one.name} is in pool {stock.id} twice, first in {where}: nothing of the pool is allocated"
                 yield findings.error(one.document, f"{one.path}.name", text, "give each its own name")
 
@@ -104,6 +108,32 @@ def _idle(stock: Stock) -> Iterator[Finding]:
             text = f"no device of pool {stock.id} draws {', '.join(idle)}: it limits nothing"
             fix = "let the devices that use it draw it in consumesCounters, or remove it"
             yield findings.warning(counter_set.document, f"{counter_set.path}.counters", text, fix)
+
+
+def _overlaps(stock: Stock) -> Iterator[Finding]:
+    """A device and its parts, told by their UUIDs, that no counter connects."""
+    whole = {uuid: device for device in stock.devices if (uuid := _text(device, _OWN_IDS)) and not device.shared}
+    for device in stock.devices:
+        parent = whole.get(_text(device, _PARENT_IDS))
+        if parent is not None and parent is not device and not _counters(parent) & _counters(device):
+            text = f"is a part of {parent.name} by its attributes, and no counter is drawn by both: they can be allocated at the same time"
+            fix = f"let {parent.name} and its parts draw from one counter set in consumesCounters"
+            yield findings.warning(device.document, device.path, text, fix)
+
+
+def _text(device: Offer, names: frozenset[str]) -> str:
+    for name, value in json_types.mapping(device.spec, "attributes").items():
+        if name.rpartition("/")[2].lower() in names:
+            return json_types.text(value, "string")
+    return ""
+
+
+def _counters(device: Offer) -> set[tuple[str, str]]:
+    return {
+        (json_types.text(one, "counterSet"), counter)
+        for one in json_types.objects(device.spec, "consumesCounters")
+        for counter in json_types.mapping(one, "counters")
+    }
 
 
 def _value(entry: Json | Object) -> quantity.Quantity:

@@ -65,6 +65,12 @@ def _untyped(encoded: bytes, opening: bytes) -> bytes:
     return b"{" + encoded[len(opening) :] if encoded.startswith(opening) else encoded
 
 
+def created() -> Response:
+    """Return the Status of a post that made no object of its own."""
+    status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+    return document(status, code=201)
+
+
 def success(resource: Resource, name: str, uid: str) -> Response:
     """Return the Status of a deletion whose kind does not answer with the object."""
     details = Details(name=name, group=resource.group, kind=resource.plural, uid=uid)

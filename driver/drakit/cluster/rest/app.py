@@ -80,8 +80,6 @@ class App:
     async def _act(self, request: Request, user: User, target: Target) -> Response:
         verb = targets.verb(target, request.method, request.query_params)
         self._authorize(user, targets.attributes(target, verb, request.query_params))
-        if request.query_params.get("dryRun"):
-            raise errors.BadRequestError("dryRun: this server makes no dry runs; nothing was changed")
         review = RequestReview(user=user, verb=verb, authorizer=self._authorizer, store=self._registry.store, gates=self._registry.gates)
         return await verbs.TABLE[verb](self._context, Call(request=request, target=target, user=user, review=review))
 

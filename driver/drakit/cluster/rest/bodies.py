@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import yaml
 from starlette.requests import Request
 
-from drakit.cluster import errors
+from drakit.cluster import errors, json_types
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.patching import PatchKind
 from drakit.cluster.resources import Resource
@@ -35,30 +35,26 @@ def media_type(request: Request) -> str:
 
 
 async def read(request: Request) -> bytes:
-    """Return the whole body; BadRequestError if it is larger than a real server would take."""
+    """Return the whole body; TooLargeError if it is larger than a real server would take."""
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > MAX_BODY_BYTES:
-            raise errors.BadRequestError(f"body: larger than {MAX_BODY_BYTES} bytes")
+            raise errors.TooLargeError(f"Request entity too large: limit is {MAX_BODY_BYTES}")
         chunks.append(chunk)
     return b"".join(chunks)
 
 
 async def read_json(request: Request) -> Json:
-    """Return the body of a create, update or delete; None if it is empty."""
+    """Return the body of a create, update or delete; None if it is empty. Some kinds may be protobuf."""
     kind = media_type(request)
+    if kind == protobuf.MEDIA_TYPE:
+        body = await read(request)
+        return protobuf.read(body) if body else None
     if kind not in _JSON_TYPES:
         raise errors.UnsupportedMediaError(f"the body of the request was in an unknown format ({kind}); send application/json")
     body = await read(request)
     return _parse_json(body) if body else None
-
-
-async def read_review(request: Request) -> Object:
-    """Return the body of a review; it may be protobuf."""
-    if media_type(request) == protobuf.MEDIA_TYPE:
-        return protobuf.read(await read(request))
-    return await read_object(request)
 
 
 async def read_object(request: Request) -> Object:
@@ -83,20 +79,19 @@ async def read_patch(request: Request) -> tuple[PatchKind, Json]:
 
 def _parse_json(body: bytes) -> Json:
     try:
-        parsed: Json = json.loads(body)
+        return json_types.parse(body)
     except (ValueError, RecursionError) as error:
         raise errors.BadRequestError(f"body: not JSON: {error}") from error
-    return parsed
 
 
 def _parse_yaml(body: bytes) -> Json:
     if body.lstrip()[:1] == b"{":
         return _parse_json(body)
     try:
-        parsed: Json = yaml.load(body, Loader=_Loader)  # noqa: S506 -- the loader is a SafeLoader without times.
-    except (yaml.YAMLError, RecursionError) as error:
-        raise errors.BadRequestError(f"body: not YAML: {error}") from error
-    return parsed
+        parsed = yaml.load(body, Loader=_Loader)  # noqa: S506 -- the loader is a SafeLoader without times.
+        return json_types.parse(json.dumps(parsed))
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise errors.BadRequestError(f"body: not YAML that stands for JSON: {error}") from error
 
 
 def unknown_fields(resource: Resource, body: Json, parameters: Mapping[str, str]) -> list[str]:

@@ -2,9 +2,10 @@
 
 import re
 
-from drakit.cluster import resources
+from drakit.cluster import json_types, resources
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import Resource
+from drakit.cluster.rest import scales
 
 GIT_VERSION = "v1.36.2+drakit"
 _VERSION = re.compile(r"v(?P<major>[0-9]+)((?P<stage>alpha|beta)(?P<minor>[0-9]+))?")
@@ -55,8 +56,10 @@ def _resource_list(found: list[Resource]) -> Object:
         listed.append(_resource(one, "", one.verbs))
         if one.has_status:
             listed.append(_resource(one, "status", _STATUS_VERBS))
-        if "token" in one.posts:
-            listed.append(_resource(one, "token", resources.REVIEW_VERBS, resources.TOKEN_REQUEST))
+        if one.has_scale:
+            gvk: Object = {"group": scales.GROUP, "version": scales.VERSION, "kind": scales.KIND}
+            listed.append(json_types.mapping(_resource(one, "scale", _STATUS_VERBS)) | gvk)
+        listed += [_resource(one, post, resources.REVIEW_VERBS, resources.POSTED[post]) for post in one.posts]
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": found[0].api_version, "resources": listed}
 
 

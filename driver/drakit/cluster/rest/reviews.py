@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from drakit.cluster import errors, json_types, resources
+from drakit.cluster.access import tokens
 from drakit.cluster.access.accounts import Accounts
 from drakit.cluster.access.authorizer import Authorizer
 from drakit.cluster.access.users import Attributes, User
@@ -27,6 +28,9 @@ class Reviews:
             request, _ = shapes.decode(resources.TOKEN_REQUEST, body)
             return self.accounts.issue(target.namespace, target.name, request, user)
         review, _ = shapes.decode(target.resource, body)
+        within = json_types.text(review, "spec", "resourceAttributes", "namespace")
+        if target.resource is resources.LOCAL_ACCESS_REVIEW and within != target.namespace:
+            raise errors.BadRequestError(f"spec.resourceAttributes.namespace must match namespace: {target.namespace}")
         return review | {"status": _ANSWERS[target.resource](self, review, user)}
 
     def _self(self, _review: Object, user: User) -> Object:
@@ -34,6 +38,16 @@ class Reviews:
 
     def _self_access(self, review: Object, user: User) -> Object:
         return self._access(review, user)
+
+    def _token(self, review: Object, _user: User) -> Object:
+        asked = tuple(json_types.strings(review, "spec", "audiences")) or (tokens.AUDIENCE,)
+        if not json_types.text(review, "spec", "token"):
+            raise errors.BadRequestError("token is required for TokenReview in authentication")
+        known = self.accounts.tokens.known(json_types.text(review, "spec", "token"))
+        meant = [one for one in known[1] if one in asked] if known is not None else []
+        if known is None or not meant:
+            return {"user": {}, "error": "invalid bearer token"}
+        return {"authenticated": True, "user": user_info(known[0]), "audiences": json_types.from_strings(meant)}
 
     def _subject_access(self, review: Object, _user: User) -> Object:
         spec = json_types.mapping(review, "spec")
@@ -65,6 +79,8 @@ class Reviews:
 
 
 _ANSWERS: Mapping[Resource, Callable[[Reviews, Object, User], Object]] = {
+    resources.TOKEN_REVIEW: Reviews._token,  # noqa: SLF001 -- as below.
+    resources.LOCAL_ACCESS_REVIEW: Reviews._subject_access,  # noqa: SLF001
     resources.SELF_REVIEW: Reviews._self,  # noqa: SLF001 -- this module's own.
     resources.ACCESS_REVIEW: Reviews._subject_access,  # noqa: SLF001
     resources.SELF_ACCESS_REVIEW: Reviews._self_access,  # noqa: SLF001

@@ -48,7 +48,8 @@ def _target(resource: Resource, rest: list[str], *, namespace: str) -> Target | 
     if len(rest) > 2 or "" in rest:
         return None
     name, subresource = (*rest, "", "")[:2]
-    known = not subresource or subresource in resource.posts or (subresource == "status" and resource.has_status)
+    parts = (*resource.posts, *(["status"] if resource.has_status else []), *(["scale"] if resource.has_scale else []))
+    known = not subresource or subresource in parts
     return Target(resource=resource, namespace=namespace, name=name, subresource=subresource) if known else None
 
 

@@ -1,7 +1,7 @@
 """One function per verb: from a request on a known target to a response."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -13,12 +13,14 @@ from drakit.cluster.access.users import User
 from drakit.cluster.admission.request_review import RequestReview
 from drakit.cluster.api import Listing
 from drakit.cluster.json_types import Json, Object
+from drakit.cluster.patching import PatchKind
 from drakit.cluster.registry import Registry
-from drakit.cluster.rest import answers, bodies, streams, targets, versions
+from drakit.cluster.rest import answers, bodies, options, scales, streams, targets, versions
 from drakit.cluster.rest.paging import Page, Pages
 from drakit.cluster.rest.reviews import Reviews
 from drakit.cluster.rest.streams import Streams
 from drakit.cluster.rest.targets import Target
+from drakit.cluster.schema import table as shapes
 
 _T = TypeVar("_T")
 
@@ -45,12 +47,13 @@ class Call:
     review: RequestReview
 
 
+_SCALE = "scale"
 Verb: TypeAlias = Callable[[Context, Call], Awaitable[Response]]
 
 
 async def _write(context: Context, work: Callable[[], _T]) -> _T:
     """Do a write here, or in a thread where webhooks may have to be asked: they must find the server answering."""
-    if context.registry.store.scan(resources.WEBHOOKS)[0]:
+    if any(context.registry.store.scan(kind)[0] for kind in (resources.WEBHOOKS, resources.MUTATING_WEBHOOKS)):
         return await run_in_threadpool(work)
     return work()
 
@@ -65,6 +68,8 @@ async def get(context: Context, call: Call) -> Response:
     """Answer with one object."""
     target = call.target
     entry = context.registry.entry(target.stored, target.name, target.namespace)
+    if target.subresource == _SCALE:
+        return answers.document(scales.of(entry.view))
     return answers.one(call.request, target.resource, entry)
 
 
@@ -124,9 +129,12 @@ async def watch(context: Context, call: Call) -> Response:
 async def create(context: Context, call: Call) -> Response:
     """Store the body as a new object, or answer the review that it is."""
     target = call.target
+    if target.stored is resources.POD and target.subresource:
+        return await _POD_POSTS[target.subresource](context, call)
     if target.subresource or target.resource.verbs == resources.REVIEW_VERBS:
-        review = await bodies.read_review(call.request)
+        review = await bodies.read_object(call.request)
         return answers.document(context.reviews.answer(target, review, call.user), code=201)
+    call = _dry(call, dry_run=options.is_dry_run("CreateOptions", call.request.query_params))
     body = await bodies.read_object(call.request)
     warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
     wanted = versions.inward_object(target.resource, body)
@@ -134,10 +142,48 @@ async def create(context: Context, call: Call) -> Response:
     return _written(call, made, warnings, code=201)
 
 
+async def _evict(context: Context, call: Call) -> Response:
+    """Delete a pod as ``kubectl drain`` asks for it. There are no disruption budgets here, so nothing stands against it."""
+    body, _ = shapes.decode(resources.EVICTION, await bodies.read_object(call.request))
+    asked = options.of_delete(body.get("deleteOptions"), call.request.query_params)
+    call = _dry(call, dry_run=asked.dry_run)
+    await _write(context, lambda: _deleted(context, call, asked))
+    return answers.created()
+
+
+async def _bind(context: Context, call: Call) -> Response:
+    """Give a pod its node, as schedulers do."""
+    target = call.target
+    body, _ = shapes.decode(resources.POD_BINDING, await bodies.read_object(call.request))
+    call = _dry(call, dry_run=options.is_dry_run("CreateOptions", call.request.query_params))
+    node, uid = json_types.text(body, "target", "name"), json_types.text(body, "metadata", "uid")
+    if not node:
+        raise errors.InvalidError("target.name: Required value")
+
+    def work() -> Object:
+        pod = context.registry.get(target.stored, target.name, target.namespace)
+        if bound := json_types.text(pod, "spec", "nodeName"):
+            raise errors.ConflictError(
+                f"Operation cannot be fulfilled on pods/binding: pod {target.name} is already assigned to node {bound}"
+            )
+        patch: Object = {"metadata": {"uid": uid} if uid else {}, "spec": {"nodeName": node}}
+        change = context.registry.patch
+        return change(target.stored, target.name, patch, namespace=target.namespace, kind=PatchKind.MERGE, review=call.review)
+
+    await _write(context, work)
+    return answers.created()
+
+
+_POD_POSTS: dict[str, Verb] = {"eviction": _evict, "binding": _bind}
+
+
 async def update(context: Context, call: Call) -> Response:
     """Replace an object, or its status, by the body."""
     target = call.target
+    call = _dry(call, dry_run=options.is_dry_run("UpdateOptions", call.request.query_params))
     body = await bodies.read_object(call.request)
+    if target.subresource == _SCALE:
+        return await _scaled(context, call, body)
     metadata = json_types.child(body, "metadata")
     for field, wanted in (("name", target.name), ("namespace", target.namespace)):
         if json_types.text(metadata, field) not in ("", wanted):
@@ -155,6 +201,10 @@ async def patch(context: Context, call: Call) -> Response:
     """Change an object by the patch in the body."""
     target = call.target
     kind, body = await bodies.read_patch(call.request)
+    asked = options.is_dry_run("PatchOptions", call.request.query_params, apply=kind is PatchKind.APPLY)
+    call = _dry(call, dry_run=asked)
+    if target.subresource == _SCALE:
+        return await _scaled(context, call, body)
     warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
 
     def work() -> Object:
@@ -173,6 +223,17 @@ async def patch(context: Context, call: Call) -> Response:
     return _written(call, await _write(context, work), warnings)
 
 
+async def _scaled(context: Context, call: Call, body: Json) -> Response:
+    """Change the number of replicas, by a Scale or a merge patch of one."""
+    target, change = call.target, context.registry.patch
+    wanted = scales.change(body)
+
+    def work() -> Object:
+        return change(target.stored, target.name, wanted, namespace=target.namespace, kind=PatchKind.MERGE, review=call.review)
+
+    return answers.document(scales.of(await _write(context, work)))
+
+
 def _manager(request: Request, media_type: str) -> str:
     """Return who writes: the fieldManager parameter; without one the client's name, but never for an apply."""
     named = request.query_params.get("fieldManager", "")
@@ -184,34 +245,32 @@ def _manager(request: Request, media_type: str) -> str:
 async def delete(context: Context, call: Call) -> Response:
     """Delete an object under the preconditions of the body (DeleteOptions)."""
     target = call.target
-    wanted = await bodies.read_json(call.request)
-    grace = targets.whole(call.request.query_params, "gracePeriodSeconds")
-
-    def work() -> Object:
-        return context.registry.delete(
-            target.stored,
-            target.name,
-            namespace=target.namespace,
-            uid=json_types.text(wanted, "preconditions", "uid"),
-            resource_version=json_types.text(wanted, "preconditions", "resourceVersion"),
-            grace_seconds=_grace(wanted) if grace is None else grace,
-            review=call.review,
-        )
-
-    last = await _write(context, work)
+    wanted = options.of_delete(await bodies.read_json(call.request), call.request.query_params)
+    call = _dry(call, dry_run=wanted.dry_run)
+    last = await _write(context, lambda: _deleted(context, call, wanted))
     if target.resource.returns_deleted:
         return _written(call, last, [])
     return answers.success(target.resource, target.name, json_types.text(last, "metadata", "uid"))
 
 
-def _grace(wanted: Json) -> int | None:
-    given = json_types.at(wanted, "gracePeriodSeconds")
-    return given if isinstance(given, int) else None
+def _deleted(context: Context, call: Call, wanted: options.DeleteOptions) -> Object:
+    return context.registry.delete(
+        call.target.stored,
+        call.target.name,
+        namespace=call.target.namespace,
+        uid=wanted.uid,
+        resource_version=wanted.resource_version,
+        grace_seconds=wanted.grace_seconds,
+        orphan=wanted.orphan,
+        review=call.review,
+    )
 
 
 async def delete_collection(context: Context, call: Call) -> Response:
     """Delete a selection."""
     target, parameters = call.target, call.request.query_params
+    wanted = options.of_delete(await bodies.read_json(call.request), parameters)
+    call = _dry(call, dry_run=wanted.dry_run)
 
     def work() -> Listing:
         return context.registry.delete_collection(
@@ -219,6 +278,7 @@ async def delete_collection(context: Context, call: Call) -> Response:
             namespace=target.namespace,
             field_selector=parameters.get("fieldSelector", ""),
             label_selector=parameters.get("labelSelector", ""),
+            grace_seconds=wanted.grace_seconds,
             review=call.review,
         )
 
@@ -226,6 +286,11 @@ async def delete_collection(context: Context, call: Call) -> Response:
     head: Object = {"kind": f"{target.resource.kind}List", "apiVersion": target.resource.api_version}
     items = [versions.outward(target.resource, one) for one in listing.items]
     return answers.document(head | {"metadata": {"resourceVersion": listing.resource_version}, "items": json_types.from_objects(items)})
+
+
+def _dry(call: Call, *, dry_run: bool) -> Call:
+    """Return the call with a review that knows whether it is a dry run."""
+    return replace(call, review=replace(call.review, dry_run=dry_run))
 
 
 TABLE: dict[str, Verb] = {

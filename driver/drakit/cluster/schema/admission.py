@@ -1,4 +1,4 @@
-"""Shapes of what guards writes: validating admission policies, their bindings, and validating webhooks."""
+"""Shapes of what guards writes: validating admission policies, their bindings, and webhooks."""
 
 from drakit.cluster.schema import meta
 from drakit.cluster.schema.shape import ANY, INTEGER, STRING, ListOf, Shape, Struct
@@ -33,7 +33,7 @@ _VALIDATIONS = ListOf(
 )
 _POLICY_SPEC = Struct(
     fields={
-        "paramKind": Struct(fields={"apiVersion": STRING, "kind": STRING}),
+        "paramKind": Struct(fields={"apiVersion": STRING, "kind": STRING}, atomic=True),
         "matchConstraints": _MATCH,
         "validations": _VALIDATIONS,
         "failurePolicy": STRING,
@@ -50,10 +50,14 @@ _POLICY_STATUS = Struct(
     }
 )
 POLICY = meta.kind({"spec": _POLICY_SPEC, "status": _POLICY_STATUS}, required=("spec",))
+_PARAM_REF = Struct(
+    fields={"name": STRING, "namespace": STRING, "selector": meta.LABEL_SELECTOR, "parameterNotFoundAction": STRING},
+    atomic=True,
+)
 BINDING = meta.kind(
     {
         "spec": Struct(
-            fields={"policyName": STRING, "paramRef": ANY, "matchResources": _MATCH, "validationActions": _STRINGS},
+            fields={"policyName": STRING, "paramRef": _PARAM_REF, "matchResources": _MATCH, "validationActions": _STRINGS},
             required=("policyName",),
         )
     },
@@ -82,4 +86,6 @@ _WEBHOOK = Struct(
     },
     required=("name", "clientConfig", "sideEffects", "admissionReviewVersions"),
 )
+_MUTATING = Struct(fields={**_WEBHOOK.fields, "reinvocationPolicy": STRING}, required=_WEBHOOK.required)
 WEBHOOKS = meta.kind({"webhooks": ListOf(item=_WEBHOOK, keys=("name",), merge_key="name")})
+MUTATING_WEBHOOKS = meta.kind({"webhooks": ListOf(item=_MUTATING, keys=("name",), merge_key="name")})

@@ -4,6 +4,7 @@ from drakit.cluster.schema import meta
 from drakit.cluster.schema.shape import (
     ANY,
     BOOLEAN,
+    COUNT,
     INTEGER,
     QUANTITY,
     STRING,
@@ -36,7 +37,7 @@ _SUBREQUEST: dict[str, Shape] = {
     "deviceClassName": STRING,
     "selectors": SELECTORS,
     "allocationMode": STRING,
-    "count": INTEGER,
+    "count": COUNT,
     "tolerations": _TOLERATIONS,
     "capacity": Struct(fields={"requests": MapOf(value=QUANTITY)}),
 }

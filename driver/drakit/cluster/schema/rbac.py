@@ -43,6 +43,7 @@ _ACCESS: dict[str, Shape] = {
 }
 _USER: dict[str, Shape] = {"uid": STRING, "groups": _STRINGS, "extra": MapOf(value=_STRINGS)}
 
+TOKEN_REVIEW = meta.kind({"spec": Struct(fields={"token": STRING, "audiences": _STRINGS}), "status": ANY}, required=("spec",))
 ACCESS_REVIEW = meta.kind({"spec": Struct(fields=_ACCESS | {"user": STRING} | _USER), "status": ANY}, required=("spec",))
 SELF_ACCESS_REVIEW = meta.kind({"spec": Struct(fields=_ACCESS), "status": ANY}, required=("spec",))
 SELF_RULES_REVIEW = meta.kind({"spec": Struct(fields={"namespace": STRING}), "status": ANY}, required=("spec",))

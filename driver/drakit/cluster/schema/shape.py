@@ -29,9 +29,10 @@ class Type(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """A single value."""
+    """A single value. ``plain``: zero and absent are one, because the API's own type cannot tell them apart."""
 
     type: Type
+    plain: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +73,9 @@ class Struct:
 
 Shape: TypeAlias = Leaf | ListOf | MapOf | Struct
 
-STRING = Leaf(type=Type.STRING)
+STRING = Leaf(type=Type.STRING, plain=True)
 INTEGER = Leaf(type=Type.INTEGER)
+COUNT = Leaf(type=Type.INTEGER, plain=True)
 BOOLEAN = Leaf(type=Type.BOOLEAN)
 QUANTITY = Leaf(type=Type.QUANTITY)
 TIME = Leaf(type=Type.TIME)

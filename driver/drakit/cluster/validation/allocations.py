@@ -88,9 +88,15 @@ def _network(network: Json, path: str) -> Iterator[Failure]:
 
 
 def _address(address: str, path: str) -> Iterator[Failure]:
-    try:
-        canonical = str(ipaddress.ip_interface(address)) == address
-    except ValueError:
-        canonical = False
-    if not canonical:
+    if not _is_canonical(address):
         yield failure.invalid(path, address, "must be an address with prefix in canonical form, such as 192.0.2.5/24 or 2001:db8::5/64")
+
+
+def _is_canonical(address: str) -> bool:
+    """Say whether an address is written as Go writes it: without a zone, and IPv4 as IPv4."""
+    try:
+        found = ipaddress.ip_interface(address)
+    except ValueError:
+        return False
+    mapped = isinstance(found, ipaddress.IPv6Interface) and found.ipv4_mapped is not None
+    return str(found) == address and "%" not in address and not mapped

@@ -62,8 +62,8 @@ def _users(new: Object, old: Object, allocation: Json) -> Iterator[Failure]:
     if users and allocation is None:
         yield failure.forbidden(path, "may not be specified when allocation is not set: allocate and reserve in one update")
     elif json_types.text(new, "metadata", "deletionTimestamp"):
-        known = json_types.items(old, "status", "reservedFor")
-        if any(user not in known for user in users):
+        known = {_identity(user) for user in json_types.items(old, "status", "reservedFor")}
+        if any(_identity(user) not in known for user in users):
             yield failure.forbidden(path, "new entries may not be added while deletionTimestamp is set")
 
 
@@ -71,6 +71,10 @@ def _consumer(user: Json, path: str) -> Iterator[Failure]:
     """A workload that the claim is for, if it names one (KEP-5194)."""
     if user is not None:
         yield from _user(user, path)
+
+
+def _identity(user: Json) -> tuple[str, ...]:
+    return tuple(json_types.text(user, field) for field in ("apiGroup", "resource", "name", "uid"))
 
 
 def _uid(user: Json) -> str:

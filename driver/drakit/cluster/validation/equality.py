@@ -8,7 +8,7 @@ from drakit.cluster.schema.shape import Leaf, ListOf, MapOf, Shape, Type
 def same(shape: Shape, left: Json, right: Json) -> bool:
     """Compare decoded values: what is empty is absent, and quantities are equal when their amounts are."""
     if isinstance(shape, Leaf):
-        return left == right or (not (left or right) and shape.type is Type.STRING) or _amounts_equal(shape, left, right)
+        return left == right or (shape.plain and not (left or right)) or _amounts_equal(shape, left, right)
     if isinstance(shape, ListOf):
         ours, theirs = json_types.items(left), json_types.items(right)
         return len(ours) == len(theirs) and all(same(shape.item, a, b) for a, b in zip(ours, theirs, strict=True))

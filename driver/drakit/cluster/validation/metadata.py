@@ -12,7 +12,8 @@ MAX_ANNOTATION_BYTES = 256 * 1024
 MAX_MANAGER_BYTES = 128
 MAX_SUBRESOURCE_BYTES = 256
 
-_FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp")
+_GRACE = "deletionGracePeriodSeconds"
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _CASCADING = ("orphan", "foregroundDeletion")
 _OPERATIONS = ("Apply", "Update")
@@ -45,6 +46,7 @@ def update(new: Object, old: Object) -> Iterator[Failure]:
     for field in _FIXED:
         if (metadata.get(field) or None) != (before.get(field) or None):
             yield failure.immutable(f"metadata.{field}", metadata.get(field))
+    yield from failure.unchanged(f"metadata.{_GRACE}", metadata.get(_GRACE), before.get(_GRACE))
     yield from _common(metadata)
 
 

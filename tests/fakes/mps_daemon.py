@@ -1,0 +1,68 @@
+"""A stand-in for nvidia-cuda-mps-control: a daemon that serves its control pipe, and the program that talks to it, in one script.
+
+``-f`` serves in the foreground: it starts a server process of its own, listens on ``$CUDA_MPS_PIPE_DIRECTORY/control`` and notes what it was told in
+``told``. Without it, commands are read from standard input and sent there. ``stubborn`` ignores ``quit`` and SIGTERM, ``broken`` ends at once.
+"""
+
+import pathlib
+import sys
+
+from drakit.devices.gpu import roots
+
+SCRIPT = """#!{python}
+import os, pathlib, signal, socket, subprocess, sys
+
+pipe = pathlib.Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
+behaviour = {behaviour!r}
+
+
+def talk():
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(pipe / "control"))
+        line.sendall(sys.stdin.buffer.read())
+        line.shutdown(socket.SHUT_WR)
+        sys.stdout.write(line.makefile().read())
+
+
+def serve():
+    if behaviour == "broken":
+        sys.exit("no CUDA-capable device")
+    if behaviour == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    (pipe / "told").write_text(" ".join(sys.argv[1:]) + "\\n" + os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")
+    (pipe / "control").unlink(missing_ok=True)
+    pathlib.Path("/dev/shm/mps-stand-in").write_text("shared") if {shm!r} else None
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(pipe / "control"))
+        listener.listen()
+        while True:
+            line, _ = listener.accept()
+            with line:
+                command = line.makefile().read().strip()
+                with (pipe / "told").open("a") as log:
+                    log.write(command + "\\n")
+                if command == "quit" and behaviour != "stubborn":
+                    server.kill()
+                    server.wait()
+                    return
+                line.sendall(b"100.0\\n")
+
+
+serve() if "-f" in sys.argv else talk()
+"""
+
+
+def install(directory: pathlib.Path, behaviour: str = "", *, shm: bool = False) -> roots.DriverRoot:
+    """A driver root with the stand-in; ``shm`` lets the daemon write to its /dev/shm."""
+    program = directory / "usr/bin/nvidia-cuda-mps-control"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(SCRIPT.format(python=sys.executable, behaviour=behaviour, shm=shm))
+    program.chmod(0o755)
+    return roots.DriverRoot(path=directory)
+
+
+def told(folder: pathlib.Path) -> list[str]:
+    """What the only daemon below ``folder`` was started with and told, its questions left out."""
+    (file,) = folder.glob("*/pipe/told")
+    return [line for line in file.read_text().splitlines() if not line.startswith("get_")]

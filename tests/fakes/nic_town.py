@@ -1,0 +1,176 @@
+"""A shared NIC, the network behind it and pods on it, on the real kernel: namespaces joined by a veth pair, traffic by iperf3.
+
+The node's ``nic0`` is one end of the pair; the other end, in a namespace of its own, is the network with one server. A pod is a namespace with a
+macvlan child of the NIC, made by the ``ip`` tool as the driver's hook would make it, and admitted to a share.
+"""
+
+import concurrent.futures
+import contextlib
+import ctypes
+import dataclasses
+import itertools
+import json
+import pathlib
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from drakit.devices.nic import netlink, port
+from drakit.devices.nic.tc import rtnetlink
+from fakes import netns
+
+NIC_MAC = "02:00:00:00:00:20"
+SERVER = "10.99.0.1"
+HOST = "10.99.0.2"
+_PORTS = itertools.count(5201)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pod:
+    """A namespace with the interface ``net1`` on the NIC."""
+
+    space: netns.Namespace
+    mac: str
+    address: str
+    cookie: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """One measured transfer: from a namespace to the server, or back; ``udp`` is a rate that is offered, of datagrams."""
+
+    source: netns.Namespace
+    reverse: bool = False
+    streams: int = 1
+    udp: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What iperf3 measured: goodput in bits per second at the receiver, and TCP's mean round trip in milliseconds."""
+
+    goodput: float
+    round_trip: float
+
+
+class Town:
+    """The node, its port, the network, and pods; made by ``town``."""
+
+    def __init__(
+        self, node: netns.Namespace, network: netns.Namespace, stack: contextlib.ExitStack, classifier: port.Classifier | None = None
+    ) -> None:
+        self.node, self.network, self._stack = node, network, stack
+        self.port = netlink.KernelPort(node.name, classifier=classifier)
+        stack.callback(self.port.close)
+        nic = self.port.interface("nic0")
+        assert nic is not None
+        self.nic = nic
+
+    def uplink(self, speed: int = 10**10, reserve: int = 0) -> port.Uplink:
+        return port.Uplink(interface="nic0", ifindex=self.nic.ifindex, mac=NIC_MAC, speed=speed, reserve=reserve)
+
+    def share(self, number: int, bandwidth: int, ceil: int = 0) -> port.Share:
+        return port.Share(
+            id=f"share-{number}",
+            interface="nic0",
+            ifindex=self.nic.ifindex,
+            mac=f"02:99:00:00:{number:02x}:00",
+            bandwidth=bandwidth,
+            ceil=ceil,
+            minor=0x100 + number,
+        )
+
+    def pod(self, number: int, share: port.Share | None = None, *, mac: str = "", mode: str = "private") -> Pod:
+        """A pod with a child of the NIC, admitted to the share if one is given."""
+        space = self._stack.enter_context(netns.namespace())
+        made = Pod(space=space, mac=mac or f"02:99:00:00:{number:02x}:01", address=f"10.99.1.{number}", cookie=cookie_of(space))
+        space.ip("link", "set", "lo", "up")
+        self.node.ip("link", "add", "net1", "link", "nic0", "netns", space.name, "address", made.mac, "type", "macvlan", "mode", mode)
+        space.ip("address", "add", f"{made.address}/16", "dev", "net1")
+        space.ip("link", "set", "net1", "up")
+        if share is not None:
+            self.port.admit(share, cookie=made.cookie, mac=made.mac)
+        return made
+
+    def sharing(self, *shares: port.Share, speed: int = 10**10, reserve: int = 0) -> list[Pod]:
+        """Shares installed, each with one pod."""
+        for share in shares:
+            self.port.install(self.uplink(speed, reserve), share)
+        return [self.pod(number, share) for number, share in enumerate(shares, start=1)]
+
+    def received(self) -> int:
+        """Bytes that the network has received from the NIC."""
+        return int(self.network.run("cat", "/sys/class/net/wire/statistics/rx_bytes"))
+
+    def measure(self, flows: Sequence[Flow], seconds: float) -> list[Seen]:
+        """All flows at once."""
+        with contextlib.ExitStack() as servers, concurrent.futures.ThreadPoolExecutor(len(flows)) as threads:
+            ports = [next(_PORTS) for _ in flows]
+            for number in ports:
+                servers.enter_context(self._server(number))
+            runs = [threads.submit(_run, flow, number, seconds) for flow, number in zip(flows, ports, strict=True)]
+            return [run.result() for run in runs]
+
+    @contextlib.contextmanager
+    def _server(self, number: int) -> Iterator[None]:
+        words = ["ip", "netns", "exec", self.network.name, "iperf3", "-s", "-p", str(number)]
+        server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            deadline = time.monotonic() + 30
+            while f":{number} " not in self.network.run("ss", "-ltn"):
+                assert time.monotonic() < deadline, "iperf3 did not start"
+                time.sleep(0.02)
+            yield
+        finally:
+            server.terminate()
+            server.wait(10)
+            if server.stdout:
+                server.stdout.close()
+
+
+Answer = TypeVar("Answer")
+
+
+def inside(space: netns.Namespace, work: Callable[[], Answer]) -> Answer:
+    """The result of work done in a namespace, as by a process that lives there."""
+    with pathlib.Path(space.path).open("rb") as file, concurrent.futures.ThreadPoolExecutor(1) as thread:
+        thread.submit(ctypes.CDLL(None).setns, file.fileno(), 0).result()
+        return thread.submit(work).result()
+
+
+def cookie_of(space: netns.Namespace) -> int:
+    with rtnetlink.Socket.open(space.name) as sock:
+        return sock.cookie
+
+
+@contextlib.contextmanager
+def town(classifier: port.Classifier | None = None) -> Iterator[Town]:
+    with contextlib.ExitStack() as stack:
+        node, network = stack.enter_context(netns.namespace()), stack.enter_context(netns.namespace())
+        node.ip("link", "set", "lo", "up")
+        node.ip("link", "add", "nic0", "address", NIC_MAC, "type", "veth", "peer", "name", "wire", "netns", network.name)
+        network.ip("address", "add", f"{SERVER}/16", "dev", "wire")
+        network.ip("link", "set", "wire", "up")
+        node.ip("address", "add", f"{HOST}/16", "dev", "nic0")
+        node.ip("link", "set", "nic0", "up")
+        yield Town(node, network, stack, classifier)
+
+
+def why_not() -> str:
+    """Why traffic cannot be measured here; empty when it can."""
+    missing = [tool for tool in ("iperf3", "ss", "ping") if shutil.which(tool) is None]
+    return f"{', '.join(missing)} is not installed" if missing else netns.why_not()
+
+
+def _run(flow: Flow, number: int, seconds: float) -> Seen:
+    words = ["iperf3", "-c", SERVER, "-p", str(number), "-t", str(int(seconds)), "-J", "-P", str(flow.streams), "--connect-timeout", "5000"]
+    words += ["-R"] if flow.reverse else []
+    words += ["-u", "-b", str(flow.udp // flow.streams), "-l", "1400"] if flow.udp else []
+    told = json.loads(flow.source.run(*words, timeout=seconds + 30))
+    assert "error" not in told, told["error"]
+    end = told["end"]
+    received = end["sum_received"]
+    trips = [stream.get("sender", {}).get("mean_rtt", 0) for stream in end["streams"]]
+    return Seen(goodput=received["bits_per_second"], round_trip=sum(trips) / len(trips) / 1000)

@@ -1,0 +1,154 @@
+"""The real node driver, in this process, on a node of a local cluster: real sockets, real HTTPS, hardware in memory."""
+
+import contextlib
+import dataclasses
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+from drakit.cluster import json_types
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.kubelet import Timing
+from drakit.cluster.resources import CLAIM, CLASS
+from drakit.core import driver as drivers
+from drakit.kube import claims, client, slices
+from drakit.node import clock, engine, node, station
+from fakes import author
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.town import QUICK, Town
+
+NAME = author.FakeDriver.name
+CHIP, PIPE = "chip", "pipe"
+TIMING = dataclasses.replace(QUICK, health_retry=0.1)
+
+
+class Driver(author.FakeDriver):
+    """The fake driver; for admins it changes nothing."""
+
+    def prepare(self, grant: drivers.Grant[author.Tuning]) -> drivers.Prepared:
+        return drivers.Prepared() if grant.admin_access else super().prepare(grant)
+
+    def unprepare(self, grant: drivers.Grant[author.Tuning]) -> None:
+        if not grant.admin_access:
+            super().unprepare(grant)
+
+
+class Served:
+    """One process of the driver. Several of one town share hardware, journal and CDI folder, as those of a rolling update do."""
+
+    def __init__(
+        self, town: Town, driver: Driver, *, instance: str = "", grace: float = 30.0, boot_id: str = "boot-1", node_name: str = objects.NODE
+    ) -> None:
+        self.town = town
+        self.driver = driver
+        folder = town.cluster.node(node_name).folder
+        self.home = folder.plugins / NAME
+        self.client = client.connect(folder.kubeconfig)
+        ticking = clock.SystemClock()
+        post = station.Post(driver_name=NAME, build=lambda _: driver, place=engine.Place(pool=node_name, boot_id=boot_id))
+        outside = node.Outside(
+            claim_source=claims.ApiClaims(self.client),
+            slice_store=slices.ApiSlices(self.client, driver=NAME, node=node_name, clock=ticking),
+            registry=folder.registry,
+            clock=ticking,
+            rescan_seconds=0.2,
+            instance=instance,
+            registration_grace=grace,
+        )
+        self.node = node.Node(post, station.Folders(home=self.home, cdi=folder.cdi), outside, node_name=node_name)
+
+    def start(self, *, wait: bool = True) -> "Served":
+        """Start; wait until devices are published and the kubelet can call."""
+        self.node.start()
+        if wait:
+            self.town.until(self.offers_all, "devices")
+            self.town.until(lambda: self.node.registrar.wait_registered(0), "registration")
+            kubelet = self.town.cluster.node(objects.NODE).kubelet
+            self.town.until(lambda: kubelet.plugins.is_usable(NAME), "the driver's connection")
+        return self
+
+    def stop(self) -> None:
+        self.node.stop()
+        self.client.close()
+
+    def offers_all(self) -> bool:
+        """Whether every device of the hardware is in slices."""
+        return self.offered() == {device.name for device in self.driver.discover().devices}
+
+    def offered(self) -> set[str]:
+        """Devices in slices."""
+        found = [device for one in self.town.slices() for device in json_types.objects(one, "spec", "devices")]
+        return {json_types.text(device, "name") for device in found}
+
+
+class World:
+    """A town with classes for the fake driver's devices. ``serve`` starts a process of the driver; all are stopped at the end."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
+        self.town = Town(self._folder, timing=timing)
+        self.hardware = author.Hardware()
+        self.driver = Driver(self.hardware)
+        self.served: list[Served] = []
+
+    def begin(self) -> None:
+        self.town.start()
+        for kind, wanted in ((CHIP, "whole"), (PIPE, "pipe")):
+            expression = f"device.driver == '{NAME}' && device.attributes['{NAME}'].kind == '{wanted}'"
+            self.town.create(CLASS, {"metadata": {"name": kind}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
+
+    def end(self) -> None:
+        for one in self.served:
+            one.stop()
+        self.town.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def serve(
+        self,
+        *,
+        wait: bool = True,
+        driver: Driver | None = None,
+        instance: str = "",
+        grace: float = 30.0,
+        boot_id: str = "boot-1",
+    ) -> Served:
+        """Start a process of the driver on the node."""
+        made = Served(self.town, driver or self.driver, instance=instance, grace=grace, boot_id=boot_id)
+        self.served.append(made)
+        return made.start(wait=wait)
+
+    def claim(self, name: str, *requests: Object) -> None:
+        """A claim of one chip, unless requests say otherwise."""
+        self.town.create(CLAIM, objects.claim(name, *(requests or (chip(),))))
+
+    def run(self, name: str, *requests: Object) -> Object:
+        """A claim, and a pod of the same name that uses it, until that runs."""
+        self.claim(name, *requests)
+        return self.town.run(objects.pod(name, claim=name))
+
+    def made(self) -> list[str]:
+        """What hardware exists."""
+        return sorted(self.hardware.made)
+
+    def env(self, pod: str) -> dict[str, str]:
+        """The variables that devices gave to the pod's container."""
+        return {name: value for name, value in self.town.view(pod).env.items() if name.startswith("FAKE_")}
+
+
+def chip(name: str = "gpu", **fields: Json) -> Object:
+    return {"name": name, "exactly": {"deviceClassName": CHIP, **fields}}
+
+
+def pipe(name: str = "pipe", amount: str = "1G") -> Object:
+    return {"name": name, "exactly": {"deviceClassName": PIPE, "capacity": {"requests": {"bandwidth": amount}}}}
+
+
+@contextlib.contextmanager
+def world(timing: Timing = TIMING) -> Iterator[World]:
+    made = World(timing)
+    try:
+        made.begin()
+        yield made
+    finally:
+        made.end()

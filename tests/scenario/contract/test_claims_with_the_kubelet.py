@@ -1,0 +1,357 @@
+"""What the kubelet asks for claims, in which order, and what it may never see (contract 1.12, 1.13, 2.1 to 2.7, 10.11 to 10.24)."""
+
+import shutil
+import threading
+from typing import ClassVar
+
+import grpc
+import pytest
+
+from drakit._proto import dra_v1_pb2 as v1
+from drakit._proto import dra_v1_pb2_grpc as v1_services
+from drakit.cluster import json_types
+from drakit.cluster.faults import Faults
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.patching import PatchKind
+from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, CLASS, NAMESPACE, POD
+from drakit.core import driver as drivers
+from drakit.core import errors
+from fakes import author, served
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.plugin import DRIVER as OTHER
+
+STRANGER = "11111111-2222-4333-8444-555555555555"
+
+
+def faults(world: served.World) -> Faults:
+    return world.town.cluster.node(objects.NODE).faults
+
+
+def call(world: served.World, *, prepare: bool, uids: dict[str, str]) -> dict[str, str]:
+    """The driver's errors by UID, asked past the kubelet."""
+    claims = [v1.Claim(namespace="default", uid=uid, name=name) for name, uid in uids.items()]
+    with grpc.insecure_channel(f"unix:{world.served[0].home / 'dra.sock'}") as channel:
+        stub = v1_services.DRAPluginStub(channel)
+        if prepare:
+            prepared = stub.NodePrepareResources(v1.NodePrepareResourcesRequest(claims=claims), timeout=30)
+            return {uid: entry.error for uid, entry in prepared.claims.items()}
+        unprepared = stub.NodeUnprepareResources(v1.NodeUnprepareResourcesRequest(claims=claims), timeout=30)
+        return {uid: entry.error for uid, entry in unprepared.claims.items()}
+
+
+def gone(world: served.World, *pods: str) -> None:
+    for pod in pods:
+        world.town.delete(pod)
+        world.town.gone(POD, pod)
+
+
+def test_a_pod_gets_its_device_and_gives_it_back(world: served.World) -> None:
+    driver = world.serve()
+    world.run("p")
+    [device] = world.town.devices("p")
+    assert world.made() == [device]
+    assert world.env("p") == {f"FAKE_{device.upper().replace('-', '_')}": device}
+    gone(world, "p")
+    assert world.made() == []
+    assert driver.node.station.cdi.claims() == frozenset()
+    assert driver.node.station.journal.entries() == ()
+
+
+def test_shares_of_one_device_travel_with_their_ids(world: served.World) -> None:
+    world.serve()
+    world.run("a", served.pipe())
+    world.run("b", served.pipe())
+    prepared = [world.town.cluster.node(objects.NODE).kubelet.preparation.devices("default", name)[served.NAME] for name in "ab"]
+    ids = [device.share_id for devices in prepared for device in devices]
+    assert sorted(ids, key=str) == world.made()
+    assert len(set(ids)) == 2
+    gone(world, "a", "b")
+    assert world.made() == []
+
+
+def test_a_failed_prepare_is_told_to_the_pod_word_for_word_and_tried_again(world: served.World) -> None:
+    world.serve()
+    world.driver.failure = errors.RetryError("the chip is warming up", after=1)
+    world.claim("p")
+    world.town.create(POD, objects.pod("p", claim="p"))
+    world.town.until(lambda: world.town.events("FailedPrepareDynamicResources"), "an event")
+    assert world.town.events("FailedPrepareDynamicResources")[0].endswith(
+        "NodePrepareResources failed for ResourceClaim default/p: the chip is warming up"
+    )
+    assert world.made() == []
+    world.driver.failure = None
+    world.town.phase("p", "Running")
+
+
+def test_a_bug_in_a_driver_fails_its_claim_and_nothing_else(world: served.World) -> None:
+    world.serve()
+    world.run("good")
+    world.driver.failure = ZeroDivisionError("oops")
+    world.claim("bad")
+    world.town.create(POD, objects.pod("bad", claim="bad"))
+    world.town.until(lambda: world.town.events("FailedPrepareDynamicResources"), "an event")
+    assert "internal error of driver fake.example.com: ZeroDivisionError: oops" in world.town.events("FailedPrepareDynamicResources")[0]
+    gone(world, "good")
+
+
+def test_one_bad_claim_of_a_batch_gets_an_error_of_its_own(world: served.World) -> None:
+    world.serve()
+    world.run("good")
+    world.claim("waiting")
+    uids = {"good": world.town.uid("good"), "waiting": world.town.uid("waiting"), "missing": STRANGER}
+    told = call(world, prepare=True, uids=uids)
+    assert told[uids["good"]] == ""
+    assert "not allocated" in told[uids["waiting"]]
+    assert "does not exist" in told[STRANGER]
+
+
+def test_a_claim_that_was_replaced_by_one_of_its_name_is_refused(world: served.World) -> None:
+    world.serve()
+    world.run("p")
+    assert "another of its name" in call(world, prepare=True, uids={"p": STRANGER})[STRANGER]
+    assert len(world.made()) == 1
+
+
+def test_unprepare_of_what_was_never_prepared_succeeds(world: served.World) -> None:
+    world.serve()
+    assert call(world, prepare=False, uids={"nobody": STRANGER}) == {STRANGER: ""}
+
+
+def test_a_pod_that_never_started_gives_its_claim_back(world: served.World) -> None:
+    world.serve()
+    world.driver.failure = errors.DeviceBusyError("held by somebody")
+    world.claim("p")
+    world.town.create(POD, objects.pod("p", claim="p"))
+    world.town.until(lambda: world.town.events("FailedPrepareDynamicResources"), "an event")
+    gone(world, "p")
+    assert world.served[0].node.station.journal.entries() == ()
+
+
+def test_a_claim_of_two_pods_is_prepared_once_and_lasts_as_long_as_both(world: served.World) -> None:
+    world.serve()
+    world.run("a")
+    world.town.run(objects.pod("b", claim="a"))
+    assert world.env("a") == world.env("b") != {}
+    gone(world, "a")
+    assert len(world.made()) == 1
+    gone(world, "b")
+    assert world.made() == []
+
+
+def test_a_claim_that_no_container_uses_is_prepared_all_the_same(world: served.World) -> None:
+    world.serve()
+    world.claim("p")
+    world.town.run(objects.pod("p", claim="p", containers=[objects.container("main")]))
+    assert len(world.made()) == 1
+    assert world.env("p") == {}
+
+
+def test_each_container_gets_the_devices_of_its_requests_alone(world: served.World) -> None:
+    world.serve()
+    world.claim("p", served.chip("one"), served.chip("two"))
+    containers = [objects.container("first", objects.use("one")), objects.container("second", objects.use("two"))]
+    world.town.run(objects.pod("p", claim="p", containers=containers))
+    envs = [set(world.town.view("p", name).env) & {"FAKE_CHIP_0", "FAKE_CHIP_1"} for name in ("first", "second")]
+    assert sorted(envs, key=str) in ([{"FAKE_CHIP_0"}, {"FAKE_CHIP_1"}], [{"FAKE_CHIP_1"}, {"FAKE_CHIP_0"}])
+
+
+def test_a_subrequest_reaches_the_container_that_asks_for_its_parent(world: served.World) -> None:
+    world.serve()
+    choices: list[Json] = [{"name": "large", "deviceClassName": "absent"}, {"name": "small", "deviceClassName": served.CHIP}]
+    expression = "device.attributes['fake.example.com'].kind == 'none'"
+    world.town.create(CLASS, {"metadata": {"name": "absent"}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
+    world.claim("p", {"name": "gpu", "firstAvailable": choices})
+    world.town.run(objects.pod("p", claim="p", containers=[objects.container("main", objects.use("gpu"))]))
+    [result] = json_types.objects(world.town.claim("p"), "status", "allocation", "devices", "results")
+    assert result["request"] == "gpu/small"
+    assert len(world.env("p")) == 1
+
+
+def test_results_of_other_drivers_in_the_same_claim_are_left_alone(world: served.World) -> None:
+    world.serve()
+    plugin = world.town.plugin()
+    world.town.create(CLASS, objects.device_class("other", OTHER))
+    world.town.offer("gpu-0")
+    world.run("p", served.chip("mine"), {"name": "theirs", "exactly": {"deviceClassName": "other"}})
+    [entry] = world.served[0].node.station.journal.entries()
+    assert [grant.request for grant in entry.grants] == ["mine"]
+    gone(world, "p")
+    assert (world.made(), plugin.count("unprepare")) == ([], 1)
+
+
+def test_every_call_may_come_twice_at_once(world: served.World) -> None:
+    faults(world).call_twice = True
+    world.serve()
+    world.run("p")
+    assert len(world.made()) == 1
+    gone(world, "p")
+    assert world.made() == []
+
+
+def test_unprepare_may_come_first(world: served.World) -> None:
+    faults(world).unprepare_first = True
+    world.serve()
+    world.run("p")
+    gone(world, "p")
+    assert world.made() == []
+
+
+class Slow(served.Driver):
+    """Its first prepare waits until the test lets it go."""
+
+    def __init__(self, hardware: author.Hardware) -> None:
+        super().__init__(hardware)
+        self.entered, self.go = threading.Event(), threading.Event()
+
+    def prepare(self, grant: drivers.Grant[author.Tuning]) -> drivers.Prepared:
+        if not self.entered.is_set():
+            self.entered.set()
+            self.go.wait(30)
+        return super().prepare(grant)
+
+
+def test_a_prepare_that_outlives_its_call_commits_nothing_and_the_next_one_does(world: served.World) -> None:
+    slow = Slow(world.hardware)
+    served_slow = world.serve(driver=slow)
+    world.claim("p")
+    world.town.create(POD, objects.pod("p", claim="p"))
+    assert slow.entered.wait(30)
+    world.town.until(lambda: any("DEADLINE_EXCEEDED" in text for text in world.town.events("FailedPrepareDynamicResources")), "an event")
+    slow.go.set()
+    world.town.phase("p", "Running")
+    assert len(served_slow.node.station.journal.entries()) == len(world.made()) == 1
+
+
+def test_a_connection_that_breaks_in_the_middle_loses_and_leaks_nothing(world: served.World) -> None:
+    slow = Slow(world.hardware)
+    world.serve(driver=slow)
+    faults(world).drop_calls = 1
+    world.claim("p")
+    world.town.create(POD, objects.pod("p", claim="p"))
+    world.town.until(lambda: world.town.events("FailedPrepareDynamicResources"), "an event")
+    slow.go.set()
+    world.town.phase("p", "Running")
+    assert len(world.made()) == 1
+    gone(world, "p")
+    assert world.made() == []
+
+
+def test_a_stuck_device_keeps_registration_and_other_devices_from_nobody(world: served.World) -> None:
+    slow = Slow(world.hardware)
+    driver = world.serve(driver=slow)
+    world.claim("stuck")
+    world.town.create(POD, objects.pod("stuck", claim="stuck"))
+    assert slow.entered.wait(30)
+    world.run("other", served.pipe())
+    driver.node.registrar.socket.unlink()
+    world.town.until(lambda: driver.node.registrar.wait_registered(0), "registration beside a stuck call")
+    slow.go.set()
+    world.town.phase("stuck", "Running")
+
+
+def test_after_a_reboot_everything_is_made_anew_before_pods_run(world: served.World) -> None:
+    first = world.serve()
+    world.run("p")
+    node = world.town.cluster.node(objects.NODE)
+    first.stop()
+    node.stop_kubelet()
+    node.runtime.remove(uid_of(world, "p"))
+    shutil.rmtree(node.folder.cdi)
+    node.folder.cdi.mkdir()
+    world.hardware.made.clear()
+    node.start_kubelet()
+    world.serve(driver=served.Driver(world.hardware), boot_id="boot-2")
+    world.town.until(lambda: world.made() == world.town.devices("p"), "the device, made again")
+    world.town.until(lambda: node.runtime.has_sandbox(uid_of(world, "p")), "the pod's new sandbox")
+    gone(world, "p")
+    assert world.made() == []
+
+
+def uid_of(world: served.World, pod: str) -> str:
+    return json_types.text(world.town.find(POD, pod) or {}, "metadata", "uid")
+
+
+def test_a_lost_cdi_file_is_written_again_when_the_kubelet_asks_again(world: served.World) -> None:
+    driver = world.serve()
+    world.run("p")
+    folder = world.town.cluster.node(objects.NODE).folder.cdi
+    written = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".json"}
+    for name in written:
+        (folder / name).unlink()
+    uid = world.town.uid("p")
+    assert call(world, prepare=True, uids={"p": uid}) == {uid: ""}
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".json"} == written != {}
+    assert driver.node.station.cdi.claims() == {uid}
+
+
+def test_a_device_that_a_deleted_pod_still_holds_is_not_given_to_the_next(world: served.World) -> None:
+    world.serve()
+    node = world.town.cluster.node(objects.NODE)
+    world.run("p", served.chip("one"), served.chip("two"))
+    node.stop_kubelet()
+    world.town.delete("p", force=True)
+    world.town.api.delete(CLAIM, "p", namespace="default")
+    world.town.gone(CLAIM, "p")
+    world.claim("next")
+    world.town.create(POD, objects.pod("next", claim="next"))
+    world.town.until(lambda: world.town.devices("next"), "an allocation")
+    uid = world.town.uid("next")
+    assert "is still held by claim default/p" in call(world, prepare=True, uids={"next": uid})[uid]
+    node.start_kubelet()
+    world.town.phase("next", "Running")
+    assert world.made() == world.town.devices("next")
+
+
+def test_a_claim_that_was_deleted_by_force_is_unprepared_without_it(world: served.World) -> None:
+    world.serve()
+    world.run("p")
+    node = world.town.cluster.node(objects.NODE)
+    node.stop_kubelet()
+    world.town.delete("p", force=True)
+    world.town.api.delete(CLAIM, "p", namespace="default")
+    world.town.gone(CLAIM, "p")
+    assert len(world.made()) == 1
+    node.start_kubelet()
+    world.town.until(lambda: world.made() == [], "Unprepare")
+
+
+def test_a_device_is_prepared_for_an_admin_beside_its_owner(world: served.World) -> None:
+    world.serve()
+    label: Object = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    world.town.api.patch(NAMESPACE, "default", label, kind=PatchKind.MERGE)
+    world.run("owner", served.chip("one"), served.chip("two"))
+    before = world.made()
+    world.run("admin", served.chip("watched", adminAccess=True))
+    assert world.town.devices("admin")[0] in world.town.devices("owner")
+    gone(world, "admin")
+    assert world.made() == before
+
+
+class Describing(served.Driver):
+    """Tells containers what their devices are."""
+
+    device_metadata: ClassVar[bool] = True
+
+
+@pytest.fixture
+def describing(world: served.World) -> served.Served:
+    return world.serve(driver=Describing(world.hardware))
+
+
+def test_containers_find_files_about_their_devices(world: served.World, describing: served.Served) -> None:
+    world.run("p")
+    [mount] = world.town.view("p").edits.mounts
+    assert mount.container_path == "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/p/gpu/fake.example.com-metadata.json"
+    assert mount.host_path == str(describing.home / "device-metadata" / world.town.uid("p") / "gpu" / "metadata.json")
+    gone(world, "p")
+    assert list((describing.home / "device-metadata").iterdir()) == []
+
+
+def test_a_claim_made_for_a_pod_is_known_in_it_by_the_pods_name(world: served.World, describing: served.Served) -> None:
+    world.town.create(CLAIM_TEMPLATE, objects.template("t", served.chip()))
+    world.town.run(objects.pod("p", template="t"))
+    [mount] = world.town.view("p").edits.mounts
+    assert (
+        mount.container_path == "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/gpu/gpu/fake.example.com-metadata.json"
+    )
+    assert describing.node.station.metadata is not None

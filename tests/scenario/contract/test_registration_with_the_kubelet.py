@@ -1,0 +1,221 @@
+"""How the driver and a kubelet find each other, lose each other, and find each other again (contract 1.3 to 1.11)."""
+
+import os
+import socket
+import stat
+import threading
+
+import grpc
+import pytest
+
+from drakit._proto import dra_v1_pb2 as v1
+from drakit._proto import dra_v1_pb2_grpc as v1_services
+from drakit._proto import dra_v1beta1_pb2 as v1beta1
+from drakit._proto import dra_v1beta1_pb2_grpc as v1beta1_services
+from drakit._proto import pluginregistration_v1_pb2 as registration_wire
+from drakit._proto import pluginregistration_v1_pb2_grpc as registration_services
+from drakit.cluster import json_types
+from drakit.cluster.resources import POD
+from drakit.core import errors
+from drakit.core import site as sites
+from drakit.kubelet import registration
+from fakes import served
+from unit.cluster_kubelet import objects
+
+ONE, TWO = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+
+
+def test_the_kubelet_is_told_who_where_and_which_services(world: served.World) -> None:
+    driver = world.serve()
+    with grpc.insecure_channel(f"unix:{driver.node.registrar.socket}") as channel:
+        told = registration_services.RegistrationStub(channel).GetInfo(registration_wire.InfoRequest(), timeout=1)
+    assert (told.type, told.name, told.endpoint) == ("DRAPlugin", served.NAME, str(driver.home / "dra.sock"))
+    assert list(told.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
+
+
+def test_both_versions_of_the_service_answer_alike_but_for_the_share(world: served.World) -> None:
+    driver = world.serve()
+    world.run("p", served.pipe())
+    uid = world.town.uid("p")
+    with grpc.insecure_channel(f"unix:{driver.home / 'dra.sock'}") as channel:
+        request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="default", uid=uid, name="p")])
+        [new] = v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=10).claims[uid].devices
+        older = v1beta1.NodePrepareResourcesRequest(claims=[v1beta1.Claim(namespace="default", uid=uid, name="p")])
+        [old] = v1beta1_services.DRAPluginStub(channel).NodePrepareResources(older, timeout=10).claims[uid].devices
+    assert new.share_id
+    new.ClearField("share_id")
+    assert new.SerializeToString() == old.SerializeToString()
+
+
+def test_sockets_are_private_and_the_service_is_there_before_the_registration(world: served.World) -> None:
+    driver = world.serve()
+    for path in (driver.node.registrar.socket, driver.home / "dra.sock"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert (driver.home / "dra.sock").stat().st_ctime_ns <= driver.node.registrar.socket.stat().st_ctime_ns
+
+
+def test_a_dead_registration_socket_of_an_earlier_life_is_gone_before_the_kubelet_sees_the_new_one(world: served.World) -> None:
+    registry = world.town.cluster.node(objects.NODE).folder.registry
+    dead, foreign = registry / f"{served.NAME}-0123abcd-reg.sock", registry / "other.example.com-0123abcd-reg.sock"
+    for path in (dead, foreign):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(os.fspath(path))
+    driver = world.serve()
+    assert {path.name for path in registry.iterdir()} == {foreign.name, driver.node.registrar.socket.name}
+
+
+def test_a_registration_socket_that_is_deleted_comes_back_and_pods_run_again(world: served.World) -> None:
+    driver = world.serve()
+    world.run("before")
+    first = driver.node.registrar.socket
+    first.unlink()
+    world.town.until(lambda: driver.node.registrar.socket != first and driver.node.registrar.wait_registered(0), "another registration")
+    world.run("after")
+
+
+def test_devices_are_withdrawn_while_the_kubelet_does_not_know_the_driver(world: served.World) -> None:
+    driver = world.serve(grace=0.5)
+    everything = driver.offered()
+    world.town.cluster.node(objects.NODE).stop_kubelet()
+    driver.node.registrar.socket.unlink()
+    world.town.until(lambda: world.town.slices() and driver.offered() == set(), "empty slices")
+    world.town.cluster.node(objects.NODE).start_kubelet()
+    world.town.until(lambda: driver.offered() == everything, "all devices")
+    world.run("p")
+
+
+def test_a_driver_that_the_kubelet_refuses_remembers_why_and_offers_nothing(world: served.World) -> None:
+    driver = world.serve(grace=0.5)
+    refusal = registration_wire.RegistrationStatus(plugin_registered=False, error="endpoint taken")
+    with grpc.insecure_channel(f"unix:{driver.node.registrar.socket}") as channel:
+        stub = registration_services.RegistrationStub(channel)
+        with pytest.raises(grpc.RpcError, match="endpoint taken"):
+            stub.NotifyRegistrationStatus(refusal, timeout=5)
+    assert driver.node.registrar.status == registration.Status(state=registration.State.REFUSED, error="endpoint taken")
+    world.town.until(lambda: driver.offered() == set(), "empty slices")
+
+
+def test_slices_are_published_before_the_kubelet_has_answered(world: served.World) -> None:
+    world.town.cluster.node(objects.NODE).stop_kubelet()
+    driver = world.serve(wait=False)
+    world.town.until(driver.offered, "devices")
+    assert driver.node.registrar.status.state is registration.State.UNKNOWN
+
+
+def test_slices_come_back_after_a_kubelet_restart_and_running_pods_notice_nothing(world: served.World) -> None:
+    driver = world.serve()
+    world.run("p")
+    everything, started = driver.offered(), world.town.view("p").started_at
+    world.town.cluster.restart_kubelet(objects.NODE)
+    world.town.until(lambda: driver.offered() == everything, "all devices")
+    assert world.town.view("p").started_at == started
+    world.town.delete("p")
+    world.town.gone(POD, "p")
+    assert world.made() == []
+
+
+def test_a_driver_that_restarts_keeps_its_slices_and_its_claims(world: served.World) -> None:
+    first = world.serve()
+    world.run("p")
+    names = {json_types.text(one, "metadata", "uid") for one in world.town.slices()}
+    first.stop()
+    world.serve(driver=served.Driver(world.hardware))
+    assert {json_types.text(one, "metadata", "uid") for one in world.town.slices()} == names
+    world.town.delete("p")
+    world.town.gone(POD, "p")
+    assert world.made() == []
+
+
+def test_a_driver_that_was_away_too_long_publishes_again(world: served.World) -> None:
+    first = world.serve()
+    first.stop()
+    world.town.until(lambda: world.town.slices() == [], "the kubelet's wipe")
+    world.serve()
+    world.run("p")
+
+
+def test_a_service_socket_that_is_deleted_comes_back_and_pods_run_again(world: served.World) -> None:
+    driver = world.serve()
+    path = driver.home / "dra.sock"
+    path.unlink()
+    world.town.until(path.exists, "another socket")
+    world.town.until(lambda: world.town.cluster.node(objects.NODE).kubelet.plugins.is_usable(served.NAME), "the connection")
+    world.run("p")
+
+
+def test_two_processes_serve_at_once_and_either_finishes_what_the_other_began(world: served.World) -> None:
+    old = world.serve(instance=ONE)
+    world.run("early")
+    new = world.serve(instance=TWO, driver=served.Driver(world.hardware))
+    assert old.node.registrar.socket != new.node.registrar.socket
+    assert {path.name for path in old.home.glob("dra-*.sock")} == {f"dra-{ONE}.sock", f"dra-{TWO}.sock"}
+    world.run("between")
+    uids = {json_types.text(one, "metadata", "uid") for one in world.town.slices()}
+    old.stop()
+    world.town.until(lambda: len(list(old.home.glob("dra-*.sock"))) == 1, "the end of the old sockets")
+    for pod in ("early", "between"):
+        world.town.delete(pod)
+        world.town.gone(POD, pod)
+    assert world.made() == []
+    world.run("late")
+    assert {json_types.text(one, "metadata", "uid") for one in world.town.slices()} == uids
+
+
+def test_of_two_processes_the_one_that_is_left_keeps_the_slices(world: served.World) -> None:
+    old = world.serve(instance=ONE, grace=0.3)
+    new = world.serve(instance=TWO, grace=0.3, driver=served.Driver(world.hardware))
+    everything = new.offered()
+    new.stop()
+    threading.Event().wait(1.0)
+    assert old.offered() == everything
+    world.run("p")
+
+
+def test_two_processes_with_fixed_names_do_not_serve_side_by_side(world: served.World) -> None:
+    first = world.serve()
+    with pytest.raises(errors.SettingsError, match=r"another drakit process serves .*dra\.sock"):
+        world.serve(wait=False, driver=served.Driver(world.hardware))
+    world.served.pop().stop()
+    assert first.node.registrar.status.state is registration.State.REGISTERED
+    world.run("p")
+
+
+def test_sockets_of_a_process_that_was_killed_are_removed_by_the_next(world: served.World) -> None:
+    home = world.town.cluster.node(objects.NODE).folder.plugins / served.NAME
+    home.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(os.fspath(home / f"dra-{ONE}.sock"))
+    world.serve(instance=TWO)
+    assert [path.name for path in home.glob("*.sock")] == [f"dra-{TWO}.sock"]
+
+
+def test_stopping_removes_the_sockets_and_leaves_the_slices(world: served.World) -> None:
+    driver = world.serve()
+    everything = driver.offered()
+    driver.stop()
+    assert not driver.node.registrar.socket.exists()
+    assert not (driver.home / "dra.sock").exists()
+    assert driver.offered() == everything
+
+
+def test_health_of_devices_reaches_the_pod_and_ends_with_the_driver(world: served.World) -> None:
+    driver = world.serve()
+    world.run("p")
+    expect_health(world, ("Healthy", None))
+    [device] = world.town.devices("p")
+    driver.node.health.report(device, sites.Health.UNHEALTHY, "too hot")
+    expect_health(world, ("Unhealthy", "too hot"))
+    driver.node.health.report(device, sites.Health.HEALTHY)
+    expect_health(world, ("Healthy", None))
+    driver.stop()
+    expect_health(world, ("Unknown", None))
+
+
+def expect_health(world: served.World, expected: tuple[str, str | None]) -> None:
+    world.town.until(lambda: shown(world) == [expected], f"{expected} in the pod's status")
+
+
+def shown(world: served.World) -> list[tuple[object, object]]:
+    [container] = json_types.objects(world.town.find(POD, "p") or {}, "status", "containerStatuses")
+    statuses = json_types.objects(container, "allocatedResourcesStatus")
+    return [(one.get("health"), one.get("message")) for status in statuses for one in json_types.objects(status, "resources")]

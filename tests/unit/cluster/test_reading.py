@@ -1,0 +1,96 @@
+"""YAML and JSON are taken apart as Kubernetes does it, every field keeps its line, and errors name document, line and column."""
+
+import pytest
+
+from drakit.cluster import manifests, reading
+
+CLAIMS = """\
+apiVersion: v1
+kind: List
+items:
+- apiVersion: resource.k8s.io/v1
+  kind: ResourceClaim
+  metadata:
+    name: a
+- apiVersion: resource.k8s.io/v1
+  kind: ResourceClaim
+  metadata: {name: b}
+  spec:
+    devices:
+      requests:
+      - name: r
+---
+# nothing
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n}
+"""
+
+
+def test_a_field_has_its_line_and_one_that_is_missing_that_of_what_holds_it() -> None:
+    first, second, node = manifests.read("f.yaml", CLAIMS)
+    assert [one.number for one in (first, second, node)] == [1, 1, 3]
+    assert first.place("metadata.name") == "f.yaml:7"
+    assert second.place("spec.devices.requests[0].name") == "f.yaml:14"
+    assert second.place("spec.devices.requests[0].exactly.count") == "f.yaml:14"
+    assert second.place("status") == "f.yaml:8"
+    assert node.place() == "f.yaml:18"
+
+
+def test_names_have_their_namespace_also_where_it_is_left_out() -> None:
+    assert [one.label for one in manifests.read("f.yaml", CLAIMS)] == ["ResourceClaim default/a", "ResourceClaim default/b", "Node n"]
+
+
+BROKEN = {
+    "a wrong indent": ("kind: X\n  y: z\n", "is not YAML: line 2, column 4: "),
+    "in the second document": ("kind: X\n---\na: [\n", "document 2: is not YAML: line 4, column 1: "),
+    "a tab": (
+        "a:\n\t- b\n",
+        "is not YAML: line 2, column 1: found character that cannot start any token (a tab? YAML is indented by spaces)",
+    ),
+    "a key twice": ("a: 1\nb: 2\na: 3\n", "is not YAML: line 3, column 1: key a is there twice"),
+    "an alias of itself": ("a: &x [*x]\n", "is not YAML: an alias leads back to itself"),
+    "what JSON has not": ("a: !!binary aGk=\n", "is not YAML: a tag gives what JSON has not"),
+    "no text": ("a: \x00", "is not YAML: "),
+    "a key twice in JSON": ('{"a": 1, "a": 2}', "is not JSON: key a is there twice"),
+}
+
+
+@pytest.mark.parametrize("text, told", BROKEN.values(), ids=BROKEN)
+def test_what_is_broken_is_told_with_its_place(text: str, told: str) -> None:
+    with pytest.raises(reading.ReadingError) as raised:
+        reading.parts(text)
+    assert str(raised.value).startswith(told)
+    assert "unicode string" not in str(raised.value)
+
+
+def test_json_by_its_name_is_told_as_json() -> None:
+    with pytest.raises(manifests.ManifestError) as raised:
+        manifests.read("f.json", '{"kind": "X",\n "a": }')
+    assert str(raised.value) == "f.json: is not JSON: line 2, column 7: Expecting value"
+
+
+def test_objects_of_json_one_after_the_other_are_documents_and_tabs_are_blanks() -> None:
+    text = '{"apiVersion": "v1",\n\t"kind": "Node"}\n{"apiVersion": "v1", "kind": "Pod"}\n'
+    assert [(one.number, one.part.line, one.body["kind"]) for one in manifests.read("f.json", text)] == [(1, 1, "Node"), (2, 3, "Pod")]
+
+
+def test_json_keeps_the_lines_of_its_fields() -> None:
+    (only,) = manifests.read("f.json", '{"apiVersion": "v1",\n "kind": "Node",\n "metadata": {\n  "name": "n"}}')
+    assert only.place("metadata.name") == "f.json:4"
+
+
+def test_keys_are_text_and_dates_stay_text() -> None:
+    (only,) = reading.parts("2: 2026-11-22\ntrue: x\n")
+    assert only.body == {"2": "2026-11-22", "true": "x"}
+
+
+@pytest.mark.parametrize(
+    "text, missing",
+    [("a: 1", "apiVersion nor kind"), ("kind: Pod", "apiVersion"), ("apiVersion: v1", "kind"), ("7", "apiVersion nor kind")],
+)
+def test_a_document_that_is_no_object_is_told_with_its_line(text: str, missing: str) -> None:
+    with pytest.raises(manifests.ManifestError) as raised:
+        manifests.read("f.yaml", f"apiVersion: v1\nkind: Node\n---\n{text}\n")
+    assert str(raised.value) == f"f.yaml: document 2 (line 4): an object needs apiVersion and kind, and this has no {missing}"

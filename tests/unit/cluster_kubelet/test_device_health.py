@@ -1,0 +1,199 @@
+"""Health of devices from drivers' streams into the status of pods."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from drakit._proto import dra_health_v1_pb2 as wire
+from drakit.cluster import json_types
+from drakit.cluster.features import FeatureGates
+from drakit.cluster.json_types import Object
+from drakit.cluster.kubelet import health as healths
+from drakit.cluster.kubelet.records import PreparedDevice
+from drakit.cluster.resources import CLAIM, POD
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.health_plugin import Health
+from unit.cluster_kubelet.plugin import DRIVER, Plugin
+from unit.cluster_kubelet.town import QUICK, Town
+
+TIMING = dataclasses.replace(QUICK, health_retry=0.1)
+WAIT = 30.0
+
+
+@pytest.fixture
+def town(folder: pathlib.Path) -> Iterator[Town]:
+    running = Town(folder, timing=TIMING).start()
+    yield running
+    running.stop()
+
+
+def device(name: str, state: "wire.HealthStatus", message: str = "", seconds: int = 0) -> wire.DeviceHealth:
+    return wire.DeviceHealth(
+        device=wire.DeviceIdentifier(pool_name=objects.NODE, device_name=name),
+        health=state,
+        message=message,
+        health_check_timeout_seconds=seconds,
+    )
+
+
+def start(town: Town, *versions: str) -> tuple[Plugin, Health]:
+    """A plugin that serves the health services of these versions, and advertises v1 if that is one of them."""
+    plugin, health = town.new_plugin(), Health()
+    if "v1" in versions:
+        plugin.services.append(health.add_v1)
+        plugin.versions = ["v1.DRAPlugin", "v1.DRAResourceHealth"]
+    if "v1alpha1" in versions:
+        plugin.services.append(health.add_v1alpha1)
+    plugin.start()
+    town.until(lambda: plugin.statuses, "registration")
+    return plugin, health
+
+
+def run(town: Town, *requests: str, uses: tuple[str, ...] = ("",)) -> None:
+    town.offer("gpu-0", "gpu-1")
+    town.create(CLAIM, objects.claim("c", *(objects.request(name) for name in requests)))
+    containers = [objects.container("main", *(objects.use(name) for name in uses))]
+    town.run(objects.pod("p", claim="c", containers=containers))
+
+
+def shown(town: Town, pod: str = "p") -> list[Object]:
+    """allocatedResourcesStatus of the pod's only container."""
+    [container] = json_types.objects(town.find(POD, pod) or {}, "status", "containerStatuses")
+    return json_types.objects(container, "allocatedResourcesStatus")
+
+
+def states(town: Town) -> list[str]:
+    return [json_types.text(one, "health") for status in shown(town) for one in json_types.objects(status, "resources")]
+
+
+def expect(town: Town, *expected: str) -> None:
+    town.until(lambda: states(town) == list(expected), f"{expected} in the pod's status", timeout=WAIT)
+
+
+def test_a_device_that_falls_ill_and_recovers_shows_in_its_pod(town: Town) -> None:
+    _, health = start(town, "v1")
+    health.say(device("gpu-0", wire.HEALTHY), device("gpu-1", wire.UNHEALTHY))
+    run(town, "a")
+    expect(town, "Healthy")
+    health.say(device("gpu-0", wire.UNHEALTHY, "too hot"))
+    expect(town, "Unhealthy")
+    resource = f"example.com/gpu={town.uid('c')}-0"
+    assert shown(town) == [{"name": "claim:gpu", "resources": [{"resourceID": resource, "health": "Unhealthy", "message": "too hot"}]}]
+    health.say(device("gpu-0", wire.HEALTHY))
+    expect(town, "Healthy")
+    assert shown(town) == [{"name": "claim:gpu", "resources": [{"resourceID": resource, "health": "Healthy"}]}]
+
+
+def test_a_container_that_uses_single_requests_shows_each_with_its_own_devices(town: Town) -> None:
+    _, health = start(town, "v1")
+    health.say(device("gpu-0", wire.HEALTHY), device("gpu-1", wire.UNHEALTHY))
+    run(town, "a", "b", uses=("a", "b"))
+    expect(town, "Healthy", "Unhealthy")
+    assert [one["name"] for one in shown(town)] == ["claim:gpu/a", "claim:gpu/b"]
+
+
+@pytest.mark.parametrize(
+    "served, asked",
+    [
+        pytest.param(("v1", "v1alpha1"), "v1", id="v1 where it is advertised"),
+        pytest.param(("v1alpha1",), "v1alpha1", id="v1alpha1 though it is not advertised"),
+    ],
+)
+def test_the_stream_is_opened_in_the_newest_version(town: Town, served: tuple[str, ...], asked: str) -> None:
+    _, health = start(town, *served)
+    town.until(lambda: health.opened, "a stream", timeout=WAIT)
+    assert set(health.opened) == {asked}
+
+
+def test_devices_of_a_driver_that_is_gone_are_unknown_until_it_is_back(town: Town) -> None:
+    plugin, health = start(town, "v1")
+    health.say(device("gpu-0", wire.HEALTHY))
+    run(town, "a")
+    expect(town, "Healthy")
+    plugin.stop()
+    expect(town, "Unknown")
+    plugin.start()
+    expect(town, "Healthy")
+
+
+def test_the_end_of_a_stream_forgets_all_and_it_is_opened_again(town: Town) -> None:
+    _, health = start(town, "v1")
+    health.say(device("gpu-0", wire.HEALTHY))
+    run(town, "a")
+    expect(town, "Healthy")
+    health.say()
+    assert states(town) == ["Healthy"]
+    health.hang_up()
+    expect(town, "Unknown")
+    town.until(lambda: len(health.opened) >= 2, "another stream", timeout=WAIT)
+
+
+def test_devices_of_a_plugin_without_the_service_are_unknown(town: Town) -> None:
+    start(town)
+    run(town, "a")
+    expect(town, "Unknown")
+
+
+def test_a_report_that_is_not_repeated_in_its_time_is_unknown(town: Town) -> None:
+    _, health = start(town, "v1")
+    health.say(device("gpu-0", wire.HEALTHY, seconds=1))
+    run(town, "a")
+    expect(town, "Unknown")
+    health.say(device("gpu-0", wire.HEALTHY, seconds=600))
+    expect(town, "Healthy")
+
+
+@pytest.mark.parametrize(
+    "gate, expected",
+    [
+        pytest.param("ResourceHealthStatus", [], id="nothing is shown"),
+        pytest.param("ResourceHealthStatusMessage", ["Unhealthy"], id="no message is shown"),
+    ],
+)
+def test_gates_that_are_off_show_less(folder: pathlib.Path, gate: str, expected: list[str]) -> None:
+    town = Town(folder, timing=TIMING, gates=FeatureGates.of({gate: False})).start()
+    try:
+        _, health = start(town, "v1")
+        health.say(device("gpu-0", wire.UNHEALTHY, "too hot"))
+        if expected:
+            town.until(lambda: health.opened, "a stream", timeout=WAIT)
+        run(town, "a")
+        expect(town, *expected)
+        assert all("message" not in one for status in shown(town) for one in json_types.objects(status, "resources"))
+        assert bool(health.opened) is bool(expected)
+    finally:
+        town.stop()
+
+
+def test_a_driver_that_speaks_only_v1beta1_is_called_so(town: Town) -> None:
+    plugin = town.new_plugin()
+    plugin.services = [plugin.add_v1beta1]
+    plugin.versions = ["v1beta1.DRAPlugin"]
+    plugin.start()
+    town.until(lambda: plugin.statuses, "registration")
+    run(town, "a")
+    town.delete("p")
+    town.gone(POD, "p")
+    assert plugin.uids("prepare") == plugin.uids("unprepare") == [town.uid("c")]
+
+
+def test_reports_count_for_their_time_and_differ_only_where_they_show() -> None:
+    now = [100.0]
+    table = healths.HealthTable(30.0, lambda: now[0])
+    one = PreparedDevice(requests=(), pool="p", device="d", cdi_ids=())
+    report = healths.Report(pool="p", device="d", health="Healthy")
+    assert table.of(DRIVER, one) == ("Unknown", "", None)
+    assert table.update(DRIVER, [report])
+    assert not table.update(DRIVER, [report])
+    assert table.update(DRIVER, [dataclasses.replace(report, message="m" * 2000, seconds=-1.0)])
+    health, message, left = table.of(DRIVER, one)
+    assert (health, len(message), message[-4:], left) == ("Healthy", 1024, "m...", 30.0)
+    now[0] += 29.0
+    assert not table.update(DRIVER, [])
+    assert table.of(DRIVER, one)[0] == "Healthy"
+    now[0] += 1.0
+    assert table.of(DRIVER, one) == ("Unknown", "", None)
+    assert table.update(DRIVER, [report])
+    assert (table.forget(DRIVER), table.forget(DRIVER)) == (True, False)
