@@ -3,8 +3,8 @@
 These are the names a driver's author needs; the contract is in ``drakit.core.driver``. Everything else in the package is drakit's own.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable as _Callable
+from typing import Any as _Any
 
 from drakit.core.attribute import AttributeValue, Version
 from drakit.core.claim import ClaimRef, ConfigSource
@@ -29,7 +29,7 @@ from drakit.core.records import Record
 from drakit.core.site import Condition, DeviceStatus, Health, HealthReport, NetworkStatus, Notice, Site, Weight
 
 
-def run(make: Callable[[], Driver[Any]]) -> None:
+def run(make: _Callable[[], Driver[_Any]]) -> None:
     """Be the command line of the driver that ``make`` makes: run, slices, show, prepare, unprepare; ``--help`` tells more. Ends the process."""
     from drakit.cli import author  # noqa: PLC0415 - the command line's libraries are not needed by those who only import values
 

@@ -12,7 +12,12 @@ PACKAGE = ROOT / "driver" / "drakit"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_proto" not in path.parts)
 FORBIDDEN = {"manager", "helper", "helpers", "util", "utils", "handler", "handlers", "data", "info", "process", "do"}
 # Kubernetes' own words: the call GetInfo, the field manager of server-side apply, userInfo of an admission review.
-FOREIGN = {"GetInfo", "_get_info", "Manager", "_manager", "_encode_manager", "user_info"}
+FOREIGN = {"GetInfo", "_get_info", "Manager", "_manager", "_encode_manager", "user_info"} | {
+    "do_GET",
+    "do_HEAD",
+    "process_request",
+    "process_request_thread",
+}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

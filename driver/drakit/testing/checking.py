@@ -182,7 +182,7 @@ def _unprepares_twice(bench: Bench) -> None:
             node.unprepare(ref)
 
 
-def _unprepares_in_another_process(bench: Bench) -> None:
+def _unprepares_after_a_restart(bench: Bench) -> None:
     with bench.node() as node:
         for name in bench.names:
             ref = bench.claim(node, name)
@@ -285,7 +285,7 @@ CHECKS: Mapping[str, Callable[[Bench], None]] = {
     "prepare, then unprepare, leaves nothing": _prepares_and_unprepares,
     "prepare of a prepared claim answers the same": _prepares_twice_alike,
     "unprepare succeeds before prepare, and twice": _unprepares_twice,
-    "unprepare works in another process, without the claim": _unprepares_in_another_process,
+    "unprepare works in another process, without the claim": _unprepares_after_a_restart,
     "two shares of one device do not touch each other": _shares_one_device,
     "parameters are accepted": _accepts_parameters,
     "wrong parameters are refused, and nothing is touched": _refuses_wrong_parameters,
