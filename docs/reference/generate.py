@@ -53,13 +53,19 @@ def _command(command: typing.Any, path: str) -> Iterator[str]:
     hints = typing.get_type_hints(inspect.unwrap(command.callback))
     arguments = [item for item in command.params if not item.opts[0].startswith("-")]
     options = [item for item in command.params if item.opts[0].startswith("-") and not item.hidden]
-    usage = " ".join([path, *(str(item.metavar or item.name.upper()) for item in arguments), *(["[OPTIONS]"] if options else [])])
+    usage = " ".join([path, *map(_argument, arguments), *(["[OPTIONS]"] if options else [])])
     yield from ["", f"## {path}", "", *_fenced([usage]), "", *_prose(command.help or "")]
     if arguments:
         meanings = [(f"`{item.metavar or item.name.upper()}`", _plain(item.help or "")) for item in arguments]
         yield from ["", *_table(("Argument", "Meaning"), meanings)]
     if options:
         yield from ["", *_table(("Option", "Value", "Default", "Meaning"), [_option(item, hints.get(item.name)) for item in options])]
+
+
+def _argument(item: typing.Any) -> str:
+    """An argument as a usage line has it."""
+    name = f"{item.metavar or item.name.upper()}{'...' if item.nargs == -1 else ''}"
+    return name if item.required else f"[{name}]"
 
 
 def _option(item: typing.Any, hint: object) -> tuple[str, ...]:

@@ -225,6 +225,16 @@ class Election(_Group):
     """Seconds between two tries to get or renew the Lease; well below election.renew_deadline."""
 
 
+class Serve(_Group):
+    """What the driver tells about itself over the network; nothing unless asked for."""
+
+    address: str | None = None
+    """IP:PORT of an HTTP server with /healthz, /readyz and /metrics, for example 127.0.0.1:8080; in a pod, its own IP."""
+
+    grpc_health: str | None = None
+    """IP:PORT of a gRPC server with grpc.health.v1, for the kubelet's grpc probes: services liveness and readiness."""
+
+
 class Log(_Group):
     """What is logged, to standard error."""
 
@@ -256,6 +266,7 @@ class Settings(_Group):
     nic: Nic = Nic()
     tpu: Tpu = Tpu()
     election: Election = Election()
+    serve: Serve = Serve()
     log: Log = Log()
     mock: Mock = Mock()
 

@@ -1,5 +1,6 @@
 """``drakit run``: the node driver, until it is told to stop."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -10,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, options
+from drakit.cli import composition, options, serving
 from drakit.core import errors
 from drakit.kube import claims, client, events, slices, status
 from drakit.node import beside, clock, node, publisher, reports
@@ -91,12 +92,17 @@ def _stop_at_end_of_stdin(stop: threading.Event) -> None:
 def serve(settings: values.Settings, families: Sequence[composition.Family], stop: threading.Event) -> None:
     """Serve all families until ``stop`` is set; raises when one cannot start or dies."""
     api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
+    told = serving.Told()
     nodes: list[node.Node] = []
+    ending = contextlib.ExitStack()
     try:
+        ending.enter_context(serving.served(settings.serve, told))
         for family in families:
-            started = _node(settings, family, api)
+            started = _node(settings, family, api, told)
             nodes.append(started)
             started.start()
+            told.add(family.post.driver_name, started)
+        told.is_started = True
         _log.info("serving", drivers=[family.post.driver_name for family in families], node=settings.node.name)
         while not stop.wait(LIVENESS_SECONDS):
             if any(started.failed.is_set() for started in nodes):
@@ -104,20 +110,23 @@ def serve(settings: values.Settings, families: Sequence[composition.Family], sto
     finally:
         for started in reversed(nodes):
             started.stop()
+        ending.close()
         api.close()
 
 
-def _node(settings: values.Settings, family: composition.Family, api: client.Client) -> node.Node:
+def _node(settings: values.Settings, family: composition.Family, api: client.Client, told: serving.Told) -> node.Node:
     ticking, driver, name = clock.SystemClock(), family.post.driver_name, settings.node.name
+    meter = told.metrics.of(driver)
     statuses = status.ApiStatuses(api, status.Writer(driver=driver, node=name, pool=family.post.place.pool), ticking)
     outside = node.Outside(
         claim_source=claims.ApiClaims(api, seen=statuses.seen),
-        slice_store=slices.ApiSlices(api, driver=driver, node=name, clock=ticking),
+        slice_store=slices.ApiSlices(api, driver=driver, node=name, clock=ticking, meter=meter),
         registry=settings.node.registry_dir,
         clock=ticking,
         rescan_seconds=settings.publish.rescan,
         form=publisher.FormChoice(settings.publish.form),
         instance=settings.node.pod_uid,
+        meter=meter,
         telling=beside.Telling(
             statuses=statuses,
             events=events.ApiEvents(api, component=driver, host=name),

@@ -70,6 +70,11 @@ class Journal:
         with self._reading() as database:
             return tuple(codec.entry(claim, grants) for claim, grants in rows.all_rows(database))
 
+    def counts(self) -> dict[lifecycle.State, int]:
+        """How many claims are in each state; raises JournalError."""
+        with self._reading() as database:
+            return {lifecycle.State(state): count for state, count in rows.counts(database).items()}
+
     def holdings(self, pool: str, devices: Collection[str], shares: Collection[str] = ()) -> Sequence[lifecycle.Holding]:
         """What claims hold of these devices, oldest first: alone, by one of these shares, and one share of each device; raises JournalError."""
         with self._reading() as database:

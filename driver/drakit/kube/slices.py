@@ -23,11 +23,14 @@ class ApiSlices:
     deleted and made again does not leave slices with an owner that is gone.
     """
 
-    def __init__(self, api: transport.Transport, *, driver: str, node: str = "", clock: ports.Clock) -> None:
+    def __init__(
+        self, api: transport.Transport, *, driver: str, node: str = "", clock: ports.Clock, meter: ports.Meter | None = None
+    ) -> None:
         self._api = api
         self._node = node
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
         self._clock = clock
+        self._meter = meter
         self._node_uid = ""
         self._metadata: dict[str, records.Record] = {}
 
@@ -63,7 +66,7 @@ class ApiSlices:
 
     def watch(self, stop: threading.Event) -> Iterator[None]:
         """Yield once per connection and once per change, until ``stop`` is set."""
-        return watch.changes(self._api, PATH, selector=self._selector, clock=self._clock, stop=stop)
+        return watch.changes(self._api, PATH, selector=self._selector, clock=self._clock, stop=stop, meter=self._meter)
 
     def _ownership(self) -> records.Record:
         if not self._node:

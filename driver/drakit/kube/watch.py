@@ -27,7 +27,9 @@ _log = logs.get_logger(__name__)
 _jitter = random.SystemRandom()
 
 
-def changes(api: transport.Transport, path: str, *, selector: str, clock: ports.Clock, stop: threading.Event) -> Iterator[None]:
+def changes(
+    api: transport.Transport, path: str, *, selector: str, clock: ports.Clock, stop: threading.Event, meter: ports.Meter | None = None
+) -> Iterator[None]:
     """Yield once after every connection and once for every change after it, until ``stop`` is set.
 
     Never raises for what the server does or fails to do. While it runs a thread waits beside it, to end a silent watch when ``stop`` is set.
@@ -44,6 +46,8 @@ def changes(api: transport.Transport, path: str, *, selector: str, clock: ports.
             except errors.DrakitError as error:
                 if not (isinstance(error, errors.ApiError) and error.status == http.HTTPStatus.GONE):
                     _log.warning("watch failed", path=path, error=str(error))
+            if meter is not None and not stop.is_set():
+                meter.watch_restarted()
             if clock.monotonic() - started >= STEADY_SECONDS:
                 pause = FIRST_PAUSE
             else:

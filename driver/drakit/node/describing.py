@@ -7,7 +7,7 @@ as for hardware, and the mount is remembered and restored with the other edits.
 import dataclasses
 import pathlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from drakit.core import claim as claims
@@ -57,6 +57,8 @@ class DescribingDriver(drivers.Driver[Any]):
     def __init__(self, author: offer.Author, files: metadata.MetadataFiles, named: NamedClaims) -> None:
         self.name = author.name
         self.config_types = author.config_types  # type: ignore[misc] # a class attribute of every driver but this one
+        # As it is, so that it can be seen whether the author has one.
+        self.bind = author.bind  # type: ignore[method-assign] # what every other verb is forwarded by
         self._author = author
         self._files = files
         self._named = named
@@ -94,6 +96,9 @@ class DescribingDriver(drivers.Driver[Any]):
 
     def start(self, site: sites.Site) -> None:
         self._author.start(site)
+
+    def measure(self) -> Sequence[sites.Reading]:
+        return self._author.measure()
 
     def stop(self) -> None:
         self._author.stop()

@@ -10,6 +10,8 @@ Invariants:
 5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's.
 6. While memory is lost (``memory_lost``, after a journal was set aside) a claim that the journal does not know may still have hardware: it is
    remembered first, from the API server and from its CDI files (``recall``), and only then prepared or unprepared.
+7. A claim with binding conditions is begun when it is bound, and gone on with when it is prepared: its half state is undone only once the claim is
+   not allocated as it was (``abandon``). What ``bind`` made ready is made sure of again by every prepare.
 """
 
 import dataclasses
@@ -20,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, inventory, lifecycle, names, outcome, ports
-from drakit.node import offer, recall, resolution, room
+from drakit.node import offer, planning, recall, resolution, room
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -41,6 +43,7 @@ class Found(enum.Enum):
 
     WHOLE = "whole"
     EARLIER_BOOT = "earlier boot"
+    BOUND = "bound"
     HALF = "half"
     ORPHAN = "orphan"
 
@@ -90,6 +93,7 @@ class Engine:
         self._claim_locks = locks_of_claims
         self.witness: ports.Witness = Nobody()
         self.memory_lost = False
+        self._planner = planning.Planner(author, journal, place.pool)
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
         """Prepare claims one after the other; an outcome for each."""
@@ -110,6 +114,8 @@ class Engine:
             if entry is None:
                 self._cdi.remove(uid)
                 return Found.ORPHAN
+            if self._is_bound(entry):
+                return Found.BOUND
             if entry.state is not lifecycle.State.PREPARED:
                 with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
                     self._undo(entry)
@@ -156,9 +162,11 @@ class Engine:
         """The answer for a claim that is prepared and still whole; otherwise undo what there is and return None."""
         with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
             _check_waiting(caller)
-            current = entry.state is lifecycle.State.PREPARED and entry.boot_id == self._place.boot_id
-            if current and resolution.is_same(entry, claim, self._author) and self._is_whole(entry):
+            is_same = resolution.is_same(entry, claim, self._author)
+            if is_same and self._is_prepared(entry) and self._is_whole(entry):
                 return self._answer(entry.grants, entry.claim)
+            if is_same and self._is_bound(entry):
+                return self._carry_out_or_undo(entry, self._grants_of(entry, claim), caller)
             _log.info("undoing an earlier state", claim=str(entry.claim), uid=entry.claim.uid, state=entry.state.value)
             self._undo(entry)
         return None
@@ -166,7 +174,7 @@ class Engine:
     def _is_whole(self, entry: lifecycle.Entry) -> bool:
         """Whether hardware still answers as it did; lost or altered CDI files are rewritten."""
         for kept in entry.grants:
-            prepared = self._author.prepare(resolution.from_entry(entry.claim, kept, self._author))
+            prepared = self._make(resolution.from_entry(entry.claim, kept, self._author))
             if prepared.record != kept.record or prepared.edits != kept.edits:
                 return False
         self._write_cdi(entry.claim, entry.grants)
@@ -175,16 +183,28 @@ class Engine:
     def _prepare_new(self, claim: claims.Claim, caller: ports.Caller) -> outcome.Outcome:
         grants = resolution.resolve(claim, self._author, self._place.pool, self._offered.device)
         with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
-            _check_waiting(caller)
-            self._check_room(grants)
-            planned = tuple(dataclasses.replace(grant, intent=self._author.plan(grant)) for grant in grants)
-            entry = self._preparing(claim.ref, planned)
-            self._journal.begin(entry)
-            try:
-                return self._carry_out(entry, planned, caller)
-            except Exception:
-                self._undo_after_failure(entry)
-                raise
+            entry, planned = self._begin(claim.ref, grants, caller)
+            return self._carry_out_or_undo(entry, planned, caller)
+
+    def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant], caller: ports.Caller) -> tuple[lifecycle.Entry, Sequence[Grant]]:
+        _check_waiting(caller)
+        self._check_room(grants)
+        planned = self._planner.plan(grants)
+        entry = self._preparing(ref, planned)
+        self._journal.begin(entry)
+        return entry, planned
+
+    def _carry_out_or_undo(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
+        try:
+            return self._carry_out(entry, grants, caller)
+        except Exception:
+            self._undo_after_failure(entry)
+            raise
+
+    def _make(self, grant: Grant) -> drivers.Prepared:
+        if grant.device.binding_conditions:
+            self._author.bind(grant)
+        return self._author.prepare(grant)
 
     def _check_room(self, grants: Sequence[Grant]) -> None:
         """Raise DeviceBusyError unless all is free by the journal's books; of a pool that is not this node's own, only the devices are known."""
@@ -195,7 +215,7 @@ class Engine:
             room.check(wanted, self._journal.holdings(pool, room.neighbours(wanted, offered), shares), offered)
 
     def _carry_out(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
-        prepared = [self._author.prepare(grant) for grant in grants]
+        prepared = [self._make(grant) for grant in grants]
         kept = tuple(
             dataclasses.replace(begun, record=done.record, edits=done.edits) for begun, done in zip(entry.grants, prepared, strict=True)
         )
@@ -221,6 +241,67 @@ class Engine:
                 _check_waiting(caller)
                 self._undo(entry)
             _log.info("claim unprepared", claim=str(ref), uid=ref.uid)
+
+    def bind(self, ref: claims.ClaimRef, caller: ports.Caller) -> Sequence[Grant]:
+        """Make the claim's devices with binding conditions ready before its pod is bound; those grants.
+
+        Raises what ``prepare`` may. ConfigError and DeviceGoneError leave nothing behind; after any other error the claim stays begun, and is gone on
+        with by the next call or undone by ``abandon``.
+        """
+        claim = self._claims.fetch(ref)
+        with self._claim_locks.hold([ref.uid], caller.is_waiting):
+            entry = self._journal.entry(ref.uid)
+            if entry is not None and not (
+                resolution.is_same(entry, claim, self._author) and (self._is_prepared(entry) or self._is_bound(entry))
+            ):
+                with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
+                    self._undo(entry)
+                entry = None
+            grants = self._grants_of(entry, claim)
+            with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
+                if entry is None:
+                    entry, grants = self._begin(ref, grants, caller)
+                waiting = [grant for grant in grants if grant.device.binding_conditions]
+                try:
+                    for grant in waiting if entry.state is lifecycle.State.PREPARING else ():
+                        self._author.bind(grant)
+                except (errors.ConfigError, errors.DeviceGoneError):
+                    self._undo_after_failure(entry)
+                    raise
+                return waiting
+
+    def abandon(self, ref: claims.ClaimRef, claim: claims.Claim | None, caller: ports.Caller) -> bool:
+        """Undo what was begun for a claim that is not allocated as it was, None: not at all; whether there was anything. Never what is prepared."""
+        with self._claim_locks.hold([ref.uid], caller.is_waiting):
+            entry = self._journal.entry(ref.uid)
+            if entry is None or entry.state is lifecycle.State.PREPARED or not self._binds(entry):
+                return False
+            if claim is not None and resolution.is_same(entry, claim, self._author):
+                return False
+            with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
+                self._undo(entry)
+        self.witness.unprepared(ref)
+        return True
+
+    def is_unfinished(self, entry: lifecycle.Entry) -> bool:
+        """Whether a claim with binding conditions was begun and is not prepared: somebody has to go on with it, or ``abandon`` it."""
+        return entry.state is not lifecycle.State.PREPARED and self._binds(entry)
+
+    def _binds(self, entry: lifecycle.Entry) -> bool:
+        return drivers.binds(self._author) and any(kept.device.binding_conditions for kept in entry.grants)
+
+    def _is_bound(self, entry: lifecycle.Entry) -> bool:
+        """Whether a claim was begun, in this boot, and is to be gone on with."""
+        return entry.state is lifecycle.State.PREPARING and entry.boot_id == self._place.boot_id and self._binds(entry)
+
+    def _is_prepared(self, entry: lifecycle.Entry) -> bool:
+        return entry.state is lifecycle.State.PREPARED and entry.boot_id == self._place.boot_id
+
+    def _grants_of(self, entry: lifecycle.Entry | None, claim: claims.Claim) -> Sequence[Grant]:
+        """The claim's grants as it is now, with the intents that were chosen when it was begun."""
+        grants = resolution.resolve(claim, self._author, self._place.pool, self._offered.device)
+        begun = {} if entry is None else {kept.key: kept.intent for kept in entry.grants}
+        return [dataclasses.replace(one, intent=begun.get(resolution.to_entry(one).key, one.intent)) for one in grants]
 
     def adopt(self, claim: claims.Claim, caller: ports.Caller) -> bool:
         """Remember a claim in use whose memory was lost, by preparing it once more; whether it was forgotten. Raises what ``prepare`` may."""

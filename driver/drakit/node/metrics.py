@@ -6,11 +6,14 @@ asks, so they cost nothing in between and are never stale. Label values come fro
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import prometheus_client
 from prometheus_client import core as prometheus_core
 from prometheus_client import exposition
 from prometheus_client import registry as collectors
+
+from drakit.core import site as sites
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
@@ -18,6 +21,7 @@ CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
 Labels = Mapping[str, str]
 Reading = tuple[Labels, float]
 Gauge = Callable[[], Iterable[Reading]]
+Found = TypeVar("Found")
 
 
 class Metrics:
@@ -26,6 +30,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = prometheus_client.CollectorRegistry()
         self._mirrors: dict[str, _Mirror] = {}
+        self._authors: _Authors | None = None
         self._guard = threading.Lock()
         prometheus_client.ProcessCollector(registry=self._registry)
         self.calls = prometheus_client.Histogram(
@@ -37,8 +42,8 @@ class Metrics:
         )
         self.phases = prometheus_client.Histogram(
             "drakit_claim_phase_seconds",
-            "Seconds one phase of preparing or unpreparing one claim took.",
-            ("driver", "verb", "phase"),
+            "Seconds that one phase of a claim's way took: fetch, lock, journal, cdi, device_prepare, device_unprepare.",
+            ("driver", "phase"),
             buckets=BUCKETS,
             registry=self._registry,
         )
@@ -67,6 +72,14 @@ class Metrics:
                 self._registry.register(self._mirrors[name])
             self._mirrors[name].reads.append(read)
 
+    def readings(self, driver: str, read: Callable[[], Sequence[sites.Reading]]) -> None:
+        """Ask a driver for readings of its own whenever metrics are asked for."""
+        with self._guard:
+            if self._authors is None:
+                self._authors = _Authors()
+                self._registry.register(self._authors)
+            self._authors.reads.append((driver, read))
+
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""
         return exposition.generate_latest(self._registry)
@@ -93,7 +106,28 @@ class _Mirror(collectors.Collector):
         return prometheus_core.GaugeMetricFamily(self._name, self._documentation, labels=self._labels)
 
 
-def _readings(read: Gauge) -> Iterable[Reading]:
+class _Authors(collectors.Collector):
+    """What drivers tell of themselves; names and labels are theirs, so families are made anew at each request."""
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[str, Callable[[], Sequence[sites.Reading]]]] = []
+
+    def describe(self) -> Iterable[prometheus_core.Metric]:
+        return []
+
+    def collect(self) -> Iterable[prometheus_core.Metric]:
+        families: dict[str, prometheus_core.Metric] = {}
+        for driver, read in tuple(self.reads):
+            for one in _readings(read):
+                name = f"drakit_{one.name}"
+                if name not in families:
+                    families[name] = prometheus_core.Metric(name, one.documentation, "counter" if one.total else "gauge")
+                suffix = "_total" if one.total else ""
+                families[name].add_sample(name + suffix, {"driver": driver, **one.labels}, one.value)
+        return list(families.values())
+
+
+def _readings(read: Callable[[], Iterable[Found]]) -> Iterable[Found]:
     try:
         return list(read())
     except Exception:  # noqa: BLE001 - hardware that cannot be read must not take the other metrics away
@@ -107,15 +141,16 @@ class DriverMetrics:
         self._metrics = metrics
         self._driver = driver
         self._guard = threading.Lock()
-        self._bound: dict[tuple[str, str, str], prometheus_client.Histogram] = {}
+        self._calls: dict[tuple[str, ...], prometheus_client.Histogram] = {}
+        self._phases: dict[tuple[str, ...], prometheus_client.Histogram] = {}
 
-    def answered(self, verb: str, outcome: str, seconds: float) -> None:
-        """One claim was answered: ``verb`` prepare or unprepare, ``outcome`` ok or the kind of error."""
-        self._bind("call", self._metrics.calls, verb, outcome).observe(seconds)
+    def answered(self, verb: str, *, ok: bool, seconds: float) -> None:
+        """One claim was answered; ``verb`` is prepare or unprepare."""
+        self._bind(self._calls, self._metrics.calls, verb, "ok" if ok else "error").observe(seconds)
 
-    def phase(self, verb: str, phase: str, seconds: float) -> None:
+    def phase(self, phase: str, seconds: float) -> None:
         """One phase of a claim's way is over."""
-        self._bind("phase", self._metrics.phases, verb, phase).observe(seconds)
+        self._bind(self._phases, self._metrics.phases, phase).observe(seconds)
 
     def published(self, writes: int) -> None:
         """A round of publishing wrote so many slices."""
@@ -137,9 +172,12 @@ class DriverMetrics:
 
         self._metrics.gauge(f"drakit_{name}", documentation, ("driver", *labels), with_driver)
 
-    def _bind(self, kind: str, family: prometheus_client.Histogram, verb: str, what: str) -> prometheus_client.Histogram:
-        key = (kind, verb, what)
+    def measure(self, read: Callable[[], Sequence[sites.Reading]]) -> None:
+        """Ask an author's driver for its own readings whenever metrics are asked for."""
+        self._metrics.readings(self._driver, read)
+
+    def _bind(self, bound: dict[tuple[str, ...], prometheus_client.Histogram], family: prometheus_client.Histogram, *labels: str) -> Any:
         with self._guard:
-            if key not in self._bound:
-                self._bound[key] = family.labels(self._driver, verb, what)
-            return self._bound[key]
+            if labels not in bound:
+                bound[labels] = family.labels(self._driver, *labels)
+            return bound[labels]

@@ -11,12 +11,12 @@ offered, because pods that got them could not start. At the start they are offer
 import dataclasses
 import pathlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from drakit.core import errors, inventory, ports
+from drakit.core import errors, inventory, lifecycle, ports
 from drakit.core import site as sites
 from drakit.kubelet import checkpoint, health, registration, server, services, sockets
-from drakit.node import beside, calls, publisher, station
+from drakit.node import beside, calls, metering, metrics, observing, publisher, station
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -46,6 +46,7 @@ class Outside:
     instance: str = ""
     registration_grace: float = REGISTRATION_GRACE
     telling: beside.Telling | None = None
+    meter: metrics.DriverMetrics | None = None
 
 
 class Node:
@@ -55,10 +56,10 @@ class Node:
         self._outside = outside
         self._stop = threading.Event()
         self.failed = threading.Event()
-        self.station = station.Station.open(post, folders, outside.claim_source)
+        self.station = station.Station.open(post, folders, outside.claim_source, outside.meter)
         target = publisher.Target(driver=post.driver_name, node=node_name, pool=post.place.pool)
-        self.publisher = publisher.Publisher(target, store=outside.slice_store, clock=outside.clock, form=outside.form)
-        self.calls = calls.Calls(self.station.engine)
+        self.publisher = publisher.Publisher(target, store=outside.slice_store, clock=outside.clock, form=outside.form, meter=outside.meter)
+        self.calls = calls.Calls(metering.TimedEngine(self.station.engine, outside.meter) if outside.meter else self.station.engine)
         stale_seconds = max(health.STALE_SECONDS, 3 * outside.rescan_seconds)
         self.health = health.HealthBoard(post.place.pool, outside.clock, stale_seconds=stale_seconds)
         path = sockets.service_path(folders.home, sockets.check_instance(outside.instance))
@@ -87,6 +88,8 @@ class Node:
         except BaseException:
             self.stop()
             raise
+        if self._outside.meter is not None:
+            observing.gauges(self, self._outside.meter)
         self._spawn("discovery", self._discover)
         self._spawn("guard", self._guard)
         self._spawn("publisher", lambda: self.publisher.run(self._stop))
@@ -104,6 +107,33 @@ class Node:
             thread.join(JOIN_SECONDS)
         self.beside.stop(idle=self.calls.wait_idle(JOIN_SECONDS))
         self.station.close()
+
+    def registration(self) -> str:
+        """Empty when the kubelet knows the driver, else what it said or that it has not come."""
+        told = self.registrar.status
+        if told.state is registration.State.REGISTERED:
+            return ""
+        return f"the kubelet refused the driver: {told.error}" if told.error else "the kubelet has not registered the driver"
+
+    def is_published(self) -> bool:
+        """Whether devices were published since the start."""
+        return self.publisher.published.is_set()
+
+    def devices(self) -> inventory.Inventory:
+        """What is offered now, flat, with all taints."""
+        return self.beside.tainted(self.station.offered.flat)
+
+    def claims(self) -> dict[lifecycle.State, int]:
+        """How many claims are in each state; raises JournalError."""
+        return self.station.journal.counts()
+
+    def device_health(self) -> dict[sites.Health, int]:
+        """How many devices are in each state of health, as the kubelet is told."""
+        return dict(self.health.counts())
+
+    def measure(self) -> Sequence[sites.Reading]:
+        """The author's own readings."""
+        return self.station.author.measure()
 
     def _discover(self) -> None:
         """Look at the hardware now and at intervals; offer what changed, whoever found out."""

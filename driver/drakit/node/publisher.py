@@ -68,7 +68,15 @@ class Server:
 class Publisher:
     """Publishes what ``offer`` was last given; ``run`` works until stopped, ``reconcile`` does one round."""
 
-    def __init__(self, target: Target, *, store: ports.SliceStore, clock: ports.Clock, form: FormChoice = FormChoice.AUTO) -> None:
+    def __init__(
+        self,
+        target: Target,
+        *,
+        store: ports.SliceStore,
+        clock: ports.Clock,
+        form: FormChoice = FormChoice.AUTO,
+        meter: ports.Meter | None = None,
+    ) -> None:
         self._target = target
         self._store = store
         self._clock = clock
@@ -79,7 +87,7 @@ class Publisher:
         self._asked_at = 0.0
         self._paged: tuple[inventory.Inventory, Server, tuple[slices.Page, ...]] | None = None
         self._altered: dict[int, slices.Page] = {}
-        self._rounds = rounds.Rounds(target.driver, self.reconcile, clock)
+        self._rounds = rounds.Rounds(target.driver, self.reconcile, clock, meter)
         self.published = threading.Event()
 
     def offer(self, offered: inventory.Inventory) -> None:

@@ -21,10 +21,11 @@ MENDS_MAX = 16
 class Rounds:
     """Calls ``reconcile``, which returns the number of its writes and may raise DrakitErrors, for the driver named ``driver``."""
 
-    def __init__(self, driver: str, reconcile: Callable[[], int], clock: ports.Clock) -> None:
+    def __init__(self, driver: str, reconcile: Callable[[], int], clock: ports.Clock, meter: ports.Meter | None = None) -> None:
         self._driver = driver
         self._reconcile = reconcile
         self._clock = clock
+        self._meter: ports.Meter = meter or ports.Unmeasured()
         self._mends: collections.deque[float] = collections.deque(maxlen=MENDS_MAX)
         self._wake = threading.Event()
 
@@ -45,11 +46,14 @@ class Rounds:
             if stop.is_set():
                 return
             try:
-                if self._reconcile():
+                writes = self._reconcile()
+                if writes:
                     self._mends.append(self._clock.monotonic())
+                    self._meter.published(writes)
                 pause = FIRST_PAUSE
                 self._clock.wait(stop, self._settle())
             except errors.DrakitError as error:
+                self._meter.failed_to_publish()
                 _log.warning("cannot publish", driver=self._driver, error=str(error), retry_seconds=pause)
                 self._clock.wait(stop, pause)
                 pause = min(pause * 2, LONGEST_PAUSE)

@@ -13,7 +13,7 @@ from typing import Self
 from drakit.cdi import directory
 from drakit.core import names, ports, records
 from drakit.journal import journal, locks
-from drakit.node import clock, describing, engine, offer, recovery
+from drakit.node import clock, describing, engine, metering, offer, recovery
 from drakit.node import site as sites
 from drakit.telemetry import logs
 
@@ -42,7 +42,7 @@ class Post:
 class Station:
     """An open station; made by ``open``, closed by ``close`` or by leaving a ``with`` block."""
 
-    def __init__(self, post: Post, folders: Folders, claim_source: ports.ClaimSource) -> None:
+    def __init__(self, post: Post, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None = None) -> None:
         names.check_driver(post.driver_name)
         self._closing = contextlib.ExitStack()
         self.journal = journal.Journal.open(folders.home, driver=post.driver_name, boot_id=post.place.boot_id)
@@ -51,16 +51,16 @@ class Station:
         self.place = post.place
         self.author, source, self.metadata = describing.described(post.build(self._intents), claim_source, folders.home)
         self.offered = offer.Offer(self.author)
-        device_locks = locks.FileLocks(folders.home)
+        device_locks, claim_locks = (_timed(locks_of_kind, meter) for locks_of_kind in _locks(folders.home))
         self.engine = engine.Engine(
-            self.author,
+            metering.timed(self.author, metering.DEVICE, meter),
             place=post.place,
             offered=self.offered,
-            claim_source=source,
-            journal=self.journal,
-            cdi=self.cdi,
+            claim_source=metering.timed(source, metering.FETCH, meter),
+            journal=metering.timed(self.journal, metering.JOURNAL, meter),
+            cdi=metering.timed(self.cdi, metering.CDI, meter),
             device_locks=device_locks,
-            locks_of_claims=locks.FileLocks(folders.home, "claims", disposable=True),
+            locks_of_claims=claim_locks,
         )
         self.engine.memory_lost = self.journal.quarantine is not None
         self.site = sites.NodeSite(
@@ -75,9 +75,9 @@ class Station:
         self.report = recovery.Report()
 
     @classmethod
-    def open(cls, post: Post, folders: Folders, claim_source: ports.ClaimSource) -> Self:
+    def open(cls, post: Post, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None = None) -> Self:
         """Open the journal and the CDI directory and recover from whatever happened before; raises JournalError, CdiError, SettingsError."""
-        station = cls(post, folders, claim_source)
+        station = cls(post, folders, claim_source, meter)
         try:
             station.recover()
         except BaseException:
@@ -110,3 +110,12 @@ class Station:
 
     def _intents(self) -> Iterable[records.Record]:
         return [grant.intent for entry in self.journal.entries() for grant in entry.grants]
+
+
+def _locks(home: pathlib.Path) -> tuple[ports.Locks, ports.Locks]:
+    """Those of devices, and those of claims, which leave no file behind."""
+    return locks.FileLocks(home), locks.FileLocks(home, "claims", disposable=True)
+
+
+def _timed(held: ports.Locks, meter: ports.Meter | None) -> ports.Locks:
+    return held if meter is None else metering.TimedLocks(held, meter)

@@ -2,21 +2,22 @@
 
 from collections.abc import Iterable
 
+from drakit.core import site
 from drakit.node import metrics
 
 
 def test_claims_are_timed_by_verb_outcome_and_phase() -> None:
     counted = metrics.Metrics()
     driver = counted.of("gpu.drakit.dev")
-    driver.answered("prepare", "ok", 0.003)
-    driver.answered("prepare", "DeviceBusyError", 0.3)
-    driver.phase("prepare", "fetch", 0.002)
+    driver.answered("prepare", ok=True, seconds=0.003)
+    driver.answered("prepare", ok=False, seconds=0.3)
+    driver.phase("fetch", 0.002)
     text = counted.text().decode()
     assert 'drakit_claim_seconds_count{driver="gpu.drakit.dev",outcome="ok",verb="prepare"} 1.0' in text
     assert 'drakit_claim_seconds_bucket{driver="gpu.drakit.dev",le="0.0025",outcome="ok",verb="prepare"} 0.0' in text
     assert 'drakit_claim_seconds_bucket{driver="gpu.drakit.dev",le="0.005",outcome="ok",verb="prepare"} 1.0' in text
-    assert 'drakit_claim_seconds_sum{driver="gpu.drakit.dev",outcome="DeviceBusyError",verb="prepare"} 0.3' in text
-    assert 'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",phase="fetch",verb="prepare"} 1.0' in text
+    assert 'drakit_claim_seconds_sum{driver="gpu.drakit.dev",outcome="error",verb="prepare"} 0.3' in text
+    assert 'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",phase="fetch"} 1.0' in text
 
 
 def test_two_drivers_share_a_gauge_and_one_that_fails_hides_only_itself() -> None:
@@ -59,3 +60,25 @@ def test_publishing_is_counted() -> None:
     assert 'drakit_slice_writes_total{driver="a.example.com"} 3.0' in text
     assert 'drakit_publish_failures_total{driver="a.example.com"} 1.0' in text
     assert 'drakit_watch_restarts_total{driver="a.example.com"} 1.0' in text
+
+
+def test_a_driver_tells_numbers_of_its_own_under_its_name() -> None:
+    counted = metrics.Metrics()
+
+    def broken() -> list[site.Reading]:
+        raise OSError("gone")
+
+    def read() -> list[site.Reading]:
+        return [
+            site.Reading(name="share_bytes", documentation="Bytes sent.", value=7, labels={"share": "a"}, total=True),
+            site.Reading(name="share_bytes", documentation="Bytes sent.", value=8, labels={"share": "b"}, total=True),
+            site.Reading(name="links", documentation="Links.", value=2),
+        ]
+
+    counted.of("b.example.com").measure(broken)
+    counted.of("a.example.com").measure(read)
+    text = counted.text().decode()
+    assert 'drakit_share_bytes_total{driver="a.example.com",share="a"} 7.0' in text
+    assert 'drakit_share_bytes_total{driver="a.example.com",share="b"} 8.0' in text
+    assert text.count("# TYPE drakit_share_bytes_total counter") == 1
+    assert 'drakit_links{driver="a.example.com"} 2.0' in text

@@ -1,0 +1,68 @@
+"""gRPC health (grpc.health.v1) on a TCP port, for the kubelet's grpc probes; the same answers as /healthz and /readyz.
+
+The service name ``""`` and ``liveness`` ask whether the driver lives, ``readiness`` whether it is ready; another name is NOT_FOUND, as the protocol
+says. ``Watch`` is not offered: probes do not use it.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent import futures
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from drakit.core import errors
+from drakit.telemetry import logs
+
+THREADS = 2
+LIVENESS, READINESS = "liveness", "readiness"
+
+_log = logs.get_logger(__name__)
+
+Question = Callable[[], bool]
+
+
+class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package has no types
+    """Answers from questions, by service name."""
+
+    def __init__(self, questions: Mapping[str, Question]) -> None:
+        self._questions = dict(questions)
+
+    def Check(  # noqa: N802 - the wire's name
+        self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext
+    ) -> health_pb2.HealthCheckResponse:
+        question = self._questions.get(request.service)
+        if question is None:
+            context.abort(
+                grpc.StatusCode.NOT_FOUND, f"no service {request.service!r}; there are {', '.join(sorted(filter(None, self._questions)))}"
+            )
+            raise AssertionError("abort raises")
+        kind = health_pb2.HealthCheckResponse
+        return kind(status=kind.SERVING if question() else kind.NOT_SERVING)
+
+
+class HealthServer:
+    """A gRPC server of its own on ``host:port``, so that a flood of claims cannot starve a probe."""
+
+    def __init__(self, address: str, questions: Mapping[str, Question]) -> None:
+        self._address = address
+        self._service = HealthService(questions)
+        self._server: grpc.Server | None = None
+        self.port = 0
+
+    def start(self) -> None:
+        """Listen; raises SettingsError when the address cannot be had."""
+        server = grpc.server(futures.ThreadPoolExecutor(THREADS, thread_name_prefix="health"), options=[("grpc.so_reuseport", 0)])
+        health_pb2_grpc.add_HealthServicer_to_server(self._service, server)
+        try:
+            self.port = server.add_insecure_port(self._address)
+        except RuntimeError as error:
+            raise errors.SettingsError(f"cannot listen on {self._address}; is the port taken?", key="serve.grpc_health") from error
+        server.start()
+        self._server = server
+        _log.info("serving gRPC health", address=self._address, port=self.port)
+
+    def stop(self) -> None:
+        """Stop at once; safe to call twice and without start."""
+        if self._server is not None:
+            self._server.stop(0).wait()
+            self._server = None

@@ -1,0 +1,75 @@
+"""What a driver says on its site, as users of a whole cluster see it: taints in slices, conditions and values in claims, events on pods."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from drakit import testing
+from drakit.cluster import json_types
+from drakit.cluster.resources import CLAIM, EVENT, SLICE
+from drakit.core import device, errors
+from drakit.core import site as sites
+from fakes import author
+
+DRIVER = author.FakeDriver.name
+
+
+class Chatty(author.FakeDriver):
+    """A driver that keeps its site."""
+
+    site: sites.Site
+
+    def start(self, site: sites.Site) -> None:
+        self.site = site
+
+
+@pytest.fixture
+def cluster() -> Iterator[testing.Cluster]:
+    with testing.Cluster(lambda: Chatty(author.Hardware())) as running:
+        running.apply(testing.device_class("fake", driver=DRIVER))
+        yield running
+
+
+def chatty(cluster: testing.Cluster) -> Chatty:
+    found = cluster.drivers["node-1"]
+    assert isinstance(found, Chatty)
+    return found
+
+
+def conditions(cluster: testing.Cluster) -> dict[str, tuple[str, str]]:
+    claim = cluster.local.api.get(CLAIM, "one", namespace="default")
+    found = [one for each in json_types.objects(claim, "status", "devices") for one in json_types.objects(each, "conditions")]
+    return {json_types.text(one, "type"): (json_types.text(one, "status"), json_types.text(one, "reason")) for one in found}
+
+
+def eventually(holds: Callable[[], Any]) -> bool:
+    waiting = threading.Event()
+    return any(holds() or waiting.wait(0.05) for _ in range(1200))
+
+
+def test_a_claim_that_cannot_be_prepared_says_why_and_says_so_no_more_when_it_can(cluster: testing.Cluster) -> None:
+    chatty(cluster).failure = errors.DeviceGoneError("it fell off")
+    cluster.apply(testing.claim("one", device_class="fake"), testing.pod("p", claims=["one"]))
+    assert eventually(lambda: conditions(cluster) == {"Ready": ("False", "DeviceGone")})
+    chatty(cluster).failure = None
+    cluster.wait_running("p")
+    assert eventually(lambda: conditions(cluster) == {"Ready": ("True", "Prepared")})
+
+
+def test_status_event_and_taint_reach_those_whom_they_concern(cluster: testing.Cluster) -> None:
+    cluster.apply(testing.claim("one", device_class="fake"), testing.pod("p", claims=["one"]))
+    cluster.wait_running("p")
+    site = chatty(cluster).site
+    (grant,) = site.grants()
+    link = sites.Condition(type="example.com/LinkUp", status=True, reason="Carrier")
+    site.status(grant.claim, sites.DeviceStatus(device=grant.device.name, conditions=(link,), values={"temperature": 40}))
+    site.notice(grant.claim, sites.Notice(reason="Throttled", message="the device is hot"))
+    site.taint(grant.device.name, device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_SCHEDULE))
+    assert eventually(lambda: conditions(cluster) == {link.type: ("True", "Carrier")})
+    told = [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"]
+    assert told or eventually(lambda: [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"])
+    (event,) = [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"]
+    assert (json_types.text(event, "involvedObject", "kind"), json_types.text(event, "involvedObject", "name")) == ("Pod", "p")
+    assert eventually(lambda: "example.com/hot" in str(cluster.local.api.list(SLICE).items))

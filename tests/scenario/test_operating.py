@@ -1,0 +1,124 @@
+"""``drakit run`` tells operators how it is: ready only once the kubelet knows it and its devices are published, metrics of what it did."""
+
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from drakit import testing
+from drakit.cluster import cluster as clusters
+from drakit.cluster import resources
+
+SECONDS = 30
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def page(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=SECONDS) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def cluster() -> Iterator[clusters.LocalCluster]:
+    with tempfile.TemporaryDirectory(prefix="dk") as folder, clusters.LocalCluster(pathlib.Path(folder)) as made:
+        yield made
+
+
+@pytest.fixture
+def ports() -> tuple[int, int]:
+    return free_port(), free_port()
+
+
+@pytest.fixture
+def driver(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> Iterator[subprocess.Popen[bytes]]:
+    folder = cluster.node("node-1").folder.root
+    command = [sys.executable, "-m", "drakit", "run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(folder)]
+    command += ["--family", "gpu", "--kubeconfig", str(cluster.driver_kubeconfig("node-1"))]
+    command += ["--set", f"serve.address=127.0.0.1:{ports[0]}", "--set", f"serve.grpc_health=127.0.0.1:{ports[1]}"]
+    with subprocess.Popen(command) as started:
+        yield started
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(SECONDS) == 0
+
+
+def test_it_is_ready_once_registered_and_published_and_counts_what_it_does(
+    cluster: clusters.LocalCluster, ports: tuple[int, int], driver: subprocess.Popen[bytes]
+) -> None:
+    port, health = ports
+    until(lambda: page(port, "/readyz")[0] == 200)
+    assert cluster.api.list(resources.SLICE).items
+    assert page(port, "/healthz") == (200, "ok\n")
+    with grpc.insecure_channel(f"127.0.0.1:{health}") as channel:
+        asked = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="readiness"), timeout=SECONDS)
+    assert asked.status == health_pb2.HealthCheckResponse.SERVING
+    for item in (
+        testing.device_class("gpu", driver="gpu.drakit.dev"),
+        testing.claim("mine", device_class="gpu"),
+        testing.pod("p", claims=["mine"]),
+    ):
+        kind = next(one for one in resources.ALL if (one.api_version, one.kind) == (item["apiVersion"], item["kind"]))
+        cluster.api.create(kind, item, namespace="default" if kind.namespaced else "")
+    until(lambda: 'drakit_claim_seconds_count{driver="gpu.drakit.dev",outcome="ok",verb="prepare"} 1.0' in page(port, "/metrics")[1])
+    told = page(port, "/metrics")[1]
+    for line in (
+        'drakit_claims{driver="gpu.drakit.dev",state="prepared"} 1.0',
+        'drakit_registered{driver="gpu.drakit.dev"} 1.0',
+        'drakit_published{driver="gpu.drakit.dev"} 1.0',
+        'drakit_devices{driver="gpu.drakit.dev",tainted="true"} 0.0',
+        'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",phase="fetch"} 1.0',
+        'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",phase="device_prepare"} 1.0',
+    ):
+        assert line in told
+    assert "drakit_slice_writes_total" in told
+    assert driver.poll() is None
+
+
+def test_it_is_not_ready_while_the_kubelet_is_away(
+    cluster: clusters.LocalCluster, ports: tuple[int, int], driver: subprocess.Popen[bytes]
+) -> None:
+    until(lambda: page(ports[0], "/readyz")[0] == 200)
+    cluster.node("node-1").folder.registry.chmod(0o700)
+    for entry in cluster.node("node-1").folder.registry.iterdir():
+        if entry.is_socket():
+            entry.unlink()
+    until(lambda: page(ports[0], "/readyz")[0] == 200)
+    assert driver.poll() is None
+
+
+def test_an_address_that_is_taken_keeps_it_from_starting(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:
+    folder = cluster.node("node-1").folder.root
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", ports[0]))
+        taken.listen()
+        command = [sys.executable, "-m", "drakit", "run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(folder)]
+        command += ["--kubeconfig", str(cluster.driver_kubeconfig("node-1")), "--set", f"serve.address=127.0.0.1:{ports[0]}"]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1] == f"drakit: serve.address: cannot listen on 127.0.0.1:{ports[0]}: Address already in use"

@@ -1,0 +1,32 @@
+"""gRPC health answers the kubelet's probes truly."""
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from drakit.core import errors
+from drakit.kubelet import liveness
+
+
+def ask(port: int, service: str) -> int:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        request = health_pb2.HealthCheckRequest(service=service)
+        return int(health_pb2_grpc.HealthStub(channel).Check(request, timeout=30).status)
+
+
+def test_a_probe_hears_what_is_true_now_and_unknown_services_are_not_found() -> None:
+    well = {"ready": False}
+    server = liveness.HealthServer("127.0.0.1:0", {"": lambda: True, "readiness": lambda: well["ready"]})
+    server.start()
+    kind = health_pb2.HealthCheckResponse
+    assert ask(server.port, "") == kind.SERVING
+    assert ask(server.port, "readiness") == kind.NOT_SERVING
+    well["ready"] = True
+    assert ask(server.port, "readiness") == kind.SERVING
+    with pytest.raises(grpc.RpcError) as raised:
+        ask(server.port, "other")
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+    with pytest.raises(errors.SettingsError, match=r"serve\.grpc_health: cannot listen on"):
+        liveness.HealthServer(f"127.0.0.1:{server.port}", {}).start()
+    server.stop()
+    server.stop()
