@@ -2,10 +2,12 @@
 
 Commands come as JSON lines on standard input: ``directory`` (a node's whole world: machine, journal, locks, CDI files), ``machine`` (a path), ``act``
 (``prepare`` or ``unprepare``), ``claim`` (its UID), ``device``, and ``step``: where the process kills itself by SIGKILL, counted from when it begins
-to serve, or null. A step comes before and after every call to the hardware and every change of the journal and of the CDI directory. The answer is
-one line: how the process ended, and what it told when it lived.
+to serve, or null. Where ``parameters`` are given, the claim has them; MPS daemons come from the driver root ``root``. A step comes before and after
+every call to the hardware, every move of a daemon and every change of the journal and of the CDI directory. The answer is one line: how the
+process ended, and what it told when it lived.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -16,10 +18,10 @@ from typing import cast
 
 from drakit.cdi import directory as cdi
 from drakit.core import claim as claims
-from drakit.core import names, outcome, ports
+from drakit.core import names, outcome, ports, records
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import mock
+from drakit.devices.gpu import mock, mps, roots, sharing
 from drakit.journal import journal, locks
 from drakit.node import engine, offer, recovery
 from fakes import claim_source, gpu_node, world
@@ -72,21 +74,52 @@ def open_journal(folder: pathlib.Path, machine: str) -> journal.Journal:
     return journal.Journal.open(folder / "data", driver=gpu_driver.NAME, boot_id=boot)
 
 
-def claim(uid: str, device: str) -> claims.Claim:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SteppingDaemons(mps.Daemons):
+    """MPS daemons whose start and end are steps."""
+
+    step: Callable[[str], None]
+
+    def ensure(self, grant: str, device: str, wanted: sharing.Mps) -> None:
+        self._stepped("ensure", lambda: super(SteppingDaemons, self).ensure(grant, device, wanted))
+
+    def stop(self, grant: str) -> None:
+        self._stepped("stop", lambda: super(SteppingDaemons, self).stop(grant))
+
+    def _limit(self, folder: pathlib.Path, wanted: sharing.Mps) -> None:
+        self._stepped("limit", lambda: super(SteppingDaemons, self)._limit(folder, wanted))
+
+    def _end(self, folder: pathlib.Path) -> None:
+        self._stepped("end", lambda: super(SteppingDaemons, self)._end(folder))
+
+    def _stepped(self, name: str, act: Callable[[], None]) -> None:
+        self.step(f"before {name}")
+        act()
+        self.step(f"after {name}")
+
+
+def claim(uid: str, device: str, parameters: records.Record | None = None) -> claims.Claim:
     """An allocated claim for one device."""
     ref = claims.ClaimRef(uid=names.ClaimUid(uid), namespace="default", name=f"claim-{uid[:8]}")
     result = claims.AllocationResult(request="gpu", driver=gpu_driver.NAME, pool=world.POOL, device=device)
-    return claims.Claim(ref=ref, results=(result,))
+    if parameters is None:
+        return claims.Claim(ref=ref, results=(result,))
+    config = claims.OpaqueConfig(driver=gpu_driver.NAME, source=claims.ConfigSource.CLAIM, parameters=parameters)
+    return claims.Claim(ref=ref, results=(result,), configs=(config,))
 
 
 def serve(command: dict[str, str], step: int | None) -> dict[str, object]:
     """One life of the driver: start, recover, one call of the kubelet's, end."""
     folder, killer = pathlib.Path(command["directory"]), Killer()
-    wanted = claim(command["claim"], command["device"])
+    parameters = json.loads(command.get("parameters", "null"))
+    wanted = claim(command["claim"], command["device"], parameters)
+    root = roots.DriverRoot(path=pathlib.Path(command.get("root", "/")))
+    daemons = SteppingDaemons(home=folder / "mps", root=root, own_shm=False, step=killer)
     with open_journal(folder, command["machine"]) as memory:
         author = gpu_driver.GpuDriver(
             gpu_node.stepping(mock.MockGpus(choice(folder, command["machine"])), killer),
             intents=lambda: [one.intent for entry in memory.entries() for one in entry.grants],
+            surroundings=gpu_driver.Surroundings(daemons=daemons),
             pause=lambda _: None,
         )
         offered = offer.Offer(author)

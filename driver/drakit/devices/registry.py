@@ -64,12 +64,22 @@ def _gpu(order: Order) -> drivers.Driver[Any]:
 
 def _nic(order: Order) -> drivers.Driver[Any]:
     from drakit.devices.nic import driver, mock, netlink, port, settings  # noqa: PLC0415 - a family is imported when it is asked for
+    from drakit.devices.nic.attach import sandboxes, service  # noqa: PLC0415
 
     options = order.options
     if options is not None and not isinstance(options, settings.NicSettings):
         raise TypeError(f"the nic family takes NicSettings, not {type(options).__name__}")
     hardware: port.Port = netlink.KernelPort(order.netns) if order.machine is None else mock.MockPort(order.machine)
-    return driver.NicDriver(hardware, node=order.node, settings=options, name=order.driver_name or driver.NAME, intents=order.intents)
+    home = options.home if options is not None and order.machine is None else None
+    kernel = sandboxes.KernelSandboxes(order.netns)
+    return driver.NicDriver(
+        hardware,
+        node=order.node,
+        settings=options,
+        name=order.driver_name or driver.NAME,
+        intents=order.intents,
+        attachment=None if home is None else service.Service(home, hardware, kernel, node=order.node),
+    )
 
 
 def _tpu(order: Order) -> drivers.Driver[Any]:

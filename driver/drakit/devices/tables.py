@@ -74,6 +74,14 @@ class Table:
                 raise errors.SettingsError(f"{value!r} is not a whole number of at least 0", key=f"{self.at(field)}[{index}]")
         return tuple(values)
 
+    def texts(self, field: str) -> tuple[str, ...]:
+        """A list of texts that are not empty."""
+        values = self._take(field, list)
+        for index, value in enumerate(values):
+            if not isinstance(value, str) or not value:
+                raise errors.SettingsError(f"{value!r} is not a text", key=f"{self.at(field)}[{index}]")
+        return tuple(values)
+
     def anything(self, field: str) -> object:
         """A value of any kind, to be read by someone else."""
         return self._take(field, object)

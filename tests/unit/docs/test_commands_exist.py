@@ -65,7 +65,7 @@ def test_the_real_command_line_takes_every_drakit_command(arguments: list[str]) 
     parse(arguments)
 
 
-@pytest.mark.parametrize("line", ["drakit slicez", "drakit slices --folderr x", "drakit slices --form none", "ls && drakit prepare"])
+@pytest.mark.parametrize("line", ["drakit slicez", "drakit slices --folderr x", "drakit slices --form none", "ls && drakit publish"])
 def test_a_wrong_command_would_be_noticed(line: str) -> None:
     (arguments,) = invocations(line, "drakit")
     with pytest.raises(Exception, match=r"no command|No such option|is not one of|Missing parameter"):

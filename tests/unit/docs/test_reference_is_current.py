@@ -44,15 +44,16 @@ def test_generated_pages_are_what_the_generator_writes(name: str) -> None:
     assert page(name) == generator().pages()[name], f"the program has changed; run {REGENERATE}"
 
 
-def offered(family: str, folder: pathlib.Path) -> inventory.Inventory:
+def offered(family: str, folder: pathlib.Path, machine: str = "dgx-a100-40gb-2gpu") -> inventory.Inventory:
     """Everything that a shipped machine offers, flat."""
-    choice = machines.Choice(name="dgx-a100-40gb-2gpu", directory=folder, owner="docs")
+    choice = machines.Choice(name=machine, directory=folder, owner="docs")
     return registry.build(family, registry.Order(node="docs", machine=choice)).discover().flat()
 
 
 def test_gpu_attributes_capacities_and_counters_are_all_listed(tmp_path: pathlib.Path) -> None:
-    text, found = page("devices-gpu.md"), offered("gpu", tmp_path)
-    attributes = {name for device in found.devices for name in device.attributes}
+    text, found = page("devices-gpu.md"), offered("gpu", tmp_path / "a100")
+    newer = offered("gpu", tmp_path / "h100", "dgx-h100")
+    attributes = {name for device in (*found.devices, *newer.devices) for name in device.attributes}
     capacities = {name for device in found.devices for name in device.capacity}
     counters = {name for held in found.counter_sets for name in held.counters}
     assert markdown.table_names(section(text, "Attributes")) == attributes
@@ -161,4 +162,6 @@ def _kind(path: pathlib.Path) -> str:
         return "locks/<name>.lock"
     if path.parent.name == "cdi":
         return "<driver>-claim_<claim UID>-<device>[-<share id>][-<request>].json"
+    if "driver-root" in path.parts:
+        return "driver-root/usr/bin/<program>" if path.parent.name == "bin" else "driver-root/usr/lib64/<library>"
     return path.name.replace("nics.", "gpus.")

@@ -1,10 +1,12 @@
 """Names and values of what GPU devices say of themselves: those of NVIDIA's own DRA driver, so that claims written for it select here as well.
 
-Two more identify a MIG partition, which NVIDIA's driver leaves to the device's name: ``profileID`` with ``placementStart`` and
-``placementSize``. What a GPU does not tell is left out, never guessed.
+Some are drakit's own: ``profileID`` with ``placementStart`` and ``placementSize`` identify a MIG partition, which NVIDIA's driver leaves to the
+device's name; the others say what NVIDIA's driver does not publish. What a GPU does not tell is left out, never guessed.
+
+With a capacity for each engine and those of a shared form, a device stays below the API's 32 attributes and capacities: whole 20, MIG 21.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from drakit.core import attribute, policy, quantity
 from drakit.devices.gpu import mig, port
@@ -18,6 +20,9 @@ PLACEMENT_START = "placementStart"
 PLACEMENT_SIZE = "placementSize"
 TYPE_GPU = "gpu"
 TYPE_MIG = "mig"
+TYPE_SHARED_GPU = "shared-gpu"
+TYPE_SHARED_MIG = "shared-mig"
+MIG_MODE = "migMode"
 
 _STANDARD = "resource.kubernetes.io"
 
@@ -27,7 +32,11 @@ Attributes = Mapping[str, attribute.AttributeValue]
 def system(versions: port.Versions) -> Attributes:
     """What all GPUs of a node share."""
     return _known(
-        {"driverVersion": attribute.Version.lenient(versions.driver), "cudaDriverVersion": attribute.Version.lenient(versions.cuda)}
+        {
+            "driverVersion": attribute.Version.lenient(versions.driver),
+            "cudaDriverVersion": attribute.Version.lenient(versions.cuda),
+            "ccMode": versions.cc_mode,
+        }
     )
 
 
@@ -39,15 +48,42 @@ def product(gpu: port.Gpu) -> Attributes:
             "productName": attribute.cut(gpu.product_name),
             "brand": gpu.brand,
             "architecture": gpu.architecture,
+            "addressingMode": gpu.addressing_mode,
             "cudaComputeCapability": None if capability is None else attribute.Version(f"{capability[0]}.{capability[1]}.0"),
         }
     )
 
 
-def location(gpu: port.Gpu) -> Attributes:
-    """Where a GPU is, by the names Kubernetes defines for all drivers (KEP-4381 and after)."""
+def board(gpu: port.Gpu) -> Attributes:
+    """Which GPU it is and where, the latter by the names Kubernetes defines for all drivers (KEP-4381 and after)."""
     numa = gpu.numa_node if gpu.numa_node is not None and gpu.numa_node >= 0 else None
-    return _known({f"{_STANDARD}/pciBusID": gpu.pci_bus_id, f"{_STANDARD}/pcieRoot": gpu.pcie_root, f"{_STANDARD}/numaNode": numa})
+    return _known(
+        {
+            "serial": None if gpu.serial is None else attribute.cut(gpu.serial),
+            "gpuModuleID": gpu.module_id,
+            "eccEnabled": gpu.ecc,
+            f"{_STANDARD}/pciBusID": gpu.pci_bus_id,
+            f"{_STANDARD}/pcieRoot": gpu.pcie_root,
+            f"{_STANDARD}/numaNode": numa,
+        }
+    )
+
+
+def links(gpu: port.Gpu, peers: Sequence[port.Gpu], clique: str | None) -> Attributes:
+    """How a whole GPU reaches others over NVLink; partitions do not.
+
+    ``nvlinkPeers`` are minor numbers with commas between, because attributes that are lists are behind a gate.
+    """
+    joined = ",".join(str(peer.minor) for peer in peers)
+    state = None if gpu.fabric is None else gpu.fabric.state
+    return _known({"nvlinkPeers": attribute.cut(joined) or None, "nvlinkClique": clique, "fabricState": state})
+
+
+def mig_mode(gpu: port.Gpu, mode: port.MigMode | None) -> str | None:
+    """``on-demand`` where drakit changes the mode as claims come, else ``on`` or ``off`` as the admin left it; None for a GPU without MIG."""
+    if mode is None:
+        return None
+    return "on-demand" if gpu.switches_mig_at_once else ("on" if mode.current else "off")
 
 
 def profile(found: port.GpuInstanceProfile) -> Attributes:
@@ -65,9 +101,15 @@ def capacity(counters: mig.Counters) -> Mapping[str, policy.Capacity]:
     return {_camel(name): policy.Capacity(value=amount) for name, amount in counters.items() if not name.startswith("memory-slice-")}
 
 
+def memory(gpu: port.Gpu) -> quantity.Quantity | None:
+    """The memory of a GPU."""
+    return None if gpu.memory is None else quantity.Quantity.binary(gpu.memory)
+
+
 def memory_only(gpu: port.Gpu) -> Mapping[str, policy.Capacity]:
     """The capacity of a GPU that is not partitioned."""
-    return {} if gpu.memory is None else {"memory": policy.Capacity(value=quantity.Quantity.binary(gpu.memory))}
+    amount = memory(gpu)
+    return {} if amount is None else {"memory": policy.Capacity(value=amount)}
 
 
 def _known(values: Mapping[str, attribute.AttributeValue | None]) -> Attributes:

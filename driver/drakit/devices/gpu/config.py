@@ -1,12 +1,93 @@
-"""Opaque parameters a claim or class may carry for GPUs.
+"""Opaque parameters a claim or class may carry for GPUs, in the shape that NVIDIA's DRA driver gave them.
 
-Neither kind has a field yet: they exist so that parameters are recognised and anything unknown in them is refused by name.
+``gpu.drakit.dev/v1`` has kinds ``GpuConfig`` (whole GPUs) and ``MigConfig`` (partitions). Where claims were written for NVIDIA's driver, the same
+fields are understood under its name, ``resource.nvidia.com/v1beta1`` with kinds ``GpuConfig`` and ``MigDeviceConfig``.
+
+A claim's author is not trusted with what reaches other users of a GPU: ``class_only`` names the fields that only a DeviceClass may set.
 """
 
 import dataclasses
+import enum
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-API_VERSION = "gpu.drakit.dev/v1alpha1"
+from drakit.core import errors, quantity
+from drakit.devices.gpu import port
+
+API_VERSION = "gpu.drakit.dev/v1"
+NVIDIA_API_VERSION = "resource.nvidia.com/v1beta1"
+LIMIT_MIN = quantity.Quantity.binary(1 << 20)
+_PERCENT = range(1, 101)
+
+
+class Strategy(enum.Enum):
+    """How processes share a device: in turns, or at once through NVIDIA's Multi-Process Service."""
+
+    TIME_SLICING = "TimeSlicing"
+    MPS = "MPS"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TimeSlicing:
+    """How long a process runs before another has its turn."""
+
+    interval: port.TimeSlice = port.TimeSlice.DEFAULT
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mps:
+    """Limits of every process that uses the device through MPS.
+
+    ``default_active_thread_percentage`` is from 1 to 100. ``default_pinned_device_memory_limit`` is at least 1Mi, and that for single devices is
+    keyed by their UUID. ``multi_user`` lets processes of several user ids share one server.
+    """
+
+    default_active_thread_percentage: int | None = None
+    default_pinned_device_memory_limit: quantity.Quantity | None = None
+    default_per_device_pinned_memory_limit: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
+    multi_user: bool = False
+
+    def __post_init__(self) -> None:
+        percentage = self.default_active_thread_percentage
+        if percentage is not None and percentage not in _PERCENT:
+            raise errors.ConfigError(f"must be from 1 to 100, not {percentage}", field="defaultActiveThreadPercentage")
+        _check_limit(self.default_pinned_device_memory_limit, "defaultPinnedDeviceMemoryLimit")
+        for uuid, limit in self.default_per_device_pinned_memory_limit.items():
+            field = f"defaultPerDevicePinnedMemoryLimit[{uuid}]"
+            if not uuid.startswith(("GPU-", "MIG-")):
+                raise errors.ConfigError(
+                    "must be keyed by the device's UUID; an index means nothing where devices are granted", field=field
+                )
+            _check_limit(limit, field)
+
+    def limit(self, uuid: str) -> quantity.Quantity | None:
+        """The memory limit of a device."""
+        return self.default_per_device_pinned_memory_limit.get(uuid, self.default_pinned_device_memory_limit)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """How the processes of a claim share its device."""
+
+    strategy: Strategy
+    time_slicing_config: TimeSlicing | None = None
+    mps_config: Mps | None = None
+
+    def __post_init__(self) -> None:
+        if self.strategy is not Strategy.TIME_SLICING and self.time_slicing_config is not None:
+            raise errors.ConfigError("is for strategy TimeSlicing", field="timeSlicingConfig")
+        if self.strategy is not Strategy.MPS and self.mps_config is not None:
+            raise errors.ConfigError("is for strategy MPS", field="mpsConfig")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MigSharing(Sharing):
+    """The same for a partition, whose time slice cannot be changed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.time_slicing_config is not None:
+            raise errors.ConfigError("is not for MIG devices: their time slice cannot be changed", field="timeSlicingConfig")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,6 +97,8 @@ class GpuConfig:
     api_version: ClassVar[str] = API_VERSION
     kind: ClassVar[str] = "GpuConfig"
 
+    sharing: Sharing | None = None
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MigConfig:
@@ -24,5 +107,36 @@ class MigConfig:
     api_version: ClassVar[str] = API_VERSION
     kind: ClassVar[str] = "MigConfig"
 
+    sharing: MigSharing | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NvidiaGpuConfig(GpuConfig):
+    """Parameters of a whole GPU, as written for NVIDIA's driver."""
+
+    api_version: ClassVar[str] = NVIDIA_API_VERSION
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NvidiaMigConfig(MigConfig):
+    """Parameters of a MIG partition, as written for NVIDIA's driver."""
+
+    api_version: ClassVar[str] = NVIDIA_API_VERSION
+    kind: ClassVar[str] = "MigDeviceConfig"
+
 
 AnyConfig = GpuConfig | MigConfig
+TYPES = (GpuConfig, MigConfig, NvidiaGpuConfig, NvidiaMigConfig)
+
+
+def class_only(sharing: Sharing, *, shared: bool) -> Iterator[str]:
+    """The fields set here that a claim may not set: what is of the whole GPU on a device that others share, and what mixes users."""
+    if sharing.mps_config is not None and sharing.mps_config.multi_user:
+        yield "sharing.mpsConfig.multiUser"
+    if shared and sharing.time_slicing_config is not None:
+        yield "sharing.timeSlicingConfig"
+
+
+def _check_limit(limit: quantity.Quantity | None, field: str) -> None:
+    if limit is not None and limit < LIMIT_MIN:
+        raise errors.ConfigError(f"must be at least {LIMIT_MIN}", field=field)

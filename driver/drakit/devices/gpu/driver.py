@@ -4,27 +4,48 @@ Ownership: an instance is drakit's if it fills a slot that an intent of this boo
 intent is only ever written for an empty slot; from then on what appears there is the claim's. ``discover`` has to know the intents to tell drakit's
 instances from an admin's: ``intents`` gives those of all claims the journal knows.
 
+A partition that several claims share is theirs together: whichever is prepared first makes it, and the last to be unprepared removes it. Who else
+holds it is read from the intents under the GPU's lock, which every call for any of its devices holds.
+
 MIG mode is turned on for a partition and off for a whole GPU when they are prepared, where that takes no reset (Hopper and newer), and left as it
 is afterwards. Elsewhere it is never touched. A GPU that does not answer is not offered, and the others are.
 """
 
+import dataclasses
 import logging
+import pathlib
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from drakit.core import device as devices
 from drakit.core import driver as drivers
+from drakit.core import edits as cdi_edits
 from drakit.core import errors, inventory, records
-from drakit.devices.gpu import attributes, config, edits, identity, instances, mig, offer, port
+from drakit.core import site as sites
+from drakit.devices.gpu import (
+    attributes,
+    config,
+    discovery,
+    edits,
+    health,
+    identity,
+    instances,
+    libraries,
+    mps,
+    nodes,
+    port,
+    sharing,
+    watching,
+)
 
 NAME = "gpu.drakit.dev"
 
 Grant = drivers.Grant[config.AnyConfig]
-Result = TypeVar("Result")
-Intents = Callable[[], Iterable[records.Record]]
+Intents = discovery.Intents
 
 _log = logging.getLogger(__name__)
+_SEVERAL = 2
+_TWO_MIG = "has several MIG devices; CUDA sees only one of them in each process, so give each container one"
 
 
 def no_intents() -> Sequence[records.Record]:
@@ -32,10 +53,30 @@ def no_intents() -> Sequence[records.Record]:
     return ()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What a prepared device needs beside the hardware.
+
+    The driver's ``files`` (None: containers get none), the folder below which ``dev`` is looked after (None: nobody looks), and MPS ``daemons``.
+    """
+
+    files: libraries.DriverFiles | None = None
+    dev_root: pathlib.Path | None = None
+    daemons: mps.Daemons = dataclasses.field(default_factory=mps.Daemons)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Watching:
+    """How the GPUs are watched while the driver serves."""
+
+    terms: health.Terms = dataclasses.field(default_factory=health.Terms)
+    rhythm: watching.Rhythm = dataclasses.field(default_factory=watching.Rhythm)
+
+
 class GpuDriver(drivers.Driver[config.AnyConfig]):
     """Offers the GPUs of one node."""
 
-    config_types = (config.GpuConfig, config.MigConfig)
+    config_types = config.TYPES
 
     def __init__(
         self,
@@ -43,44 +84,60 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         *,
         name: str = NAME,
         intents: Intents = no_intents,
-        whole_beside_partitions: bool = False,
+        choices: discovery.Choices | None = None,
+        surroundings: Surroundings | None = None,
+        watch: Watching | None = None,
         pause: instances.Pause = time.sleep,
     ) -> None:
         self.name = name
         self._hardware = hardware
         self._intents = intents
-        self._whole_beside_partitions = whole_beside_partitions
+        self._choices = choices or discovery.Choices()
+        self._around = surroundings or Surroundings()
         self._pause = pause
+        self._site: sites.Site | None = None
+        self._watching = watch
+        self._watch: watching.Watch | None = None
+        self._memory = discovery.Memory()
+
+    def start(self, site: sites.Site) -> None:
+        """Let the MPS daemons of prepared grants run again where they do not: a container that this process was in may have taken them along."""
+        self._site = site
+        for grant in site.grants():
+            self._revive(site, grant)
+
+    def stop(self) -> None:
+        """Let go of the site."""
+        self._site = None
 
     def discover(self) -> inventory.Inventory:
-        """All GPUs that answer and their partitions, less what instances of others take; raises CallError when none of several GPUs answers.
-
-        The intents are read before and after the hardware: an instance that a claim makes or removes meanwhile is known from one of the two.
-        """
-        before = self._owned()
-        gpus = self._hardware.gpus()
-        seen = {gpu.uuid: found for gpu in gpus if (found := self._or_none(gpu, lambda gpu: (self._partitions(gpu), self._present(gpu))))}
-        ours = before | self._owned()
-        views = [
-            view for gpu in gpus if gpu.uuid in seen and (view := self._or_none(gpu, lambda gpu: self._view(gpu, *seen[gpu.uuid], ours)))
-        ]
-        if gpus and not views:
-            raise errors.HardwareError(port.CALLS["gpus"], f"none of {len(gpus)} GPUs answers; the log says why")
-        return offer.author(self._hardware.versions(), views)
+        """All GPUs that answer and their partitions, less what instances of others take; raises CallError when none of several GPUs answers."""
+        return discovery.discover(self._hardware, self._intents, self._choices)
 
     def plan(self, grant: Grant) -> records.Record:
-        """Choose the slot; raises DeviceGoneError when the GPU is gone, DeviceBusyError when an instance is in the way."""
-        wanted = identity.Identity.of(grant.device, boot=self._hardware.boot_id(), borrowed=grant.admin_access)
-        self._gpu(wanted.gpu)
+        """Choose the slot and the settings.
+
+        Raises DeviceGoneError when the GPU is gone, DeviceBusyError when an instance is in the way or others share the GPU on other terms,
+        ConfigError for parameters that this GPU or this author may not have.
+        """
+        wanted = identity.Identity.of(grant.device, boot=self._hardware.boot_id(), borrowed=grant.admin_access, holder=_holder(grant))
+        gpu = self._gpu(wanted.gpu)
         if not wanted.borrowed:
             self._check_free(grant.device.name, wanted)
+        known = self._known() if wanted.shared else ()
+        settings = sharing.plan(grant, wanted, gpu, self._hardware, known)
+        return dataclasses.replace(wanted, settings=settings.to_record()).to_record()
+
+    def recall(self, grant: Grant) -> records.Record:
+        """What a device's name and form stand for. An instance that lies there whole may be an admin's as well: it counts as borrowed, and stays."""
+        wanted = identity.Identity.of(grant.device, boot=self._hardware.boot_id(), borrowed=grant.admin_access, holder=_holder(grant))
         return wanted.to_record()
 
     def prepare(self, grant: Grant) -> drivers.Prepared:
-        """Make the MIG device, or find it; whole GPUs are ready as they are.
+        """Make the MIG device, or find it; whole GPUs are ready as they are. Settings, device nodes and daemons are put right in any case.
 
-        A grant that was prepared before is only looked at: if its device is gone or another, the answer differs from the record, and making it
-        anew is left to a new plan, so that whatever exists is always what the journal says.
+        A grant that was prepared before is only looked at otherwise: if its device is gone or another, the answer differs from the record, and
+        making it anew is left to a new plan, so that whatever exists is always what the journal says.
         """
         wanted = identity.Identity.from_record(grant.intent)
         if wanted.boot != self._hardware.boot_id():
@@ -92,62 +149,84 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             if not wanted.borrowed and not self._is_whole(grant, gpu):
                 return drivers.Prepared()
             ready = edits.of_gpu(grant.request, grant.device.name, gpu, self._hardware.device_majors())
-            return drivers.Prepared(edits=ready, record=records.freeze_record({"uuid": gpu.uuid}))
+            return self._finished(wanted, ready, gpu.uuid, records.freeze_record({"uuid": gpu.uuid}))
         made = self._mig_device(grant, gpu, wanted, wanted.slot)
-        return drivers.Prepared() if made is None else self._prepared(grant, gpu, made)
+        if made is None:
+            return drivers.Prepared()
+        if not grant.record:
+            self._warn_of_several(grant, wanted)
+        majors = self._hardware.device_majors()
+        minors = self._hardware.capability_minors(gpu.uuid, made.instance_id, made.compute_id)
+        ready = edits.of_mig(grant.request, grant.device.name, gpu, made.uuid, majors, minors)
+        return self._finished(wanted, ready, made.uuid, made.to_record())
 
     def unprepare(self, grant: Grant) -> None:
-        """Remove the MIG device; nothing to do for a whole GPU, for admin access, after a reboot, or when ``plan`` was never asked."""
+        """Stop the daemon, put settings back, remove the MIG device; nothing to do for admin access, or when ``plan`` was never asked.
+
+        After a reboot all is gone but the daemon's folder. What other grants of the device still need is left to the last of them.
+        """
         if not grant.intent:
             return
         wanted = identity.Identity.from_record(grant.intent)
-        if wanted.slot is None or wanted.borrowed or wanted.boot != self._hardware.boot_id():
+        settings = sharing.Settings.from_record(wanted.settings)
+        if settings.mps is not None:
+            self._around.daemons.stop(wanted.holder)
+        if wanted.boot != self._hardware.boot_id() or (wanted.shared and self._others(wanted)):
             return
-        instances.remove(self._hardware, wanted.slot, identity.Made.from_record(grant.record) if grant.record else None, self._pause)
+        sharing.undo(self._hardware, wanted.gpu, settings)
+        if wanted.slot is not None and not wanted.borrowed:
+            instances.remove(self._hardware, wanted.slot, identity.Made.from_record(grant.record) if grant.record else None, self._pause)
 
     def fits(self, device: devices.Device, config: object) -> bool:
-        """GpuConfig is for whole GPUs, MigConfig for partitions."""
-        return type(config) is type(self.default_config(device))
+        """GpuConfig is for whole GPUs, MigConfig for partitions, under either name."""
+        return isinstance(config, type(self.default_config(device)))
 
     def default_config(self, device: devices.Device) -> config.AnyConfig:
         """What a device is configured with when nobody says."""
-        return config.MigConfig() if device.attributes.get(attributes.TYPE) == attributes.TYPE_MIG else config.GpuConfig()
+        return config.GpuConfig() if identity.is_whole(device) else config.MigConfig()
 
-    def _owned(self) -> frozenset[identity.Slot]:
-        return identity.owned(self._intents(), self._hardware.boot_id())
+    def _finished(self, wanted: identity.Identity, ready: cdi_edits.Edits, uuid: str, record: records.Record) -> drivers.Prepared:
+        """The device with all that surrounds it."""
+        parts = [ready]
+        if self._around.dev_root is not None:
+            nodes.ensure(ready.device_nodes, self._around.dev_root)
+        if self._around.files is not None:
+            parts.append(self._around.files.of(self._hardware.versions().driver))
+        settings = sharing.Settings.from_record(wanted.settings)
+        sharing.apply(self._hardware, wanted.gpu, settings)
+        if settings.mps is not None:
+            self._around.daemons.ensure(wanted.holder, uuid, settings.mps)
+            parts.append(self._around.daemons.access(wanted.holder))
+        return drivers.Prepared(edits=edits.joined(*parts, cdi_edits.Edits(env=ready.env)), record=record)
 
-    @staticmethod
-    def _or_none(gpu: port.Gpu, look: Callable[[port.Gpu], Result]) -> Result | None:
-        """What a look at one GPU gives; None for a GPU that does not answer."""
+    def _revive(self, site: sites.Site, grant: "drivers.Grant[object]") -> None:
         try:
-            return look(gpu)
-        except port.CallError as error:
-            _log.warning("a GPU does not answer and is not offered: gpu=%s error=%s", gpu.uuid, error)
-            return None
+            wanted = identity.Identity.from_record(grant.intent)
+            settings = sharing.Settings.from_record(wanted.settings)
+            if settings.mps is None or wanted.boot != self._hardware.boot_id():
+                return
+            with site.hold(grant.device.lock_names):
+                self._around.daemons.ensure(wanted.holder, str(grant.record.get("uuid", wanted.gpu)), settings.mps)
+        except errors.DrakitError as error:
+            _log.warning("an MPS daemon does not run and cannot be started: claim=%s error=%s", grant.claim, error)
 
-    def _present(self, gpu: port.Gpu) -> Sequence[port.GpuInstance]:
-        return self._hardware.gpu_instances(gpu.uuid)
+    def _warn_of_several(self, grant: Grant, wanted: identity.Identity) -> None:
+        """Say so once for a claim, at its last MIG device: CUDA enumerates a single MIG device in a process (MIG user guide)."""
+        claim = wanted.holder.partition("/")[0]
+        same = [one.to_record() for one in self._known() if one.slot is not None and one.holder.partition("/")[0] == claim]
+        if len(same) < _SEVERAL or max(same, key=repr) != wanted.to_record():
+            return
+        _log.warning("a claim %s: claim=%s devices=%d", _TWO_MIG, grant.claim, len(same))
+        if self._site is not None:
+            self._site.notice(grant.claim, sites.Notice(reason="SeveralMigDevices", message=f"The claim {_TWO_MIG}."))
 
-    def _static_uuid(self, gpu: port.GpuUuid, found: port.GpuInstance) -> str | None:
-        """The UUID of an instance that is a whole MIG device; None for any other, and for one that is gone meanwhile."""
-        made = instances.static(self._hardware, identity.Slot(gpu=gpu, profile_id=found.profile_id, placement=found.placement))
-        return None if made is None else made.uuid
+    def _known(self) -> tuple[identity.Identity, ...]:
+        return identity.read(self._intents(), self._hardware.boot_id())
 
-    def _partitions(self, gpu: port.Gpu) -> tuple[mig.Partition, ...]:
-        mode = None if gpu.is_vgpu else self._hardware.mig_mode(gpu.uuid)
-        if mode is None or not (mode.current or gpu.switches_mig_at_once):
-            return ()
-        profiles = self._hardware.gpu_instance_profiles(gpu.uuid)
-        return mig.partitions((profile, self._hardware.possible_placements(gpu.uuid, profile.id)) for profile in profiles)
-
-    def _view(
-        self, gpu: port.Gpu, partitions: tuple[mig.Partition, ...], present: Sequence[port.GpuInstance], ours: frozenset[identity.Slot]
-    ) -> offer.View:
-        mine = [slot for slot in ours if slot.gpu == gpu.uuid]
-        foreign = tuple(item for item in present if not any(slot.is_instance(item) for slot in mine))
-        static = {item: uuid for item in foreign if (uuid := self._static_uuid(gpu.uuid, item)) is not None}
-        can_be_whole = gpu.switches_mig_at_once or not partitions or self._whole_beside_partitions
-        return offer.View(gpu=gpu, partitions=partitions, foreign=foreign, static=static, can_be_whole=can_be_whole)
+    def _others(self, wanted: identity.Identity) -> bool:
+        """Whether another grant still holds the same shared device."""
+        same = (one for one in self._known() if one.shared and not one.borrowed and (one.gpu, one.slot) == (wanted.gpu, wanted.slot))
+        return any(one.holder != wanted.holder for one in same)
 
     def _is_whole(self, grant: Grant, gpu: port.Gpu) -> bool:
         """Make the GPU usable as a whole; whether it is, for one that was prepared before."""
@@ -165,7 +244,9 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     def _check_free(self, device: str, wanted: identity.Identity) -> None:
         for instance in instances.obstacles(self._hardware, wanted):
             slot = identity.Slot(gpu=wanted.gpu, profile_id=instance.profile_id, placement=instance.placement)
-            whose = "belongs to another claim" if slot in self._owned() else "was not made by this driver"
+            if slot == wanted.slot and wanted.shared and self._others(wanted):
+                continue
+            whose = "belongs to another claim" if slot in identity.owned(self._intents(), wanted.boot) else "was not made by this driver"
             raise errors.DeviceBusyError(f"{device}: GPU instance {instance.id} ({instances.describe(slot)}) is in the way and {whose}")
 
     def _mig_device(self, grant: Grant, gpu: port.Gpu, wanted: identity.Identity, slot: identity.Slot) -> identity.Made | None:
@@ -179,8 +260,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             raise errors.DeviceGoneError(f"{grant.device.name}: the MIG device that was there is gone, and drakit makes none in its place")
         return made
 
-    def _prepared(self, grant: Grant, gpu: port.Gpu, made: identity.Made) -> drivers.Prepared:
-        majors = self._hardware.device_majors()
-        minors = self._hardware.capability_minors(gpu.uuid, made.instance_id, made.compute_id)
-        ready = edits.of_mig(grant.request, grant.device.name, gpu, made.uuid, majors, minors)
-        return drivers.Prepared(edits=ready, record=made.to_record())
+
+def _holder(grant: Grant) -> str:
+    """Whose grant it is: claim, device, and share or, for admin access, request; unlike any other grant's."""
+    return "/".join((grant.claim.uid, grant.device.name, grant.share_id or (grant.request if grant.admin_access else "")))

@@ -1,4 +1,4 @@
-"""What a container gets for a GPU: device nodes and environment, as CDI edits.
+"""What a container gets for a GPU: device nodes, environment, the driver's files and the way to an MPS daemon, as CDI edits.
 
 Device nodes carry their numbers, so that a runtime can make them where the host has none. A MIG device needs its parent's node and the two
 capability nodes that open its GPU instance and its compute instance; without them CUDA does not see it.
@@ -12,6 +12,7 @@ from drakit.devices.gpu import port
 _CHARACTER = "c"
 _CONTROL_MINOR = 255
 _MODESET_MINOR = 254
+_READABLE = 0o444  # a capability is opened for reading; the kernel looks at nothing else
 
 
 def of_gpu(request: str, device: str, gpu: port.Gpu, majors: port.DeviceMajors) -> edits.Edits:
@@ -24,9 +25,20 @@ def of_mig(
 ) -> edits.Edits:
     """The edits of a MIG device."""
     capabilities = (
-        _node(f"/dev/nvidia-caps/nvidia-cap{minor}", majors.caps, minor) for minor in (minors.gpu_instance, minors.compute_instance)
+        _node(f"/dev/nvidia-caps/nvidia-cap{minor}", majors.caps, minor, _READABLE)
+        for minor in (minors.gpu_instance, minors.compute_instance)
     )
     return edits.Edits(env=_environment(request, device, mig_uuid), device_nodes=(*_common(gpu, majors), *capabilities))
+
+
+def joined(*parts: edits.Edits) -> edits.Edits:
+    """Several edits as one; of two variables with one name the later holds."""
+    return edits.Edits(
+        env={name: value for part in parts for name, value in part.env.items()},
+        device_nodes=tuple(node for part in parts for node in part.device_nodes),
+        mounts=tuple(mount for part in parts for mount in part.mounts),
+        hooks=tuple(hook for part in parts for hook in part.hooks),
+    )
 
 
 def variable(request: str, device: str) -> str:
@@ -53,5 +65,5 @@ def _common(gpu: port.Gpu, majors: port.DeviceMajors) -> tuple[edits.DeviceNode,
     )
 
 
-def _node(path: str, major: int, minor: int) -> edits.DeviceNode:
-    return edits.DeviceNode(path=path, type=_CHARACTER, major=major, minor=minor)
+def _node(path: str, major: int, minor: int, mode: int | None = None) -> edits.DeviceNode:
+    return edits.DeviceNode(path=path, type=_CHARACTER, major=major, minor=minor, file_mode=mode)

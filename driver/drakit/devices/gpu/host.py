@@ -1,6 +1,6 @@
 """What the kernel says of GPUs beside NVML: where they sit, and the numbers of their device nodes.
 
-Files: /proc/sys/kernel/random/boot_id, /proc/devices, /proc/driver/nvidia/capabilities and /sys/bus/pci/devices, below ``root``.
+Files: /proc/sys/kernel/random/boot_id, /proc/devices, /proc/driver/nvidia/capabilities, /sys/bus/pci and /sys/module/nvidia, below ``root``.
 """
 
 import contextlib
@@ -19,6 +19,8 @@ class Host:
     def __init__(self, root: pathlib.Path = pathlib.Path("/")) -> None:
         self._proc = root / "proc"
         self._pci = root / "sys/bus/pci/devices"
+        self._bound = root / "sys/bus/pci/drivers/nvidia"
+        self._module = root / "sys/module/nvidia"
 
     def has_driver(self) -> bool:
         """Whether NVIDIA's kernel driver is loaded."""
@@ -56,6 +58,17 @@ class Host:
             node = int((self._pci / pci_bus_id / "numa_node").read_text("ascii"))
             return node if node >= 0 else None
         return None
+
+    def has_device(self, pci_bus_id: str) -> bool:
+        """Whether there is a PCI device at that address; one that has fallen off the bus still is there until it is removed."""
+        return (self._pci / pci_bus_id).exists()
+
+    def population(self) -> str:
+        """Which PCI devices the driver has, and which load of its kernel module this is: sysfs numbers its entries anew."""
+        with contextlib.suppress(OSError):
+            bound = sorted(entry.name for entry in self._bound.iterdir() if ":" in entry.name)
+            return f"{self._module.stat().st_ino} {' '.join(bound)}"
+        return ""
 
     def _capability(self, file: pathlib.Path) -> int:
         call = "capability_minors"

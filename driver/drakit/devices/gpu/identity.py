@@ -5,7 +5,7 @@ An identity is chosen by ``plan``, kept in the journal as the grant's intent, an
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from drakit.core import device as devices
@@ -31,23 +31,28 @@ class Identity:
     """A whole GPU (``slot`` is None) or a partition of one, in one boot.
 
     ``borrowed`` is set where the grant uses what is there and makes nothing: for admin access, and for a MIG device that an admin made.
+    ``holder`` is whose grant it is (claim UID, and share id of a shared device), so that several grants of one device can be told apart; empty in
+    intents of before that was kept. ``settings`` are what is changed of the GPU for the grant.
     """
 
     boot: str
     gpu: port.GpuUuid
     slot: Slot | None = None
     borrowed: bool = False
+    holder: str = ""
+    shared: bool = False
+    settings: records.Record = dataclasses.field(default_factory=records.empty)
 
     @classmethod
-    def of(cls, device: devices.Device, *, boot: str, borrowed: bool) -> Self:
+    def of(cls, device: devices.Device, *, boot: str, borrowed: bool, holder: str = "") -> Self:
         """The identity of an offered device, read from its attributes."""
-        told = device.attributes
-        if told.get(attributes.TYPE) == attributes.TYPE_GPU:
-            return cls(boot=boot, gpu=port.GpuUuid(_text(told, attributes.UUID)), borrowed=borrowed)
+        told, shared = device.attributes, device.allow_multiple_allocations
+        if is_whole(device):
+            return cls(boot=boot, gpu=port.GpuUuid(_text(told, attributes.UUID)), borrowed=borrowed, holder=holder, shared=shared)
         gpu = port.GpuUuid(_text(told, attributes.PARENT_UUID))
         start, size = _integer(told, attributes.PLACEMENT_START), _integer(told, attributes.PLACEMENT_SIZE)
         slot = Slot(gpu=gpu, profile_id=_integer(told, attributes.PROFILE_ID), placement=port.Placement(start=start, size=size))
-        return cls(boot=boot, gpu=gpu, slot=slot, borrowed=borrowed or attributes.UUID in told)
+        return cls(boot=boot, gpu=gpu, slot=slot, borrowed=borrowed or attributes.UUID in told, holder=holder, shared=shared)
 
     @classmethod
     def from_record(cls, record: records.Record) -> Self:
@@ -57,14 +62,24 @@ class Identity:
         if "profile" in record:
             placement = port.Placement(start=_integer(record, "start"), size=_integer(record, "size"))
             slot = Slot(gpu=gpu, profile_id=_integer(record, "profile"), placement=placement)
-        return cls(boot=_text(record, "boot"), gpu=gpu, slot=slot, borrowed=record.get("borrowed") is True)
+        holder, settings = record.get("holder"), record.get("settings")
+        return cls(
+            boot=_text(record, "boot"),
+            gpu=gpu,
+            slot=slot,
+            borrowed=record.get("borrowed") is True,
+            holder=holder if isinstance(holder, str) else "",
+            shared=record.get("shared") is True,
+            settings=settings if isinstance(settings, Mapping) else records.EMPTY,
+        )
 
     def to_record(self) -> records.Record:
         """The identity as an intent."""
         record: dict[str, object] = {"boot": self.boot, "gpu": self.gpu}
         if self.slot is not None:
             record |= {"profile": self.slot.profile_id, "start": self.slot.placement.start, "size": self.slot.placement.size}
-        return records.freeze_record(record | {"borrowed": True} if self.borrowed else record)
+        told = {"borrowed": self.borrowed, "holder": self.holder, "shared": self.shared, "settings": self.settings}
+        return records.freeze_record(record | {name: value for name, value in told.items() if value})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,20 +100,30 @@ class Made:
         return records.freeze_record({"uuid": self.uuid, "gi": self.instance_id, "ci": self.compute_id})
 
 
+def is_whole(device: devices.Device) -> bool:
+    """Whether an offered device is a whole GPU, in either form."""
+    return device.attributes.get(attributes.TYPE) in {attributes.TYPE_GPU, attributes.TYPE_SHARED_GPU}
+
+
+def read(intents: Iterable[records.Record], boot: str) -> tuple[Identity, ...]:
+    """The identities of the intents of this boot; those that cannot be read are left out."""
+    found = (_readable(intent) for intent in intents)
+    return tuple(one for one in found if one is not None and one.boot == boot)
+
+
 def owned(intents: Iterable[records.Record], boot: str) -> frozenset[Slot]:
     """The slots that the intents of this boot may have filled.
 
     An intent that cannot be read owns nothing: what it made is then left alone, and what overlaps it withheld.
     """
-    return frozenset(slot for intent in intents if (slot := _owned_slot(intent, boot)) is not None)
+    return frozenset(one.slot for one in read(intents, boot) if one.slot is not None and not one.borrowed)
 
 
-def _owned_slot(intent: records.Record, boot: str) -> Slot | None:
+def _readable(intent: records.Record) -> Identity | None:
     try:
-        found = Identity.from_record(intent)
+        return Identity.from_record(intent)
     except errors.JournalError:
         return None
-    return found.slot if found.boot == boot and not found.borrowed else None
 
 
 def _text(record: records.Record | attributes.Attributes, key: str) -> str:

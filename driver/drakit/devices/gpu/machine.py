@@ -15,6 +15,8 @@ from drakit.devices.gpu import port
 
 _SUFFIX = ".yaml"
 _MIB = 1 << 20
+_CC_MODES = ("on", "off", "devtools")
+_SERIALS = 10**12  # serial numbers have thirteen digits; a board that knows nothing of ECC is a consumer's, and has none
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "mock.gpu.drakit.dev")
 
 
@@ -41,6 +43,8 @@ class Model:
     memory: int
     profiles: Mapping[int, tuple[port.GpuInstanceProfile, tuple[port.Placement, ...]]]
     exceptions: Mapping[int, Evidence] = dataclasses.field(default_factory=dict)
+    ecc: bool | None = None
+    addressing_mode: str | None = None
 
     def evidence_of(self, profile_id: int) -> Evidence:
         """Where the figures of a profile come from."""
@@ -60,6 +64,7 @@ class Board:
 class GpuMachine:
     """All GPUs of a machine, by UUID in the order of their minor numbers.
 
+    ``latencies`` says how many seconds a call takes, by method of the port; those not named take none.
     ``whole_beside_partitions`` asks the driver to offer an Ampere GPU in MIG mode as a whole too; see settings.GpuSettings.
     """
 
@@ -68,6 +73,7 @@ class GpuMachine:
     versions: port.Versions
     boards: Mapping[port.GpuUuid, Board]
     whole_beside_partitions: bool = False
+    latencies: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def load(choice: machines.Choice) -> GpuMachine:
@@ -79,10 +85,13 @@ def read(machine: machines.Machine, owner: str) -> GpuMachine:
     """The GPUs a machine's file describes, with UUIDs derived from machine, owner and minor number."""
     top = machine.family("gpus").table("gpus")
     evidence = _evidence(top)
-    versions = port.Versions(driver=top.text("driverVersion"), cuda=top.text("cudaDriverVersion"))
+    cc_mode = top.optional("ccMode", lambda field: top.choice(field, _CC_MODES))
+    versions = port.Versions(driver=top.text("driverVersion"), cuda=top.text("cudaDriverVersion"), cc_mode=cc_mode)
     models: dict[str, Model] = {}
-    boards = [_board(row, minor, f"{machine.name}/{owner}", models) for minor, row in enumerate(top.rows("boards"))]
+    fabric = top.optional("fabric", lambda field: _fabric(top.table(field)))
+    boards = [_board(row, minor, f"{machine.name}/{owner}", models, fabric) for minor, row in enumerate(top.rows("boards"))]
     beside = top.optional("wholeBesidePartitions", top.flag) or False
+    latencies = top.optional("latencyMs", lambda field: _latencies(top.table(field))) or {}
     top.close()
     return GpuMachine(
         name=machine.name,
@@ -90,6 +99,7 @@ def read(machine: machines.Machine, owner: str) -> GpuMachine:
         versions=versions,
         boards={item.gpu.uuid: item for item in boards},
         whole_beside_partitions=beside,
+        latencies=latencies,
     )
 
 
@@ -131,6 +141,8 @@ def read_model(top: tables.Table) -> Model:
         memory=top.integer("memoryMiB", least=1) * _MIB,
         profiles=profiles,
         exceptions=exceptions,
+        ecc=top.optional("ecc", top.flag),
+        addressing_mode=top.optional("addressingMode", top.text),
     )
     top.close()
     return model
@@ -157,13 +169,35 @@ def _profile(row: tables.Table) -> tuple[port.GpuInstanceProfile, tuple[port.Pla
     return profile, placements
 
 
-def _board(row: tables.Table, minor: int, origin: str, models: dict[str, Model]) -> Board:
+def _latencies(row: tables.Table) -> Mapping[str, float]:
+    """Milliseconds by method of the port, as seconds."""
+    found = {call: row.integer(call) / 1000 for call in port.CALLS if call in row}
+    row.close()
+    return found
+
+
+def _fabric(row: tables.Table) -> port.Fabric:
+    fabric = port.Fabric(state=row.text("state"), cluster=row.optional("cluster", row.text), clique=row.optional("clique", row.integer))
+    row.close()
+    return fabric
+
+
+def _nvlinks(row: tables.Table) -> port.NvLinks:
+    """``switched: true``, or the PCI addresses of the GPUs at the other ends."""
+    links = port.NvLinks(gpus=row.optional("gpus", row.texts) or (), switched=row.optional("switched", row.flag) or False)
+    row.close()
+    return links
+
+
+def _board(row: tables.Table, minor: int, origin: str, models: dict[str, Model], fabric: port.Fabric | None) -> Board:
     name = row.text("model")
     if name not in models:
         models[name] = load_model(name, field=row.at("model"))
     model = models[name]
+    identity = uuid.uuid5(_NAMESPACE, f"{origin}/{minor}")
+    nvlinks = row.optional("nvlinks", lambda field: _nvlinks(row.table(field))) or port.NvLinks()
     gpu = port.Gpu(
-        uuid=port.GpuUuid(f"GPU-{uuid.uuid5(_NAMESPACE, f'{origin}/{minor}')}"),
+        uuid=port.GpuUuid(f"GPU-{identity}"),
         minor=minor,
         product_name=model.product_name,
         pci_bus_id=row.text("pciBusID"),
@@ -174,6 +208,12 @@ def _board(row: tables.Table, minor: int, origin: str, models: dict[str, Model])
         pcie_root=row.optional("pcieRoot", row.text),
         numa_node=row.optional("numaNode", row.integer),
         is_vgpu=row.optional("vgpu", row.flag) or False,
+        serial=str(identity.int % _SERIALS + _SERIALS) if model.ecc is not None else None,
+        module_id=row.optional("moduleID", row.integer),
+        ecc=model.ecc,
+        addressing_mode=model.addressing_mode,
+        nvlinks=nvlinks,
+        fabric=fabric if nvlinks.switched else None,
     )
     mig_mode = row.flag("migMode")
     if mig_mode and not model.profiles:

@@ -6,11 +6,12 @@ process leaves what it made. ``attach``, ``detach`` and ``reset`` play the machi
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from drakit.devices import machines
-from drakit.devices.gpu import faults, machine, port, rules, state
+from drakit.devices.gpu import faults, happenings, machine, port, rules, state, vitals
 
 Result = TypeVar("Result")
 
@@ -29,6 +30,7 @@ class MockGpus(port.GpuPort):
         self._directory = choice.directory
         self._machine = machine.load(choice)
         self._faults = faults.Faults(choice.directory)
+        self._happenings = happenings.Happenings(choice.directory)
         boards = self._machine.boards.items()
         initial = state.MachineState(
             machine=self._machine.name,
@@ -36,8 +38,8 @@ class MockGpus(port.GpuPort):
             boot_id=machines.boot_id(choice.directory),
             gpus={uuid: state.GpuState(mig_mode=board.mig_mode) for uuid, board in boards},
         )
-        forgetful = frozenset(uuid for uuid, board in boards if board.gpu.switches_mig_at_once)
-        self._state = state.StateFile(choice.directory, initial, forgetful)
+        self._forgetful = frozenset(uuid for uuid, board in boards if board.gpu.switches_mig_at_once)
+        self._state = state.StateFile(choice.directory, initial, self._forgetful)
         self._state.read()
 
     @property
@@ -55,7 +57,8 @@ class MockGpus(port.GpuPort):
 
     def gpus(self) -> Sequence[port.Gpu]:
         with self._call("gpus"):
-            return tuple(board.gpu for board in self._machine.boards.values())
+            now = self._state.read().gpus
+            return tuple(board.gpu for uuid, board in self._machine.boards.items() if not (now[uuid].lost or now[uuid].unplugged))
 
     def mig_mode(self, gpu: port.GpuUuid) -> port.MigMode | None:
         with self._call("mig_mode"):
@@ -69,6 +72,7 @@ class MockGpus(port.GpuPort):
         with self._call(call):
             board = self._board(gpu, call)
             pending = self._change(gpu, lambda now: rules.set_mode(board, now, enabled=enabled))
+            self._tell(gpu, vitals.EventKind.MIG)
             if pending is not None:
                 raise pending
 
@@ -93,13 +97,16 @@ class MockGpus(port.GpuPort):
         call = "create_gpu_instance"
         with self._call(call):
             model = self._board(gpu, call).model
-            return self._change(gpu, lambda now: rules.create_instance(model, now, profile_id, placement))
+            made = self._change(gpu, lambda now: rules.create_instance(model, now, profile_id, placement))
+            self._tell(gpu, vitals.EventKind.MIG)
+            return made
 
     def destroy_gpu_instance(self, gpu: port.GpuUuid, instance_id: int) -> None:
         call = "destroy_gpu_instance"
         with self._call(call):
             self._board(gpu, call)
             self._change(gpu, lambda now: (rules.destroy_instance(now, instance_id), None))
+            self._tell(gpu, vitals.EventKind.MIG)
 
     def compute_instance_profiles(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstanceProfile]:
         call = "compute_instance_profiles"
@@ -142,6 +149,48 @@ class MockGpus(port.GpuPort):
             clients = self._read(gpu, "running_processes").clients
             return tuple(sorted({item.pid for item in clients if instance_id is None or item.instance_id == instance_id}))
 
+    def compute_mode(self, gpu: port.GpuUuid) -> port.ComputeMode | None:
+        with self._call("compute_mode"):
+            return self._read(gpu, "compute_mode").compute_mode
+
+    def set_compute_mode(self, gpu: port.GpuUuid, mode: port.ComputeMode) -> None:
+        call = "set_compute_mode"
+        with self._call(call):
+            self._board(gpu, call)
+            self._change(gpu, lambda now: (dataclasses.replace(now, compute_mode=mode), None))
+
+    def set_time_slice(self, gpu: port.GpuUuid, interval: port.TimeSlice) -> None:
+        call = "set_time_slice"
+        with self._call(call):
+            board = self._board(gpu, call)
+            self._change(gpu, lambda now: (rules.set_time_slice(board, now, interval), None))
+
+    def recovery_action(self, gpu: port.GpuUuid) -> vitals.RecoveryAction | None:
+        with self._call("recovery_action"):
+            return self._read(gpu, "recovery_action").recovery
+
+    def events(self) -> vitals.Events:
+        with self._call("events"):
+            return self._happenings.open()
+
+    def is_plugged(self, gpu: port.Gpu) -> bool:
+        with self._call("is_plugged"):
+            known = self._state.read().gpus
+            return gpu.uuid in known and not known[gpu.uuid].unplugged
+
+    def population(self) -> str:
+        with self._call("population"):
+            now = self._state.read()
+            return f"{now.loads} {' '.join(uuid for uuid, gpu in now.gpus.items() if not gpu.unplugged)}"
+
+    def renew(self) -> None:
+        with self._call("renew"):
+            self._state.read()
+
+    def time_slice(self, gpu: port.GpuUuid) -> port.TimeSlice:
+        """The time slice now, for onlookers: the driver has no way to read it."""
+        return self._read(gpu, "set_time_slice").time_slice
+
     def attach(self, gpu: port.GpuUuid, pid: int, instance_id: int | None = None) -> None:
         """Let a process use the GPU, or one instance of it, from now on."""
         self._clients(gpu, lambda clients: {*clients, state.Client(pid=pid, instance_id=instance_id)})
@@ -151,9 +200,42 @@ class MockGpus(port.GpuPort):
         self._clients(gpu, lambda clients: {item for item in clients if item.pid != pid})
 
     def reset(self, gpu: port.GpuUuid) -> None:
-        """Reset the GPU: a pending MIG mode becomes the present one, instances and clients are gone."""
-        self._board(gpu, "set_mig_mode")
+        """Reset the GPU: a pending MIG mode becomes the present one, instances and clients are gone, it is well and answers again."""
         self._change(gpu, lambda now: (now.after_reset(), None))
+        self._tell(gpu, vitals.EventKind.RECOVERY)
+
+    def strike(
+        self,
+        gpu: port.GpuUuid,
+        xid: int,
+        *,
+        instance_id: int | None = None,
+        asks: vitals.RecoveryAction = vitals.RecoveryAction.NONE,
+    ) -> None:
+        """Let the GPU report an Xid, in one of its instances or as a whole; what it asks for stands until it is reset."""
+        if asks is not vitals.RecoveryAction.NONE:
+            self._change(gpu, lambda now: (dataclasses.replace(now, recovery=asks), None))
+        self._tell(gpu, vitals.EventKind.XID, xid=xid, instance_id=instance_id)
+
+    def lose(self, gpu: port.GpuUuid) -> None:
+        """Let the GPU answer nothing any more, until it is reset or the machine is booted anew."""
+        self._change(gpu, lambda now: (dataclasses.replace(now, lost=True), None))
+        self._tell(gpu, vitals.EventKind.UNAVAILABLE)
+
+    def unplug(self, gpu: port.GpuUuid) -> None:
+        """Take the GPU out of the machine."""
+        self._change(gpu, lambda now: (state.GpuState(mig_mode=now.mig_mode, unplugged=True), None))
+
+    def plug(self, gpu: port.GpuUuid) -> None:
+        """Put a GPU back that was taken out."""
+        self._change(gpu, lambda now: (dataclasses.replace(now, unplugged=False), None))
+
+    def reload(self) -> None:
+        """Unload the GPU driver and load it again: as a reset of all GPUs, and MIG mode is forgotten where a reboot would forget it."""
+        self._state.change(lambda now: (now.reloaded(self._forgetful), None))
+
+    def _tell(self, gpu: port.GpuUuid, kind: vitals.EventKind, *, xid: int | None = None, instance_id: int | None = None) -> None:
+        self._happenings.tell(vitals.Event(gpu=gpu, kind=kind, xid=xid, instance_id=instance_id))
 
     def _clients(self, gpu: port.GpuUuid, change: Callable[[set[state.Client]], set[state.Client]]) -> None:
         def moved(now: state.GpuState) -> tuple[state.GpuState, None]:
@@ -168,19 +250,26 @@ class MockGpus(port.GpuPort):
         """A call from its beginning to its answer; faults act outside the lock on the state, and a state that cannot be kept is one more fault."""
         try:
             self._faults.meet(call, faults.Moment.BEFORE)
+            if call in self._machine.latencies:
+                time.sleep(self._machine.latencies[call])
             yield
             self._faults.meet(call, faults.Moment.AFTER)
         except OSError as error:
             raise rules.failure(call, port.Code.UNKNOWN, str(error)) from error
 
     def _board(self, gpu: port.GpuUuid, call: str) -> machine.Board:
-        if gpu not in self._machine.boards:
-            raise rules.failure(call, port.Code.NOT_FOUND, gpu)
+        """The board of a GPU that answers."""
+        self._read(gpu, call)
         return self._machine.boards[gpu]
 
     def _read(self, gpu: port.GpuUuid, call: str) -> state.GpuState:
-        self._board(gpu, call)
-        return self._state.read().gpus[gpu]
+        """What a GPU that answers remembers."""
+        now = self._state.read().gpus.get(gpu)
+        if now is None or gpu not in self._machine.boards or now.unplugged:
+            raise rules.failure(call, port.Code.NOT_FOUND, gpu)
+        if now.lost:
+            raise rules.failure(call, port.Code.GPU_IS_LOST)
+        return now
 
     def _change(self, gpu: port.GpuUuid, move: Callable[[state.GpuState], tuple[state.GpuState, Result]]) -> Result:
         def moved(now: state.MachineState) -> tuple[state.MachineState, Result]:

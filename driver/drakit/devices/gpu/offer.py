@@ -4,6 +4,9 @@ A GPU is offered as all its partitions, small ones first, and whole at the end, 
 Hopper on, whose MIG mode changes at once. On Ampere the mode is the admin's, because changing it takes a reset: on, the GPU is offered as
 partitions, off, as a whole without counters. GPUs without MIG and vGPUs are offered as a whole.
 
+Where sharing is on, every form has a second one that many claims may hold at once: a device of its own, with ``-shared`` at the end of its name, that
+draws the same counters. So only one of the two forms is in use at a time, and the shares of one draw once.
+
 What an instance takes that drakit did not make is taken off the GPU's counters, and devices that no longer fit are withheld. If that instance is a
 whole MIG device, it is offered as it is, by the name its partition has, with its ``uuid`` and without counters.
 """
@@ -12,11 +15,12 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 
-from drakit.core import counters, inventory, mixins
+from drakit.core import counters, inventory, mixins, quantity
 from drakit.core import device as devices
-from drakit.devices.gpu import attributes, counting, mig, port
+from drakit.devices.gpu import attributes, counting, mig, port, shares
 
 _SLUG_MAX = 32
+_ONE = {"device": quantity.ONE}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,6 +28,7 @@ class View:
     """A GPU as it was found: its partitions (none where it can have none now), and the instances on it that are not drakit's.
 
     ``static`` gives the UUIDs of those that are whole MIG devices, by instance. ``can_be_whole`` is unset where partitions are all it can be now.
+    ``peers`` and ``clique`` say which GPUs it reaches over NVLink. ``terms`` are those on which it is shared.
     """
 
     gpu: port.Gpu
@@ -31,6 +36,10 @@ class View:
     foreign: tuple[port.GpuInstance, ...] = ()
     static: Mapping[port.GpuInstance, str] = dataclasses.field(default_factory=dict)
     can_be_whole: bool = True
+    mig_mode: port.MigMode | None = None
+    peers: tuple[port.Gpu, ...] = ()
+    clique: str | None = None
+    terms: shares.Terms = shares.NONE
 
     @functools.cached_property
     def counting(self) -> counting.Counting:
@@ -52,6 +61,12 @@ class View:
         """Whether the whole GPU can be given away."""
         return self.can_be_whole and not self.foreign
 
+    @property
+    def memory(self) -> quantity.Quantity | None:
+        """The memory of the whole GPU: of one that can have partitions, what its largest has."""
+        whole = mig.largest(self.partitions)
+        return whole["memory"] if whole else attributes.memory(self.gpu)
+
     def static_uuid(self, partition: mig.Partition) -> str | None:
         """The UUID of a MIG device an admin made where this partition lies."""
         found = (
@@ -63,6 +78,16 @@ class View:
     def counter_set(self) -> str:
         """Name of the GPU's counter set."""
         return f"gpu-{self.gpu.minor}-counter-set"
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the GPU has a counter set: for its partitions, or to keep its two forms apart."""
+        return bool(self.partitions) or self.is_shared
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the whole GPU is offered in a shared form: not where sharing divides memory and nobody knows how much there is."""
+        return self.terms.whole and bool(self.terms.capacity(self.memory))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,12 +123,17 @@ def partition_name(gpu: port.Gpu, partition: mig.Partition) -> str:
     return f"gpu-{gpu.minor}-mig-{mig.slug(partition.profile)}-{partition.placement.start}"
 
 
+def shared_name(name: str) -> str:
+    """Device name of the form that many claims may hold."""
+    return f"{name}-shared"
+
+
 def author(versions: port.Versions, views: Sequence[View]) -> inventory.Inventory:
     """The inventory of a node in the author's form, GPU by GPU."""
     products = _products(views)
     return inventory.Inventory(
         devices=tuple(device for view in views for device in _devices(view, products[_alike(view)])),
-        counter_sets=tuple(_counter_set(view, products[_alike(view)]) for view in views if view.partitions),
+        counter_sets=tuple(item for view in views for item in _counter_sets(view, products[_alike(view)])),
         mixins=mixins.Mixins(
             device=tuple(_device_mixins(versions, views, tuple(products.values()))),
             counter_set=tuple(
@@ -120,11 +150,17 @@ def _devices(view: View, product: _Product) -> Iterator[devices.Device]:
     offered = frozenset(view.offered)
     for partition in view.partitions:
         uuid = view.static_uuid(partition)
+        if uuid is None and partition not in offered:
+            continue
+        exclusive = _partition_device(view, partition, product)
         if uuid is not None:
-            yield _static_device(_partition_device(view, partition, product), uuid)
-        elif partition in offered:
-            yield _partition_device(view, partition, product)
+            exclusive = _static_device(view, exclusive, uuid)
+        if view.terms.mig:
+            yield _shared_partition(exclusive, product.profile(partition.profile))
+        yield exclusive
     if view.is_whole:
+        if view.is_shared:
+            yield _shared_whole(view, product)
         yield _whole_device(view, product)
 
 
@@ -138,24 +174,63 @@ def _partition_device(view: View, partition: mig.Partition, product: _Product) -
     )
 
 
-def _static_device(partition: devices.Device, uuid: str) -> devices.Device:
-    """A partition that is there already: its share is off the counters, so it draws nothing."""
-    return dataclasses.replace(partition, attributes={attributes.UUID: uuid}, consumes=())
+def _static_device(view: View, partition: devices.Device, uuid: str) -> devices.Device:
+    """A partition that is there already: its part is off the GPU's counters, so it draws nothing of them, only what keeps its two forms apart."""
+    own = counters.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE)
+    return dataclasses.replace(partition, attributes={attributes.UUID: uuid}, consumes=(own,) if view.terms.mig else ())
+
+
+def _static_set(device: str) -> str:
+    return f"{device}-counter-set"
+
+
+def _shared_partition(exclusive: devices.Device, profile: str) -> devices.Device:
+    includes = tuple(f"shared-{profile}" if name == f"mig-{profile}" else name for name in exclusive.includes)
+    return dataclasses.replace(exclusive, name=shared_name(exclusive.name), includes=includes, allow_multiple_allocations=True)
 
 
 def _whole_device(view: View, product: _Product) -> devices.Device:
-    consumes = (counters.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),) if view.partitions else ()
     return devices.Device(
         name=whole_name(view.gpu),
         includes=("system", product.common, product.whole),
-        attributes={attributes.UUID: view.gpu.uuid, **attributes.location(view.gpu)},
-        consumes=consumes,
+        attributes=_whole_attributes(view),
+        consumes=_whole_consumption(view, product),
     )
 
 
-def _counter_set(view: View, product: _Product) -> counters.CounterSet:
-    taken = {name: amount for name, amount in view.left.items() if amount != view.counting.pool[name]}
-    return counters.CounterSet(name=view.counter_set, includes=(product.whole,), counters=taken)
+def _shared_whole(view: View, product: _Product) -> devices.Device:
+    return devices.Device(
+        name=shared_name(whole_name(view.gpu)),
+        includes=("system", product.common),
+        attributes={attributes.TYPE: attributes.TYPE_SHARED_GPU, **_whole_attributes(view)},
+        capacity=view.terms.capacity(view.memory),
+        consumes=_whole_consumption(view, product),
+        allow_multiple_allocations=True,
+    )
+
+
+def _whole_attributes(view: View) -> attributes.Attributes:
+    mode = attributes.mig_mode(view.gpu, view.mig_mode)
+    told = {attributes.UUID: view.gpu.uuid, **attributes.board(view.gpu), **attributes.links(view.gpu, view.peers, view.clique)}
+    return told if mode is None else {**told, attributes.MIG_MODE: mode}
+
+
+def _whole_consumption(view: View, product: _Product) -> tuple[counters.CounterConsumption, ...]:
+    if view.partitions:
+        return (counters.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),)
+    return (counters.CounterConsumption(counter_set=view.counter_set, counters=_ONE),) if view.is_counted else ()
+
+
+def _counter_sets(view: View, product: _Product) -> Iterator[counters.CounterSet]:
+    if view.partitions:
+        taken = {name: amount for name, amount in view.left.items() if amount != view.counting.pool[name]}
+        yield counters.CounterSet(name=view.counter_set, includes=(product.whole,), counters=taken)
+    elif view.is_counted:
+        yield counters.CounterSet(name=view.counter_set, counters=_ONE)
+    if view.terms.mig:
+        for partition in view.partitions:
+            if view.static_uuid(partition) is not None:
+                yield counters.CounterSet(name=_static_set(partition_name(view.gpu, partition)), counters=_ONE)
 
 
 def _device_mixins(versions: port.Versions, views: Sequence[View], products: Sequence[_Product]) -> Iterator[mixins.DeviceMixin]:
@@ -165,7 +240,7 @@ def _device_mixins(versions: port.Versions, views: Sequence[View], products: Seq
         yield from _product_mixins(product)
     for view in views:
         if view.partitions:
-            parent = {attributes.PARENT_UUID: view.gpu.uuid, **attributes.location(view.gpu)}
+            parent = {attributes.PARENT_UUID: view.gpu.uuid, **attributes.board(view.gpu)}
             yield mixins.DeviceMixin(name=_parent(view), attributes=parent)
     for placement in _placements(views):
         yield mixins.DeviceMixin(name=f"placement-{_placement_slug(placement)}", attributes=attributes.placement(placement))
@@ -185,6 +260,12 @@ def _product_mixins(product: _Product) -> Iterator[mixins.DeviceMixin]:
             attributes=attributes.profile(profile),
             capacity=attributes.capacity(mig.engines(profile)),
         )
+        if product.sample.terms.mig:
+            yield mixins.DeviceMixin(
+                name=f"shared-{product.profile(profile)}",
+                attributes={**attributes.profile(profile), attributes.TYPE: attributes.TYPE_SHARED_MIG},
+                capacity=product.sample.terms.capacity(mig.engines(profile)["memory"]),
+            )
 
 
 def _consumption_mixins(views: Sequence[View], products: Sequence[_Product]) -> Iterator[mixins.ConsumptionMixin]:
@@ -214,7 +295,7 @@ def _products(views: Sequence[View]) -> Mapping[object, _Product]:
 def _alike(view: View) -> object:
     """What two GPUs must agree in to share mixins."""
     gpu = view.gpu
-    return (gpu.product_name, gpu.brand, gpu.architecture, gpu.compute_capability, gpu.memory, view.partitions)
+    return (gpu.product_name, gpu.brand, gpu.architecture, gpu.compute_capability, gpu.addressing_mode, gpu.memory, view.partitions)
 
 
 def _placements(views: Sequence[View]) -> tuple[port.Placement, ...]:

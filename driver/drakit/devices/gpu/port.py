@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NewType, Protocol
 
 from drakit.core import errors
+from drakit.devices.gpu import vitals
 
 GpuUuid = NewType("GpuUuid", str)
 
@@ -34,6 +35,14 @@ CALLS: Mapping[str, str] = {
     "running_processes": "nvmlDeviceGetComputeRunningProcesses",
     "device_majors": "/proc/devices",
     "capability_minors": "/proc/driver/nvidia/capabilities",
+    "compute_mode": "nvmlDeviceGetComputeMode",
+    "set_compute_mode": "nvmlDeviceSetComputeMode",
+    "set_time_slice": "nvidia-smi compute-policy",
+    "recovery_action": "nvmlDeviceGetFieldValues",
+    "events": "nvmlEventSetWait",
+    "is_plugged": "/sys/bus/pci/devices",
+    "population": "/sys/bus/pci/drivers/nvidia",
+    "renew": "nvmlInitWithFlags",
 }
 
 
@@ -63,6 +72,23 @@ class Code(enum.Enum):
     UNKNOWN = 999
 
 
+class ComputeMode(enum.Enum):
+    """Which processes may open a GPU for compute (nvml.h, nvmlComputeMode_t): any number, none, or one."""
+
+    DEFAULT = "Default"
+    PROHIBITED = "Prohibited"
+    EXCLUSIVE_PROCESS = "ExclusiveProcess"
+
+
+class TimeSlice(enum.Enum):
+    """How long a process runs on a GPU before another has its turn (nvidia-smi compute-policy --set-timeslice)."""
+
+    DEFAULT = "Default"
+    SHORT = "Short"
+    MEDIUM = "Medium"
+    LONG = "Long"
+
+
 class CallError(errors.HardwareError):
     """An NVML call that failed, with its return code."""
 
@@ -73,10 +99,31 @@ class CallError(errors.HardwareError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Versions:
-    """Versions of the GPU driver (``580.95.05``) and of the CUDA driver API (``13.0``)."""
+    """Versions of the GPU driver (``580.95.05``) and of the CUDA driver API (``13.0``), and the machine's confidential computing mode.
+
+    ``cc_mode`` is ``on``, ``off`` or ``devtools``, the words of NVIDIA's node labels; None where the driver does not tell.
+    """
 
     driver: str
     cuda: str
+    cc_mode: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fabric:
+    """How a GPU stands to the NVLink fabric (nvmlGpuFabricInfo): ``state`` in words; the cluster's UUID and the clique, once registered."""
+
+    state: str
+    cluster: str | None = None
+    clique: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NvLinks:
+    """The active NVLinks of a GPU: PCI addresses of the GPUs it is wired to, sorted, and whether any of its links goes to a switch."""
+
+    gpus: tuple[str, ...] = ()
+    switched: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +132,8 @@ class Gpu:
 
     ``minor`` is N of /dev/nvidiaN. ``architecture`` and ``brand`` are NVML's enums as words, ``memory`` is in bytes, ``pci_bus_id`` as sysfs
     writes it (``0000:07:00.0``), ``pcie_root`` the root complex above it (``pci0000:00``). ``is_vgpu`` is set in a virtual machine that was
-    given a vGPU, whose partitions are its hypervisor's.
+    given a vGPU, whose partitions are its hypervisor's. ``module_id`` is the number of its socket on the baseboard, ``ecc`` whether error
+    correction is on, ``addressing_mode`` ``HMM``, ``ATS`` or ``None`` in NVIDIA's words. What the GPU does not tell is None.
     """
 
     uuid: GpuUuid
@@ -99,6 +147,12 @@ class Gpu:
     pcie_root: str | None = None
     numa_node: int | None = None
     is_vgpu: bool = False
+    serial: str | None = None
+    module_id: int | None = None
+    ecc: bool | None = None
+    addressing_mode: str | None = None
+    nvlinks: NvLinks = NvLinks()
+    fabric: Fabric | None = None
 
     @property
     def switches_mig_at_once(self) -> bool:
@@ -253,3 +307,27 @@ class GpuPort(Protocol):
 
     def capability_minors(self, gpu: GpuUuid, instance_id: int, compute_id: int) -> CapabilityMinors:
         """Minor numbers of a MIG device's capabilities; NOT_FOUND the device is gone."""
+
+    def compute_mode(self, gpu: GpuUuid) -> ComputeMode | None:
+        """The GPU's compute mode; None when it does not tell."""
+
+    def set_compute_mode(self, gpu: GpuUuid, mode: ComputeMode) -> None:
+        """Change it, for all processes of the machine. NOT_SUPPORTED the GPU cannot; NO_PERMISSION this process may not."""
+
+    def set_time_slice(self, gpu: GpuUuid, interval: TimeSlice) -> None:
+        """Change the time slice of the whole GPU. NOT_SUPPORTED the GPU cannot, or nvidia-smi is not installed."""
+
+    def recovery_action(self, gpu: GpuUuid) -> vitals.RecoveryAction | None:
+        """What the GPU asks to be done to it; None when it does not tell. GPU_IS_LOST it answers nothing any more."""
+
+    def events(self) -> vitals.Events:
+        """The events of all GPUs that answer, from now on."""
+
+    def is_plugged(self, gpu: Gpu) -> bool:
+        """Whether the machine still has the GPU, be it lost or not."""
+
+    def population(self) -> str:
+        """A text that is another one after a GPU came or went, or the kernel driver was loaded anew."""
+
+    def renew(self) -> None:
+        """See the GPUs that are there now; events have to be opened anew."""

@@ -14,6 +14,7 @@ from drakit.devices.gpu import machine, port, state
 
 _FIRST_INSTANCE_ID = 1
 _COMPUTE_SLICES = (1, 2, 3, 4, 7)
+_TIME_SLICES_FROM = (7, 0)
 _GPU_PREFIX = "GPU-"
 
 
@@ -96,6 +97,13 @@ def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tup
     if board.gpu.switches_mig_at_once:
         return gpu, used
     return dataclasses.replace(gpu, pending_mode=enabled), used
+
+
+def set_time_slice(board: machine.Board, gpu: state.GpuState, interval: port.TimeSlice) -> state.GpuState:
+    """The GPU with another time slice; a GPU older than Volta, or with MIG on, has none to change."""
+    if gpu.mig_mode or board.model.compute_capability < _TIME_SLICES_FROM:
+        raise failure("set_time_slice", port.Code.NOT_SUPPORTED)
+    return dataclasses.replace(gpu, time_slice=interval)
 
 
 def find(gpu: state.GpuState, instance_id: int, call: str) -> state.Instance:

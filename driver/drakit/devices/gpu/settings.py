@@ -3,10 +3,18 @@
 import dataclasses
 import pathlib
 
+_ROOT = pathlib.Path("/")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuSettings:
-    """``library`` is the path of libnvidia-ml.so.1 (None: where the loader finds it).
+    """``library`` is the path of libnvidia-ml.so.1 (None: below the driver root, or where the loader finds it).
+
+    ``driver_root`` is the folder below which the driver is installed, as this process sees it, ``driver_root_on_host`` its path on the host where
+    that is another, ``dev_root`` the folder that holds the host's ``dev``. ``toolkit`` lets nvidia-ctk say which files a container needs, where it is
+    installed. ``home`` is a folder for MPS daemons; without one there are none.
+
+    ``share_memory``, ``shares`` and ``share_mig`` are the terms of sharing; see ``shares.Terms``.
 
     ``whole_beside_partitions`` offers an Ampere GPU whose MIG mode is on also as a whole, as KEP-4815's example does. It is then a promise of
     exclusive use only: CUDA sees no whole GPU while the mode is on, and changing the mode takes a reset that is the admin's to order. None leaves it
@@ -15,3 +23,11 @@ class GpuSettings:
 
     library: pathlib.Path | None = None
     whole_beside_partitions: bool | None = None
+    driver_root: pathlib.Path = _ROOT
+    driver_root_on_host: pathlib.Path | None = None
+    dev_root: pathlib.Path = _ROOT
+    toolkit: bool = True
+    home: pathlib.Path | None = None
+    share_memory: bool = False
+    shares: int = 0
+    share_mig: bool = False

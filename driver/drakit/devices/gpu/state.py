@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from drakit.core import errors
 from drakit.devices import machines, tables
-from drakit.devices.gpu import port
+from drakit.devices.gpu import port, vitals
 
 Result = TypeVar("Result")
 
@@ -53,26 +53,39 @@ class Client:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuState:
-    """What one GPU remembers; instances by placement. ``pending_mode`` is the MIG mode after the next reset, None when it is the present one."""
+    """What one GPU remembers; instances by placement. ``pending_mode`` is the MIG mode after the next reset, None when it is the present one.
+
+    ``recovery`` is what it asks to be done to it. A GPU that is ``lost`` answers nothing, one that is ``unplugged`` is not in the machine.
+    """
 
     mig_mode: bool
     pending_mode: bool | None = None
     instances: tuple[Instance, ...] = ()
     clients: tuple[Client, ...] = ()
+    compute_mode: port.ComputeMode = port.ComputeMode.DEFAULT
+    time_slice: port.TimeSlice = port.TimeSlice.DEFAULT
+    recovery: vitals.RecoveryAction = vitals.RecoveryAction.NONE
+    lost: bool = False
+    unplugged: bool = False
 
     def after_reset(self) -> "GpuState":
         """The GPU once it has been reset."""
-        return GpuState(mig_mode=self.mig_mode if self.pending_mode is None else self.pending_mode)
+        return GpuState(mig_mode=self.mig_mode if self.pending_mode is None else self.pending_mode, unplugged=self.unplugged)
+
+    def without_memory(self) -> "GpuState":
+        """The GPU once power was off: MIG mode is forgotten too."""
+        return GpuState(mig_mode=False, unplugged=self.unplugged)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MachineState:
-    """What all GPUs of a machine remember. ``machine`` and ``owner`` say whose state it is."""
+    """What all GPUs of a machine remember. ``machine`` and ``owner`` say whose state it is; ``loads`` counts how often the driver was loaded anew."""
 
     machine: str
     owner: str
     boot_id: str
     gpus: Mapping[port.GpuUuid, GpuState]
+    loads: int = 0
 
     def with_gpu(self, uuid: port.GpuUuid, state: GpuState) -> "MachineState":
         """The same machine with one GPU changed."""
@@ -82,8 +95,14 @@ class MachineState:
         """The machine as it comes up in a boot: unchanged in the same one, reset in another; ``forgetful`` GPUs also lose their MIG mode."""
         if boot_id == self.boot_id:
             return self
-        gpus = {uuid: GpuState(mig_mode=False) if uuid in forgetful else state.after_reset() for uuid, state in self.gpus.items()}
-        return dataclasses.replace(self, boot_id=boot_id, gpus=gpus)
+        return dataclasses.replace(self, boot_id=boot_id, gpus=self._anew(forgetful))
+
+    def reloaded(self, forgetful: frozenset[port.GpuUuid]) -> "MachineState":
+        """The machine after the GPU driver was unloaded and loaded again."""
+        return dataclasses.replace(self, gpus=self._anew(forgetful), loads=self.loads + 1)
+
+    def _anew(self, forgetful: frozenset[port.GpuUuid]) -> Mapping[port.GpuUuid, GpuState]:
+        return {uuid: state.without_memory() if uuid in forgetful else state.after_reset() for uuid, state in self.gpus.items()}
 
 
 class StateFile:
@@ -148,6 +167,7 @@ def _encode(state: MachineState) -> str:
         "machine": state.machine,
         "owner": state.owner,
         "bootID": state.boot_id,
+        **({"loads": state.loads} if state.loads else {}),
         "gpus": [{"uuid": uuid, **_encode_gpu(gpu)} for uuid, gpu in state.gpus.items()],
     }
     return json.dumps(document, indent=1) + "\n"
@@ -157,6 +177,13 @@ def _encode_gpu(gpu: GpuState) -> dict[str, object]:
     document: dict[str, object] = {"migMode": gpu.mig_mode, "instances": [_encode_instance(item) for item in gpu.instances]}
     if gpu.pending_mode is not None:
         document["pendingMode"] = gpu.pending_mode
+    if gpu.compute_mode is not port.ComputeMode.DEFAULT:
+        document["computeMode"] = gpu.compute_mode.value
+    if gpu.time_slice is not port.TimeSlice.DEFAULT:
+        document["timeSlice"] = gpu.time_slice.value
+    if gpu.recovery is not vitals.RecoveryAction.NONE:
+        document["recovery"] = gpu.recovery.value
+    document |= {name: True for name, told in (("lost", gpu.lost), ("unplugged", gpu.unplugged)) if told}
     if gpu.clients:
         document["clients"] = [{"pid": item.pid, **_given("instance", item.instance_id)} for item in gpu.clients]
     return document
@@ -186,6 +213,7 @@ def _decode(text: str, origin: str) -> MachineState:
         owner=top.maybe_empty("owner"),
         boot_id=top.text("bootID"),
         gpus={port.GpuUuid(row.text("uuid")): _decode_gpu(row) for row in top.rows("gpus")},
+        loads=top.optional("loads", top.integer) or 0,
     )
     top.close()
     return state
@@ -197,6 +225,11 @@ def _decode_gpu(row: tables.Table) -> GpuState:
         pending_mode=row.optional("pendingMode", row.flag),
         instances=tuple(map(_decode_instance, row.rows("instances"))),
         clients=tuple(map(_decode_client, row.optional("clients", row.rows) or ())),
+        compute_mode=port.ComputeMode(row.optional("computeMode", row.text) or port.ComputeMode.DEFAULT),
+        time_slice=port.TimeSlice(row.optional("timeSlice", row.text) or port.TimeSlice.DEFAULT),
+        recovery=vitals.RecoveryAction(row.optional("recovery", row.text) or vitals.RecoveryAction.NONE),
+        lost=row.optional("lost", row.flag) or False,
+        unplugged=row.optional("unplugged", row.flag) or False,
     )
     row.close()
     return state

@@ -1,6 +1,9 @@
 """NVML's enums as the words NVIDIA's own DRA driver publishes, and its numbers as text. An unknown value is None, never an error."""
 
+import uuid
 from collections.abc import Mapping
+
+from drakit.devices.gpu import port
 
 # nvml.h, nvmlBrandType_t.
 _BRANDS: Mapping[int, str] = {
@@ -47,6 +50,11 @@ _SUFFIXES: Mapping[int, str] = {
     16: "+me.all",
     17: "+gfx",
 }
+# nvml.h, NVML_DEVICE_ADDRESSING_MODE_*, as NVIDIA's DRA driver writes them.
+_ADDRESSING: Mapping[int, str] = {0: "None", 1: "HMM", 2: "ATS"}
+# nvml.h, NVML_GPU_FABRIC_STATE_*; 0 says that there is no fabric.
+_FABRIC_STATES: Mapping[int, str] = {1: "not-started", 2: "in-progress", 3: "completed"}
+_FABRIC_COMPLETED = 3
 _MIB_PER_GIB = 1024
 _PARTS = 8
 _LONG_DOMAIN = "0000"
@@ -60,6 +68,25 @@ def brand(value: int | None) -> str | None:
 def architecture(value: int | None) -> str | None:
     """An architecture."""
     return None if value is None else _ARCHITECTURES.get(value)
+
+
+def addressing_mode(value: int | None) -> str | None:
+    """An addressing mode."""
+    return None if value is None else _ADDRESSING.get(value)
+
+
+def cc_mode(*, enabled: bool, devtools: bool) -> str:
+    """A confidential computing mode, in the words of NVIDIA's node labels."""
+    return ("devtools" if devtools else "on") if enabled else "off"
+
+
+def fabric(state: int, status: int, cluster: bytes, clique: int) -> port.Fabric | None:
+    """How a GPU stands to the fabric, from nvmlGpuFabricInfo; None without one. Cluster and clique hold once registered with success."""
+    if state not in _FABRIC_STATES:
+        return None
+    if state != _FABRIC_COMPLETED or status:
+        return port.Fabric(state=_FABRIC_STATES[state] if not status else "failed")
+    return port.Fabric(state=_FABRIC_STATES[state], cluster=str(uuid.UUID(bytes=cluster)), clique=clique)
 
 
 def cuda_version(number: int) -> str:

@@ -18,16 +18,16 @@ BANDWIDTH = "bandwidth"
 IF_NAME = "ifName"
 STANDARD = "resource.kubernetes.io"
 DRANET = "dra.net"
+SPEED = "speed"
 NO_NUMA_NODE = -1
-NOT_SHAPED = "none"
 
 
-def of(interface: port.Interface, *, speed: int) -> Mapping[str, attribute.AttributeValue]:
+def of(interface: port.Interface, *, speed: int, classifier: port.Classifier) -> Mapping[str, attribute.AttributeValue]:
     """All attributes; ``speed`` is the speed believed, in bits per second, before the host's reserve."""
-    return {**_own(interface, speed), **_dranet(interface), **_standard(interface)}
+    return {**_own(interface, speed, classifier), **_dranet(interface), **_standard(interface)}
 
 
-def _own(interface: port.Interface, speed: int) -> Mapping[str, attribute.AttributeValue]:
+def _own(interface: port.Interface, speed: int, classifier: port.Classifier) -> Mapping[str, attribute.AttributeValue]:
     return {
         IF_NAME: attribute.cut(_text(interface.name)),
         "mac": attribute.cut(interface.mac),
@@ -37,8 +37,8 @@ def _own(interface: port.Interface, speed: int) -> Mapping[str, attribute.Attrib
         "state": interface.state,
         "carrier": interface.carrier,
         "virtual": interface.is_virtual,
-        "speed": speed,
-        "shaping": NOT_SHAPED,
+        SPEED: speed,
+        "shaping": classifier.value,
     }
 
 

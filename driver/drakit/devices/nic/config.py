@@ -1,32 +1,254 @@
-"""Opaque parameters of NIC claims."""
+"""Opaque parameters of NIC claims: ``NicConfig``, what users and admins may ask of the interface a share or a whole NIC becomes in the pod.
+
+Fields are of two kinds. Those of ``CLASS_ONLY`` touch what others have (bandwidth beyond the share, siblings, sysctls, addresses handed out): only a
+DeviceClass may set them. All others are the pod's own matter, and a claim may set them. ``settle`` joins the two: the configuration that applies last
+wins whole, as everywhere; but the class-only fields of the last class that sets any stand beside it, so that a claim's configuration cannot lift
+what its class says.
+
+What one configuration says is checked on construction, what it says together with the class's by ``check``; both before anything is touched.
+"""
 
 import dataclasses
+import enum
+import ipaddress
 import re
+import types
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from drakit.core import errors
+from drakit.core import claim as claims
+from drakit.core import errors, quantity, records
+from drakit.devices.nic import addressing, sysctls
 
+CLASS_ONLY = ("addressPools", "ceil", "forwarding", "mac", "mode", "sysctls", "vlan")
+MTU_MIN, MTU_MAX = 68, 65535
+MTU_MIN_IPV6 = 1280
+MAIN_TABLE = 254
+_LOCAL_TABLE = 255
+_TABLE_MAX = 2**32 - 1
+_PRIORITIES = range(1, 32766)
+_VLANS = range(1, 4095)
+_MOST: Mapping[str, int] = {"addresses": 16, "routes": 64, "rules": 32, "neighbours": 64, "address_pools": 64, "sysctls": 16}
 _IF_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,14}")
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_NULL_MAC = "00:00:00:00:00:00"
+
+
+class Mode(enum.Enum):
+    """How the children of one NIC meet: not at all, or inside the host, past the NIC's limits (macvlan modes)."""
+
+    PRIVATE = "private"
+    BRIDGE = "bridge"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Route:
+    """A way out by the share's interface: with no ``gateway`` straight onto the link. ``metric`` 0 is the kernel's own. Raises ConfigError."""
+
+    destination: str
+    gateway: str = ""
+    source: str = ""
+    table: int = MAIN_TABLE
+    metric: int = 0
+
+    def __post_init__(self) -> None:
+        destination = addressing.network(self.destination, "destination")
+        for field in ("gateway", "source"):
+            _check_hop(getattr(self, field), destination.version, field)
+        _check_table(self.table)
+        _check_range(self.metric, range(2**32), "metric")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Which packets look into ``table``: those from ``source``, to ``destination``, or both. Raises ConfigError."""
+
+    priority: int
+    table: int
+    source: str = ""
+    destination: str = ""
+
+    def __post_init__(self) -> None:
+        _check_range(self.priority, _PRIORITIES, "priority")
+        _check_table(self.table)
+        ends = [addressing.network(getattr(self, field), field) for field in ("source", "destination") if getattr(self, field)]
+        if not ends:
+            raise errors.ConfigError(
+                "is required where no destination is given: a rule for every packet is not the share's", field="source"
+            )
+        if len({end.version for end in ends}) > 1:
+            raise errors.ConfigError("is of another address family than source", field="destination")
+
+    @property
+    def version(self) -> int:
+        """4 or 6."""
+        return ipaddress.ip_network(self.source or self.destination).version
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """A permanent entry of the neighbour table. Raises ConfigError."""
+
+    address: str
+    mac: str
+
+    def __post_init__(self) -> None:
+        addressing.host(self.address, "address")
+        _check_mac(self.mac)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NicConfig:
-    """How a share is presented to the container.
+    """What the interface in the pod is to be; a field left out is the driver's choice or nothing.
 
-    ``interface_name`` is the name the share is to have in the pod: 1 to 15 letters, digits, '-', '_' and '.', the first one no '.'. This release
-    tells it to the container (see ``edits``) and makes no interface. Empty: the container is told no name. Raises ConfigError.
+    ``interface_name``: 1 to 15 letters, digits, '-', '_' and '.', the first one no '.'. ``mtu`` in bytes, at most the NIC's. ``addresses`` in
+    canonical CIDR form. Class-only: ``ceil``, the rate in bits per second that the share may borrow up to; ``mode`` of the children; ``mac``;
+    ``vlan`` of a virtual function; ``address_pools`` to take addresses from; ``sysctls`` of the interface; ``forwarding`` between it and others.
+    Raises ConfigError.
     """
 
-    api_version: ClassVar[str] = "nic.drakit.dev/v1alpha1"
+    api_version: ClassVar[str] = "nic.drakit.dev/v1"
     kind: ClassVar[str] = "NicConfig"
 
     interface_name: str = ""
+    mtu: int | None = None
+    addresses: tuple[str, ...] = ()
+    routes: tuple[Route, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    ceil: quantity.Quantity | None = None
+    mode: Mode = Mode.PRIVATE
+    mac: str = ""
+    vlan: int | None = None
+    address_pools: tuple[addressing.AddressPool, ...] = ()
+    sysctls: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    forwarding: bool = False
 
     def __post_init__(self) -> None:
-        if self.interface_name and not _IF_NAME.fullmatch(self.interface_name):
+        object.__setattr__(self, "sysctls", types.MappingProxyType(dict(self.sysctls)))
+        for name, most in _MOST.items():
+            if len(getattr(self, name)) > most:
+                raise errors.ConfigError(f"has {len(getattr(self, name))} entries, over the limit of {most}", field=_wire(name))
+        _check_name(self.interface_name)
+        if self.mtu is not None:
+            _check_range(self.mtu, range(MTU_MIN, MTU_MAX + 1), "mtu")
+        self._check_addresses()
+        if self.mac:
+            _check_mac(self.mac)
+        if self.vlan is not None:
+            _check_range(self.vlan, _VLANS, "vlan")
+        if self.ceil is not None and (self.ceil <= quantity.ZERO or self.ceil != quantity.Quantity.of(self.ceil.value)):
+            raise errors.ConfigError(f"{self.ceil} is not a whole number of bits per second above 0", field="ceil")
+        sysctls.check(self.sysctls)
+        self._check_once()
+
+    def _check_addresses(self) -> None:
+        seen: set[str] = set()
+        for index, text in enumerate(self.addresses):
+            found = addressing.interface(text, f"addresses[{index}]")
+            if str(found.ip) in seen:
+                raise errors.ConfigError(f"{found.ip} is listed twice", field=f"addresses[{index}]")
+            seen.add(str(found.ip))
+            if found.version == addressing.IPV6 and self.mtu is not None and self.mtu < MTU_MIN_IPV6:
+                raise errors.ConfigError(f"{self.mtu} is too small for IPv6, which needs {MTU_MIN_IPV6}", field="mtu")
+
+    def _check_once(self) -> None:
+        keyed: Sequence[tuple[str, Sequence[object]]] = (
+            ("routes", [(route.destination, route.table, route.metric) for route in self.routes]),
+            ("rules", [(rule.priority, rule.version) for rule in self.rules]),
+            ("neighbours", [neighbour.address for neighbour in self.neighbours]),
+        )
+        for field, keys in keyed:
+            for index, key in enumerate(keys):
+                if key in keys[:index]:
+                    raise errors.ConfigError("says what an earlier one says already", field=f"{field}[{index}]")
+
+
+def settle(configs: Sequence[claims.OpaqueConfig]) -> records.Record:
+    """The parameters that count, of those that apply from weakest to strongest. Raises ConfigError for a class-only field in a claim."""
+    reserved: records.Record = {}
+    for entry in configs:
+        own = {key: value for key, value in entry.parameters.items() if key in CLASS_ONLY}
+        if own and entry.source is claims.ConfigSource.CLAIM:
+            field = min(own)
             raise errors.ConfigError(
-                f"{self.interface_name[:64]!r} is not an interface name (1 to 15 letters, digits, '-', '_' and '.', first no '.')",
-                field="interfaceName",
+                "may be set only by an admin in the DeviceClass, not in a claim; take it out of the claim", field=f"parameters.{field}"
             )
-        if self.interface_name == "lo":
-            raise errors.ConfigError("'lo' is the loopback of every pod", field="interfaceName")
+        reserved = own or reserved
+    return {**configs[-1].parameters, **reserved}
+
+
+def check(config: NicConfig, *, node: str) -> None:
+    """What only the whole configuration shows: whether its parts fit each other and the node. Raises ConfigError."""
+    pools = addressing.pools_of(config.address_pools, node)
+    if config.address_pools and not pools:
+        raise errors.ConfigError(f"the DeviceClass has no address pool for node {node}", field="parameters.addressPools")
+    for index, text in enumerate(config.addresses):
+        address = ipaddress.ip_interface(text).ip
+        if any(pool.holds(address) for pool in pools):
+            raise errors.ConfigError(
+                f"{address} is in an address pool, which gives its addresses out itself", field=f"parameters.addresses[{index}]"
+            )
+    linked = [ipaddress.ip_interface(text).network for text in config.addresses]
+    linked += [ipaddress.ip_network(pool.subnet) for pool in pools if not _has_static(config, pool)]
+    linked += [ipaddress.ip_network(route.destination) for route in config.routes if not route.gateway]
+    for index, route in enumerate(config.routes):
+        _check_route(config, route, linked, f"parameters.routes[{index}]")
+    for index, neighbour in enumerate(config.neighbours):
+        _check_reached(neighbour.address, linked, f"parameters.neighbours[{index}].address")
+
+
+def _check_route(config: NicConfig, route: Route, linked: Sequence[addressing.Network], field: str) -> None:
+    if route.gateway:
+        _check_reached(route.gateway, linked, f"{field}.gateway")
+    if route.source and route.source not in {str(ipaddress.ip_interface(text).ip) for text in config.addresses}:
+        raise errors.ConfigError(f"{route.source} is none of the addresses", field=f"{field}.source")
+    if ipaddress.ip_network(route.destination).version not in {network.version for network in linked}:
+        raise errors.ConfigError("is of an address family of which the interface has no address", field=f"{field}.destination")
+
+
+def _check_reached(text: str, linked: Sequence[addressing.Network], field: str) -> None:
+    address = ipaddress.ip_address(text)
+    if not address.is_link_local and not any(address in network for network in linked if network.version == address.version):
+        raise errors.ConfigError(f"{text} is not on the link: no address and no route without a gateway covers it", field=field)
+
+
+def _has_static(config: NicConfig, pool: addressing.AddressPool) -> bool:
+    """Whether the configuration brings its own addresses of the pool's family."""
+    return any(ipaddress.ip_interface(text).version == pool.version for text in config.addresses)
+
+
+def _check_name(name: str) -> None:
+    if name and not _IF_NAME.fullmatch(name):
+        raise errors.ConfigError(
+            f"{name[:64]!r} is not an interface name (1 to 15 letters, digits, '-', '_' and '.', first no '.')", field="interfaceName"
+        )
+    if name in {"lo", "all", "default"}:
+        raise errors.ConfigError(f"{name!r} is a name the kernel uses itself", field="interfaceName")
+
+
+def _check_mac(mac: str) -> None:
+    if not _MAC.fullmatch(mac):
+        raise errors.ConfigError(f"{mac[:64]!r} is not a MAC address in lower case with colons", field="mac")
+    if int(mac[:2], 16) & 1 or mac == _NULL_MAC:
+        raise errors.ConfigError(f"{mac} is not the address of one interface (group or null)", field="mac")
+
+
+def _check_hop(text: str, version: int, field: str) -> None:
+    if text and addressing.host(text, field).version != version:
+        raise errors.ConfigError(f"{text} is of another address family than destination", field=field)
+
+
+def _check_table(table: int) -> None:
+    if table == _LOCAL_TABLE or not 0 < table <= _TABLE_MAX:
+        raise errors.ConfigError(f"{table} is not a routing table (1 to {_TABLE_MAX}, not {_LOCAL_TABLE}, the local one)", field="table")
+
+
+def _check_range(value: int, allowed: range, field: str) -> None:
+    if value not in allowed:
+        raise errors.ConfigError(f"{value} is not between {allowed.start} and {allowed.stop - 1}", field=field)
+
+
+def _wire(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))

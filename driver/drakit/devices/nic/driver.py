@@ -1,62 +1,127 @@
-"""The NIC driver: interfaces shared by many claims, one share for each share id, accounted by bandwidth.
+"""The NIC driver: interfaces shared by many claims, one share for each share id, its bandwidth enforced in both directions.
 
-This release prepares a share's identity (an address of its own, its rate) and tells it to the container. On the real kernel it changes nothing:
-no interface is made for the pod and no rate is enforced, which the attribute ``shaping: none`` says in the slice. A mock machine keeps the shares as
-hardware would.
+``prepare`` installs a share's class on the NIC and tells the container of it; the container's interface is made when its runtime calls the hook (see
+``attach``). Beside the verbs, a ``keeper`` puts back what somebody alters. A mock machine keeps the shares as hardware would, but shapes and attaches
+nothing.
 """
 
+import dataclasses
+import functools
 import types
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from drakit.core import device as devices
 from drakit.core import driver, errors, inventory, records
-from drakit.devices.nic import attributes, config, edits, model, names, port
+from drakit.core import site as sites
+from drakit.devices.nic import attributes, config, edits, keeper, model, names, port, shaping
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
+from drakit.devices.nic.attach import plans, service
 
 NAME = "nic.drakit.dev"
 
 
 class NicDriver(driver.Driver[config.NicConfig]):
-    """Shares the interfaces of ``machine`` by ``settings``; ``node`` makes the addresses of shares distinct between nodes."""
+    """Shares the interfaces of ``machine`` by ``settings``; ``node`` makes the addresses of shares distinct between nodes.
+
+    ``intents`` gives the intents of every grant the journal knows, by which class numbers that are promised already are passed over. Without
+    ``attachment`` containers get no interface, as on a mock machine.
+    """
 
     config_types: ClassVar[tuple[type[object], ...]] = (config.NicConfig,)
 
-    def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings | None = None, name: str = NAME) -> None:
+    def __init__(
+        self,
+        machine: port.Port,
+        *,
+        node: str,
+        settings: nic_settings.NicSettings | None = None,
+        name: str = NAME,
+        intents: Callable[[], Iterable[records.Record]] = tuple,
+        attachment: service.Service | None = None,
+    ) -> None:
         self.name = name
         self._machine = machine
         self._node = node
         self._settings = settings or nic_settings.NicSettings()
+        self._intents = intents
+        self._attachment = attachment
+        self._keeper: keeper.Keeper | None = None
 
     def survey(self) -> model.Survey:
         """What is offered and what is withheld, with reasons; raises HardwareError."""
-        return model.survey(self._machine.interfaces(), self._settings)
+        return model.survey(self._machine.interfaces(), self._settings, self._shaping())
 
     def discover(self) -> inventory.Inventory:
         return self.survey().to_inventory()
 
     def plan(self, grant: driver.Grant[config.NicConfig]) -> records.Record:
-        """The whole share, chosen before anything is installed: its address, and the interface it will be on."""
-        return types.MappingProxyType({}) if grant.admin_access else shares.to_record(self._share(grant))
+        """The whole share, chosen before anything is installed: its address, its class, and the interface it will be on."""
+        return types.MappingProxyType({}) if grant.admin_access else shares.to_record(self._share(grant, self._interface(grant.device)))
 
     def prepare(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
         """Install the share. Admin access needs nothing of the node and is given no bandwidth."""
         if grant.admin_access:
             return driver.Prepared()
-        share = self._share(grant)
-        self._machine.install(share)
-        told = edits.of(share, request=grant.request, device=grant.device.name, interface_name=grant.config.interface_name)
-        return driver.Prepared(edits=told, record=shares.to_record(share))
+        lacking = self._shaping().lacking
+        if lacking:
+            raise errors.HardwareError("prepare", lacking)
+        interface = self._interface(grant.device)
+        share = self._share(grant, interface)
+        speed = grant.device.attributes[attributes.SPEED]
+        self._machine.install(self.uplink(interface, speed if isinstance(speed, int) else share.bandwidth), share)
+        named = functools.partial(edits.of, share, request=grant.request, device=grant.device.name)
+        if self._attachment is None:
+            return driver.Prepared(edits=named(interface_name=grant.config.interface_name), record=shares.to_record(share))
+        client = self._attachment.client_for(grant.record)
+        told = named(interface_name=plans.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant))
+        return driver.Prepared(edits=told, record={**shares.to_record(share), service.RECORDED: client})
 
     def unprepare(self, grant: driver.Grant[config.NicConfig]) -> None:
-        if not grant.admin_access:
-            self._machine.remove(shares.identity(grant.claim, grant.device, grant.share_id))
+        if grant.admin_access:
+            return
+        identity = shares.identity(grant.claim, grant.device, grant.share_id)
+        if self._attachment is not None:
+            self._attachment.detach(grant, identity)
+        self._machine.remove(identity, shares.from_record(grant.intent) or shares.from_record(grant.record))
 
-    def _share(self, grant: driver.Grant[config.NicConfig]) -> port.Share:
+    def start(self, site: sites.Site) -> None:
+        """Begin to attach sandboxes, and to look after what is installed."""
+        if self._attachment is not None:
+            self._attachment.start(site, self._intents)
+        self._keeper = keeper.Keeper(self._machine, site, survey=self.survey, uplink=self.uplink, intents=self._intents)
+        self._keeper.start()
+
+    def stop(self) -> None:
+        """Stop both; what is attached and installed stays."""
+        if self._attachment is not None:
+            self._attachment.stop()
+        if self._keeper is not None:
+            self._keeper.stop()
+            self._keeper = None
+
+    def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
+        """A NIC as it is to be shaped, for a speed in bits per second."""
+        reserve = self._settings.rule_for(interface.name).reserve
+        return port.Uplink(
+            interface=interface.name,
+            ifindex=interface.ifindex,
+            mac=interface.mac,
+            speed=speed,
+            reserve=reserve.value if reserve is not None else 0,
+        )
+
+    def _shaping(self) -> port.Shaping:
+        """What can be enforced and attached here."""
+        shaping = self._machine.shaping()
+        lacking = shaping.lacking or (self._attachment.lacking() if self._attachment is not None else "")
+        return dataclasses.replace(shaping, lacking=lacking)
+
+    def _share(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> port.Share:
         shares.check_id(grant.device, grant.share_id)
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
         bandwidth = shares.bandwidth(grant.device, grant.consumed_capacity, self.name)
-        interface = self._interface(grant.device)
         planned = grant.intent.get("mac")
         return port.Share(
             id=identity,
@@ -64,7 +129,23 @@ class NicDriver(driver.Driver[config.NicConfig]):
             ifindex=interface.ifindex,
             mac=planned if isinstance(planned, str) else shares.mac_address(self._node, identity),
             bandwidth=bandwidth,
+            minor=self._minor(identity, grant.intent),
         )
+
+    def _minor(self, identity: str, intent: records.Record) -> int:
+        """The share's class: as planned, else the one it has already, else a free one that nobody was promised."""
+        planned = intent.get("minor")
+        if isinstance(planned, int):
+            return planned
+        installed = self._machine.shares()
+        kept = next((share.minor for share in installed if share.id == identity), 0)
+        if kept:
+            return kept
+        promised = {minor for minor in (record.get("minor") for record in self._intents()) if isinstance(minor, int)}
+        free = shaping.free_share({share.minor for share in installed} | promised)
+        if free is None:
+            raise errors.DeviceBusyError("this node has no class number left for one more share")
+        return free
 
     def _interface(self, device: devices.Device) -> port.Interface:
         """The interface behind a device: the one of the name it was published with, or, where hardware was renamed since, found by its place."""

@@ -7,8 +7,8 @@ upper-case and everything but letters and digits is '_'. Facts:
     DEVICE      the device's name in the ResourceSlice
     NIC         the host's interface
     BANDWIDTH   the share's rate in bits per second
-    MAC         the share's own address
-    INTERFACE   the name asked for by NicConfig.interfaceName; absent when none was
+    MAC         the share's own address; only on a mock machine, because elsewhere every sandbox of a share has an address of its own
+    INTERFACE   the interface's name: as NicConfig.interfaceName asks, else one chosen by the driver; on a mock machine only what was asked for
 """
 
 import re
@@ -20,14 +20,14 @@ _PREFIX = "DRAKIT_NIC"
 _NOT_NAME = re.compile(r"[^A-Z0-9]")
 
 
-def of(share: port.Share, *, request: str, device: str, interface_name: str) -> edits.Edits:
-    """The edits of one share."""
+def of(share: port.Share, *, request: str, device: str, interface_name: str, hook: edits.Hook | None = None) -> edits.Edits:
+    """The edits of one share; ``hook`` is what makes the interface."""
     prefix = _NOT_NAME.sub("_", f"{_PREFIX}_{request}_{share.id}".upper())
     facts = {
         "DEVICE": device,
         "NIC": share.interface,
         "BANDWIDTH": str(share.bandwidth),
-        "MAC": share.mac,
+        "MAC": share.mac if hook is None else "",
         "INTERFACE": interface_name,
     }
-    return edits.Edits(env={f"{prefix}_{fact}": value for fact, value in facts.items() if value})
+    return edits.Edits(env={f"{prefix}_{fact}": value for fact, value in facts.items() if value}, hooks=() if hook is None else (hook,))

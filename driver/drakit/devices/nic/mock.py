@@ -1,7 +1,8 @@
-"""A mock machine's NICs: interfaces from the machine's file, shares in a state file that outlives the driver.
+"""A mock machine's NICs: interfaces from the machine's file, shares and their members in a state file that outlives the driver.
 
-The state file stands for the hardware: what is in it is installed, and stays so when the driver is killed. It is replaced whole and durably (fsync,
-rename, fsync of the directory) under a lock file that processes share; shares of an earlier boot of the machine are forgotten, as a kernel would.
+No traffic passes here, so nothing is shaped and every counter stays 0; what is to be kept is kept as the kernel keeps it. The state file stands
+for the hardware: what is in it is installed, and stays so when the driver is killed. It is replaced whole and durably (fsync, rename, fsync of the
+directory) under a lock file that processes share; what an earlier boot of the machine installed is forgotten, as a kernel would.
 """
 
 import contextlib
@@ -10,7 +11,8 @@ import fcntl
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from drakit.core import errors
 from drakit.devices import machines, tables
@@ -21,6 +23,49 @@ _KEY = "nics"
 _STATE = "nics.json"
 _LOCK = "nics.lock"
 _MEGA = 10**6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Held:
+    """What is installed: shares by id, and members by share and address."""
+
+    shares: Mapping[str, port.Share] = dataclasses.field(default_factory=dict)
+    members: Mapping[tuple[str, str], port.Member] = dataclasses.field(default_factory=dict)
+
+    def with_share(self, share: port.Share) -> "_Held":
+        return dataclasses.replace(self, shares={**self.shares, share.id: share})
+
+    def without(self, share_id: str) -> "_Held":
+        return _Held(
+            shares={key: share for key, share in self.shares.items() if key != share_id},
+            members={key: member for key, member in self.members.items() if member.share_id != share_id},
+        )
+
+    def with_member(self, member: port.Member) -> "_Held":
+        others = {key: item for key, item in self.members.items() if item.mac != member.mac}
+        return dataclasses.replace(self, members={**others, (member.share_id, member.mac): member})
+
+    def without_member(self, member: port.Member) -> "_Held":
+        return dataclasses.replace(self, members={key: item for key, item in self.members.items() if item != member})
+
+
+class _Uneventful:
+    """A watch of a machine to which nothing happens."""
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+
+    def wait(self, seconds: float) -> bool:
+        return self._woken.wait(seconds)
+
+    def drain(self) -> None:
+        self._woken.clear()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class MockPort:
@@ -43,20 +88,67 @@ class MockPort:
     def interface(self, name: str) -> port.Interface | None:
         return next((item for item in self._interfaces if item.name == name), None)
 
-    def install(self, share: port.Share) -> None:
-        if self.interface(share.interface) is None:
-            raise errors.HardwareError("install", f"no interface {share.interface!r}")
-        self._change("install", lambda held: {**held, share.id: share})
+    def shaping(self) -> port.Shaping:
+        return port.Shaping(classifier=port.Classifier.NONE)
 
-    def remove(self, share_id: str) -> None:
-        self._change("remove", lambda held: {key: share for key, share in held.items() if key != share_id})
+    def install(self, uplink: port.Uplink, share: port.Share) -> None:
+        if self.interface(uplink.interface) is None:
+            raise errors.HardwareError("install", f"no interface {uplink.interface!r}")
+        self._change("install", lambda held: held.with_share(share))
+
+    def remove(self, share_id: str, hint: port.Share | None = None) -> None:
+        del hint
+        self._change("remove", lambda held: held.without(share_id))
 
     def shares(self) -> tuple[port.Share, ...]:
-        with self._locked("shares"):
-            held = self._read()
-        return tuple(held[key] for key in sorted(held))
+        held = self._look("shares")
+        return tuple(held.shares[key] for key in sorted(held.shares))
 
-    def _change(self, call: str, change: Callable[[Mapping[str, port.Share]], Mapping[str, port.Share]]) -> None:
+    def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
+        def admitted(held: _Held) -> _Held:
+            if share.id not in held.shares:
+                raise errors.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
+            return held.with_member(port.Member(share_id=share.id, cookie=cookie, mac=mac.lower()))
+
+        self._change("admit", admitted)
+
+    def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
+        gone = port.Member(share_id=share.id, cookie=cookie, mac=mac.lower())
+        self._change("dismiss", lambda held: held.without_member(gone))
+
+    def members(self) -> tuple[port.Member, ...]:
+        held = self._look("members")
+        return tuple(held.members[key] for key in sorted(held.members))
+
+    def check(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+        return _differences(self._look("check"), uplink, shares)
+
+    def repair(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+        mended: list[str] = []
+
+        def as_wanted(held: _Held) -> _Held:
+            mended.extend(_differences(held, uplink, shares))
+            for share in held.shares.values():
+                held = held.without(share.id) if share.ifindex == uplink.ifindex and share.id not in {item.id for item in shares} else held
+            for share in shares:
+                held = held.with_share(share)
+            return held
+
+        self._change("repair", as_wanted)
+        return tuple(mended)
+
+    def traffic(self) -> tuple[port.Traffic, ...]:
+        still = [(share, port.Counters(rate=share.bandwidth, ceil=max(share.ceil, share.bandwidth))) for share in self.shares()]
+        return tuple(port.Traffic(share_id=share.id, egress=counters, ingress=counters) for share, counters in still)
+
+    def watch(self) -> port.Watch:
+        return _Uneventful()
+
+    def _look(self, call: str) -> _Held:
+        with self._locked(call):
+            return self._read()
+
+    def _change(self, call: str, change: Callable[[_Held], _Held]) -> None:
         with self._locked(call):
             held = self._read()
             wanted = change(held)
@@ -77,22 +169,30 @@ class MockPort:
         except (OSError, ValueError, errors.SettingsError) as error:
             raise errors.HardwareError(call, f"the mock machine's state: {error}") from error
 
-    def _read(self) -> Mapping[str, port.Share]:
+    def _read(self) -> _Held:
         file = self._directory / _STATE
         if not file.exists():
-            return {}
+            return _Held()
         top = tables.Table(json.loads(file.read_text("utf-8")), f"{file.name}: ")
         top.choice("version", [_VERSION])
         top.choice("machine", [self._machine])
-        boot_id, rows = top.text("bootID"), top.rows("shares")
+        boot_id, shares, members = top.text("bootID"), top.rows("shares"), top.optional("members", top.rows) or ()
         top.close()
         if boot_id != machines.boot_id(self._directory):
-            return {}
-        return {share.id: share for share in map(_share, rows)}
+            return _Held()
+        return _Held(
+            shares={share.id: share for share in map(_share, shares)},
+            members={(member.share_id, member.mac): member for member in map(_member, members)},
+        )
 
-    def _write(self, held: Mapping[str, port.Share]) -> None:
-        rows = [dataclasses.asdict(held[key]) for key in sorted(held)]
-        document = {"version": _VERSION, "machine": self._machine, "bootID": machines.boot_id(self._directory), "shares": rows}
+    def _write(self, held: _Held) -> None:
+        document = {
+            "version": _VERSION,
+            "machine": self._machine,
+            "bootID": machines.boot_id(self._directory),
+            "shares": [dataclasses.asdict(held.shares[key]) for key in sorted(held.shares)],
+            "members": [dataclasses.asdict(held.members[key]) for key in sorted(held.members)],
+        }
         _replace(self._directory / _STATE, json.dumps(document, indent=1).encode())
 
 
@@ -134,9 +234,26 @@ def _share(row: tables.Table) -> port.Share:
         ifindex=row.integer("ifindex", least=1),
         mac=row.text("mac"),
         bandwidth=row.integer("bandwidth", least=1),
+        ceil=row.optional("ceil", row.integer) or 0,
+        minor=row.optional("minor", row.integer) or 0,
     )
     row.close()
     return found
+
+
+def _member(row: tables.Table) -> port.Member:
+    found = port.Member(share_id=row.text("share_id"), cookie=row.integer("cookie"), mac=row.text("mac"))
+    row.close()
+    return found
+
+
+def _differences(held: _Held, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+    found = {share.id: share for share in held.shares.values() if share.ifindex == uplink.ifindex}
+    wanted = {share.id: share for share in shares}
+    nobodys = [f"share {key} belongs to nobody" for key in sorted(found.keys() - wanted.keys())]
+    missing = [f"share {key} is missing" for key in sorted(wanted.keys() - found.keys())]
+    altered = [f"share {key} has other figures" for key in sorted(found.keys() & wanted.keys()) if found[key] != wanted[key]]
+    return (*nobodys, *missing, *altered)
 
 
 def _replace(file: pathlib.Path, content: bytes) -> None:

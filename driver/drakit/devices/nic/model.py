@@ -1,7 +1,8 @@
 """From interfaces and settings to what is offered; pure.
 
 The law: every interface is either offered or withheld with a reason, never both and never neither. An interface is withheld when it cannot
-carry shares, when the host uses it, when it is filtered out, or when nobody knows its speed: a guess would be sold as bandwidth.
+carry shares, when the host uses it, when it is filtered out, when its queueing is somebody else's or cannot hold a rate, or when nobody knows its
+speed: a guess would be sold as bandwidth.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from drakit.devices.nic import settings as nic_settings
 
 _CHILD_KINDS = frozenset({"macvlan", "macvtap", "ipvlan", "ipvtap"})
 _STACKED_KINDS = _CHILD_KINDS | {"vlan"}
+_PASSING = "ifb"
 _AGGREGATE_KINDS = frozenset({"bond", "team"})
 
 
@@ -24,12 +26,13 @@ class Nic:
     interface: port.Interface
     speed: int
     bandwidth: policy.Capacity
+    classifier: port.Classifier = port.Classifier.NONE
 
     def to_device(self) -> device.Device:
         """The device as it is published."""
         return device.Device(
             name=self.name,
-            attributes=attributes.of(self.interface, speed=self.speed),
+            attributes=attributes.of(self.interface, speed=self.speed, classifier=self.classifier),
             capacity={attributes.BANDWIDTH: self.bandwidth},
             allow_multiple_allocations=True,
         )
@@ -55,9 +58,12 @@ class Survey:
         return inventory.Inventory.of(nic.to_device() for nic in self.nics)
 
 
-def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings) -> Survey:
-    """Sort interfaces by the settings."""
-    surroundings = _Surroundings(interfaces, settings)
+NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
+
+
+def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, shaping: port.Shaping = NOT_SHAPED) -> Survey:
+    """Sort interfaces by the settings and by what the machine can enforce."""
+    surroundings = _Surroundings(interfaces, settings, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
     for name, interface in sorted(names.device_names(interfaces).items()):
@@ -90,8 +96,9 @@ def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> policy.Cap
 class _Surroundings:
     """What the verdict on one interface needs to know of the others."""
 
-    def __init__(self, interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings) -> None:
+    def __init__(self, interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, shaping: port.Shaping) -> None:
         self.settings = settings
+        self.shaping = shaping
         self.by_index: Mapping[int, port.Interface] = {item.ifindex: item for item in interfaces}
         self.uplinks = _uplinks(interfaces)
         self._interfaces = interfaces
@@ -139,7 +146,7 @@ def _judge(name: str, interface: port.Interface, around: _Surroundings) -> Nic |
     if bandwidth is None:
         least = rates.min + rates.step
         return f"{quantity.Quantity.of(speed)} less the reserve of {reserve} is under the policy's min + step of {least} bits per second"
-    return Nic(name=name, interface=interface, speed=speed, bandwidth=bandwidth)
+    return Nic(name=name, interface=interface, speed=speed, bandwidth=bandwidth, classifier=around.shaping.classifier)
 
 
 def _speed(interface: port.Interface, rule: nic_settings.InterfaceRule, around: _Surroundings) -> int | None:
@@ -160,6 +167,8 @@ def _is_unusable(interface: port.Interface, around: _Surroundings) -> str:
         return "is the loopback"
     if interface.encapsulation != port.ETHERNET or not interface.mac:
         return "is not an Ethernet interface"
+    if interface.kind == _PASSING:
+        return "only passes on what others receive (ifb)"
     if interface.kind in _CHILD_KINDS:
         return f"is itself a part ({interface.kind}) of another interface"
     if interface.master is not None:
@@ -191,9 +200,17 @@ def _is_counted_elsewhere(interface: port.Interface, around: _Surroundings) -> s
     return ""
 
 
+def _is_out_of_hand(interface: port.Interface, around: _Surroundings) -> str:
+    """Whether a share of it could not be held to its rate."""
+    if interface.queueing:
+        return f"has a root qdisc of somebody else's ({interface.queueing})"
+    return around.shaping.lacking
+
+
 _VERDICTS: tuple[Callable[[port.Interface, _Surroundings], str], ...] = (
     _is_unusable,
     _is_filtered,
     _is_of_the_host,
     _is_counted_elsewhere,
+    _is_out_of_hand,
 )

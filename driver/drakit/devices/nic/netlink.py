@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drakit.core import errors
 from drakit.devices.nic import ethtool, pci, port
+from drakit.devices.nic.tc import messages, parts, rtnetlink, shares
 
 if TYPE_CHECKING:
     import pyroute2
@@ -34,6 +35,14 @@ _SCOPE_LINK = 253
 _ENCAPSULATIONS = {1: port.ETHERNET, 772: port.LOOPBACK, 32: "infiniband", 65534: "none", 512: "ppp", 768: "ipip", 776: "sit"}
 
 
+class _Sockets(NamedTuple):
+    """One of each kind, in the namespace."""
+
+    route: "pyroute2.IPRoute"
+    plain: socket.socket
+    traffic: rtnetlink.Socket
+
+
 class _Use(NamedTuple):
     """Indices of the interfaces the host uses: by an address of global scope, by a default route."""
 
@@ -41,47 +50,35 @@ class _Use(NamedTuple):
     uplinks: frozenset[int]
 
 
-class KernelPort:
+class KernelPort(shares.KernelShares):
     """The interfaces of one network namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor.
 
-    Shares are not installed in the kernel yet: ``install`` and ``remove`` change nothing and ``shares`` is always empty. What is prepared stands
-    in the journal's records alone.
+    Shares are enforced by traffic control; see ``tc``.
     """
-
-    def __init__(self, namespace: str | int | None = None) -> None:
-        self._namespace = namespace
 
     def interfaces(self) -> tuple[port.Interface, ...]:
         return self._inside(_read)
 
     def interface(self, name: str) -> port.Interface | None:
-        return self._inside(lambda route, plain: _read_one(route, plain, name)) if len(name.encode()) <= _NAME_BYTES_MAX else None
+        return self._inside(lambda sockets: _read_one(sockets, name)) if len(name.encode()) <= _NAME_BYTES_MAX else None
 
-    def install(self, share: port.Share) -> None:
-        """Nothing: the kernel holds no part of a share yet."""
-
-    def remove(self, share_id: str) -> None:
-        """Nothing: the kernel holds no part of a share yet."""
-
-    def shares(self) -> tuple[port.Share, ...]:
-        return ()
-
-    def _inside(self, work: Callable[["pyroute2.IPRoute", socket.socket], Answer]) -> Answer:
-        """The result of ``work`` on a route and a plain socket of the namespace, in a thread that ends here."""
+    def _inside(self, work: Callable[[_Sockets], Answer]) -> Answer:
+        """The result of ``work`` on sockets of the namespace, in a thread that ends here."""
         library = _library()
         with _opened(self._namespace) as descriptor, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
             return thread.submit(_run, library, descriptor, work).result()
 
 
-def _run(library: types.ModuleType, descriptor: int | None, work: Callable[["pyroute2.IPRoute", socket.socket], Answer]) -> Answer:
+def _run(library: types.ModuleType, descriptor: int | None, work: Callable[[_Sockets], Answer]) -> Answer:
     """Enter the namespace and work there; must be called in a thread that nothing else uses, which stays inside."""
     if descriptor is not None:
         with _failing_as("setns"):
             library.netns.setns(descriptor)
     with _failing_as("socket"):
+        traffic = rtnetlink.Socket.open()
         route, plain = library.IPRoute(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with route, plain:
-        return work(route, plain)
+    with route, plain, traffic:
+        return work(_Sockets(route, plain, traffic))
 
 
 def _library() -> types.ModuleType:
@@ -117,24 +114,31 @@ def _failing_as(call: str) -> Iterator[None]:
         raise errors.HardwareError(call, str(error)) from error
 
 
-def _read(route: "pyroute2.IPRoute", plain: socket.socket) -> tuple[port.Interface, ...]:
-    links = _dump("RTM_GETLINK", route.get_links)
-    use = _read_use(route)
-    return tuple(sorted((_interface(link, plain, use) for link in links), key=lambda item: item.ifindex))
+def _read(sockets: _Sockets) -> tuple[port.Interface, ...]:
+    links = _dump("RTM_GETLINK", sockets.route.get_links)
+    use = _read_use(sockets.route)
+    with _failing_as("RTM_GETQDISC"):
+        roots = messages.roots(sockets.traffic)
+    found = (_interface(link, sockets.plain, use, parts.chosen_by_others(roots.get(link["index"]))) for link in links)
+    return tuple(sorted(found, key=lambda item: item.ifindex))
 
 
-def _read_one(route: "pyroute2.IPRoute", plain: socket.socket, name: str) -> port.Interface | None:
+def _read_one(sockets: _Sockets, name: str) -> port.Interface | None:
     """One interface; None also where the kernel knows it by this name only as an alternative one."""
     library = _library()
     with _failing_as("RTM_GETLINK"):
         try:
-            answer = tuple(route.link("get", ifname=name))
+            answer = tuple(sockets.route.link("get", ifname=name))
         except library.NetlinkError as error:
             if error.code == errno.ENODEV:
                 return None
             raise
-    found = [_interface(link, plain, _read_use(route)) for link in answer if link.get_attr("IFLA_IFNAME") == name]
-    return found[0] if found else None
+    link = next((link for link in answer if link.get_attr("IFLA_IFNAME") == name), None)
+    if link is None:
+        return None
+    with _failing_as("RTM_GETQDISC"):
+        root = messages.qdisc(sockets.traffic, link["index"], messages.AT_ROOT)
+    return _interface(link, sockets.plain, _read_use(sockets.route), parts.chosen_by_others(root))
 
 
 def _read_use(route: "pyroute2.IPRoute") -> _Use:
@@ -164,7 +168,7 @@ def _default_by(route: "nlmsg") -> list[int]:
     return [hop for hop in hops if hop]
 
 
-def _interface(link: "nlmsg", plain: socket.socket, use: _Use) -> port.Interface:
+def _interface(link: "nlmsg", plain: socket.socket, use: _Use, queueing: str) -> port.Interface:
     index, name = link["index"], link.get_attr("IFLA_IFNAME")
     kind = _kind(link)
     with _failing_as("ETHTOOL"):
@@ -186,6 +190,7 @@ def _interface(link: "nlmsg", plain: socket.socket, use: _Use) -> port.Interface
         lower=_lower(link, kind),
         default_route=index in use.uplinks,
         addressed=index in use.addressed,
+        queueing=queueing,
     )
 
 

@@ -1,10 +1,12 @@
 """What the NIC driver needs of the machine, as a protocol, and the facts it is told.
 
-Two adapters: the kernel (``netlink``) and a machine file (``mock``). ``interfaces`` is a pure read; ``install`` and ``remove`` are idempotent.
-Every failure of a call is a HardwareError that names the call.
+Two adapters: the kernel (``netlink``) and a machine file (``mock``). ``interfaces`` is a pure read; every other call is idempotent.
+Every failure of a call is a HardwareError that names the call. Rates are bits per second.
 """
 
 import dataclasses
+import enum
+from collections.abc import Sequence
 from typing import Protocol
 
 PHYSICAL = "physical"
@@ -37,6 +39,7 @@ class Interface:
     ``speed`` is what the driver reports in bits per second, also where it is made up, as a veth's is; None when it reports none. ``state`` is the
     operational state of RFC 2863 in lower case. ``master`` is the index of the bond or bridge it is enslaved to; ``lower`` of the interface it
     sits on, in the same namespace. ``default_route`` says that a default route leaves by it; ``addressed`` that it has an address of global scope.
+    ``queueing`` names a root qdisc that somebody chose for it (``fq 8001:``); empty for the kernel's default and for ours.
     """
 
     ifindex: int
@@ -55,6 +58,7 @@ class Interface:
     lower: int | None = None
     default_route: bool = False
     addressed: bool = False
+    queueing: str = ""
 
     @property
     def is_virtual(self) -> bool:
@@ -62,11 +66,39 @@ class Interface:
         return self.kind != PHYSICAL
 
 
+class Classifier(enum.Enum):
+    """How egress frames are told apart: by the sender's network namespace, by source address, or not at all."""
+
+    NETNS = "netns"
+    MAC = "mac"
+    NONE = "none"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shaping:
+    """What the machine can enforce; ``lacking`` says what is missing where shares cannot be held to their rates."""
+
+    classifier: Classifier
+    lacking: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Uplink:
+    """A NIC as it is shared: ``speed`` is what all its traffic together may use in each direction, ``reserve`` what of it the host keeps."""
+
+    interface: str
+    ifindex: int
+    mac: str
+    speed: int
+    reserve: int = 0
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Share:
     """One claim's part of one interface: the identity and figures by which it is installed and found again.
 
-    ``id`` is unique on the node for ever; ``mac`` is the address of the share's own interface; ``bandwidth`` is in bits per second.
+    ``id`` is unique on the node for ever; ``mac`` is the address of the share's own interface; ``bandwidth`` is what it always gets and ``ceil``
+    what it may use while others do not (0: no more than ``bandwidth``). ``minor`` is the number of its HTB class, unique on the node.
     """
 
     id: str
@@ -74,6 +106,54 @@ class Share:
     ifindex: int
     mac: str
     bandwidth: int
+    ceil: int = 0
+    minor: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Member:
+    """One sandbox that uses a share: the cookie of its network namespace (SO_NETNS_COOKIE) and the address of its interface."""
+
+    share_id: str
+    cookie: int
+    mac: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Counters:
+    """One direction of a share: the rates applied as the kernel gives them back, what passed, what was dropped, what waits (bytes)."""
+
+    rate: int
+    ceil: int
+    bytes: int = 0
+    packets: int = 0
+    drops: int = 0
+    backlog: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What one share did since it was installed. ``drops`` and ``backlog`` are those of its present members."""
+
+    share_id: str
+    egress: Counters
+    ingress: Counters
+
+
+class Watch(Protocol):
+    """Waits for what somebody does to the machine's interfaces or their queueing."""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether something happened, or ``wake`` was called, within so many seconds."""
+
+    def drain(self) -> None:
+        """Forget what has happened until now."""
+
+    def wake(self) -> None:
+        """End a wait, now or the next; from any thread."""
+
+    def close(self) -> None:
+        """Give back what it holds; nobody may be waiting."""
 
 
 class Port(Protocol):
@@ -85,11 +165,44 @@ class Port(Protocol):
     def interface(self, name: str) -> Interface | None:
         """The interface of exactly this name, or None; its cost does not grow with the number of interfaces. Raises HardwareError."""
 
-    def install(self, share: Share) -> None:
-        """Make the share real; installing it again, or over an older form of itself, leaves exactly this one. Raises HardwareError."""
+    def shaping(self) -> Shaping:
+        """What can be enforced here; found out once."""
 
-    def remove(self, share_id: str) -> None:
-        """Take the share away; nothing to take away is success. Raises HardwareError."""
+    def install(self, uplink: Uplink, share: Share) -> None:
+        """Make the share real in both directions; installing it again, or over an older form of itself, leaves exactly this one and its members.
+
+        Raises HardwareError, which names a root qdisc of somebody else's.
+        """
+
+    def remove(self, share_id: str, hint: Share | None = None) -> None:
+        """Take the share away with its members; nothing to take away is success. The last one of a NIC leaves it as it was before the first.
+
+        ``hint`` is the share as it was planned; without it the share is searched for. Raises HardwareError.
+        """
 
     def shares(self) -> tuple[Share, ...]:
         """The shares that are installed, by id; raises HardwareError."""
+
+    def admit(self, share: Share, *, cookie: int, mac: str) -> None:
+        """Let a sandbox use the share: its frames count as the share's from now on. The share must be installed. Raises HardwareError."""
+
+    def dismiss(self, share: Share, *, cookie: int, mac: str) -> None:
+        """Undo ``admit``; a sandbox or a share that is not there is success. Raises HardwareError."""
+
+    def members(self) -> tuple[Member, ...]:
+        """Every sandbox admitted, by share and address; raises HardwareError."""
+
+    def check(self, uplink: Uplink, shares: Sequence[Share]) -> tuple[str, ...]:
+        """What on this NIC differs from exactly these shares, in words for the operator; nothing is changed. Raises HardwareError."""
+
+    def repair(self, uplink: Uplink, shares: Sequence[Share]) -> tuple[str, ...]:
+        """Make the NIC carry exactly these shares at these rates, in place and without a break for what is right already; what was mended.
+
+        Raises HardwareError.
+        """
+
+    def traffic(self) -> tuple[Traffic, ...]:
+        """Counters of every share that is installed, by id; raises HardwareError."""
+
+    def watch(self) -> Watch:
+        """A watch of this machine; raises HardwareError."""

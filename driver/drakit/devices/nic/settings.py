@@ -6,6 +6,7 @@ requestPolicy.validRange (KEP-5075); rates fit 64 bits.
 
 import dataclasses
 import fnmatch
+import pathlib
 from collections.abc import Mapping
 from typing import Self
 
@@ -108,7 +109,8 @@ class NicSettings:
 
     ``include``, ``exclude`` and ``take_over`` are globs of interface names, compared with case. ``offer_addressed`` offers interfaces on which the
     host has an address, but not those of its default route; ``take_over`` lists those that may be offered whatever the host uses them for. Of
-    ``interfaces`` the first rule that matches counts.
+    ``interfaces`` the first rule that matches counts. ``home`` is the driver's folder, by the same path here and on the host, to which the container
+    runtime comes for an interface; None where containers get none.
     """
 
     include: tuple[str, ...] = ("*",)
@@ -118,6 +120,7 @@ class NicSettings:
     reserve: quantity.Quantity = quantity.ZERO
     policy: BandwidthPolicy = dataclasses.field(default_factory=BandwidthPolicy)
     interfaces: tuple[InterfaceRule, ...] = ()
+    home: pathlib.Path | None = None
 
     def __post_init__(self) -> None:
         _check_rate(self.reserve, "reserve", least=0)

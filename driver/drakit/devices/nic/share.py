@@ -57,4 +57,24 @@ def to_record(share: port.Share) -> records.Record:
         "ifIndex": share.ifindex,
         "mac": share.mac,
         "bandwidth": share.bandwidth,
+        "ceil": share.ceil,
+        "minor": share.minor,
     }
+
+
+def from_record(record: records.Record) -> port.Share | None:
+    """The share a record describes; None for a record of another kind, such as the empty one of a grant without a share."""
+    match record:
+        case {"id": str(identity), "interface": str(interface), "ifIndex": int(ifindex), "mac": str(mac), "bandwidth": int(bandwidth)}:
+            ceil, minor = record.get("ceil"), record.get("minor")
+            return port.Share(
+                id=identity,
+                interface=interface,
+                ifindex=ifindex,
+                mac=mac,
+                bandwidth=bandwidth,
+                ceil=ceil if isinstance(ceil, int) else 0,
+                minor=minor if isinstance(minor, int) else 0,
+            )
+        case _:
+            return None

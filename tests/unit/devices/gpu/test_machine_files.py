@@ -35,11 +35,13 @@ def read(text: str) -> machine.GpuMachine:
 
 def test_every_machine_and_model_that_ships_can_be_read() -> None:
     assert {"dgx-a100-40gb", "dgx-a100-40gb-2gpu", "dgx-h100", "mixed-16gpu"} <= set(machines.names())
-    for name in machines.names():
+    for name in machines.names("gpus"):
         loaded = machine.load(machines.Choice(name=name, directory=pathlib.Path("/nowhere")))
         assert 1 <= len(loaded.boards) <= 16
         assert machines.load(name).families["nics"]
-    used = {board.model.product_name for name in machines.names() for board in machine.read(machines.load(name), "node-a").boards.values()}
+    used = {
+        board.model.product_name for name in machines.names("gpus") for board in machine.read(machines.load(name), "node-a").boards.values()
+    }
     assert used == {machine.load_model(name).product_name for name in machine.model_names()}, "every model is in some machine"
 
 
@@ -73,7 +75,7 @@ def test_optional_fields_may_be_left_out() -> None:
     "old,new,message",
     [
         ("description: one GPU", "", "lab: description: is missing"),
-        ("name: lab", "name: lab\ntpus: []", "lab: tpus: unknown field"),
+        ("name: lab", "name: lab\nfpgas: []", "lab: fpgas: unknown field"),
         ("name: lab", "name: lab\nname: lab", "'name' is given twice"),
         ("name: lab", "name: 7", "lab: name: expected text, got int 7"),
         ("name: lab", "name: ''", "lab: name: must not be empty"),
@@ -119,8 +121,8 @@ def test_a_family_is_built_by_name_and_an_unknown_one_refused(tmp_path: pathlib.
     assert registry.build("nic", registry.Order(node="node-a", machine=choice)).discover().devices
     with pytest.raises(TypeError, match="takes NicSettings"):
         registry.build("nic", registry.Order(node="node-a", machine=choice, options="fast"))
-    with pytest.raises(errors.SettingsError, match="no device family 'tpu'; known are gpu, nic"):
-        registry.build("tpu", registry.Order(node="node-a"))
+    with pytest.raises(errors.SettingsError, match="no device family 'fpga'; known are gpu, nic, tpu"):
+        registry.build("fpga", registry.Order(node="node-a"))
 
 
 def test_two_processes_that_boot_a_machine_agree_on_the_boot(tmp_path: pathlib.Path) -> None:

@@ -2,13 +2,14 @@
 
 import logging
 import pathlib
+import sys
 
 import pytest
 
 from drakit.core import errors
 from drakit.devices import machines, registry
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import host, mock, nvml, port, settings, words
+from drakit.devices.gpu import host, mock, nvml, port, processes, programs, roots, settings, smi, words
 from fakes import gpu_node, nvml_library
 
 GPU_IS_LOST, NOT_SUPPORTED, FUNCTION_NOT_FOUND, DRIVER_NOT_LOADED = 15, 3, 13, 9
@@ -99,6 +100,10 @@ OPTIONAL = {
     "nvmlDeviceGetArchitecture": "architecture",
     "nvmlDeviceGetMemoryInfo": "memory",
     "nvmlDeviceGetCudaComputeCapability": "compute_capability",
+    "nvmlDeviceGetSerial": "serial",
+    "nvmlDeviceGetModuleId": "module_id",
+    "nvmlDeviceGetEccMode": "ecc",
+    "nvmlDeviceGetAddressingMode": "addressing_mode",
 }
 
 
@@ -230,3 +235,55 @@ def test_unknown_brands_and_architectures_are_left_out_never_an_error() -> None:
 
 def test_cuda_versions_are_major_and_minor() -> None:
     assert (words.cuda_version(13000), words.cuda_version(12080)) == ("13.0", "12.8")
+
+
+def test_a_fabric_is_told_by_older_calls_where_the_library_is_older(tmp_path: pathlib.Path) -> None:
+    made = mock.MockGpus(machines.Choice(name="dgx-h100", directory=tmp_path / "machine", owner="node-a"))
+    system = host.Host(nvml_library.host_root(tmp_path / "root", made))
+    older = nvml_library.NvmlLibrary(made, missing=frozenset({"nvmlDeviceGetGpuFabricInfoV"}))
+    assert nvml.NvmlGpus(older, system=system).gpus() == made.gpus()
+    none = nvml_library.NvmlLibrary(made, missing=frozenset({"nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfo"}))
+    assert {gpu.fabric for gpu in nvml.NvmlGpus(none, system=system).gpus()} == {None}
+
+
+def test_links_and_modes_that_nobody_tells_are_left_out(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
+    library.returns |= dict.fromkeys(
+        ("nvmlDeviceGetNvLinkState", "nvmlSystemGetConfComputeState", "nvmlDeviceGetComputeMode"), NOT_SUPPORTED
+    )
+    assert {gpu.nvlinks for gpu in gpus.gpus()} == {port.NvLinks()}
+    assert gpus.versions().cc_mode is None
+    assert gpus.compute_mode(gpus.gpus()[0].uuid) is None
+
+
+@pytest.mark.parametrize(
+    "state,status,told", [(0, 0, None), (1, 0, "not-started"), (2, 0, "in-progress"), (3, 0, "completed"), (3, 1, "failed")]
+)
+def test_a_fabric_has_a_name_only_once_it_is_joined(state: int, status: int, told: str | None) -> None:
+    found = words.fabric(state, status, bytes(range(16)), 7)
+    assert (found and found.state) == told
+    assert (found is not None and found.clique == 7) == (told == "completed")
+
+
+def test_a_time_slice_is_set_by_nvidia_smi_of_the_driver_root(tmp_path: pathlib.Path) -> None:
+    made = mock.MockGpus(machines.Choice(name="server-h100-pcie", directory=tmp_path / "machine", owner="node-a"))
+    root = nvml_library.smi_root(tmp_path / "driver", made)
+    with_mig, without = (made.gpus()[index].uuid for index in (0, 1))
+    tools = smi.Smi(root)
+    for interval in port.TimeSlice:
+        tools.set_time_slice(without, interval)
+    assert (root.path / "slices").read_text().split() == [part for number in "0123" for part in (without, number)]
+    with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*not supported for GPU"):
+        tools.set_time_slice(with_mig, port.TimeSlice.LONG)
+    with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*no nvidia-smi below"):
+        smi.Smi(roots.DriverRoot(path=tmp_path)).set_time_slice(without, port.TimeSlice.LONG)
+
+
+def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "slow"
+    program.write_text(
+        f"#!{sys.executable}\nimport subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    )
+    program.chmod(0o755)
+    with pytest.raises(programs.ProgramError, match=r"slow: did not end within 0\.2 s"):
+        programs.run(program, seconds=0.2, env={"DRAKIT_TEST": str(tmp_path)})
+    assert not list(processes.bearing(f"DRAKIT_TEST={tmp_path}"))

@@ -8,8 +8,8 @@ import pytest
 
 from drakit.core import attribute, counters, device, inventory, policy, quantity
 from drakit.devices import machines
+from drakit.devices.gpu import discovery, mig, mock, offer, port
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import mig, mock, offer, port
 from fakes import gpu_node
 
 GOLDEN = pathlib.Path(__file__).parents[3] / "golden"
@@ -23,7 +23,7 @@ def discover(directory: pathlib.Path, machine: str) -> inventory.Inventory:
 
 
 def author_of(hardware: mock.MockGpus) -> gpu_driver.GpuDriver:
-    return gpu_driver.GpuDriver(hardware, whole_beside_partitions=hardware.whole_beside_partitions)
+    return gpu_driver.GpuDriver(hardware, choices=discovery.Choices(whole_beside_partitions=hardware.whole_beside_partitions))
 
 
 def dump(offered: inventory.Inventory) -> str:
@@ -72,7 +72,11 @@ def prune(value: object) -> object:
 def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
     """The same inventory written out by hand, without mixins."""
     versions = hardware.versions()
-    system = {"driverVersion": version(versions.driver), "cudaDriverVersion": version(versions.cuda)}
+    system: dict[str, attribute.AttributeValue] = {
+        "driverVersion": version(versions.driver),
+        "cudaDriverVersion": version(versions.cuda),
+        **known(ccMode=versions.cc_mode),
+    }
     devices: list[device.Device] = []
     sets: list[counters.CounterSet] = []
     for gpu in hardware.gpus():
@@ -86,6 +90,7 @@ def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
             "resource.kubernetes.io/pciBusID": gpu.pci_bus_id,
             "resource.kubernetes.io/pcieRoot": str(gpu.pcie_root),
             "resource.kubernetes.io/numaNode": int(gpu.numa_node or 0),
+            **known(serial=gpu.serial, gpuModuleID=gpu.module_id, eccEnabled=gpu.ecc, addressingMode=gpu.addressing_mode),
         }
         found = mig.partitions((item, hardware.possible_placements(gpu.uuid, item.id)) for item in hardware.gpu_instance_profiles(gpu.uuid))
         name = f"gpu-{gpu.minor}-counter-set"
@@ -99,7 +104,14 @@ def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
             own |= {"profileID": profile.id, "placementStart": start, "placementSize": item.placement.size}
             taken = {**engines(profile), **{f"memory-slice-{start + index}": quantity.ONE for index in range(item.placement.size)}}
             devices.append(flat_device(f"gpu-{gpu.minor}-mig-{label}-{profile.id}-{start}", {**common, **own}, profile, name, taken))
-        devices.append(flat_device(f"gpu-{gpu.minor}", {**common, "type": "gpu", "uuid": gpu.uuid}, whole, name, has))
+        joined = [other for other in hardware.gpus() if other is not gpu and (gpu.nvlinks.switched or other.pci_bus_id in gpu.nvlinks.gpus)]
+        linked = known(
+            nvlinkPeers=",".join(str(other.minor) for other in joined) or None,
+            nvlinkClique=min([gpu, *joined], key=lambda item: item.minor).uuid if joined else None,
+            fabricState="completed" if gpu.fabric else None,
+            migMode="on-demand" if gpu.compute_capability >= (9, 0) else "on",
+        )
+        devices.append(flat_device(f"gpu-{gpu.minor}", {**common, **linked, "type": "gpu", "uuid": gpu.uuid}, whole, name, has))
     return inventory.Inventory(devices=tuple(devices), counter_sets=tuple(sets))
 
 
@@ -129,6 +141,10 @@ def engines(size: port.GpuInstanceProfile) -> dict[str, quantity.Quantity]:
         "ofa-engines": quantity.Quantity.of(size.ofa_engines),
         "memory": quantity.Quantity.binary(size.memory_mib * MIB),
     }
+
+
+def known(**values: attribute.AttributeValue | None) -> dict[str, attribute.AttributeValue]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def version(text: str) -> attribute.Version:
@@ -164,6 +180,17 @@ GOLDENS = [
 def test_every_discovery_gives_the_golden_inventory(tmp_path: pathlib.Path, machine: str, form: str, times: int) -> None:
     golden = GOLDEN / f"gpu-{machine}-{form}.json"
     seen = {dump(found.flat() if form == "flat" else found) for found in (discover(tmp_path, machine) for _ in range(times))}
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(next(iter(seen)))
+    assert seen == {golden.read_text()}
+
+
+def test_a100s_with_mig_off_give_their_golden_inventory_every_time(tmp_path: pathlib.Path) -> None:
+    golden = GOLDEN / "gpu-dgx-a100-40gb-2gpu-mig-off-flat.json"
+    hardware = mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path))
+    for gpu in hardware.gpus():
+        hardware.set_mig_mode(gpu.uuid, enabled=False)
+    seen = {dump(author_of(hardware).discover().flat()) for _ in range(100)}
     if os.environ.get("UPDATE_GOLDEN"):
         golden.write_text(next(iter(seen)))
     assert seen == {golden.read_text()}

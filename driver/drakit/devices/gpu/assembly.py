@@ -1,0 +1,54 @@
+"""A GPU driver from what an operator chose: real GPUs or a mock machine, and what surrounds them."""
+
+from drakit.core import errors
+from drakit.devices import machines
+from drakit.devices.gpu import discovery, driver, libraries, mock, mps, port, pretend, roots, settings, shares, smi
+
+_LIBRARY = "libnvidia-ml.so.1"
+_DAEMONS = "mps"
+
+
+def assemble(
+    options: settings.GpuSettings, *, name: str | None, machine: machines.Choice | None, intents: discovery.Intents
+) -> driver.GpuDriver:
+    """The driver; raises SettingsError for options that contradict each other, HardwareError when the hardware cannot be opened.
+
+    A mock machine has a made-up driver root, and nobody makes device nodes for hardware that is not there.
+    """
+    terms = shares.Terms(memory=options.share_memory, number=options.shares, partitions=options.share_mig)
+    beside = options.whole_beside_partitions
+    if machine is None:
+        root = roots.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host)
+        hardware: port.GpuPort = _real_gpus(options, root)
+    else:
+        mocked = mock.MockGpus(machine)
+        hardware, root = mocked, _made_up_root(machine, mocked)
+        beside = mocked.whole_beside_partitions if beside is None else beside
+    return driver.GpuDriver(
+        hardware,
+        name=name or driver.NAME,
+        intents=intents,
+        choices=discovery.Choices(whole_beside_partitions=bool(beside), terms=terms),
+        surroundings=driver.Surroundings(
+            files=libraries.DriverFiles(root, use_toolkit=options.toolkit),
+            dev_root=options.dev_root if machine is None else None,
+            daemons=mps.Daemons(home=options.home / _DAEMONS if options.home else None, root=root),
+        ),
+    )
+
+
+def _made_up_root(machine: machines.Choice, mocked: mock.MockGpus) -> roots.DriverRoot:
+    try:
+        return pretend.driver_root(machine.directory, mocked.versions().driver)
+    except OSError as error:
+        raise errors.SettingsError(f"cannot keep a mock machine in {machine.directory}: {error.strerror}", key="mock.dir") from error
+
+
+def _real_gpus(options: settings.GpuSettings, root: roots.DriverRoot) -> port.GpuPort:
+    try:
+        from drakit.devices.gpu import nvml  # noqa: PLC0415 - the binding is needed on nodes with real GPUs only
+    except ImportError as error:
+        fix = "install it (pip install 'drakit[gpu]'), or name a mock machine"
+        raise errors.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
+    below = root.library(_LIBRARY) if root != roots.DriverRoot() else None
+    return nvml.NvmlGpus.open(options.library or below, tools=smi.Smi(root))

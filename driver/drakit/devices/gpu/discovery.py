@@ -1,0 +1,124 @@
+"""Finding what a node's GPUs are now: each GPU is looked at by itself, so one that does not answer costs nobody else.
+
+The intents are read before and after the hardware: an instance that a claim makes or removes meanwhile is known from one of the two.
+"""
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from drakit.core import errors, inventory, records
+from drakit.devices.gpu import identity, instances, mig, nvlink, offer, port, shares
+
+Result = TypeVar("Result")
+Intents = Callable[[], Iterable[records.Record]]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What an operator chose: see settings.GpuSettings."""
+
+    whole_beside_partitions: bool = False
+    terms: shares.Terms = shares.NONE
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """A GPU as it answered."""
+
+    gpu: port.Gpu
+    mode: port.MigMode | None
+    partitions: tuple[mig.Partition, ...]
+    present: Sequence[port.GpuInstance]
+
+
+class Memory:
+    """The GPUs as they last answered, so that one that is lost can stay offered, with its taint, until it is gone."""
+
+    def __init__(self) -> None:
+        self._views: dict[port.GpuUuid, offer.View] = {}
+
+    def completed(self, views: Sequence[offer.View], is_kept: Callable[[port.Gpu], bool]) -> Sequence[offer.View]:
+        """The views and those of GPUs that do not answer but are kept, by minor number; a number that is taken anew is not kept."""
+        answering = {view.gpu.minor for view in views}
+        kept = [view for view in self._views.values() if view.gpu.minor not in answering and is_kept(view.gpu)]
+        self._views |= {view.gpu.uuid: view for view in views}
+        return sorted([*views, *kept], key=lambda view: view.gpu.minor)
+
+
+def nothing_is_kept(_: port.Gpu) -> bool:
+    """What nobody watches is offered only while it answers."""
+    return False
+
+
+def discover(
+    hardware: port.GpuPort,
+    intents: Intents,
+    choices: Choices,
+    memory: Memory | None = None,
+    is_kept: Callable[[port.Gpu], bool] = nothing_is_kept,
+) -> inventory.Inventory:
+    """All GPUs that answer and their partitions, less what instances of others take; raises CallError when none of several GPUs answers.
+
+    Those that do not answer are left out, but for those of ``memory`` that are to be kept.
+    """
+    boot = hardware.boot_id()
+    before = identity.owned(intents(), boot)
+    gpus = hardware.gpus()
+    seen = [found for gpu in gpus if (found := _or_none(gpu, functools.partial(_look, hardware, gpu)))]
+    ours = before | identity.owned(intents(), boot)
+    peers = nvlink.peers(gpus)
+    views = [view for one in seen if (view := _or_none(one.gpu, functools.partial(_view, hardware, one, ours, peers, choices)))]
+    views = list((memory or Memory()).completed(views, is_kept))
+    if gpus and not views:
+        raise errors.HardwareError(port.CALLS["gpus"], f"none of {len(gpus)} GPUs answers; the log says why")
+    return offer.author(hardware.versions(), views)
+
+
+def _or_none(gpu: port.Gpu, look: Callable[[], Result]) -> Result | None:
+    """What a look at one GPU gives; None for a GPU that does not answer."""
+    try:
+        return look()
+    except port.CallError as error:
+        _log.warning("a GPU does not answer and is not offered: gpu=%s error=%s", gpu.uuid, error)
+        return None
+
+
+def _look(hardware: port.GpuPort, gpu: port.Gpu) -> _Seen:
+    mode = None if gpu.is_vgpu else hardware.mig_mode(gpu.uuid)
+    return _Seen(gpu=gpu, mode=mode, partitions=_partitions(hardware, gpu, mode), present=hardware.gpu_instances(gpu.uuid))
+
+
+def _partitions(hardware: port.GpuPort, gpu: port.Gpu, mode: port.MigMode | None) -> tuple[mig.Partition, ...]:
+    if mode is None or not (mode.current or gpu.switches_mig_at_once):
+        return ()
+    profiles = hardware.gpu_instance_profiles(gpu.uuid)
+    return mig.partitions((profile, hardware.possible_placements(gpu.uuid, profile.id)) for profile in profiles)
+
+
+def _view(hardware: port.GpuPort, seen: _Seen, ours: frozenset[identity.Slot], peers: nvlink.Peers, choices: Choices) -> offer.View:
+    gpu = seen.gpu
+    mine = [slot for slot in ours if slot.gpu == gpu.uuid]
+    foreign = tuple(item for item in seen.present if not any(slot.is_instance(item) for slot in mine))
+    static = {item: uuid for item in foreign if (uuid := _static_uuid(hardware, gpu.uuid, item)) is not None}
+    return offer.View(
+        gpu=gpu,
+        partitions=seen.partitions,
+        foreign=foreign,
+        static=static,
+        can_be_whole=gpu.switches_mig_at_once or not seen.partitions or choices.whole_beside_partitions,
+        mig_mode=seen.mode,
+        peers=peers[gpu.uuid],
+        clique=nvlink.clique(gpu, peers),
+        terms=choices.terms,
+    )
+
+
+def _static_uuid(hardware: port.GpuPort, gpu: port.GpuUuid, found: port.GpuInstance) -> str | None:
+    """The UUID of an instance that is a whole MIG device; None for any other, and for one that is gone meanwhile."""
+    made = instances.static(hardware, identity.Slot(gpu=gpu, profile_id=found.profile_id, placement=found.placement))
+    return None if made is None else made.uuid

@@ -1,0 +1,124 @@
+"""The events of a mock machine: the last of them in a file, numbered, so that any number of processes can wait for what comes after they began.
+
+They are written and read under a lock of their own and never synced: like a real GPU's, an event that nobody waited for is gone with the machine.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import time
+from collections.abc import Iterator
+from typing import Self
+
+from drakit.devices import tables
+from drakit.devices.gpu import vitals
+
+_FILE = "gpu-events.json"
+_LOCK = "gpu-events.lock"
+_KEPT = 256
+_POLL_SECONDS = 0.01
+_FILE_MODE = 0o600
+
+Numbered = tuple[int, vitals.Event]
+
+
+class Happenings:
+    """The events of the machine in a directory."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
+
+    def tell(self, event: vitals.Event) -> None:
+        """Let an event happen."""
+        with self._locked():
+            known = self.since(0)
+            number = known[-1][0] + 1 if known else 1
+            kept = [*known, (number, event)][-_KEPT:]
+            beside = self._directory / f"{_FILE}.new"
+            beside.write_text(json.dumps({"events": [_encode(*one) for one in kept]}), "utf-8")
+            beside.replace(self._directory / _FILE)
+
+    def since(self, number: int) -> list[Numbered]:
+        """The events after the one of that number, oldest first."""
+        file = self._directory / _FILE
+        try:
+            text = file.read_text("utf-8")
+        except FileNotFoundError:
+            return []
+        found = [_decode(row) for row in tables.Table(json.loads(text), f"{file}: ").rows("events")]
+        return [one for one in found if one[0] > number]
+
+    def version(self) -> int:
+        """Another number after every event: the file is replaced, so its inode or its time is another."""
+        try:
+            seen = (self._directory / _FILE).stat()
+        except FileNotFoundError:
+            return 0
+        return hash((seen.st_ino, seen.st_mtime_ns))
+
+    def open(self) -> "MockEvents":
+        """The events from now on."""
+        known = self.since(0)
+        return MockEvents(self, known[-1][0] if known else 0)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        descriptor = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+class MockEvents(vitals.Events):
+    """Events after one of a number, looked for again and again."""
+
+    def __init__(self, happenings: Happenings, number: int) -> None:
+        self._happenings = happenings
+        self._number = number
+        self._version: int | None = None
+        self._waiting: list[Numbered] = []
+
+    def wait(self, seconds: float) -> vitals.Event | None:
+        deadline = time.monotonic() + seconds
+        while not self._has_news():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            time.sleep(min(_POLL_SECONDS, left))
+        self._number, event = self._waiting.pop(0)
+        return event
+
+    def _has_news(self) -> bool:
+        if not self._waiting and (version := self._happenings.version()) != self._version:
+            self._version, self._waiting = version, self._happenings.since(self._number)
+        return bool(self._waiting)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _encode(number: int, event: vitals.Event) -> dict[str, object]:
+    told = {"number": number, "gpu": event.gpu, "kind": event.kind.value, "xid": event.xid, "instance": event.instance_id}
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _decode(row: tables.Table) -> Numbered:
+    event = vitals.Event(
+        gpu=row.text("gpu"),
+        kind=vitals.EventKind(row.choice("kind", [item.value for item in vitals.EventKind])),
+        xid=row.optional("xid", row.integer),
+        instance_id=row.optional("instance", row.integer),
+    )
+    number = row.integer("number", least=1)
+    row.close()
+    return number, event

@@ -1,0 +1,228 @@
+"""NVIDIA's Multi-Process Service: one control daemon for each grant that wants one, whose life is the grant's and not this process's.
+
+Everything of a daemon is in a folder below ``home``: its ``pipe`` (what clients connect to), its ``shm`` (what it has as /dev/shm, and its clients
+too), its ``log``, and ``daemon.json``, which names the process. The folder's name is made of the grant, so that it can be found again knowing
+nothing else. ``home`` and the folder have mode 0700; what lies in them is open to users inside containers, who reach it by mounts alone.
+
+A daemon is started in a session of its own behind a gate (see ``gate``), which opens once ``daemon.json`` is on disk: whenever this process dies,
+there is no daemon that nobody knows of. It is stopped by its own command, then by signals, and stopping succeeds only when every process that
+has its folder in the environment is seen to be gone. Tried on a stand-in for the daemon, not on hardware.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+from drakit.core import edits, errors
+from drakit.devices.gpu import gate, processes, programs, roots, sharing
+
+CONTROL = "nvidia-cuda-mps-control"
+PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
+PIPE_IN_CONTAINER = "/tmp/nvidia-mps"  # noqa: S108 - where CUDA looks for the daemon; a mount of the claim's own folder
+_SHM_IN_CONTAINER = "/dev/shm"  # noqa: S108 - where CUDA shares memory with the daemon; a mount of the claim's own folder
+_MOUNT = ("rw", "nosuid", "nodev", "bind")
+_COMMAND_SECONDS = 5.0
+_READY_SECONDS = 15.0
+_POLL_SECONDS = 0.05
+_PRIVATE, _OPEN, _STICKY, _FILE = 0o700, 0o755, 0o1777, 0o600
+_MIB = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Daemons:
+    """The control daemons of a node; ``home`` is None where this process has no folder of its own, and then there are none.
+
+    ``own_shm`` gives each a /dev/shm of its own, which takes CAP_SYS_ADMIN. ``stop_seconds`` is how long it may take to follow each of three
+    requests to end.
+    """
+
+    home: pathlib.Path | None = None
+    root: roots.DriverRoot = dataclasses.field(default_factory=roots.DriverRoot)
+    own_shm: bool = True
+    stop_seconds: float = 5.0
+    pause: Callable[[float], None] = time.sleep
+
+    def ensure(self, grant: str, device: str, wanted: sharing.Mps) -> None:
+        """Let a daemon run for a grant of a device (its UUID); one that runs already is left. Raises HardwareError; then none is left running."""
+        folder = self._folder(grant)
+        if _daemon(folder) is not None and self._answers(folder):
+            return
+        self._end(folder)
+        program = self.root.program(CONTROL)
+        if program is None:
+            raise errors.HardwareError(CONTROL, f"is not installed below {self.root.path}; MPS needs it")
+        _make(folder)
+        try:
+            self._start(folder, program, device, wanted)
+            self._await(folder)
+            self._limit(folder, wanted)
+        except BaseException:
+            self._end(folder)
+            raise
+
+    def stop(self, grant: str) -> None:
+        """End the daemon of a grant and remove its folder; nothing to stop is success. Raises HardwareError when something of it lives on."""
+        folder = self._folder(grant)
+        if not folder.exists():
+            return
+        self._end(folder)
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise errors.HardwareError(CONTROL, f"cannot remove {folder}: {error}") from error
+
+    def is_running(self, grant: str) -> bool:
+        """Whether a grant's daemon is there and answers."""
+        folder = self._folder(grant)
+        return _daemon(folder) is not None and self._answers(folder)
+
+    def access(self, grant: str) -> edits.Edits:
+        """What a container gets to use the daemon of a grant."""
+        folder = self._folder(grant)
+        places = {"pipe": PIPE_IN_CONTAINER, "shm": _SHM_IN_CONTAINER}
+        mounts = (edits.Mount(host_path=str(folder / name), container_path=place, options=_MOUNT) for name, place in places.items())
+        return edits.Edits(env={PIPE_VARIABLE: PIPE_IN_CONTAINER}, mounts=tuple(mounts))
+
+    def _folder(self, grant: str) -> pathlib.Path:
+        if self.home is None:
+            raise errors.HardwareError(CONTROL, "this driver has no folder to keep daemons in")
+        return self.home / hashlib.sha256(grant.encode()).hexdigest()[:16]
+
+    def _start(self, folder: pathlib.Path, program: pathlib.Path, device: str, wanted: sharing.Mps) -> None:
+        options = ["-multiuser-server"] if wanted.multi_user else []
+        shm = str(folder / "shm") if self.own_shm else "-"
+        command = [sys.executable, "-I", gate.__file__, shm, str(program), "-f", *options]
+        closed, opener = os.pipe()
+        log = os.open(folder / "log" / "start.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _FILE)
+        try:
+            standard = [(os.POSIX_SPAWN_DUP2, closed, 0), (os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
+            env = {**self._environment(folder), "CUDA_VISIBLE_DEVICES": device}
+            pid = os.posix_spawn(sys.executable, command, env, file_actions=standard, setsid=True)
+            os.close(closed)
+            closed = -1
+            found = processes.Running.find(pid)
+            if found is not None:
+                _remember(folder, found)
+                os.write(opener, b"!")
+        except OSError as error:
+            raise errors.HardwareError(CONTROL, f"cannot be started: {error}") from error
+        finally:
+            for descriptor in (closed, opener, log):
+                if descriptor >= 0:
+                    os.close(descriptor)
+
+    def _environment(self, folder: pathlib.Path) -> Mapping[str, str]:
+        folders = [str(place) for place in self.root.library_folders()]
+        below = {} if self.root.path == pathlib.Path("/") else {"LD_LIBRARY_PATH": ":".join(folders)}
+        path = ":".join(str(self.root.path / place) for place in roots.PROGRAM_FOLDERS)
+        return {"PATH": path, PIPE_VARIABLE: str(folder / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(folder / "log"), **below}
+
+    def _await(self, folder: pathlib.Path) -> None:
+        end = time.monotonic() + _READY_SECONDS
+        while not self._answers(folder):
+            if _daemon(folder) is None:
+                raise errors.HardwareError(CONTROL, f"ended at once: {_last_words(folder)}")
+            if time.monotonic() > end:
+                raise errors.HardwareError(CONTROL, f"does not answer; see {folder / 'log'}")
+            self.pause(_POLL_SECONDS)
+
+    def _limit(self, folder: pathlib.Path, wanted: sharing.Mps) -> None:
+        """The daemon sees one device, so its number is 0; a limit is told in whole mebibytes, rounded down."""
+        if wanted.percentage is not None:
+            self._tell(folder, f"set_default_active_thread_percentage {wanted.percentage}")
+        if wanted.memory is not None:
+            self._tell(folder, f"set_default_device_pinned_mem_limit 0 {wanted.memory // _MIB}M")
+
+    def _answers(self, folder: pathlib.Path) -> bool:
+        try:
+            self._tell(folder, "get_default_active_thread_percentage")
+        except programs.ProgramError:
+            return False
+        return True
+
+    def _tell(self, folder: pathlib.Path, words: str) -> str:
+        """A command to the daemon by NVIDIA's own program; raises ProgramError."""
+        program = self.root.program(CONTROL)
+        if program is None:
+            raise programs.ProgramError(CONTROL, f"is not installed below {self.root.path}")
+        return programs.run(program, seconds=_COMMAND_SECONDS, env=self._environment(folder), words=f"{words}\n")
+
+    def _end(self, folder: pathlib.Path) -> None:
+        """End every process of the daemon, politely first."""
+        if not _living(folder):
+            return
+        with contextlib.suppress(programs.ProgramError):
+            self._tell(folder, "quit")
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for one in self._wait_for_end(folder):
+                one.send(number)
+        if living := self._wait_for_end(folder):
+            raise errors.HardwareError(CONTROL, f"processes {', '.join(str(one.pid) for one in living)} do not end")
+
+    def _wait_for_end(self, folder: pathlib.Path) -> list[processes.Running]:
+        end = time.monotonic() + self.stop_seconds
+        while (living := _living(folder)) and time.monotonic() < end:
+            self.pause(_POLL_SECONDS)
+        return living
+
+
+def _make(folder: pathlib.Path) -> None:
+    folder.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+    folder.mkdir(mode=_PRIVATE, exist_ok=True)
+    for name, mode in (("pipe", _OPEN), ("shm", _STICKY), ("log", _PRIVATE)):
+        place = folder / name
+        place.mkdir(exist_ok=True)
+        place.chmod(mode)
+
+
+def _remember(folder: pathlib.Path, running: processes.Running) -> None:
+    """Write down the process, durably, before the gate opens."""
+    file, beside = folder / "daemon.json", folder / "daemon.new"
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="ascii") as stream:
+        json.dump({"pid": running.pid, "start": running.start}, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.replace(file)
+
+
+def _remembered(folder: pathlib.Path) -> processes.Running | None:
+    try:
+        told = json.loads((folder / "daemon.json").read_text("ascii"))
+        return processes.Running(pid=int(told["pid"]), start=int(told["start"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise errors.HardwareError(CONTROL, f"{folder / 'daemon.json'} cannot be read: {error}") from error
+
+
+def _variable(folder: pathlib.Path) -> str:
+    return f"{PIPE_VARIABLE}={folder / 'pipe'}"
+
+
+def _daemon(folder: pathlib.Path) -> processes.Running | None:
+    """The daemon; a process of another boot that happens to have its pid and start does not have its environment."""
+    known = _remembered(folder)
+    if known is None:
+        return None
+    processes.reap(known.pid)
+    return known if known.is_alive() and known.bears(_variable(folder)) else None
+
+
+def _living(folder: pathlib.Path) -> list[processes.Running]:
+    """The daemon, and all it started."""
+    _daemon(folder)
+    return sorted(processes.bearing(_variable(folder)))
+
+
+def _last_words(folder: pathlib.Path) -> str:
+    with contextlib.suppress(OSError):
+        return " ".join((folder / "log" / "start.log").read_text("utf-8", "replace").split())[-300:]
+    return "it said nothing"

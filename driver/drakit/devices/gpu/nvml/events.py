@@ -1,0 +1,93 @@
+"""NVML's events, and what a GPU asks to be done to it."""
+
+import contextlib
+import ctypes
+import logging
+from collections.abc import Mapping
+from typing import Self
+
+import pynvml
+
+from drakit.devices.gpu import port, vitals
+from drakit.devices.gpu.nvml import session
+
+_log = logging.getLogger(__name__)
+
+_KINDS: Mapping[int, vitals.EventKind] = {
+    pynvml.nvmlEventTypeXidCriticalError: vitals.EventKind.XID,
+    pynvml.nvmlEventTypeDoubleBitEccError: vitals.EventKind.DOUBLE_BIT_ECC,
+    pynvml.nvmlEventMigConfigChange: vitals.EventKind.MIG,
+    pynvml.nvmlEventTypeGpuUnavailableError: vitals.EventKind.UNAVAILABLE,
+    pynvml.nvmlEventTypeGpuRecoveryAction: vitals.EventKind.RECOVERY,
+}
+_WANTED = sum(_KINDS)
+_NO_INSTANCE = pynvml.NVML_GPU_INSTANCE_ID_ANY
+
+
+class NvmlEvents(vitals.Events):
+    """A set of events, registered for all GPUs that can be registered; the others are logged and not heard of."""
+
+    def __init__(self, handles: Mapping[port.GpuUuid, pynvml.c_nvmlDevice_t]) -> None:
+        self._uuids: dict[int | None, port.GpuUuid] = {}
+        with session.calling("events"):
+            self._set: pynvml.c_nvmlEventSet_t | None = pynvml.nvmlEventSetCreate()
+        for uuid, handle in handles.items():
+            try:
+                with session.calling("events"):
+                    pynvml.nvmlDeviceRegisterEvents(handle, _WANTED & pynvml.nvmlDeviceGetSupportedEventTypes(handle), self._set)
+            except port.CallError as error:
+                _log.warning("a GPU sends no events and is only looked at from time to time: gpu=%s error=%s", uuid, error)
+            self._uuids[_address(handle)] = uuid
+
+    def wait(self, seconds: float) -> vitals.Event | None:
+        with session.calling("events"):
+            try:
+                told = pynvml.nvmlEventSetWait_v2(self._set, round(seconds * 1000))
+            except pynvml.NVMLError as error:
+                if session.code_of(error) is port.Code.TIMEOUT:
+                    return None
+                raise
+            return self._event(told)
+
+    def close(self) -> None:
+        with contextlib.suppress(pynvml.NVMLError):
+            if self._set is not None:
+                closing, self._set = self._set, None
+                pynvml.nvmlEventSetFree(closing)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _event(self, told: pynvml.c_nvmlEventData_t) -> vitals.Event | None:
+        kind = _KINDS.get(told.eventType)
+        if kind is None:
+            return None
+        return vitals.Event(
+            gpu=self._uuids.get(_address(told.device)) or pynvml.nvmlDeviceGetUUID(told.device),
+            kind=kind,
+            xid=told.eventData if kind is vitals.EventKind.XID else None,
+            instance_id=None if told.gpuInstanceId == _NO_INSTANCE else told.gpuInstanceId,
+        )
+
+
+def recovery_action(handle: pynvml.c_nvmlDevice_t) -> vitals.RecoveryAction | None:
+    """What the GPU asks for; None where GPU or library do not tell, and for an action this driver does not know."""
+    values = session.optional(lambda: pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]))
+    if values is None:
+        return None
+    told = values[0]
+    if told.nvmlReturn != pynvml.NVML_SUCCESS:
+        return session.optional(lambda: _refuse(told.nvmlReturn))
+    return vitals.ACTIONS.get(told.value.uiVal)
+
+
+def _refuse(code: int) -> None:
+    raise pynvml.NVMLError(code)
+
+
+def _address(handle: pynvml.c_nvmlDevice_t) -> int | None:
+    """Where a handle points, which tells two of them apart."""
+    return ctypes.cast(handle, ctypes.c_void_p).value

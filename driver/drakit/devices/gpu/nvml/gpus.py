@@ -1,0 +1,257 @@
+"""The GPUs of this machine, as NVML shows them.
+
+One session lasts as long as the object. Handles are kept by UUID, because NVML can take seconds to find one, and fetched anew when NVML disowns
+them, as it does after a GPU was reset or the driver reloaded. Whatever NVML may not support is None. Errors are CallError under the name of the
+port's method, with NVML's return code.
+"""
+
+import ctypes
+import logging
+import pathlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pynvml
+
+from drakit.core import errors
+from drakit.devices.gpu import host, port, roots, smi, vitals, words
+from drakit.devices.gpu.nvml import details, events, instances, session
+
+Result = TypeVar("Result")
+
+LIBRARY = "libnvidia-ml.so.1"
+
+_log = logging.getLogger(__name__)
+_STALE = frozenset({port.Code.UNINITIALIZED, port.Code.INVALID_ARGUMENT, port.Code.GPU_IS_LOST, port.Code.DRIVER_NOT_LOADED})
+
+_COMPUTE_MODES = {
+    pynvml.NVML_COMPUTEMODE_DEFAULT: port.ComputeMode.DEFAULT,
+    pynvml.NVML_COMPUTEMODE_PROHIBITED: port.ComputeMode.PROHIBITED,
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: port.ComputeMode.EXCLUSIVE_PROCESS,
+}
+
+
+class NvmlGpus(port.GpuPort):
+    """The GPUs of this machine; raises HardwareError on construction when there is no working NVML.
+
+    ``library`` is the loaded C library (None: found by the loader's own search), ``system`` what the kernel tells, ``tools`` NVIDIA's programs.
+    """
+
+    def __init__(self, library: object | None = None, *, system: host.Host | None = None, tools: smi.Smi | None = None) -> None:
+        self._host = system or host.Host()
+        self._tools = tools or smi.Smi(roots.DriverRoot())
+        self._guard = threading.Lock()
+        self._handles: dict[port.GpuUuid, pynvml.c_nvmlDevice_t] = {}
+        self._profiles: dict[port.GpuUuid, tuple[port.GpuInstanceProfile, ...]] = {}
+        session.use(library)
+        session.start()
+
+    @classmethod
+    def open(cls, path: pathlib.Path | None = None, *, tools: smi.Smi | None = None) -> "NvmlGpus":
+        """The GPUs as a library at a path shows them; raises SettingsError for a path that cannot be loaded, HardwareError as the class does."""
+        if path is None:
+            return cls(tools=tools)
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise errors.SettingsError(f"cannot load {path}: {error}; it must be the driver's {LIBRARY}", key="gpu.library") from error
+        return cls(library, tools=tools)
+
+    def close(self) -> None:
+        """End the session."""
+        session.end()
+
+    def boot_id(self) -> str:
+        return self._host.boot_id()
+
+    def versions(self) -> port.Versions:
+        with session.calling("versions"):
+            cuda = words.cuda_version(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+            return port.Versions(driver=pynvml.nvmlSystemGetDriverVersion(), cuda=cuda, cc_mode=details.cc_mode())
+
+    def gpus(self) -> Sequence[port.Gpu]:
+        """All GPUs that say who they are; one that does not is left out and logged."""
+        with session.calling("gpus"):
+            count = pynvml.nvmlDeviceGetCount()
+        found = [gpu for index in range(count) if (gpu := self._gpu_or_none(index)) is not None]
+        return tuple(sorted(found, key=lambda gpu: gpu.minor))
+
+    def mig_mode(self, gpu: port.GpuUuid) -> port.MigMode | None:
+        try:
+            current, pending = self._on(gpu, "mig_mode", pynvml.nvmlDeviceGetMigMode)
+        except port.CallError as error:
+            if error.code in session.ABSENT:
+                return None
+            raise
+        return port.MigMode(current=current == pynvml.NVML_DEVICE_MIG_ENABLE, pending=pending == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+    def set_mig_mode(self, gpu: port.GpuUuid, *, enabled: bool) -> None:
+        call = "set_mig_mode"
+        mode = pynvml.NVML_DEVICE_MIG_ENABLE if enabled else pynvml.NVML_DEVICE_MIG_DISABLE
+        status = self._on(gpu, call, lambda handle: pynvml.nvmlDeviceSetMigMode(handle, mode))
+        self._forget(gpu)  # the change may have reset the GPU
+        if status != pynvml.NVML_SUCCESS:
+            raise port.CallError(port.CALLS[call], session.CODES.get(status, port.Code.UNKNOWN), "the mode is pending and not active")
+
+    def gpu_instance_profiles(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstanceProfile]:
+        if gpu not in self._profiles:
+            self._profiles[gpu] = self._on(gpu, "gpu_instance_profiles", instances.gpu_instance_profiles)
+        return self._profiles[gpu]
+
+    def possible_placements(self, gpu: port.GpuUuid, profile_id: int) -> Sequence[port.Placement]:
+        return self._on(gpu, "possible_placements", lambda handle: instances.possible_placements(handle, profile_id))
+
+    def gpu_instances(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstance]:
+        profiles = self.gpu_instance_profiles(gpu)
+        try:
+            return self._on(gpu, "gpu_instances", lambda handle: instances.gpu_instances(handle, profiles))
+        except port.CallError as error:
+            if error.code is port.Code.NOT_SUPPORTED:
+                return ()
+            raise
+
+    def create_gpu_instance(self, gpu: port.GpuUuid, profile_id: int, placement: port.Placement) -> port.GpuInstance:
+        wanted = pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)
+
+        def create(handle: pynvml.c_nvmlDevice_t) -> port.GpuInstance:
+            return instances.instance(pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile_id, ctypes.byref(wanted)))
+
+        return self._on(gpu, "create_gpu_instance", create)
+
+    def destroy_gpu_instance(self, gpu: port.GpuUuid, instance_id: int) -> None:
+        self._in(gpu, instance_id, "destroy_gpu_instance", pynvml.nvmlGpuInstanceDestroy)
+
+    def compute_instance_profiles(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstanceProfile]:
+        found = self._in(gpu, instance_id, "compute_instance_profiles", instances.compute_profiles)
+        return tuple(port.ComputeInstanceProfile(enum=enum, id=told.id, slices=told.sliceCount) for enum, told in found.items())
+
+    def compute_instances(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstance]:
+        return self._in(gpu, instance_id, "compute_instances", instances.compute_instances)
+
+    def create_compute_instance(self, gpu: port.GpuUuid, instance_id: int, profile_id: int) -> port.ComputeInstance:
+        def create(instance: pynvml.c_nvmlGpuInstance_t) -> port.ComputeInstance:
+            return instances.compute(pynvml.nvmlGpuInstanceCreateComputeInstance(instance, profile_id))
+
+        return self._in(gpu, instance_id, "create_compute_instance", create)
+
+    def destroy_compute_instance(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> None:
+        def destroy(instance: pynvml.c_nvmlGpuInstance_t) -> None:
+            pynvml.nvmlComputeInstanceDestroy(pynvml.nvmlGpuInstanceGetComputeInstanceById(instance, compute_id))
+
+        self._in(gpu, instance_id, "destroy_compute_instance", destroy)
+
+    def running_processes(self, gpu: port.GpuUuid, instance_id: int | None = None) -> Sequence[int]:
+        found = self._on(gpu, "running_processes", instances.processes)
+        return tuple(sorted({each.pid for each in found if instance_id is None or each.gpuInstanceId == instance_id}))
+
+    def device_majors(self) -> port.DeviceMajors:
+        return self._host.device_majors()
+
+    def capability_minors(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> port.CapabilityMinors:
+        minor = self._on(gpu, "capability_minors", pynvml.nvmlDeviceGetMinorNumber)
+        return self._host.capability_minors(minor, instance_id, compute_id)
+
+    def compute_mode(self, gpu: port.GpuUuid) -> port.ComputeMode | None:
+        try:
+            return _COMPUTE_MODES.get(self._on(gpu, "compute_mode", pynvml.nvmlDeviceGetComputeMode))
+        except port.CallError as error:
+            if error.code in session.ABSENT:
+                return None
+            raise
+
+    def set_compute_mode(self, gpu: port.GpuUuid, mode: port.ComputeMode) -> None:
+        number = next(number for number, known in _COMPUTE_MODES.items() if known is mode)
+        self._on(gpu, "set_compute_mode", lambda handle: pynvml.nvmlDeviceSetComputeMode(handle, number))
+
+    def set_time_slice(self, gpu: port.GpuUuid, interval: port.TimeSlice) -> None:
+        """By nvidia-smi, because NVML's interface has no call for it."""
+        self._tools.set_time_slice(gpu, interval)
+
+    def recovery_action(self, gpu: port.GpuUuid) -> vitals.RecoveryAction | None:
+        return self._on(gpu, "recovery_action", events.recovery_action)
+
+    def events(self) -> vitals.Events:
+        known = [gpu.uuid for gpu in self.gpus()]
+        return events.NvmlEvents({uuid: self._handles[uuid] for uuid in known})
+
+    def is_plugged(self, gpu: port.Gpu) -> bool:
+        return self._host.has_device(gpu.pci_bus_id)
+
+    def population(self) -> str:
+        return self._host.population()
+
+    def renew(self) -> None:
+        """Begin a new session, because NVML looks for GPUs only when one begins."""
+        with self._guard:
+            self._handles.clear()
+            self._profiles.clear()
+            self.close()
+            session.start()
+
+    def _gpu_or_none(self, index: int) -> port.Gpu | None:
+        try:
+            with session.calling("gpus"):
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                gpu = self._gpu(handle)
+        except port.CallError as error:
+            _log.warning("a GPU does not answer and is left out: index=%d error=%s", index, error)
+            return None
+        self._handles[gpu.uuid] = handle
+        return gpu
+
+    def _gpu(self, handle: pynvml.c_nvmlDevice_t) -> port.Gpu:
+        pci_bus_id = words.pci_bus_id(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+        memory = session.optional(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        virtualization = session.optional(lambda: pynvml.nvmlDeviceGetVirtualizationMode(handle))
+        return port.Gpu(
+            uuid=port.GpuUuid(pynvml.nvmlDeviceGetUUID(handle)),
+            minor=pynvml.nvmlDeviceGetMinorNumber(handle),
+            product_name=pynvml.nvmlDeviceGetName(handle),
+            pci_bus_id=pci_bus_id,
+            memory=memory,
+            brand=words.brand(session.optional(lambda: pynvml.nvmlDeviceGetBrand(handle))),
+            architecture=words.architecture(session.optional(lambda: pynvml.nvmlDeviceGetArchitecture(handle))),
+            compute_capability=session.optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
+            pcie_root=self._host.pcie_root(pci_bus_id),
+            numa_node=self._host.numa_node(pci_bus_id),
+            is_vgpu=virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
+            serial=details.serial(handle),
+            module_id=details.module_id(handle),
+            ecc=details.ecc(handle),
+            addressing_mode=details.addressing_mode(handle),
+            nvlinks=details.nvlinks(handle),
+            fabric=details.fabric(handle),
+        )
+
+    def _on(self, gpu: port.GpuUuid, call: str, act: Callable[[pynvml.c_nvmlDevice_t], Result]) -> Result:
+        """``act`` on the GPU's handle; a kept handle that NVML disowns is fetched anew, once: a call it refuses so had no effect."""
+        kept = self._handles.get(gpu)
+        if kept is not None:
+            try:
+                with session.calling(call):
+                    return act(kept)
+            except port.CallError as error:
+                if error.code not in _STALE:
+                    raise
+                self._refresh(gpu, error.code)
+        with session.calling(call):
+            fresh = pynvml.nvmlDeviceGetHandleByUUID(gpu)
+            self._handles[gpu] = fresh
+            return act(fresh)
+
+    def _in(self, gpu: port.GpuUuid, instance_id: int, call: str, act: Callable[[pynvml.c_nvmlGpuInstance_t], Result]) -> Result:
+        """``act`` on the handle of a GPU instance."""
+        return self._on(gpu, call, lambda handle: act(pynvml.nvmlDeviceGetGpuInstanceById(handle, instance_id)))
+
+    def _refresh(self, gpu: port.GpuUuid, code: port.Code) -> None:
+        self._forget(gpu)
+        if code in {port.Code.UNINITIALIZED, port.Code.DRIVER_NOT_LOADED}:
+            with self._guard:
+                self._handles.clear()
+                self.close()
+                session.start()
+
+    def _forget(self, gpu: port.GpuUuid) -> None:
+        self._handles.pop(gpu, None)
+        self._profiles.pop(gpu, None)

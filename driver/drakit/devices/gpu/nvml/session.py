@@ -1,0 +1,70 @@
+"""The NVML session, and NVML's return codes as the port's errors."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+import pynvml
+
+from drakit.devices.gpu import port
+
+Result = TypeVar("Result")
+
+# nvml.h: GPU_NOT_FOUND is what newer libraries say for an unknown UUID.
+CODES: Mapping[int, port.Code] = {**{code.value: code for code in port.Code}, 28: port.Code.NOT_FOUND}
+# What a GPU or a library says of a question it does not know.
+ABSENT = frozenset({port.Code.NOT_SUPPORTED, port.Code.FUNCTION_NOT_FOUND, port.Code.ARGUMENT_VERSION_MISMATCH})
+_FIXES: Mapping[port.Code, str] = {
+    port.Code.LIBRARY_NOT_FOUND: "install the NVIDIA driver, or give the path of libnvidia-ml.so.1, or choose a mock machine",
+    port.Code.DRIVER_NOT_LOADED: "load the NVIDIA kernel driver (nvidia-smi must work), or choose a mock machine",
+    port.Code.LIB_RM_VERSION_MISMATCH: "library and kernel driver differ: reboot, or reload the kernel driver",
+    port.Code.NO_PERMISSION: "run as root, or give access to /dev/nvidiactl",
+}
+
+
+def use(library: object | None) -> None:
+    """Let the binding call this loaded library from now on (None: the one it finds itself).
+
+    The binding offers no other way to choose one, and keeps the functions of the one it first used.
+    """
+    pynvml.nvmlLib = library
+    pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - the binding has no public way to forget them
+
+
+def start() -> None:
+    """Begin the session; without the flag NVML refuses to start on a machine whose last GPU is gone."""
+    try:
+        pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
+    except pynvml.NVMLError as error:
+        code = code_of(error)
+        raise port.CallError("nvmlInitWithFlags", code, _FIXES.get(code, str(error))) from error
+
+
+def end() -> None:
+    """End the session; one that is over already is fine."""
+    with contextlib.suppress(pynvml.NVMLError):
+        pynvml.nvmlShutdown()
+
+
+@contextlib.contextmanager
+def calling(call: str) -> Iterator[None]:
+    """NVML's errors as CallError under the name of a method of the port."""
+    try:
+        yield
+    except pynvml.NVMLError as error:
+        raise port.CallError(port.CALLS[call], code_of(error), str(error)) from error
+
+
+def optional(read: Callable[[], Result]) -> Result | None:
+    """What ``read`` gives; None where GPU or library do not know the question."""
+    try:
+        return read()
+    except pynvml.NVMLError as error:
+        if code_of(error) in ABSENT:
+            return None
+        raise
+
+
+def code_of(error: pynvml.NVMLError) -> port.Code:
+    """The port's code of an error."""
+    return CODES.get(error.value, port.Code.UNKNOWN)

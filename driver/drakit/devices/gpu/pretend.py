@@ -1,0 +1,45 @@
+"""A made-up driver root for mock machines: real files of the names and links that an installed driver has, with nothing in them.
+
+So the code that finds and mounts a driver's files is the same on a mock machine as on a real one. The root is in the machine's directory; it is made
+when it is missing, and a file at a time, so that several processes may make it at once.
+"""
+
+import contextlib
+import os
+import pathlib
+
+from drakit.devices.gpu import libraries, roots
+
+LIBRARIES = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-nvvm")
+_FOLDER = "driver-root"
+_LIBRARIES_IN = "usr/lib64"
+_PROGRAMS_IN = "usr/bin"
+_PROGRAMS = ("nvidia-smi", "nvidia-debugdump", "nvidia-persistenced")
+_FIRMWARE = ("gsp_ga10x.bin", "gsp_tu10x.bin")
+_PROGRAM_MODE, _FILE_MODE = 0o755, 0o644
+
+
+def driver_root(directory: pathlib.Path, version: str) -> roots.DriverRoot:
+    """The driver root of a mock machine with this driver version; raises OSError where it cannot be made."""
+    root = directory / _FOLDER
+    libraries_in = root / _LIBRARIES_IN
+    for name in LIBRARIES:
+        _file(libraries_in / f"{name}.so.{version}", _FILE_MODE)
+        _link(libraries_in / f"{name}.so.1", f"{name}.so.{version}")
+    _link(libraries_in / "libcuda.so", "libcuda.so.1")
+    for name in _PROGRAMS:
+        _file(root / _PROGRAMS_IN / name, _PROGRAM_MODE)
+    for name in _FIRMWARE:
+        _file(root / libraries.FIRMWARE_FOLDERS[0] / version / name, _FILE_MODE)
+    return roots.DriverRoot(path=root)
+
+
+def _file(path: pathlib.Path, mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+
+
+def _link(path: pathlib.Path, target: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        path.symlink_to(target)

@@ -1,0 +1,66 @@
+"""Processes of the machine, told apart for ever: a pid with the moment it began, because pids are given out again (proc(5), stat field 22).
+
+A process that has ended and is not yet reaped (a zombie) is gone.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import signal
+from collections.abc import Iterator
+
+_PROC = pathlib.Path("/proc")
+_STATE, _START = 0, 19  # fields after the name, counted from 0
+_ENDED = frozenset("ZX")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, order=True)
+class Running:
+    """A pid and when it began, in ticks since boot."""
+
+    pid: int
+    start: int
+
+    @classmethod
+    def find(cls, pid: int) -> "Running | None":
+        """The living process of a pid."""
+        try:
+            text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+        except OSError:
+            return None
+        fields = text.rpartition(")")[2].split()
+        return None if fields[_STATE] in _ENDED else cls(pid=pid, start=int(fields[_START]))
+
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return Running.find(self.pid) == self
+
+    def bears(self, variable: str) -> bool:
+        """Whether it was started with this ``NAME=value`` in its environment; not when that cannot be read."""
+        with contextlib.suppress(OSError):
+            return variable.encode() in (_PROC / str(self.pid) / "environ").read_bytes().split(b"\0")
+        return False
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, unless it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(self.pid)
+            try:
+                if self.is_alive():
+                    signal.pidfd_send_signal(descriptor, number)
+            finally:
+                os.close(descriptor)
+
+
+def bearing(variable: str) -> Iterator[Running]:
+    """All living processes that were started with this ``NAME=value`` in their environment."""
+    for folder in _PROC.iterdir():
+        if folder.name.isdigit() and (found := Running.find(int(folder.name))) is not None and found.bears(variable):
+            yield found
+
+
+def reap(pid: int) -> None:
+    """Let go of an ended child of this process; nothing happens for any other."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

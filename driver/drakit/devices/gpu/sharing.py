@@ -1,0 +1,187 @@
+"""What a grant's parameters change of its GPU: decided when the grant is planned, kept in its intent, carried out at prepare, undone at unprepare.
+
+A GPU has one time slice and one compute mode for everybody. So all claims that share a GPU must want the same of it, the mode found before the first
+is remembered by all, and only the last to leave puts it back. Admin access changes nothing. A reboot undoes everything by itself.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Self
+
+from drakit.core import claim as claims
+from drakit.core import driver as drivers
+from drakit.core import errors, quantity, records
+from drakit.devices.gpu import config, identity, port, shares
+
+Grant = drivers.Grant[config.AnyConfig]
+
+_VOLTA = (7, 0)
+_FIELD = "parameters.sharing"
+_GONE = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mps:
+    """What is wanted of a control daemon; ``memory`` is the limit of each process in bytes."""
+
+    percentage: int | None = None
+    memory: int | None = None
+    multi_user: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is changed for a grant; ``before`` is the compute mode to put back, None where none is changed or the GPU tells none."""
+
+    time_slice: port.TimeSlice | None = None
+    compute_mode: port.ComputeMode | None = None
+    before: port.ComputeMode | None = None
+    mps: Mps | None = None
+
+    @classmethod
+    def from_record(cls, record: records.Record) -> Self:
+        """The settings kept in an intent; raises JournalError for what this driver did not write."""
+        try:
+            return cls(
+                time_slice=port.TimeSlice(record["timeSlice"]) if "timeSlice" in record else None,
+                compute_mode=port.ComputeMode(record["computeMode"]) if "computeMode" in record else None,
+                before=port.ComputeMode(record["before"]) if "before" in record else None,
+                mps=_mps_from(record["mps"]) if "mps" in record else None,
+            )
+        except (ValueError, TypeError) as error:
+            raise errors.JournalError(f"what is remembered of the GPU's settings cannot be read: {error}") from error
+
+    def to_record(self) -> records.Record:
+        """The settings as part of an intent; what is not changed is left out."""
+        told: dict[str, object] = {}
+        for name, value in (("timeSlice", self.time_slice), ("computeMode", self.compute_mode), ("before", self.before)):
+            if value is not None:
+                told[name] = value.value
+        if self.mps is not None:
+            told["mps"] = dataclasses.asdict(self.mps)
+        return records.freeze_record(told)
+
+    @property
+    def of_gpu(self) -> tuple[port.TimeSlice | None, port.ComputeMode | None]:
+        """What everybody on the GPU feels."""
+        return self.time_slice, self.compute_mode
+
+
+def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.GpuPort, known: Iterable[identity.Identity]) -> Settings:
+    """What the grant's parameters change; ``known`` are the identities of all grants of this boot.
+
+    Raises ConfigError for a field that only a class may set and for what this GPU cannot, DeviceBusyError where others share it on other terms.
+    """
+    sharing = grant.config.sharing
+    if wanted.borrowed and grant.admin_access:
+        return Settings()
+    others = [Settings.from_record(one.settings) for one in known if one.gpu == wanted.gpu and one.slot is None and not one.borrowed]
+    if sharing is None:
+        chosen = Settings()
+    else:
+        _check_author(grant, sharing)
+        _check_gpu(gpu, sharing)
+        chosen = _chosen(grant, sharing, wanted)
+    if wanted.slot is None:
+        _check_agreement(chosen, others, grant.device.name)
+    return _remembering(chosen, others, gpu, hardware)
+
+
+def apply(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None:
+    """Make the GPU as the settings say; what is so already is left."""
+    if settings.compute_mode is not None and hardware.compute_mode(gpu) not in (None, settings.compute_mode):
+        hardware.set_compute_mode(gpu, settings.compute_mode)
+    if settings.time_slice is not None:
+        hardware.set_time_slice(gpu, settings.time_slice)
+
+
+def undo(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None:
+    """Put back what ``apply`` changed; a GPU that is gone needs nothing."""
+    with _gone_is_success():
+        if settings.before is not None and hardware.compute_mode(gpu) not in (None, settings.before):
+            hardware.set_compute_mode(gpu, settings.before)
+        if settings.time_slice not in (None, port.TimeSlice.DEFAULT):
+            hardware.set_time_slice(gpu, port.TimeSlice.DEFAULT)
+
+
+def _check_author(grant: Grant, sharing: config.Sharing) -> None:
+    if grant.config_source is not claims.ConfigSource.CLAIM:
+        return
+    for field in config.class_only(sharing, shared=grant.share_id is not None):
+        raise errors.ConfigError(
+            "reaches others who use the GPU, so only a DeviceClass may set it, not a claim", field=f"parameters.{field}"
+        )
+
+
+def _check_gpu(gpu: port.Gpu, sharing: config.Sharing) -> None:
+    changes = sharing.time_slicing_config is not None or sharing.strategy is config.Strategy.MPS
+    if changes and gpu.compute_capability is not None and gpu.compute_capability < _VOLTA:
+        told = "{}.{}".format(*gpu.compute_capability)
+        raise errors.ConfigError(f"{gpu.product_name} cannot: it has compute capability {told}, and 7.0 (Volta) is needed", field=_FIELD)
+    if changes and gpu.is_vgpu:
+        raise errors.ConfigError(f"{gpu.product_name} is a vGPU, whose settings are its hypervisor's", field=_FIELD)
+
+
+def _chosen(grant: Grant, sharing: config.Sharing, wanted: identity.Identity) -> Settings:
+    if sharing.strategy is config.Strategy.MPS:
+        # A partition has no compute mode, and on a GPU that others share the mode would shut them out.
+        alone = wanted.slot is None and grant.share_id is None
+        return Settings(
+            compute_mode=port.ComputeMode.EXCLUSIVE_PROCESS if alone else None, mps=_mps(grant, sharing.mps_config or config.Mps())
+        )
+    if sharing.time_slicing_config is None:
+        return Settings()
+    return Settings(time_slice=sharing.time_slicing_config.interval, compute_mode=port.ComputeMode.DEFAULT)
+
+
+def _mps(grant: Grant, wanted: config.Mps) -> Mps:
+    """The limit is what the share has of the memory, or less where the parameters say so."""
+    uuid = grant.device.attributes.get("uuid")
+    limits: list[quantity.Quantity] = [limit for limit in (wanted.limit(str(uuid)), _share(grant)) if limit]
+    memory = min(limits).value if limits else None
+    return Mps(percentage=wanted.default_active_thread_percentage, memory=memory, multi_user=wanted.multi_user)
+
+
+def _mps_from(record: records.Json) -> Mps:
+    if not isinstance(record, Mapping):
+        raise TypeError(f"mps is {record!r}")
+    percentage, memory = record.get("percentage"), record.get("memory")
+    return Mps(
+        percentage=percentage if isinstance(percentage, int) else None,
+        memory=memory if isinstance(memory, int) else None,
+        multi_user=record.get("multi_user") is True,
+    )
+
+
+def _share(grant: Grant) -> quantity.Quantity | None:
+    return grant.consumed_capacity.get(shares.MEMORY) if grant.share_id is not None else None
+
+
+def _check_agreement(chosen: Settings, others: Iterable[Settings], device: str) -> None:
+    for other in others:
+        if other.of_gpu != chosen.of_gpu:
+            raise errors.DeviceBusyError(f"{device} is shared with claims that set {_told(other)}, not {_told(chosen)}")
+
+
+def _told(settings: Settings) -> str:
+    slice_, mode = settings.of_gpu
+    told = [f"time slice {slice_.value}" if slice_ else "", f"compute mode {mode.value}" if mode else ""]
+    return " and ".join(filter(None, told)) or "nothing"
+
+
+def _remembering(chosen: Settings, others: Iterable[Settings], gpu: port.Gpu, hardware: port.GpuPort) -> Settings:
+    """With the compute mode to put back: that which the first of those who share the GPU found."""
+    if chosen.compute_mode is None:
+        return chosen
+    found = next((other.before for other in others if other.before is not None), None) or hardware.compute_mode(gpu.uuid)
+    return dataclasses.replace(chosen, before=found)
+
+
+@contextlib.contextmanager
+def _gone_is_success() -> Iterator[None]:
+    try:
+        yield
+    except port.CallError as error:
+        if error.code not in _GONE:
+            raise

@@ -1,0 +1,263 @@
+"""The watch over a node's GPUs, beside the verbs: events and looks at the hardware in, taints, health and news of changed hardware out.
+
+One thread. What stands is compared with what was put before at every look, so a call that failed is made again at the next one, and a restart takes
+up where the process before it ended. Errors of the hardware cost a pause that grows; they never end the watch and never spin.
+"""
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from drakit.core import device as devices
+from drakit.core import errors
+from drakit.core import site as sites
+from drakit.devices.gpu import health, mig, offer, port, vitals, xids
+
+_log = logging.getLogger(__name__)
+_JOIN_SECONDS = 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_LOOKS_BETWEEN_COUNTS = 12
+_GONE = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rhythm:
+    """How long one wait for an event lasts, which bounds how long ``stop`` takes, and how often the GPUs are looked at; in seconds."""
+
+    beat: float = 0.5
+    look: float = 5.0
+
+
+class Watch:
+    """Watches from ``start`` to ``stop``. ``prefix`` is the driver's name, the domain of its taints."""
+
+    def __init__(
+        self,
+        hardware: port.GpuPort,
+        site: sites.Site,
+        *,
+        prefix: str,
+        terms: health.Terms,
+        rhythm: Rhythm | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._hardware = hardware
+        self._site = site
+        self._prefix = prefix
+        self._terms = terms
+        self._rhythm = rhythm or Rhythm()
+        self._now = now
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gpu-watch", daemon=True)
+        self._faults: tuple[health.Fault, ...] = health.remembered(site.taints(), prefix, terms, now())
+        self._gpus: dict[int, port.Gpu] = {}
+        self._modes: dict[port.GpuUuid, port.MigMode | None] = {}
+        self._lost: frozenset[int] = frozenset()
+        self._population: str | None = None
+        self._looks = 0
+        self._told: dict[str, sites.HealthReport] = {}
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; returns within seconds, also when a call to the hardware hangs."""
+        self._stop.set()
+        self._thread.join(_JOIN_SECONDS)
+
+    def meet(self, event: vitals.Event) -> None:
+        """Judge an event."""
+        if event.kind is vitals.EventKind.MIG:
+            self._site.changed()
+        gpu = next((one for one in self._gpus.values() if one.uuid == event.gpu), None)
+        if gpu is None:
+            return
+        if event.kind is vitals.EventKind.DOUBLE_BIT_ECC:
+            self._add(health.of_memory(self._anchor(gpu, event.instance_id), self._now()))
+        elif event.xid is not None:
+            self._meet_xid(gpu, xids.of(event.xid, self._terms.ignored), event.instance_id)
+
+    def look(self) -> bool:
+        """Look at all GPUs, and say what changed; whether events have to be opened anew, because GPUs came, went, or answer again."""
+        now, lost = self._now(), self._lost
+        is_new = self._count()
+        found = {minor: vital for minor, gpu in self._gpus.items() if (vital := self._vital(gpu)) is not None}
+        self._lost = frozenset(minor for minor, vital in found.items() if vital.lost)
+        standing = (self._aged(one, found, now) for one in self._faults)
+        fresh = [fault for minor, vital in found.items() for fault in health.seen(minor, vital, now)]
+        self._note(fresh)
+        self._faults = health.joined((one for one in standing if one is not None), fresh)
+        if self._lost != lost:
+            self._site.changed()
+        self._tell(now)
+        return is_new or self._lost != lost
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._stop.is_set():
+            if self._attempt(self._follow):
+                pause = _FIRST_PAUSE
+                continue
+            self._attempt(self.look)
+            self._stop.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _attempt(self, act: Callable[[], object]) -> bool:
+        try:
+            act()
+        except errors.DrakitError as error:
+            _log.warning("the watch over the GPUs is interrupted and goes on: error=%s", error)
+            return False
+        return True
+
+    def _follow(self) -> None:
+        """Look and listen, until events have to be opened anew."""
+        with self._hardware.events() as events:
+            looked, is_due = -self._rhythm.look, True
+            while not self._stop.is_set():
+                waited = self._now() - looked
+                if waited >= self._rhythm.look or (is_due and waited >= self._rhythm.beat):
+                    looked, is_due = self._now(), False
+                    if self.look():
+                        return
+                event = events.wait(self._rhythm.beat)
+                if event is not None:
+                    self.meet(event)
+                    is_due = True
+
+    def _count(self) -> bool:
+        """Learn which GPUs there are, when that may have changed; whether it has."""
+        population = self._hardware.population()
+        is_new = population != self._population
+        self._looks += 1
+        if not is_new and self._looks % _LOOKS_BETWEEN_COUNTS:
+            return False
+        if is_new and self._population is not None:
+            self._hardware.renew()
+            self._site.changed()
+        before = self._gpus
+        kept = {minor: gpu for minor, gpu in before.items() if self._hardware.is_plugged(gpu)}
+        self._gpus = kept | {gpu.minor: gpu for gpu in self._hardware.gpus()}
+        self._faults = tuple(
+            one for one in self._faults if one.minor not in before or _is_same(before[one.minor], self._gpus.get(one.minor))
+        )
+        self._population = population
+        return is_new or self._gpus.keys() != before.keys()
+
+    def _vital(self, gpu: port.Gpu) -> health.Vital | None:
+        """How a GPU is; None when that cannot be told now."""
+        try:
+            mode = None if gpu.is_vgpu else self._hardware.mig_mode(gpu.uuid)
+            vital = health.Vital(action=self._hardware.recovery_action(gpu.uuid), spots=self._spots(gpu))
+        except port.CallError as error:
+            if error.code in _GONE:
+                return health.Vital(lost=True) if self._hardware.is_plugged(gpu) else None
+            if error.code is port.Code.RESET_REQUIRED:
+                return health.Vital(action=vitals.RecoveryAction.RESET)
+            _log.warning("a GPU's health cannot be read: gpu=%s error=%s", gpu.uuid, error)
+            return None
+        if self._modes.setdefault(gpu.uuid, mode) != mode:
+            self._modes[gpu.uuid] = mode
+            self._site.changed()
+        return vital
+
+    def _spots(self, gpu: port.Gpu) -> frozenset[health.Spot]:
+        """Where instances lie, asked for only while a fault is confined to one."""
+        if all(one.minor != gpu.minor or one.spot is None for one in self._faults):
+            return frozenset()
+        return frozenset((item.profile_id, item.placement.start) for item in self._hardware.gpu_instances(gpu.uuid))
+
+    def _aged(self, fault: health.Fault, found: dict[int, health.Vital], now: float) -> health.Fault | None:
+        if fault.minor not in found:
+            return fault
+        after = health.aged(fault, found[fault.minor], self._terms, now)
+        if after is None:
+            _log.info("a fault has passed: device=%s fault=%s", fault.anchor, fault.text)
+        return after
+
+    def _meet_xid(self, gpu: port.Gpu, xid: xids.Xid, instance_id: int | None) -> None:
+        if xid.gravity is xids.Gravity.NOTHING:
+            return
+        anchor = self._anchor(gpu, instance_id)
+        if xid.gravity is xids.Gravity.PROGRAM:
+            self._notify(anchor, f"Xid {xid.number}: {xid.text}")
+        else:
+            self._add(health.of_xid(xid, anchor, self._now()))
+
+    def _anchor(self, gpu: port.Gpu, instance_id: int | None) -> str:
+        """The partition of an instance, or the whole GPU where none is named or what is named cannot be found."""
+        whole = health.whole(gpu.minor)
+        if instance_id is None:
+            return whole
+        try:
+            found = next((item for item in self._hardware.gpu_instances(gpu.uuid) if item.id == instance_id), None)
+            profiles = {profile.id: profile for profile in self._hardware.gpu_instance_profiles(gpu.uuid)}
+        except port.CallError:
+            return whole
+        if found is None or found.profile_id not in profiles:
+            return whole
+        return offer.partition_name(gpu, mig.Partition(profile=profiles[found.profile_id], placement=found.placement))
+
+    def _add(self, fault: health.Fault) -> None:
+        is_new = fault.key not in {one.key for one in self._faults}
+        self._note([fault])
+        self._faults = health.joined(self._faults, [fault])
+        if is_new:
+            self._tell(self._now())
+            self._notify(fault.anchor, fault.text)
+
+    def _note(self, fresh: Iterable[health.Fault]) -> None:
+        known = {one.key for one in self._faults}
+        for one in fresh:
+            if one.key not in known:
+                _log.warning("a fault of a GPU: device=%s fault=%s", one.anchor, one.text)
+
+    def _notify(self, anchor: str, text: str) -> None:
+        """Tell the users of the claims that a fault concerns."""
+        for grant in self._site.grants():
+            if health.reaches(anchor, grant.device.name):
+                self._site.notice(grant.claim, sites.Notice(reason="GpuFault", message=f"{grant.device.name}: {text}."))
+
+    def _tell(self, now: float) -> None:
+        """Bring taints and health reports to what stands."""
+        wanted = health.taints(self._faults, self._prefix, self._terms, now)
+        standing = health.ours(self._site.taints(), self._prefix)
+        moved = [self._put(device, wanted.get(device, ()), standing.get(device, ())) for device in sorted(wanted.keys() | standing.keys())]
+        if any(moved):
+            self._site.changed()
+        if self._faults or self._told:
+            self._report()
+
+    def _put(self, device: str, wanted: Sequence[devices.Taint], standing: Sequence[devices.Taint]) -> bool:
+        """Put a device's taints; whether anything was to be changed."""
+        says = {(taint.key, taint.effect, taint.value) for taint in standing}
+        surplus = {key for key, effect, _ in says if (key, effect) not in {(taint.key, taint.effect) for taint in wanted}}
+        missing = [taint for taint in wanted if taint.key in surplus or (taint.key, taint.effect, taint.value) not in says]
+        for key in sorted(surplus):
+            self._site.untaint(device, key)
+        for taint in missing:
+            self._site.taint(device, taint)
+        return bool(surplus or missing)
+
+    def _report(self) -> None:
+        reports = health.reports(self._faults, [grant.device.name for grant in self._site.grants()])
+        for device, report in reports.items():
+            if self._told.get(device) != report:
+                self._site.health(report)
+        for device in self._told.keys() - reports.keys():
+            self._site.health(sites.HealthReport(device=device, health=sites.Health.HEALTHY))
+        self._told = reports
+
+
+def forget(site: sites.Site, prefix: str) -> None:
+    """Remove the taints of an earlier process that watched: nobody does any more."""
+    for device, kept in health.ours(site.taints(), prefix).items():
+        for key in sorted({taint.key for taint in kept}):
+            site.untaint(device, key)
+
+
+def _is_same(before: port.Gpu, now: port.Gpu | None) -> bool:
+    return now is not None and now.uuid == before.uuid

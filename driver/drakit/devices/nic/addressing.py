@@ -1,0 +1,135 @@
+"""IP addresses as a claim or a class writes them, and the pools that addresses are taken from; pure.
+
+Everything is written in the one canonical form (``10.1.2.3/24``, ``fd00::5/64``): the status of a claim takes no other, and two spellings of one
+address could be given twice. Raises ConfigError, whose field is the one given.
+"""
+
+import dataclasses
+import fnmatch
+import ipaddress
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypeAlias
+
+from drakit.core import errors
+
+IPV4, IPV6 = 4, 6
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+Interface: TypeAlias = ipaddress.IPv4Interface | ipaddress.IPv6Interface
+
+_QUOTE_MAX = 64
+_POINT_TO_POINT = 2
+_POOL_MAX = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AddressPool:
+    """Addresses ``first`` to ``last`` of ``subnet``, both included, on nodes whose name matches one of the globs ``nodes`` (none: on every node).
+
+    A pool is the node's own: nodes do not ask each other, so the pools of two nodes on one network must not overlap.
+    """
+
+    subnet: str
+    first: str
+    last: str
+    nodes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        subnet = network(self.subnet, "subnet")
+        first, last = host(self.first, "first"), host(self.last, "last")
+        for end, field in ((first, "first"), (last, "last")):
+            if end not in subnet:
+                raise errors.ConfigError(f"{end} is not in {subnet}", field=field)
+            _check_for_host(ipaddress.ip_interface(f"{end}/{subnet.prefixlen}"), field)
+        if not 0 <= int(last) - int(first) < _POOL_MAX:
+            raise errors.ConfigError(f"is not 0 to {_POOL_MAX - 1} above first", field="last")
+
+    @property
+    def version(self) -> int:
+        """4 or 6."""
+        return ipaddress.ip_network(self.subnet).version
+
+    def holds(self, address: Address) -> bool:
+        """Whether the pool may give this address out."""
+        first, last = ipaddress.ip_address(self.first), ipaddress.ip_address(self.last)
+        return address.version == first.version and int(first) <= int(address) <= int(last)
+
+    def free(self, taken: Collection[str], start: int = 0) -> str | None:
+        """An address of the pool, as CIDR, that is not in ``taken`` (addresses without prefix), from the place ``start`` on; None: none is free."""
+        subnet, first = ipaddress.ip_network(self.subnet), ipaddress.ip_address(self.first)
+        size = int(ipaddress.ip_address(self.last)) - int(first) + 1
+        found = (first + (start + step) % size for step in range(size))
+        address = next((one for one in found if str(one) not in taken), None)
+        return None if address is None else f"{address}/{subnet.prefixlen}"
+
+
+def pools_of(pools: Iterable[AddressPool], node: str) -> tuple[AddressPool, ...]:
+    """The pools of one node; of several of one family all, in order."""
+    return tuple(pool for pool in pools if not pool.nodes or any(fnmatch.fnmatchcase(node, glob) for glob in pool.nodes))
+
+
+def take(pools: Sequence[AddressPool], taken: Collection[str], *, start: int = 0) -> tuple[str, ...]:
+    """One address of each family that has pools, as CIDR. Raises DeviceBusyError when the pools of a family are used up."""
+    found = []
+    for version in sorted({pool.version for pool in pools}):
+        free = (pool.free(taken, start) for pool in pools if pool.version == version)
+        address = next((one for one in free if one), None)
+        if address is None:
+            raise errors.DeviceBusyError(f"the address pool for IPv{version} of this node is used up")
+        found.append(address)
+    return tuple(found)
+
+
+def interface(text: str, field: str) -> Interface:
+    """An address an interface may have, with its prefix."""
+    try:
+        found = ipaddress.ip_interface(text)
+    except ValueError as error:
+        raise errors.ConfigError(f"{text[:_QUOTE_MAX]!r} is not an address with a prefix, such as 10.1.2.3/24", field=field) from error
+    _check_canonical(text, str(found), field)
+    _check_for_host(found, field)
+    return found
+
+
+def network(text: str, field: str) -> Network:
+    """A network: an address with all host bits 0, and a prefix."""
+    try:
+        found = ipaddress.ip_network(text)
+    except ValueError as error:
+        raise errors.ConfigError(f"{text[:_QUOTE_MAX]!r} is not a network, such as 10.1.0.0/16", field=field) from error
+    _check_canonical(text, str(found), field)
+    return found
+
+
+def host(text: str, field: str) -> Address:
+    """The address of one host, without a prefix."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError as error:
+        raise errors.ConfigError(f"{text[:_QUOTE_MAX]!r} is not an address, such as 10.1.2.3", field=field) from error
+    _check_canonical(text, str(found), field)
+    _check_unicast(found, field)
+    return found
+
+
+def _check_canonical(text: str, canonical: str, field: str) -> None:
+    if "%" in text:
+        raise errors.ConfigError("must not name an interface (%)", field=field)
+    if text != canonical:
+        raise errors.ConfigError(f"{text[:_QUOTE_MAX]!r} must be written {canonical!r}", field=field)
+
+
+def _check_unicast(address: Address, field: str) -> None:
+    if address.is_unspecified or address.is_multicast or address.is_loopback or str(address) == "255.255.255.255":
+        raise errors.ConfigError(f"{address} is not the address of one host", field=field)
+
+
+def _check_for_host(found: Interface, field: str) -> None:
+    _check_unicast(found.ip, field)
+    net = found.network
+    if net.num_addresses > _POINT_TO_POINT and found.version == IPV4 and found.ip in {net.network_address, net.broadcast_address}:
+        raise errors.ConfigError(f"{found.ip} is the network's own or its broadcast address", field=field)
+    if isinstance(found, ipaddress.IPv6Interface) and (found.ip.ipv4_mapped is not None or net.prefixlen == 0):
+        raise errors.ConfigError(f"{found} is not an address an interface can have", field=field)
+    if net.prefixlen == 0:
+        raise errors.ConfigError(f"{found} is on a network of all addresses", field=field)

@@ -1,0 +1,131 @@
+"""Looks after attachments beside the verbs.
+
+At start, children with our mark whose share nobody knows are removed: a driver died between a claim's end and the child's. A share is known while
+the journal plans or holds it, or while it is installed; so after the journal was lost, pods keep what they have. Then and at intervals, each noted
+attachment is compared with the kernel: where its sandbox is gone it is forgotten, and where its frames are no longer led to the share's class they
+are again.
+
+A claim that no container lists is prepared and never attached: kubelet and runtime see nothing wrong with it, so its pods are told by an Event. It
+comes once for a claim, after a while in which an image may be pulled, and never for one that was attached at any time.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from drakit.core import driver as drivers
+from drakit.core import errors, names, records
+from drakit.core import site as sites
+from drakit.devices.nic import port
+from drakit.devices.nic import share as shares
+from drakit.devices.nic.attach import attacher, plans
+
+INTERVAL = 30.0
+AGAIN = 2.0
+GRACE = 120.0
+_JOIN_SECONDS = 10.0
+_USED, _WARNED = "attached", "warned"
+_NOT_ATTACHED = (
+    "no container has attached to the claim's share of {device} in {seconds:.0f} seconds; if containers are running, list the claim in the "
+    "resources.claims of one of them, else the pod gets no interface"
+)
+_log = logging.getLogger(__name__)
+
+Grant = drivers.Grant[object]
+
+
+class Minder:
+    """Minds the attachments of one driver; ``start`` begins, ``stop`` ends the thread that looks."""
+
+    def __init__(
+        self,
+        machine: port.Port,
+        kernel: attacher.Sandboxes,
+        site: sites.Site,
+        attaching: attacher.Attacher,
+        *,
+        intents: Callable[[], Iterable[records.Record]],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._machine, self._kernel, self._site = machine, kernel, site
+        self._attacher = attaching
+        self._intents = intents
+        self._monotonic = monotonic
+        self._since: dict[tuple[str, str], float] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nic-minder", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(_JOIN_SECONDS)
+
+    def remove_orphans(self) -> None:
+        """Remove children with our mark whose share nobody knows. Raises HardwareError."""
+        marked = self._kernel.marked()
+        if not marked:
+            return
+        known = {share.id for share in self._machine.shares()} | {intent.get("id") for intent in self._intents()}
+        for nsid, link in marked:
+            if plans.share_of(link.alias) not in known:
+                _log.warning("removing an interface that no claim knows: name=%s alias=%s", link.name, link.alias)
+                self._kernel.delete(nsid, link)
+
+    def look(self) -> None:
+        """Compare every prepared share's attachments with the kernel once. Raises DrakitError."""
+        admitted = {(member.share_id, member.cookie, member.mac) for member in self._machine.members()}
+        present = set()
+        for grant in self._site.grants():
+            share = shares.from_record(grant.record)
+            if share is None:
+                continue
+            present.add((grant.claim.uid, share.id))
+            self._mend(grant, share, admitted)
+            self._warn(grant, share)
+        self._since = {key: since for key, since in self._since.items() if key in present}
+
+    def _mend(self, grant: Grant, share: port.Share, admitted: set[tuple[str, int, str]]) -> None:
+        for attachment in self._attacher.attachments(grant):
+            here = bool(self._attacher.links(share, attachment))
+            if here and (share.id, attachment.cookie, attachment.mac) in admitted:
+                continue
+            with self._site.hold(grant.device.lock_names):
+                if attachment not in self._attacher.attachments(grant) or self._site.grant(*_key(grant)) is None:
+                    continue
+                if self._attacher.links(share, attachment):
+                    self._machine.admit(share, cookie=attachment.cookie, mac=attachment.mac)
+                else:
+                    self._forget(grant, share, attachment)
+
+    def _forget(self, grant: Grant, share: port.Share, attachment: plans.Attachment) -> None:
+        """The sandbox is gone, which is how most end."""
+        if _USED not in self._site.notes(grant):
+            self._site.note(grant, _USED, {})
+        self._attacher.undo(grant, share, attachment)
+        _log.info("a sandbox is gone: share=%s sandbox=%s", share.id, attachment.sandbox)
+
+    def _warn(self, grant: Grant, share: port.Share) -> None:
+        """Tell the users of a claim, once, that nothing attached to it for long."""
+        since = self._since.setdefault((grant.claim.uid, share.id), self._monotonic())
+        if self._monotonic() - since < GRACE or self._site.notes(grant):
+            return
+        self._site.note(grant, _WARNED, {})
+        message = _NOT_ATTACHED.format(device=grant.device.name, seconds=GRACE)
+        self._site.notice(grant.claim, sites.Notice(reason="ShareNotAttached", message=message))
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            pause = INTERVAL
+            try:
+                self.look()
+            except errors.DrakitError as error:
+                _log.warning("attachments cannot be looked after now: error=%s", error)
+                pause = AGAIN
+            self._stopping.wait(pause)
+
+
+def _key(grant: Grant) -> tuple[names.ClaimUid, str, names.ShareId | None]:
+    return (grant.claim.uid, grant.device.name, grant.share_id)

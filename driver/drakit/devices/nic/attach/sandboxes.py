@@ -1,0 +1,217 @@
+"""Interfaces in other network namespaces: made, dressed, found again and deleted.
+
+A child is made from the NIC's namespace straight into the sandbox's, under its final name, so that it is never seen half-way under another. What the
+kernel only does from inside (alias, addresses, up) goes through a socket that was opened there by a thread of its own, which ended at once.
+
+The NIC's namespace gets a number (nsid) for the sandbox's. By it, links inside can be listed and deleted later, by any process, without a descriptor
+that would keep a dead namespace alive. A number is free again when its namespace is gone and may then mean another, so a link is only taken for ours
+by its parent and its mark. Constants and layouts: linux/if_link.h, linux/net_namespace.h, linux/if_addr.h.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import ipaddress
+import os
+import pathlib
+import struct
+from collections.abc import Callable, Iterator, Sequence
+
+from drakit.core import errors
+from drakit.devices.nic.attach import plans
+from drakit.devices.nic.tc import rtnetlink
+
+_NEWLINK, _DELLINK, _GETLINK, _SETLINK, _NEWADDR = 16, 17, 18, 19, 20
+_NEWNSID, _GETNSID = 88, 90
+_IFINFO, _IFADDR, _GENERIC = struct.Struct("=BxHiII"), struct.Struct("=BBBBI"), struct.Struct("=B3x")
+_ADDRESS, _NAME, _MTU, _LINK, _LINKINFO, _ALIAS, _NAMESPACE, _TARGET = 1, 3, 4, 5, 18, 20, 28, 46
+_INFO_KIND, _INFO_DATA, _MACVLAN_MODE = 1, 2, 1
+_NSID, _NSID_DESCRIPTOR = 1, 3
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_FAMILIES = {4: 2, 6: 10}
+_PRIVATE = 1
+_KIND = "macvlan"
+_UP = 1
+_ANY_NSID = -1
+_HOSTS = (pathlib.Path("/proc/self/ns/net"), pathlib.Path("/proc/1/ns/net"))
+_NAMESPACES = pathlib.Path("/run/netns")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Link:
+    """An interface in some namespace. ``parent`` is the index of the NIC it is a child of, 0 for what is no child."""
+
+    ifindex: int
+    name: str
+    mac: str
+    alias: str
+    parent: int
+    up: bool
+
+
+class Sandbox:
+    """A sandbox's network namespace, open for one attachment."""
+
+    def __init__(self, host: rtnetlink.Socket, inside: rtnetlink.Socket, descriptor: int) -> None:
+        self._host, self._inside, self._descriptor = host, inside, descriptor
+        self.cookie = inside.cookie
+
+    def nsid(self) -> int:
+        """The number that the NIC's namespace has for this one; given now where it has none."""
+        body = _GENERIC.pack(0) + rtnetlink.number(_NSID_DESCRIPTOR, self._descriptor)
+        found = self._known_nsid(body)
+        if found is not None:
+            return found
+        with contextlib.suppress(FileExistsError):
+            self._host.ask(_NEWNSID, body + rtnetlink.pack(_NSID, struct.pack("=i", _ANY_NSID)))
+        found = self._known_nsid(body)
+        if found is None:
+            raise OSError(errno.ENOENT, "the network namespace got no number")
+        return found
+
+    def find(self, name: str) -> Link | None:
+        """The link of this name here."""
+        try:
+            answers = self._inside.ask(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + rtnetlink.text(_NAME, name))
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                return None
+            raise
+        return next(map(_link, answers), None)
+
+    def make(self, plan: plans.ChildPlan, nic: int) -> None:
+        """Make the child, in private mode and down: it reaches no sibling, and nothing passes before its frames are counted."""
+        mode = rtnetlink.pack(_INFO_DATA, rtnetlink.number(_MACVLAN_MODE, _PRIVATE))
+        self._host.ask(
+            _NEWLINK,
+            _IFINFO.pack(0, 0, 0, 0, 0)
+            + rtnetlink.text(_NAME, plan.name)
+            + rtnetlink.number(_LINK, nic)
+            + rtnetlink.number(_NAMESPACE, self._descriptor)
+            + rtnetlink.pack(_ADDRESS, bytes.fromhex(plan.mac.replace(":", "")))
+            + (rtnetlink.number(_MTU, plan.mtu) if plan.mtu else b"")
+            + rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, _KIND) + mode),
+            rtnetlink.CREATE | rtnetlink.EXCLUSIVE,
+        )
+
+    def mark(self, link: Link, alias: str) -> None:
+        """Write whose the link is."""
+        self._inside.ask(_SETLINK, _IFINFO.pack(0, 0, link.ifindex, 0, 0) + rtnetlink.pack(_ALIAS, alias.encode()))
+
+    def address(self, link: Link, addresses: Sequence[str]) -> None:
+        """Give the link these addresses; those it has already are success."""
+        for text in addresses:
+            address = ipaddress.ip_interface(text)
+            body = _IFADDR.pack(_FAMILIES[address.version], address.network.prefixlen, 0, 0, link.ifindex)
+            packed = address.ip.packed
+            attributes = rtnetlink.pack(_IFA_LOCAL, packed) + rtnetlink.pack(_IFA_ADDRESS, packed)
+            self._inside.ask(_NEWADDR, body + attributes, rtnetlink.CREATE | rtnetlink.REPLACE)
+
+    def up(self, link: Link) -> None:
+        """Let traffic pass."""
+        self._inside.ask(_SETLINK, _IFINFO.pack(0, 0, link.ifindex, _UP, _UP))
+
+    def delete(self, link: Link) -> None:
+        """Delete a link; one that is gone is success."""
+        with _gone_is_success():
+            self._inside.ask(_DELLINK, _IFINFO.pack(0, 0, link.ifindex, 0, 0))
+
+    def _known_nsid(self, body: bytes) -> int | None:
+        for answer in self._host.ask(_GETNSID, body):
+            found = _nsid(answer)
+            if found != _ANY_NSID:
+                return found
+        return None
+
+
+class KernelSandboxes:
+    """Sandboxes as the NIC's namespace sees them: None for the process's own, else a name under /run/netns, or a path.
+
+    ``after_effect`` is called after every request that changes the kernel. What the kernel refuses is a HardwareError.
+    """
+
+    def __init__(self, namespace: str | None = None, *, after_effect: Callable[[], None] = lambda: None) -> None:
+        self._namespace = namespace
+        self._after_effect = after_effect
+
+    def is_host(self, descriptor: int) -> bool:
+        """Whether a descriptor is of the host's own network namespace, or the NIC's. All of them live now, so inode numbers tell."""
+        paths = [*_HOSTS, *([] if self._namespace is None else [_NAMESPACES / self._namespace])]
+        own = os.fstat(descriptor)
+        for path in paths:
+            with contextlib.suppress(PermissionError, FileNotFoundError):
+                if os.path.samestat(path.stat(), own):
+                    return True
+        return False
+
+    @contextlib.contextmanager
+    def opened(self, descriptor: int) -> Iterator[Sandbox]:
+        """A sandbox's namespace; nothing of it is held afterwards. Raises HardwareError, also for what is no network namespace."""
+        with (
+            failing_as("attach"),
+            rtnetlink.Socket.open(descriptor, self._after_effect) as inside,
+            rtnetlink.Socket.open(self._namespace, self._after_effect) as host,
+        ):
+            yield Sandbox(host, inside, descriptor)
+
+    def children(self, nsid: int, nic: int) -> tuple[Link, ...]:
+        """The children of a NIC in the namespace of this number; none where there is no such namespace any more."""
+        with failing_as("RTM_GETLINK"), rtnetlink.Socket.open(self._namespace) as host:
+            return tuple(link for link in _links(host, nsid) if link.parent == nic)
+
+    def marked(self) -> tuple[tuple[int, Link], ...]:
+        """Every link with a mark of ours in every namespace that has a number, with that number."""
+        with failing_as("RTM_GETNSID"), rtnetlink.Socket.open(self._namespace) as host:
+            numbers = {_nsid(answer) for answer in host.dump(_GETNSID, _GENERIC.pack(0))} - {_ANY_NSID}
+            found = ((nsid, link) for nsid in sorted(numbers) for link in _links(host, nsid))
+            return tuple((nsid, link) for nsid, link in found if plans.share_of(link.alias))
+
+    def delete(self, nsid: int, link: Link) -> None:
+        """Delete a link in the namespace of this number; one that is gone is success."""
+        with failing_as("RTM_DELLINK"), rtnetlink.Socket.open(self._namespace, self._after_effect) as host, _gone_is_success():
+            host.ask(_DELLINK, _IFINFO.pack(0, 0, link.ifindex, 0, 0) + rtnetlink.number(_TARGET, nsid))
+
+
+@contextlib.contextmanager
+def failing_as(call: str) -> Iterator[None]:
+    """Turn what the kernel refuses into a HardwareError of that call."""
+    try:
+        yield
+    except OSError as error:
+        raise errors.HardwareError(call, error.strerror or str(error)) from error
+
+
+@contextlib.contextmanager
+def _gone_is_success() -> Iterator[None]:
+    """A link that is gone, or its namespace, whose number is then no valid argument."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ENODEV, errno.EINVAL}:
+            raise
+
+
+def _links(host: rtnetlink.Socket, nsid: int) -> Iterator[Link]:
+    """The children of any NIC in the namespace of this number."""
+    only = rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, _KIND))
+    target = rtnetlink.pack(_TARGET, struct.pack("=i", nsid))
+    return map(_link, host.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + target + only))
+
+
+def _link(answer: bytes) -> Link:
+    _, _, ifindex, flags, _ = _IFINFO.unpack_from(answer)
+    told = rtnetlink.attributes(answer[_IFINFO.size :])
+    kind = rtnetlink.as_text(rtnetlink.attributes(told.get(_LINKINFO, b"")).get(_INFO_KIND, b""))
+    return Link(
+        ifindex=ifindex,
+        name=rtnetlink.as_text(told[_NAME]),
+        mac=told.get(_ADDRESS, b"").hex(":"),
+        alias=rtnetlink.as_text(told.get(_ALIAS, b"")),
+        parent=rtnetlink.as_number(told[_LINK]) if kind == _KIND and _LINK in told else 0,
+        up=bool(flags & _UP),
+    )
+
+
+def _nsid(answer: bytes) -> int:
+    number: int = struct.unpack("=i", rtnetlink.attributes(answer[_GENERIC.size :])[_NSID])[0]
+    return number

@@ -1,0 +1,158 @@
+"""The socket at which the driver listens for the hook's client.
+
+Only root of this host may speak; a message has a bound, and a connection a deadline. The socket is made under another name and renamed, so that a new
+instance of a rolling update takes it over without a moment in which nobody listens, and it stays when the server stops, because by then it may be
+another's; a client that finds nobody behind it waits for a while and then says so.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import pathlib
+import select
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+from drakit.core import errors
+from drakit.devices.nic.attach import attacher, messages
+
+SECONDS = 8
+"""How long a client waits for its answer."""
+CALLS_MAX = 16
+
+_RECEIVE_SECONDS = 2.0
+_BACKLOG = 128
+_PATH_MAX = 107
+_STOP_SECONDS = 10.0
+_DESCRIPTORS_MAX = 4
+_GONE = select.POLLHUP | select.POLLRDHUP | select.POLLERR
+_CREDENTIALS = struct.Struct("=iII")
+_log = logging.getLogger(__name__)
+
+Attach = Callable[[messages.Request, int, Callable[[], bool]], None]
+
+
+class Server:
+    """Answers clients at ``path``, at most ``CALLS_MAX`` at a time; the rest wait their turn. Raises HardwareError when it cannot listen."""
+
+    def __init__(self, path: pathlib.Path, attach: Attach) -> None:
+        self._attach = attach
+        self._stopping = threading.Event()
+        self._turns = threading.BoundedSemaphore(CALLS_MAX)
+        self._socket = listen(path)
+        self._woken, self._waker = os.pipe2(os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="nic-attach", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more calls, and wait for those at hand."""
+        self._stopping.set()
+        os.write(self._waker, b"!")
+        self._thread.join(_STOP_SECONDS)
+        for _ in range(CALLS_MAX):
+            self._turns.acquire(timeout=_STOP_SECONDS)
+        self._socket.close()
+        os.close(self._woken)
+        os.close(self._waker)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            select.select([self._socket.fileno(), self._woken], [], [])
+            if self._stopping.is_set():
+                return
+            with contextlib.suppress(OSError):  # The client gave up before it was served.
+                self._take(self._socket.accept()[0])
+
+    def _take(self, connection: socket.socket) -> None:
+        self._turns.acquire()
+        threading.Thread(target=self._serve, args=(connection,), name="nic-attach-call", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                connection.settimeout(_RECEIVE_SECONDS)
+                if _is_root(connection):
+                    connection.send(self._answer(connection))
+        except OSError as error:
+            _log.info("a client of the attach socket went away: error=%s", error)
+        finally:
+            self._turns.release()
+
+    def _answer(self, connection: socket.socket) -> bytes:
+        try:
+            with _received(connection) as (request, descriptor):
+                self._attach(request, descriptor, lambda: is_waiting(connection))
+        except (attacher.RefusedError, messages.MalformedError, errors.DrakitError) as error:
+            _log.warning("a sandbox was not attached: error=%s", error)
+            return messages.refusal(str(error))
+        except OSError:
+            raise
+        except Exception:  # noqa: BLE001 - a bug in one call must not end the thread without an answer
+            _log.exception("a sandbox was not attached")
+            return messages.refusal("the NIC driver failed by a bug of its own; its log says more")
+        return messages.OK
+
+
+def listen(path: pathlib.Path) -> socket.socket:
+    """A listening socket of mode 0600 in the place of whatever has this path; raises HardwareError."""
+    if len(os.fsencode(path)) > _PATH_MAX - len(".new"):
+        raise errors.HardwareError("bind", f"the path {path} is too long for a socket; choose a shorter node.plugins_dir")
+    fresh = path.with_name(f"{path.name}.new")
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        with _turn(path):
+            fresh.unlink(missing_ok=True)
+            found.bind(str(fresh))
+            fresh.chmod(0o600)
+            found.listen(_BACKLOG)
+            fresh.rename(path)
+    except OSError as error:
+        found.close()
+        raise errors.HardwareError("bind", f"{path}: {error.strerror or error}") from error
+    return found
+
+
+def is_waiting(connection: socket.socket) -> bool:
+    """Whether the client at the other end is still there."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN | _GONE)
+    return not any(events & _GONE for _, events in poll.poll(0))
+
+
+@contextlib.contextmanager
+def _turn(path: pathlib.Path) -> Iterator[None]:
+    """Two instances that start at once bind one after the other."""
+    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_root(connection: socket.socket) -> bool:
+    """Whether the other end is a process of the host's root; others get no answer."""
+    pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if uid != 0:
+        _log.warning("the attach socket was called by another user than root: pid=%d uid=%d", pid, uid)
+    return bool(uid == 0)
+
+
+@contextlib.contextmanager
+def _received(connection: socket.socket) -> Iterator[tuple[messages.Request, int]]:
+    """The request and the descriptor that came with it, which is closed in the end. Raises MalformedError."""
+    message, descriptors, flags, _ = socket.recv_fds(connection, messages.REQUEST_MAX + 1, _DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC)
+    try:
+        if len(message) > messages.REQUEST_MAX or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise messages.MalformedError("it is too long")
+        if len(descriptors) != 1:
+            raise messages.MalformedError(f"it came with {len(descriptors)} descriptors, not one")
+        yield messages.decode(message), descriptors[0]
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)

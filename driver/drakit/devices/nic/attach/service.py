@@ -1,0 +1,96 @@
+"""Attachment as the driver uses it: the hook that a claim's CDI file names, what runs beside the verbs, and the end of a share's interfaces."""
+
+import pathlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from drakit.core import driver as drivers
+from drakit.core import edits, errors, records
+from drakit.core import site as sites
+from drakit.devices.nic import port
+from drakit.devices.nic import share as shares
+from drakit.devices.nic.attach import attacher, client, messages, minder, plans, server
+
+SOCKET = "attach.sock"
+TIMEOUT = server.SECONDS + 2
+"""Seconds after which the runtime kills the client; it has said by then why it failed."""
+RECORDED = "hook"
+
+Grant = drivers.Grant[Any]
+
+
+class Service:
+    """Attachment on one node: ``home`` is the driver's folder, by the same path on the host and here; ``kernel`` the sandboxes of ``machine``."""
+
+    def __init__(self, home: pathlib.Path, machine: port.Port, kernel: attacher.Sandboxes, *, node: str) -> None:
+        self._home, self._machine, self._kernel, self._node = home, machine, kernel, node
+        self._copies = client.Copies(home)
+        self._attacher: attacher.Attacher | None = None
+        self._server: server.Server | None = None
+        self._minder: minder.Minder | None = None
+        self._is_able = False
+
+    def lacking(self) -> str:
+        """Why this host's container runtime cannot be given the client; empty when it can."""
+        if not self._is_able:
+            try:
+                self._copies.try_out(self._copies.ensure())
+            except errors.HardwareError as error:
+                return str(error)
+            self._is_able = True
+        return ""
+
+    def client_for(self, record: records.Record) -> str:
+        """The name of the client for a grant: the one it was prepared with while that is there, so that an upgrade disturbs nobody."""
+        recorded = record.get(RECORDED)
+        return recorded if isinstance(recorded, str) and self._copies.has(recorded) else self._copies.ensure()
+
+    def hook(self, name: str, grant: Grant) -> edits.Hook:
+        """The hook of a grant: which program to call, and for what."""
+        socket = str(self._home / SOCKET)
+        of = (grant.claim.uid, grant.device.name, grant.share_id or messages.NO_SHARE)
+        return edits.Hook(
+            name=edits.HookName.CREATE_RUNTIME,
+            path=str(self._copies.path(name)),
+            args=("attach", socket, str(server.SECONDS), *of),
+            timeout=TIMEOUT,
+        )
+
+    def start(self, site: sites.Site, intents: Callable[[], Iterable[records.Record]]) -> None:
+        """Begin to answer. Raises HardwareError where nobody can listen."""
+        self._copies.sweep({str(grant.record.get(RECORDED)) for grant in site.grants()})
+        self._attacher = attacher.Attacher(self._machine, self._kernel, site, node=self._node)
+        self._minder = minder.Minder(self._machine, self._kernel, site, self._attacher, intents=intents)
+        self._minder.remove_orphans()
+        self._server = server.Server(self._home / SOCKET, self._attacher.attach)
+        self._server.start()
+        self._minder.start()
+
+    def stop(self) -> None:
+        """Answer no more; what is attached stays."""
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+        if self._minder is not None:
+            self._minder.stop()
+            self._minder = None
+
+    def detach(self, grant: Grant, share_id: str) -> None:
+        """Delete the interfaces of a share that is being taken away; a sandbox that is gone took its own along. Raises HardwareError.
+
+        Called under the device's lock. Without memory, in a one-off command or after the journal was lost, all namespaces are searched.
+        """
+        share = shares.from_record(grant.intent) or shares.from_record(grant.record)
+        noted = () if self._attacher is None else self._attacher.attachments(grant)
+        if self._attacher is not None and share is not None:
+            for attachment in noted:
+                for link in self._attacher.links(share, attachment):
+                    self._kernel.delete(attachment.nsid, link)
+        known = {attachment.mac for attachment in noted}
+        if self._attacher is None or any(member.share_id == share_id and member.mac not in known for member in self._machine.members()):
+            self._delete_marked(share_id)
+
+    def _delete_marked(self, share_id: str) -> None:
+        for nsid, link in self._kernel.marked():
+            if plans.share_of(link.alias) == share_id:
+                self._kernel.delete(nsid, link)

@@ -1,0 +1,101 @@
+"""The pods of a mock machine: interfaces in namespaces that nobody sees, kept in memory.
+
+It keeps the port's contract, but a mock machine runs no containers: the only pods are those that a test makes (``put``) and ends (``end``). What is
+there is forgotten with the process, as the pods are.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from drakit.core import errors
+from drakit.devices.nic import config, pods, port
+
+Place = str | int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inhabitant:
+    """An interface in a pod; ``former`` is what it was, where it is a whole one of the host, and ``mark`` its mark."""
+
+    worn: pods.Worn
+    routes: tuple[config.Route, ...] = ()
+    rules: tuple[config.Rule, ...] = ()
+    mark: str = ""
+    former: pods.Former | None = None
+
+
+class MockPods:
+    """Pods of a machine whose interfaces are as ``interface`` says."""
+
+    def __init__(self, interface: Callable[[str], port.Interface | None]) -> None:
+        self._interface = interface
+        self._inside: dict[tuple[Place, str], Inhabitant] = {}
+        self._hosts: dict[str, pods.Former] = {}
+
+    def put(self, child: pods.Child, *, mac: str, mtu: int = 1500) -> None:
+        """A child appears in a pod, as the hook makes it: down and without addresses."""
+        self._inside[child.namespace, child.name] = Inhabitant(worn=pods.Worn(name=child.name, mac=mac, mtu=mtu, up=False))
+
+    def end(self, namespace: Place) -> None:
+        """A pod ends, and all that is in it: hardware comes back to the host as it was in the pod."""
+        for key in [key for key in self._inside if key[0] == namespace]:
+            gone = self._inside.pop(key)
+            if gone.former is not None:
+                worn = gone.worn
+                self._hosts[gone.former.name] = pods.Former(name=worn.name, mac=worn.mac, mtu=worn.mtu, up=False, alias=gone.mark)
+
+    def is_away(self, name: str) -> bool:
+        """Whether an interface of the host is in a pod."""
+        return any(one.former is not None and one.former.name == name for one in self._inside.values())
+
+    def dress(self, child: pods.Child, outfit: pods.Outfit) -> None:
+        there = self._inside.get((child.namespace, outfit.name))
+        if there is None:
+            raise errors.HardwareError("dress", f"there is no interface {outfit.name}")
+        worn = pods.Worn(
+            name=outfit.name,
+            mac=outfit.mac or there.worn.mac,
+            mtu=outfit.mtu or there.worn.mtu,
+            up=True,
+            addresses=tuple(sorted({*there.worn.addresses, *outfit.addresses})),
+        )
+        self._inside[child.namespace, outfit.name] = dataclasses.replace(there, worn=worn, routes=outfit.routes, rules=outfit.rules)
+
+    def undress(self, child: pods.Child, outfit: pods.Outfit) -> None:
+        there = self._inside.get((child.namespace, outfit.name))
+        if there is not None:
+            self._inside[child.namespace, outfit.name] = dataclasses.replace(there, rules=())
+
+    def worn(self, child: pods.Child) -> pods.Worn | None:
+        there = self._inside.get((child.namespace, child.name))
+        return None if there is None else there.worn
+
+    def former(self, name: str) -> pods.Former | None:
+        found = self._interface(name)
+        if found is None or self.is_away(name):
+            return None
+        as_it_is = pods.Former(name=name, mac=found.mac, mtu=found.mtu, up=found.state == "up")
+        return self._hosts.get(name, as_it_is)
+
+    def mark(self, former: pods.Former, mark: str) -> None:
+        if self.former(former.name) is None:
+            raise errors.HardwareError("mark", f"there is no interface {former.name}")
+        self._hosts[former.name] = dataclasses.replace(former, alias=mark)
+
+    def move_in(self, mark: str, child: pods.Child, outfit: pods.Outfit) -> None:
+        there = self._inside.get((child.namespace, outfit.name))
+        if there is not None and there.mark != mark:
+            raise errors.HardwareError("move_in", f"the pod has an interface {outfit.name} already")
+        if there is None:
+            found = next((name for name, former in self._hosts.items() if former.alias == mark and not self.is_away(name)), None)
+            if found is None:
+                raise errors.HardwareError("move_in", "the interface is in no network namespace that can be seen from here")
+            former = self._hosts.pop(found)
+            worn = pods.Worn(name=outfit.name, mac=former.mac, mtu=former.mtu, up=False)
+            self._inside[child.namespace, outfit.name] = Inhabitant(worn=worn, mark=mark, former=former)
+        self.dress(child, outfit)
+
+    def bring_back(self, mark: str, former: pods.Former) -> bool:
+        self._inside = {key: one for key, one in self._inside.items() if one.mark != mark}
+        self._hosts[former.name] = former
+        return self._interface(former.name) is not None

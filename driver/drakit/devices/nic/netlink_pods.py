@@ -1,0 +1,210 @@
+"""Pods' namespaces on the real kernel: dressing an interface there, moving a whole one in, and bringing it back.
+
+A moved interface is known by its mark (ifalias), which goes with it from namespace to namespace; neither its name nor its index is its own for long.
+Hardware is brought back by its bus address and burnt-in MAC instead, because a pod's root can write any alias.
+It is looked for in the driver's own namespace, in that of the machine's first process (where the kernel puts hardware whose namespace died), and in
+every other that a process or /run/netns shows. A virtual interface dies with its namespace, so there may be nothing to bring back.
+"""
+
+import concurrent.futures
+import contextlib
+import errno
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+
+from drakit.core import errors
+from drakit.devices.nic import inside, pods, sysctls
+from drakit.devices.nic.tc import rtnetlink
+
+_NAMED = pathlib.Path("/run/netns")
+_PROC = pathlib.Path("/proc")
+_SYSCTLS = pathlib.Path("/proc/sys/net")
+_OWN = pathlib.Path("/proc/self/ns/net")
+
+
+class KernelPods:
+    """Pods as seen from a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor."""
+
+    _namespace: str | int | None
+    _after_effect: Callable[[], None]
+
+    def dress(self, child: pods.Child, outfit: pods.Outfit) -> None:
+        with _failing_as("dress"), self._sock_in(child.namespace) as sock:
+            link = _existing(sock, outfit.name)
+            _set_figures(sock, link, outfit)
+            _write_sysctls(child.namespace, outfit.name, outfit.sysctls)
+            inside.alter(sock, link.ifindex, up=True)
+            _dress_up(sock, link.ifindex, outfit)
+
+    def undress(self, child: pods.Child, outfit: pods.Outfit) -> None:
+        with _failing_as("undress"), self._sock_in(child.namespace) as sock:
+            for rule in outfit.rules:
+                inside.drop_rule(sock, rule)
+
+    def worn(self, child: pods.Child) -> pods.Worn | None:
+        with _failing_as("worn"), self._sock_in(child.namespace) as sock:
+            link = inside.find(sock, child.name)
+            if link is None:
+                return None
+            return pods.Worn(name=link.name, mac=link.mac, mtu=link.mtu, up=link.up, addresses=inside.addresses(sock, link.ifindex))
+
+    def former(self, name: str) -> pods.Former | None:
+        with _failing_as("former"), self._sock_in(self._namespace) as sock:
+            link = inside.find(sock, name)
+            if link is None:
+                return None
+            own = inside.addresses(sock, link.ifindex)
+            return pods.Former(name=name, mac=link.mac, mtu=link.mtu, up=link.up, addresses=own, alias=link.alias, place=link.place)
+
+    def mark(self, former: pods.Former, mark: str) -> None:
+        with _failing_as("mark"), self._sock_in(self._namespace) as sock:
+            link = _existing(sock, former.name)
+            if link.alias != mark:
+                inside.alter(sock, link.ifindex, alias=mark)
+
+    def move_in(self, mark: str, child: pods.Child, outfit: pods.Outfit) -> None:
+        with _failing_as("move_in"), _opened(child.namespace) as target:
+            with self._sock_in(target) as sock:
+                there, named = inside.marked(sock, mark), inside.find(sock, outfit.name)
+            if named is not None and named.alias != mark:
+                raise OSError(errno.EEXIST, f"the pod has an interface {outfit.name} already")
+            if there is None:
+                self._move(mark, target, outfit)
+            self.dress(pods.Child(namespace=target, name=outfit.name), outfit)
+
+    def _move(self, mark: str, target: int, outfit: pods.Outfit) -> None:
+        with self._place_of(mark) as place:
+            if place is None:
+                raise OSError(errno.ENODEV, "the interface is in no network namespace that can be seen from here")
+            sock, link = place
+            inside.alter(sock, link.ifindex, up=False)
+            inside.alter(sock, link.ifindex, name=outfit.name, namespace=target)
+
+    def bring_back(self, mark: str, former: pods.Former) -> bool:
+        with _failing_as("bring_back"), self._sock_in(self._namespace) as own:
+            here = inside.marked(own, mark, former.place)
+            if here is None:
+                with self._place_of(mark, former.place) as place, _opened(self._namespace or str(_OWN)) as home:
+                    if place is None:
+                        return False
+                    sock, link = place
+                    inside.alter(sock, link.ifindex, up=False)
+                    inside.alter(sock, link.ifindex, name=former.name, namespace=home)
+                here = inside.marked(own, mark, former.place)
+            if here is not None:
+                _restore(own, here, former)
+            return here is not None
+
+    @contextlib.contextmanager
+    def _sock_in(self, namespace: str | int | None) -> Iterator[rtnetlink.Socket]:
+        with rtnetlink.Socket.open(namespace, self._after_effect) as sock:
+            yield sock
+
+    @contextlib.contextmanager
+    def _place_of(self, mark: str, hardware: str = "") -> Iterator[tuple[rtnetlink.Socket, inside.Link] | None]:
+        """A socket in the namespace that has the marked interface, and the interface; None where no namespace has it."""
+        for namespace in (self._namespace, *_others()):
+            try:
+                sock = rtnetlink.Socket.open(namespace, self._after_effect)
+            except OSError:
+                continue
+            with sock:
+                link = inside.marked(sock, mark, hardware)
+                if link is not None:
+                    yield sock, link
+                    return
+        yield None
+
+
+def _others() -> Iterator[str]:
+    """Every namespace that a process or a name shows, each once, the first process's first."""
+    seen: set[tuple[int, int]] = set()
+    processes = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
+    shown = [_PROC / str(pid) / "ns/net" for pid in processes]
+    named = sorted(_NAMED.iterdir()) if _NAMED.is_dir() else []
+    for path in (*shown, *named):
+        with contextlib.suppress(OSError):
+            found = path.stat()
+            if (found.st_dev, found.st_ino) not in seen:
+                seen.add((found.st_dev, found.st_ino))
+                yield str(path)
+
+
+def _existing(sock: rtnetlink.Socket, name: str) -> inside.Link:
+    link = inside.find(sock, name)
+    if link is None:
+        raise OSError(errno.ENODEV, f"there is no interface {name}")
+    return link
+
+
+def _set_figures(sock: rtnetlink.Socket, link: inside.Link, outfit: pods.Outfit) -> None:
+    """MAC and MTU where they differ; a MAC is changed while the link is down, because not every driver can otherwise."""
+    if outfit.mac and link.mac != outfit.mac:
+        inside.alter(sock, link.ifindex, up=False)
+        inside.alter(sock, link.ifindex, mac=outfit.mac)
+    if outfit.mtu and link.mtu != outfit.mtu:
+        inside.alter(sock, link.ifindex, mtu=outfit.mtu)
+
+
+def _dress_up(sock: rtnetlink.Socket, ifindex: int, outfit: pods.Outfit) -> None:
+    """What needs a link that is up; routes onto the link come before those by a gateway, which they make reachable."""
+    present = set(inside.addresses(sock, ifindex))
+    for address in outfit.addresses:
+        if address not in present:
+            inside.add_address(sock, ifindex, address)
+    for neighbour in outfit.neighbours:
+        inside.add_neighbour(sock, ifindex, neighbour)
+    for route in sorted(outfit.routes, key=lambda route: bool(route.gateway)):
+        inside.add_route(sock, ifindex, route)
+    for rule in outfit.rules:
+        inside.add_rule(sock, rule)
+
+
+def _restore(sock: rtnetlink.Socket, link: inside.Link, former: pods.Former) -> None:
+    """The interface as it was; its mark goes last, so that a crash before finds it again."""
+    if link.name != former.name or link.mac != former.mac:
+        inside.alter(sock, link.ifindex, up=False)
+        inside.alter(sock, link.ifindex, name=former.name, mac=former.mac if link.mac != former.mac else "")
+    if link.mtu != former.mtu:
+        inside.alter(sock, link.ifindex, mtu=former.mtu)
+    inside.alter(sock, link.ifindex, up=former.up)
+    present = set(inside.addresses(sock, link.ifindex))
+    for address in former.addresses:
+        if address not in present:
+            inside.add_address(sock, link.ifindex, address)
+    inside.alter(sock, link.ifindex, alias=former.alias)
+
+
+def _write_sysctls(namespace: str | int, interface: str, wanted: Mapping[str, int]) -> None:
+    """Write sysctls of an interface, in a thread of its own: /proc/sys/net shows the namespace of whoever looks."""
+    if wanted:
+        with _opened(namespace) as descriptor, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+            thread.submit(_write_inside, descriptor, interface, wanted).result()
+
+
+def _write_inside(descriptor: int, interface: str, wanted: Mapping[str, int]) -> None:
+    rtnetlink.enter(descriptor)
+    for name, value in wanted.items():
+        (_SYSCTLS / sysctls.path(name, interface)).write_text(f"{value}\n", "ascii")
+
+
+@contextlib.contextmanager
+def _opened(namespace: str | int) -> Iterator[int]:
+    """The descriptor of a namespace; one that is opened here is closed here."""
+    if isinstance(namespace, int):
+        yield namespace
+        return
+    descriptor = os.open(_NAMED / namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _failing_as(call: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise errors.HardwareError(call, error.strerror or str(error)) from error

@@ -1,0 +1,142 @@
+"""What the driver does inside pods' network namespaces, as a protocol, and the values it is told.
+
+Two things happen there: a child of a NIC is dressed with all its pod is to have of it, and a whole interface is moved in and brought back. Both are
+idempotent. Adapters: the kernel (``netlink_pods``) and a mock machine (``mock_pods``). Every failure is a HardwareError that names the call.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Protocol
+
+from drakit.core import records
+from drakit.devices.nic import config, sysctls
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Child:
+    """An interface in a namespace; ``namespace`` is a name under /run/netns, a path, or an open descriptor."""
+
+    namespace: str | int
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outfit:
+    """All that an interface in a pod is to be. ``mtu`` 0 and ``mac`` "" leave what it has; ``sysctls`` are values by name (``ipv4.arp_ignore``)."""
+
+    name: str
+    mtu: int = 0
+    mac: str = ""
+    mode: config.Mode = config.Mode.PRIVATE
+    addresses: tuple[str, ...] = ()
+    routes: tuple[config.Route, ...] = ()
+    rules: tuple[config.Rule, ...] = ()
+    neighbours: tuple[config.Neighbour, ...] = ()
+    sysctls: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Worn:
+    """An interface in a pod as it is: ``addresses`` in canonical CIDR form, sorted, without the kernel's own link-local ones."""
+
+    name: str
+    mac: str
+    mtu: int
+    up: bool
+    addresses: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Former:
+    """A whole interface as the host had it, by which it is brought back. ``alias`` is what an admin had written there (ifalias).
+
+    ``place`` is what of hardware nobody can alter, empty for a virtual interface.
+    """
+
+    name: str
+    mac: str
+    mtu: int
+    up: bool
+    addresses: tuple[str, ...] = ()
+    alias: str = ""
+    place: str = ""
+
+
+class Pods(Protocol):
+    """The part of the port that reaches into pods."""
+
+    def dress(self, child: Child, outfit: Outfit) -> None:
+        """Give the interface everything of the outfit and set it up; it must be there under the outfit's name. What is there already stays.
+
+        Raises HardwareError; what was given before the error goes with the interface, but for rules, which ``undress`` takes away.
+        """
+
+    def undress(self, child: Child, outfit: Outfit) -> None:
+        """Take away what would outlive the interface in the pod (its rules); nothing to take away is success. Raises HardwareError."""
+
+    def worn(self, child: Child) -> Worn | None:
+        """The interface as it is in the pod now; None when it is not there. Raises HardwareError."""
+
+    def former(self, name: str) -> Former | None:
+        """An interface of the host, to be remembered before it is moved; None when there is none of this name. Raises HardwareError."""
+
+    def mark(self, former: Former, mark: str) -> None:
+        """Mark an interface of the host as about to be moved (by its ifalias), so that it is found again wherever it is. Raises HardwareError."""
+
+    def move_in(self, mark: str, child: Child, outfit: Outfit) -> None:
+        """Move the interface with this mark into the pod under the outfit's name, and dress it. In the pod already: only dress it.
+
+        Raises HardwareError when it is in no namespace that can be seen, or the pod has another interface of that name.
+        """
+
+    def bring_back(self, mark: str, former: Former) -> bool:
+        """Make the interface with this mark the host's again, as it was; False when no namespace has it: a virtual one went with its pod.
+
+        Raises HardwareError, for example when the host has another interface of its name by now.
+        """
+
+
+def outfit_of(chosen: config.NicConfig, *, name: str, mac: str = "", addresses: tuple[str, ...] = ()) -> Outfit:
+    """What a configuration makes of an interface, under a name and with addresses chosen for one sandbox (``addresses.Book``)."""
+    forwarding = dict.fromkeys(sysctls.FORWARDING, 1) if chosen.forwarding else {}
+    return Outfit(
+        name=name,
+        mtu=chosen.mtu or 0,
+        mac=chosen.mac or mac,
+        mode=chosen.mode,
+        addresses=addresses or chosen.addresses,
+        routes=chosen.routes,
+        rules=chosen.rules,
+        neighbours=chosen.neighbours,
+        sysctls={**chosen.sysctls, **forwarding},
+    )
+
+
+def mark_of(share_id: str) -> str:
+    """The mark of an interface that is one grant's whole."""
+    return f"drakit whole {share_id}"
+
+
+def to_record(former: Former) -> records.Record:
+    """A former interface as the journal keeps it."""
+    return {
+        "name": former.name,
+        "mac": former.mac,
+        "mtu": former.mtu,
+        "up": former.up,
+        "addresses": former.addresses,
+        "alias": former.alias,
+        "place": former.place,
+    }
+
+
+def from_record(record: object) -> Former | None:
+    """The former interface a record describes; None for anything else."""
+    if not isinstance(record, Mapping):
+        return None
+    match record:
+        case {"name": str(name), "mac": str(mac), "mtu": int(mtu), "up": bool(up), "addresses": (*addresses,)}:
+            texts = {key: str(record.get(key) or "") for key in ("alias", "place")}
+            return Former(name=name, mac=mac, mtu=mtu, up=up, addresses=tuple(map(str, addresses)), **texts)
+        case _:
+            return None

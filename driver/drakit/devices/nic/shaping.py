@@ -1,0 +1,234 @@
+"""From a NIC and its shares to the classes and lookups wanted in the kernel, and from what is found there to the changes; pure.
+
+Both directions of a NIC have one and the same tree of HTB classes::
+
+    root                the NIC's speed
+    |-- host            the host's own traffic and all group addresses: the reserve
+    |-- stray           frames of a known address without a known owner: little
+    |-- default         everything else: little (fail closed)
+    |-- a share         its rate, ceil = rate or more; a leaf until a sandbox uses it
+    |   |-- a member    one sandbox: almost no rate of its own, so that it borrows the share's
+    |   `-- a member
+    `-- ...
+
+Members of a share borrow from it in equal parts whatever number of flows each has, so two pods of one claim share fairly on kernels with no fair
+queue at all. Shares borrow from the root in proportion to their rates: quanta are proportional, and members divide the quantum of their share.
+
+Class numbers are fixed for the inner traffic, chosen by ``free_share`` and ``free_member`` for the rest, and never collide with the major number, so
+that a leaf queue's handle can be its class's number. Rates are bits per second, multiples of 8 (the kernel counts bytes) and at least 8000; bursts
+are in the kernel's ticks of 64 ns.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from drakit.devices.nic import port
+
+MAJOR = 0x00DA
+ROOT, HOST, STRAY, DEFAULT = 1, 2, 3, 4
+SHARES = range(0x0100, 0x8000)
+MEMBERS = range(0x8000, 0xFFFF)
+SMALL = 10**6
+ANY = "00:00:00:00:00:00"
+ANY_NAMESPACE = 0
+KERNEL_MADE = 2**64 - 1
+
+_TICK_NS = 64
+_BURST_NS = 10**6
+_BURST_BYTES = 3000
+_NANO = 10**9
+_QUEUE_NS = 20 * 10**6
+_QUEUE_BYTES = 2 * 65536
+_ROUND_NS = 10**7
+_QUANTUM_MIN = 65536
+_QUANTUM_MAX = 2**31 - 1
+_MEMBER_PART = 256
+_RATE_MIN = 8000
+_FIRST, _SECOND, _LAST = 0, 1, 7
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Band:
+    """One HTB class. ``limit`` is its queue's length in bytes; a class with others below it has none, nor a quantum or priority: all three are 0."""
+
+    minor: int
+    parent: int
+    rate: int
+    ceil: int
+    burst: int
+    cburst: int
+    quantum: int
+    prio: int
+    limit: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seat:
+    """A member's place: the class ``minor`` below the class ``share``."""
+
+    minor: int
+    share: int
+    cookie: int
+    mac: str
+
+
+class Verb(enum.Enum):
+    """What is to be done about a class."""
+
+    DROP = "drop"
+    PUT = "put"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Change:
+    """One step from found to wanted; ``why`` is what was wrong, for the operator."""
+
+    verb: Verb
+    band: Band
+    why: str
+
+
+Bands = Mapping[int, Band]
+Owners = Mapping[tuple[int, str], int]
+
+
+def bands(uplink: port.Uplink, shares: Iterable[port.Share], seats: Iterable[Seat]) -> Bands:
+    """The classes wanted in each direction, by number."""
+    total = _whole(uplink.speed)
+    found = [
+        _inner(ROOT, 0, total, total),
+        _leaf(HOST, ROOT, max(_whole(uplink.reserve), SMALL), prio=_FIRST),
+        _leaf(STRAY, ROOT, SMALL, prio=_LAST),
+        _leaf(DEFAULT, ROOT, SMALL, prio=_LAST),
+    ]
+    beside: dict[int, list[Seat]] = {}
+    for seat in seats:
+        beside.setdefault(seat.share, []).append(seat)
+    for share in shares:
+        found += share_bands(uplink, share, beside.get(share.minor, ()))
+    return {band.minor: band for band in found}
+
+
+def share_bands(uplink: port.Uplink, share: port.Share, seats: Collection[Seat]) -> tuple[Band, ...]:
+    """The classes of one share: its own, and one for each of its members."""
+    rate = _whole(share.bandwidth)
+    ceil = max(rate, min(_whole(share.ceil), _whole(uplink.speed)))
+    quantum = _quantum(rate)
+    if not seats:
+        return (_leaf(share.minor, ROOT, rate, ceil=ceil, quantum=quantum),)
+    part, turn = _whole(rate // _MEMBER_PART), max(quantum // len(seats), _QUANTUM_MIN)
+    members = (_leaf(seat.minor, share.minor, part, ceil=ceil, quantum=turn) for seat in seats)
+    return _inner(share.minor, ROOT, rate, ceil), *members
+
+
+def differences(wanted: Bands, found: Bands) -> tuple[Change, ...]:
+    """What to do, in an order in which it can be done: children go before their parents and come after them."""
+    drops, puts = [], []
+    for minor, band in found.items():
+        if minor not in wanted:
+            drops.append(Change(verb=Verb.DROP, band=band, why=f"class {text(minor)} belongs to nobody"))
+        elif band.parent != wanted[minor].parent:
+            drops.append(Change(verb=Verb.DROP, band=band, why=f"class {text(minor)} is in the wrong place"))
+    moved = {change.band.minor for change in drops}
+    for minor, band in wanted.items():
+        if minor not in found or minor in moved or band.parent in moved:
+            puts.append(Change(verb=Verb.PUT, band=band, why=f"class {text(minor)} is missing"))
+        elif band != found[minor]:
+            puts.append(Change(verb=Verb.PUT, band=band, why=_altered(band, found[minor])))
+    drops.sort(key=lambda change: -_depth(change.band, found))
+    puts.sort(key=lambda change: _depth(change.band, wanted))
+    return (*drops, *puts)
+
+
+def owners(classifier: port.Classifier, *, host: int, mac: str, seats: Sequence[Seat]) -> Owners:
+    """What the egress classifier looks up: (cookie, source address) to class. ``host`` is the cookie of the NIC's own namespace, ``mac`` its address.
+
+    By namespace, a source address alone leads to no share's class: a nested namespace could forge it. Of two shares of one namespace, frames of
+    any other address are the first one's.
+    """
+    if classifier is port.Classifier.MAC:
+        return {(ANY_NAMESPACE, mac): HOST, **{(ANY_NAMESPACE, seat.mac): seat.minor for seat in seats}}
+    found = {(host, ANY): HOST, (KERNEL_MADE, mac): HOST}
+    for seat in sorted(seats, key=lambda seat: seat.minor, reverse=True):
+        found |= owners_of(seat)
+        found[seat.cookie, ANY] = seat.minor
+    return found
+
+
+def owners_of(seat: Seat) -> Owners:
+    """The lookups that are one member's alone, by namespace."""
+    return {(seat.cookie, seat.mac): seat.minor, (ANY_NAMESPACE, seat.mac): STRAY}
+
+
+def free_share(taken: Collection[int]) -> int | None:
+    """A class number for one more share, or None where there is none left."""
+    return next((minor for minor in SHARES if minor not in taken), None)
+
+
+def free_member(taken: Collection[int]) -> int | None:
+    """A class number for one more member, or None where there is none left."""
+    return next((minor for minor in MEMBERS if minor not in taken), None)
+
+
+def text(minor: int) -> str:
+    """A class as ``tc`` writes it."""
+    return f"{MAJOR:x}:{minor:x}"
+
+
+def _leaf(minor: int, parent: int, rate: int, *, ceil: int = 0, quantum: int = _QUANTUM_MIN, prio: int = _SECOND) -> Band:
+    most = max(rate, ceil)
+    return Band(
+        minor=minor,
+        parent=parent,
+        rate=rate,
+        ceil=most,
+        burst=_burst(rate),
+        cburst=_burst(most),
+        quantum=quantum,
+        prio=prio,
+        limit=_queue(most),
+    )
+
+
+def _inner(minor: int, parent: int, rate: int, ceil: int) -> Band:
+    return Band(minor=minor, parent=parent, rate=rate, ceil=ceil, burst=_burst(rate), cburst=_burst(ceil), quantum=0, prio=0, limit=0)
+
+
+def _burst(rate: int) -> int:
+    """A millisecond's worth at the rate, or the time two full frames take."""
+    return max(_BURST_NS, _BURST_BYTES * 8 * _NANO // rate) // _TICK_NS
+
+
+def _queue(rate: int) -> int:
+    """Ten milliseconds' worth, but room for two frames of the largest size before segmentation."""
+    return max(_QUEUE_BYTES, rate * _QUEUE_NS // (8 * _NANO))
+
+
+def _quantum(rate: int) -> int:
+    """What a class sends in its turn when it borrows: ten milliseconds' worth, but one frame of the largest size before segmentation.
+
+    HTB sends one frame a turn however large it is, so with less the class of the larger frames would win. Long turns cost others nothing that is
+    guaranteed: before every frame, HTB serves those within their own rates first.
+    """
+    return min(max(_QUANTUM_MIN, rate * _ROUND_NS // (8 * _NANO)), _QUANTUM_MAX)
+
+
+def _whole(rate: int) -> int:
+    """A rate in whole bytes a second, and not so small that the time a frame takes does not fit the kernel's burst."""
+    return max(rate // 8 * 8, _RATE_MIN)
+
+
+def _depth(band: Band, among: Bands) -> int:
+    depth = 0
+    while band.parent in among:
+        band, depth = among[band.parent], depth + 1
+    return depth
+
+
+def _altered(wanted: Band, found: Band) -> str:
+    fields = [field.name for field in dataclasses.fields(Band)]
+    changed = [
+        f"{name} {getattr(found, name)}, not {getattr(wanted, name)}" for name in fields if getattr(wanted, name) != getattr(found, name)
+    ]
+    return f"class {text(wanted.minor)} has {'; '.join(changed)}"

@@ -1,0 +1,187 @@
+"""bpf(2) without a compiler or a library: hash maps, programs for traffic control, and finding again what a filter uses.
+
+Layouts: ``union bpf_attr``, ``struct bpf_prog_info`` and ``struct bpf_map_info`` of linux/bpf.h. Every descriptor returned is the caller's to close.
+Errors are OSError; a program the kernel refuses carries the verifier's words.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from collections.abc import Iterator
+
+_SYSCALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+_MAP_CREATE, _LOOKUP, _UPDATE, _DELETE, _NEXT, _LOAD = range(6)
+_PROGRAM_BY_ID, _MAP_BY_ID, _DESCRIBE, _BATCH = 13, 14, 15, 24
+_BATCH_ENTRIES = 4096
+_BATCH_COUNT_AT = 32
+_HASH = 1
+_NO_PREALLOC = 1
+_SCHED_CLS = 3
+_MAPS_MAX = 8
+_LOG_BYTES = 1 << 16
+_LICENSE = b"Apache-2.0\0"
+_NAME_BYTES = 15
+_PROGRAM_BYTES, _NR_MAPS_AT, _MAPS_AT = 80, 52, 56
+_MAP_BYTES, _MAP_NAME_AT = 40, 24
+
+NOT_EXISTING = 1
+
+
+def create_map(name: str, *, key: int, value: int, entries: int) -> int:
+    """A hash map whose memory grows with what is in it; sizes are in bytes."""
+    body = struct.pack("=IIIIIII16s", _HASH, key, value, entries, _NO_PREALLOC, 0, 0, name.encode()[:_NAME_BYTES])
+    return _bpf(_MAP_CREATE, body)
+
+
+def look_up(descriptor: int, key: bytes, size: int) -> bytes | None:
+    """The value of a key, or None."""
+    value = ctypes.create_string_buffer(size)
+    return None if _element(_LOOKUP, descriptor, key, value) == errno.ENOENT else value.raw
+
+
+def update(descriptor: int, key: bytes, value: bytes, flags: int = 0) -> bool:
+    """Set a key's value; False when it exists and ``flags`` is NOT_EXISTING."""
+    return _element(_UPDATE, descriptor, key, ctypes.create_string_buffer(value, len(value)), flags) != errno.EEXIST
+
+
+def delete(descriptor: int, key: bytes) -> None:
+    """Delete a key; one that is not there is success."""
+    _element(_DELETE, descriptor, key, None)
+
+
+def keys(descriptor: int, size: int) -> Iterator[bytes]:
+    """All keys. One that is deleted while they are read can make the kernel start over: read them into a set."""
+    following = ctypes.create_string_buffer(size)
+    key: bytes | None = None
+    while _element(_NEXT, descriptor, key, following) != errno.ENOENT:
+        key = following.raw
+        yield key
+
+
+def entries(descriptor: int, key: int, value: int) -> dict[bytes, bytes]:
+    """All keys with their values, whose sizes are in bytes; many at a time where the kernel can (Linux 5.6)."""
+    try:
+        return dict(_batches(descriptor, key, value))
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:
+            raise
+    found = {name: look_up(descriptor, name, value) for name in set(keys(descriptor, key))}
+    return {name: content for name, content in found.items() if content is not None}
+
+
+def _batches(descriptor: int, key: int, value: int) -> Iterator[tuple[bytes, bytes]]:
+    names, contents = (ctypes.create_string_buffer(_BATCH_ENTRIES * size) for size in (key, value))
+    place = ctypes.create_string_buffer(max(key, 4))
+    at, last = 0, False
+    while not last:
+        addresses = (at, *map(ctypes.addressof, (place, names, contents)))
+        request = bytearray(struct.pack("=QQQQIIQQ", *addresses, _BATCH_ENTRIES, descriptor, 0, 0))
+        try:
+            _bpf_in(_BATCH, request)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            last = True
+        count = struct.unpack_from("=I", request, _BATCH_COUNT_AT)[0]
+        for number in range(count):
+            yield names.raw[number * key : (number + 1) * key], contents.raw[number * value : (number + 1) * value]
+        at = ctypes.addressof(place)
+
+
+def load(name: str, program: bytes) -> int:
+    """Load a program for traffic control; a refused one is an OSError with the last line of the verifier's log."""
+    code = ctypes.create_string_buffer(program, len(program))
+    license_text = ctypes.create_string_buffer(_LICENSE)
+    log = ctypes.create_string_buffer(_LOG_BYTES)
+    body = struct.pack(
+        "=IIQQIIQII16s",
+        _SCHED_CLS,
+        len(program) // 8,
+        ctypes.addressof(code),
+        ctypes.addressof(license_text),
+        1,
+        _LOG_BYTES,
+        ctypes.addressof(log),
+        0,
+        0,
+        name.encode()[:_NAME_BYTES],
+    )
+    try:
+        return _bpf(_LOAD, body)
+    except OSError as error:
+        told = [line for line in log.value.decode(errors="replace").splitlines() if line and not line.startswith("processed")]
+        raise OSError(error.errno, f"{error.strerror}{': ' if told else ''}{told[-1] if told else ''}") from error
+
+
+def maps_of(program_id: int) -> dict[str, int]:
+    """Descriptors of the maps a loaded program uses, by name; empty when there is no such program (any more)."""
+    try:
+        descriptor = _bpf(_PROGRAM_BY_ID, struct.pack("=III", program_id, 0, 0))
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return {}
+        raise
+    try:
+        numbers = _map_ids(descriptor)
+    finally:
+        os.close(descriptor)
+    return {_name_of(found): found for found in (_bpf(_MAP_BY_ID, struct.pack("=III", number, 0, 0)) for number in numbers)}
+
+
+def map_id(descriptor: int) -> int:
+    """The kernel's number of a map, by which two descriptors are found to be of one map."""
+    number: int = struct.unpack_from("=I", _describe(descriptor, bytes(_MAP_BYTES)), 4)[0]
+    return number
+
+
+def _map_ids(program: int) -> tuple[int, ...]:
+    room = (ctypes.c_uint32 * _MAPS_MAX)()
+    request = bytearray(_PROGRAM_BYTES)
+    struct.pack_into("=IQ", request, _NR_MAPS_AT, _MAPS_MAX, ctypes.addressof(room))
+    count = struct.unpack_from("=I", _describe(program, bytes(request)), _NR_MAPS_AT)[0]
+    return tuple(room[:count])
+
+
+def _name_of(descriptor: int) -> str:
+    return _describe(descriptor, bytes(_MAP_BYTES))[_MAP_NAME_AT:].split(b"\0", 1)[0].decode(errors="replace")
+
+
+def _describe(descriptor: int, request: bytes) -> bytes:
+    room = ctypes.create_string_buffer(request, len(request))
+    _bpf(_DESCRIBE, struct.pack("=IIQ", descriptor, len(request), ctypes.addressof(room)))
+    return room.raw
+
+
+def _element(command: int, descriptor: int, key: bytes | None, value: "ctypes.Array[ctypes.c_char] | None", flags: int = 0) -> int:
+    """One call on a map's element; 0, or the error number where it is an answer (ENOENT, EEXIST)."""
+    place = ctypes.create_string_buffer(key, len(key)) if key is not None else None
+    addresses = (ctypes.addressof(room) if room is not None else 0 for room in (place, value))
+    try:
+        _bpf(command, struct.pack("=IIQQQ", descriptor, 0, *addresses, flags))
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, errno.EEXIST}:
+            raise
+        return error.errno or 0
+    return 0
+
+
+def _bpf(command: int, body: bytes) -> int:
+    return _bpf_in(command, bytearray(body))
+
+
+def _bpf_in(command: int, body: bytearray) -> int:
+    """One call; what the kernel writes into the request is found in ``body``."""
+    if _SYSCALL is None:
+        raise OSError(errno.ENOSYS, f"bpf: its number on {platform.machine()} is not known")
+    result = int(_LIBC.syscall(_SYSCALL, command, (ctypes.c_char * len(body)).from_buffer(body), len(body)))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"bpf: {os.strerror(code)}")
+    return result
+
+
+_SYSCALL = _SYSCALLS.get(platform.machine())
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.syscall.restype = ctypes.c_long

@@ -1,0 +1,230 @@
+"""The shares of one NIC in the kernel: installed, removed, joined and left, compared and mended.
+
+Everything that is known is read from the kernel at each call: parts and classes by netlink, shares and members from the maps. So two processes of a
+rolling update, or one that was killed between any two steps, go on from what is there. Order: a share is in the ledger before it has classes, and
+leaves it after them; a member has its class before frames are led there.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from drakit.core import errors
+from drakit.devices.nic import port, shaping
+from drakit.devices.nic.tc import links, maps, messages, parts
+
+Step = tuple[str, Callable[[], object]]
+
+_OUT, _IN = "egress", "ingress"
+
+
+class Nic:
+    """One NIC, read for one call. ``held`` are maps known from before, for where no classifier has them any more.
+
+    ``memory`` is the caller's to close.
+    """
+
+    def __init__(self, place: parts.Place, held: maps.Maps | None = None) -> None:
+        self.place = place
+        self.found = parts.find(place.sock, place.nic)
+        self.memory = maps.Maps.complete(parts.used_maps(self.found, held))
+
+    @property
+    def _sides(self) -> Mapping[str, int]:
+        """The interfaces that have classes now, by direction: the NIC, and its ifb."""
+        found = self.found
+        sides = {_OUT: (self.place.nic, found.root), _IN: (found.link.ifindex if found.link else 0, found.ifb_root)}
+        return {side: ifindex for side, (ifindex, root) in sides.items() if parts.is_our_root(root)}
+
+    def install(self, uplink: port.Uplink, share: port.Share) -> None:
+        """Make what is lacking of the NIC, then the share."""
+        former = self.memory.share(share.minor)
+        if former is not None and former.id != share.id:
+            self._take(share.minor)
+        fresh = [step for _, step in self._part_steps(uplink)]
+        for step in fresh:
+            step()
+        self.memory.enter(share)
+        if fresh:
+            for _, step in self._owner_steps(uplink, self.memory.read_seats()):
+                step()
+        self._put(shaping.share_bands(uplink, share, self._seats_of(share.minor)))
+
+    def remove(self, minor: int) -> None:
+        """Take a share away, and with the last one all of the NIC's parts."""
+        self._take(minor)
+        if not self.memory.has_shares():
+            self._release()
+
+    def _empty(self) -> None:
+        """Take every share, and leave the NIC as it was."""
+        for minor in self.memory.read_shares(self.place.nic, self.place.name):
+            self._take(minor)
+        self._release()
+
+    def _release(self) -> None:
+        parts.release(self.place, parts.find(self.place.sock, self.place.nic))
+
+    def admit(self, share: port.Share, cookie: int, mac: str) -> None:
+        """Seat a member. An address that another member had is this one's now; the host's own is refused."""
+        if self.memory.route(mac) == shaping.HOST:
+            raise errors.HardwareError("admit", f"{mac} is the address of {self.place.name} itself")
+        seats = self.memory.read_seats()
+        seat = next((item for item in seats if item.mac == mac), None)
+        if seat is not None and (seat.share, seat.cookie) != (share.minor, cookie):
+            self._unseat(seat)
+            seats, seat = self.memory.read_seats(), None
+        if seat is None:
+            minor = shaping.free_member({item.minor for item in seats})
+            if minor is None:
+                raise errors.HardwareError("admit", f"{self.place.name} has no class number left for one more sandbox")
+            seat = shaping.Seat(minor=minor, share=share.minor, cookie=cookie, mac=mac)
+        others = [item for item in seats if item.share == share.minor and item.mac != mac]
+        self._put(shaping.share_bands(self._uplink(), share, [*others, seat]))
+        self.memory.seat(seat)
+        self._own(seat)
+
+    def dismiss(self, share: port.Share, cookie: int, mac: str) -> None:
+        """Unseat a member; the others of its share are given its part."""
+        for seat in self.memory.read_seats():
+            if (seat.share, seat.cookie, seat.mac) == (share.minor, cookie, mac):
+                self._unseat(seat)
+                self._put(shaping.share_bands(self._uplink(), share, self._seats_of(share.minor)))
+
+    def traffic(self) -> tuple[port.Traffic, ...]:
+        """Counters of every share that has its classes in both directions."""
+        sides = {side: messages.classes(self.place.sock, ifindex) for side, ifindex in self._sides.items()}
+        if len(sides) < len((_OUT, _IN)):
+            return ()
+        shares = self.memory.read_shares(self.place.nic, self.place.name)
+        return tuple(
+            port.Traffic(share_id=share.id, egress=_counters(sides[_OUT], minor), ingress=_counters(sides[_IN], minor))
+            for minor, share in shares.items()
+            if all(minor in side for side in sides.values())
+        )
+
+    def differences(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> Iterator[Step]:
+        """What is not as wanted, each with what mends it. To mend, run each before asking for the next."""
+        if not shares:
+            if self.found.any_of_ours:
+                yield "the NIC carries our queueing though nobody uses it", self._empty
+            return
+        yield from self._part_steps(uplink)
+        yield from self._ledger_steps(shares)
+        wanted = {share.minor for share in shares}
+        seats = [seat for seat in self.memory.read_seats() if seat.share in wanted]
+        yield from self._owner_steps(uplink, seats)
+        bands = shaping.bands(uplink, shares, seats)
+        limits = messages.queues(self.place.sock)
+        for side, ifindex in self._sides.items():
+            found = {minor: item.band for minor, item in messages.classes(self.place.sock, ifindex, limits.get(ifindex, {})).items()}
+            for change in shaping.differences(bands, found):
+                yield f"{side}: {change.why}", _change(self.place, ifindex, change)
+
+    def _part_steps(self, uplink: port.Uplink) -> Iterator[Step]:
+        if not links.name_of(self.place.sock, self.place.nic):
+            raise errors.HardwareError("RTM_GETLINK", f"{self.place.name} is no longer there")
+        parts.refuse_foreign(self.found, self.place.name)
+        for part in parts.lacking(self.place, self.found, self.memory):
+            yield part.value, functools.partial(self._make, part, uplink)
+
+    def _make(self, part: parts.Part, uplink: port.Uplink) -> None:
+        """Make a part, and all classes in a fresh HTB."""
+        parts.make(part, self.place, self.memory)
+        self.found = parts.find(self.place.sock, self.place.nic)
+        if part in {parts.Part.ROOT, parts.Part.IFB_ROOT}:
+            shares = self.memory.read_shares(self.place.nic, self.place.name).values()
+            ifindex = self._sides[_OUT if part is parts.Part.ROOT else _IN]
+            for band in shaping.bands(uplink, shares, self.memory.read_seats()).values():
+                messages.put_class(self.place.sock, ifindex, band)
+
+    def _ledger_steps(self, shares: Iterable[port.Share]) -> Iterator[Step]:
+        wanted = {share.minor: share for share in shares}
+        found = self.memory.read_shares(self.place.nic, self.place.name)
+        for minor in found.keys() - wanted.keys():
+            yield f"share {found[minor].id} belongs to nobody", functools.partial(self._take, minor)
+        for minor, share in wanted.items():
+            kept = found.get(minor)
+            if kept is None:
+                yield f"share {share.id} is missing", functools.partial(self.memory.enter, share)
+            elif dataclasses.replace(kept, interface=share.interface) != share:
+                yield f"share {share.id} has other figures", functools.partial(self.memory.enter, share)
+
+    def _owner_steps(self, uplink: port.Uplink, seats: Sequence[shaping.Seat]) -> Iterator[Step]:
+        memory = self.memory
+        wanted = shaping.owners(self.place.classifier, host=self._host, mac=uplink.mac, seats=seats)
+        found = memory.read_owners()
+        for owner in found.keys() - wanted.keys():
+            yield f"frames of {owner[1]} in namespace {owner[0]} are led astray", functools.partial(memory.disown, owner)
+        for owner, minor in wanted.items():
+            if found.get(owner) != minor:
+                why = f"frames of {owner[1]} in namespace {owner[0]} are not led to {shaping.text(minor)}"
+                yield why, functools.partial(memory.own, owner, minor)
+        for mac in memory.addresses() - {uplink.mac} - {seat.mac for seat in seats}:
+            yield f"frames to {mac} are led astray", functools.partial(memory.unseat, mac)
+        if memory.route(uplink.mac) != shaping.HOST:
+            yield "frames to the host are not led to its class", functools.partial(memory.route_to, uplink.mac, shaping.HOST)
+
+    @property
+    def _host(self) -> int:
+        return self.place.sock.cookie if self.place.classifier is port.Classifier.NETNS else shaping.ANY_NAMESPACE
+
+    def _uplink(self) -> port.Uplink:
+        """The NIC as it is shaped now: by its root class."""
+        root = messages.class_at(self.place.sock, self.place.nic, shaping.ROOT)
+        if root is None:
+            raise errors.HardwareError("RTM_GETTCLASS", f"{self.place.name} has lost its classes; they are put back at the next check")
+        return port.Uplink(interface=self.place.name, ifindex=self.place.nic, mac="", speed=root.band.rate)
+
+    def _seats_of(self, minor: int) -> list[shaping.Seat]:
+        return [seat for seat in self.memory.read_seats() if seat.share == minor]
+
+    def _put(self, bands: Iterable[shaping.Band]) -> None:
+        listed = tuple(bands)
+        for ifindex in self._sides.values():
+            for band in listed:
+                messages.put_class(self.place.sock, ifindex, band)
+
+    def _take(self, minor: int) -> None:
+        for seat in self._seats_of(minor):
+            self._unseat(seat)
+        for ifindex in self._sides.values():
+            messages.delete_class(self.place.sock, ifindex, minor)
+        self.memory.strike(minor)
+
+    def _own(self, seat: shaping.Seat) -> None:
+        if self.place.classifier is port.Classifier.MAC:
+            self.memory.own((shaping.ANY_NAMESPACE, seat.mac), seat.minor)
+            return
+        for owner, minor in shaping.owners_of(seat).items():
+            self.memory.own(owner, minor)
+        self.memory.own((seat.cookie, shaping.ANY), seat.minor, unless_owned=True)
+
+    def _unseat(self, seat: shaping.Seat) -> None:
+        memory = self.memory
+        for owner in shaping.owners_of(seat):
+            memory.disown(owner)
+        memory.unseat(seat.mac)
+        if memory.owner((seat.cookie, shaping.ANY)) == seat.minor:
+            heir = next((item.minor for item in memory.read_seats() if item.cookie == seat.cookie), None)
+            if heir is None:
+                memory.disown((seat.cookie, shaping.ANY))
+            else:
+                memory.own((seat.cookie, shaping.ANY), heir)
+        for ifindex in self._sides.values():
+            messages.delete_class(self.place.sock, ifindex, seat.minor)
+
+
+def _change(place: parts.Place, ifindex: int, change: shaping.Change) -> Callable[[], object]:
+    if change.verb is shaping.Verb.DROP:
+        return functools.partial(messages.delete_class, place.sock, ifindex, change.band.minor)
+    return functools.partial(messages.put_class, place.sock, ifindex, change.band)
+
+
+def _counters(side: Mapping[int, messages.Class], minor: int) -> port.Counters:
+    """A share's counters: what passed by its own class, what was dropped and waits by its members' or, while it has none, its own."""
+    own = side[minor].counters
+    members = [item.counters for item in side.values() if item.band.parent == minor]
+    return dataclasses.replace(
+        own, drops=own.drops + sum(item.drops for item in members), backlog=own.backlog + sum(item.backlog for item in members)
+    )

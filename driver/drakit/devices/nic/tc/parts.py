@@ -1,0 +1,264 @@
+"""What one shared NIC has besides classes: ifb, roots, hooks and filters; found, judged and made one by one.
+
+Each part is there or lacking, and is made alone, so that a crash or an admin's hand between any two leaves something that the next call completes.
+They are made in an order in which nothing passes unshaped that was not before: the redirection comes after what it redirects to.
+"""
+
+import dataclasses
+import enum
+import errno
+import os
+from collections.abc import Callable, Mapping
+
+from drakit.core import errors
+from drakit.devices.nic import port, shaping
+from drakit.devices.nic.tc import bpf, links, maps, messages, programs, rtnetlink
+
+_OWN = "_own"
+_EGRESS_MAPS = frozenset({"drakit_owners", "drakit_ledger"})
+_INGRESS_MAPS = frozenset({"drakit_routes", "drakit_ledger"})
+
+
+class Part(enum.Enum):
+    """A part, by what is wrong without it."""
+
+    IFB = "the device that ingress is shaped on is missing or down"
+    IFB_ROOT = "the root qdisc of the ingress device is not ours"
+    INGRESS = "the classifier of ingress is missing"
+    ROOT = "the root qdisc is not ours"
+    EGRESS = "the classifier of egress is missing"
+    HOOK = "there is no ingress qdisc"
+    REDIRECT = "ingress is not redirected"
+    GUARD = "the guard of socket priorities is missing"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """The parts of a NIC as they are."""
+
+    root: messages.Qdisc | None
+    hook: messages.Qdisc | None
+    link: links.Link | None
+    ifb_root: messages.Qdisc | None
+    egress: messages.Filter | None
+    ingress: messages.Filter | None
+    redirect: messages.Filter | None
+    guard: messages.Filter | None
+
+    @property
+    def any_of_ours(self) -> bool:
+        """Whether anything of ours is there."""
+        return is_our_root(self.root) or any((self.link and self.link.is_ours, self.redirect, self.guard))
+
+    @property
+    def owns_hook(self) -> bool:
+        """Whether the hook qdisc is ours: the ifb remembers it, and, for when the ifb is lost, the names of our filters there."""
+        marked = any(item.name.endswith(_OWN) for item in (self.redirect, self.guard) if item)
+        return marked or (self.link is not None and self.link.owns_hook)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where parts are: the socket of the NIC's namespace, the NIC's index and name, and how egress is classified."""
+
+    sock: rtnetlink.Socket
+    nic: int
+    name: str
+    classifier: port.Classifier
+
+
+def find(sock: rtnetlink.Socket, nic: int) -> Found:
+    """Read all parts of a NIC, which need not be there."""
+    link = links.find(sock, nic)
+    root, hook = (messages.qdisc(sock, nic, parent) for parent in (messages.AT_ROOT, messages.AT_INGRESS))
+    ifb = link.ifindex if link else 0
+    return Found(
+        root=root,
+        hook=hook,
+        link=link,
+        ifb_root=messages.qdisc(sock, ifb, messages.AT_ROOT) if ifb else None,
+        egress=messages.filter_at(sock, nic, messages.OURS) if is_our_root(root) else None,
+        ingress=messages.filter_at(sock, ifb, messages.OURS) if ifb else None,
+        redirect=messages.filter_at(sock, nic, messages.HOOK_INGRESS) if hook else None,
+        guard=messages.filter_at(sock, nic, messages.HOOK_EGRESS) if has_egress_hook(hook) else None,
+    )
+
+
+def is_our_root(root: messages.Qdisc | None) -> bool:
+    """Whether a root qdisc is our HTB."""
+    return root is not None and root.kind == "htb" and root.handle == messages.OURS
+
+
+def chosen_by_others(root: messages.Qdisc | None) -> str:
+    """The root qdisc as text where somebody chose it; empty for the kernel's default (handle 0) and for ours."""
+    return str(root) if root and root.handle and not is_our_root(root) else ""
+
+
+def has_egress_hook(hook: messages.Qdisc | None) -> bool:
+    """Whether a NIC's hook qdisc has an egress side; an admin's plain ``ingress`` has not."""
+    return hook is not None and hook.kind == "clsact"
+
+
+def refuse_foreign(found: Found, name: str) -> None:
+    """Raise HardwareError where somebody else's root qdisc or link is in the way."""
+    if chosen_by_others(found.root):
+        fix = "remove it, or take the interface out of nic.include"
+        raise errors.HardwareError("RTM_NEWQDISC", f"{name} has a root qdisc of somebody else's ({found.root}); {fix}")
+    if found.link and not found.link.is_ours:
+        raise errors.HardwareError("RTM_NEWLINK", f"the name {found.link.name} belongs to a link of somebody else's; rename it")
+
+
+def used_maps(found: Found, held: maps.Maps | None) -> dict[str, int]:
+    """Descriptors of the maps that the classifiers use; of those that none uses, what is still held. The caller closes them."""
+    kept: dict[str, int] = {}
+    for item in (found.ingress, found.egress):
+        for name, descriptor in (bpf.maps_of(item.program) if item else {}).items():
+            if name in maps.NAMES and name not in kept:
+                kept[name] = descriptor
+            else:
+                os.close(descriptor)
+    for name, descriptor in held.descriptors().items() if held else ():
+        if name not in kept:
+            kept[name] = os.dup(descriptor)
+    return kept
+
+
+def lacking(place: Place, found: Found, memory: maps.Maps) -> tuple[Part, ...]:
+    """The parts that are missing or not as they should be, in the order in which they are to be made."""
+    numbers = memory.numbers()
+    is_there: Mapping[Part, bool] = {
+        Part.IFB: found.link is not None and found.link.up and bool(found.link.alias),
+        Part.IFB_ROOT: is_our_root(found.ifb_root),
+        Part.INGRESS: _is_current(place, Part.INGRESS, found.ingress) and _uses(found.ingress, _INGRESS_MAPS, numbers),
+        Part.ROOT: is_our_root(found.root),
+        Part.EGRESS: _is_current(place, Part.EGRESS, found.egress) and _uses(found.egress, _EGRESS_MAPS, numbers),
+        Part.HOOK: found.hook is not None,
+        Part.REDIRECT: _is_current(place, Part.REDIRECT, found.redirect) and _leads_to(found.redirect, found.link),
+        Part.GUARD: _is_current(place, Part.GUARD, found.guard) or (found.hook is not None and not has_egress_hook(found.hook)),
+    }
+    return tuple(part for part, there in is_there.items() if not there)
+
+
+def make(part: Part, place: Place, memory: maps.Maps) -> None:
+    """Make one part; those before it must be there."""
+    _MAKERS[part](place, memory)
+
+
+def release(place: Place, found: Found) -> None:
+    """Take away all parts, so that the NIC is as it was; the default root qdisc comes back by itself."""
+    sock, nic = place.sock, place.nic
+    if found.hook:
+        messages.delete_filter(sock, nic, messages.HOOK_INGRESS)
+        if has_egress_hook(found.hook):
+            messages.delete_filter(sock, nic, messages.HOOK_EGRESS)
+        if found.owns_hook and has_egress_hook(found.hook) and not _is_used(sock, nic):
+            messages.delete_hooks(sock, nic)
+    if is_our_root(found.root):
+        messages.delete_root(sock, nic)
+    if found.link and found.link.is_ours:
+        links.delete(sock, found.link.ifindex)
+
+
+def _is_used(sock: rtnetlink.Socket, nic: int) -> bool:
+    return any(messages.has_filters(sock, nic, hook) for hook in (messages.HOOK_INGRESS, messages.HOOK_EGRESS))
+
+
+def _label(place: Place, part: Part) -> str:
+    """The name of a filter, which says what its program does and in which revision."""
+    kind = f"_{place.classifier.value}" if part is Part.EGRESS else ""
+    return f"drakit_{part.name.lower()}{kind}_{programs.REVISION}"
+
+
+def _is_current(place: Place, part: Part, item: messages.Filter | None) -> bool:
+    return item is not None and item.name.removesuffix(_OWN) == _label(place, part)
+
+
+def _leads_to(item: messages.Filter | None, link: links.Link | None) -> bool:
+    return item is not None and link is not None and item.redirect == link.ifindex
+
+
+def _uses(item: messages.Filter | None, names: frozenset[str], numbers: Mapping[str, int]) -> bool:
+    """Whether a classifier looks into just these of our maps."""
+    if item is None:
+        return False
+    with maps.lent(bpf.maps_of(item.program)) as used:
+        return {name: bpf.map_id(descriptor) for name, descriptor in used.items()} == {name: numbers[name] for name in names}
+
+
+def _ifb(place: Place) -> int:
+    link = links.find(place.sock, place.nic)
+    if link is None:
+        raise OSError(errno.ENODEV, f"{links.name_for(place.nic)} has just gone")
+    return link.ifindex
+
+
+def _make_ifb(place: Place, memory: maps.Maps) -> None:
+    del memory
+    if links.find(place.sock, place.nic) is None:
+        links.make(place.sock, place.nic)
+    found = find(place.sock, place.nic)
+    if found.link is not None:
+        unmarked = not found.link.alias and found.hook is None
+        links.mark(place.sock, found.link.ifindex, place.nic, owns_hook=found.owns_hook or unmarked)
+
+
+def _make_ifb_root(place: Place, memory: maps.Maps) -> None:
+    del memory
+    messages.add_root(place.sock, _ifb(place))
+
+
+def _make_root(place: Place, memory: maps.Maps) -> None:
+    del memory
+    messages.add_root(place.sock, place.nic)
+
+
+def _make_hook(place: Place, memory: maps.Maps) -> None:
+    del memory
+    messages.add_hooks(place.sock, place.nic)
+    links.mark(place.sock, _ifb(place), place.nic, owns_hook=True)
+
+
+def _make_egress(place: Place, memory: maps.Maps) -> None:
+    by_namespace = place.classifier is port.Classifier.NETNS
+    program = programs.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=by_namespace)
+    _attach(place, place.nic, messages.OURS, _label(place, Part.EGRESS), program)
+
+
+def _make_ingress(place: Place, memory: maps.Maps) -> None:
+    program = programs.ingress(routes=memory.routes, ledger=memory.ledger, group_class=messages.OURS | shaping.HOST)
+    _attach(place, _ifb(place), messages.OURS, _label(place, Part.INGRESS), program)
+
+
+def _make_redirect(place: Place, memory: maps.Maps) -> None:
+    del memory
+    _attach(place, place.nic, messages.HOOK_INGRESS, _named(place, Part.REDIRECT), programs.everything(), redirect=_ifb(place))
+
+
+def _make_guard(place: Place, memory: maps.Maps) -> None:
+    del memory
+    _attach(place, place.nic, messages.HOOK_EGRESS, _named(place, Part.GUARD), programs.guard(), action=True)
+
+
+def _named(place: Place, part: Part) -> str:
+    """A filter's name at the hook, which remembers whose the hook is."""
+    return _label(place, part) + (_OWN if find(place.sock, place.nic).owns_hook else "")
+
+
+def _attach(place: Place, ifindex: int, parent: int, name: str, program: bytes, *, redirect: int = 0, action: bool = False) -> None:
+    descriptor = bpf.load(name, program)
+    try:
+        messages.put_filter(place.sock, ifindex, parent, program=descriptor, name=name, redirect=redirect, action=action)
+    finally:
+        os.close(descriptor)
+
+
+_MAKERS: Mapping[Part, Callable[[Place, maps.Maps], None]] = {
+    Part.IFB: _make_ifb,
+    Part.IFB_ROOT: _make_ifb_root,
+    Part.INGRESS: _make_ingress,
+    Part.ROOT: _make_root,
+    Part.EGRESS: _make_egress,
+    Part.HOOK: _make_hook,
+    Part.REDIRECT: _make_redirect,
+    Part.GUARD: _make_guard,
+}

@@ -1,0 +1,201 @@
+"""The shares of all NICs of one network namespace: the port's calls on the real kernel.
+
+Calls of one object never overlap. It keeps descriptors of the maps of every NIC it has seen, so that what they hold survives an admin who deletes the
+qdiscs and filters that use them; a process that starts later finds them by the filters.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from drakit.core import errors
+from drakit.devices.nic import port, shaping
+from drakit.devices.nic.tc import links, maps, nic, parts, rtnetlink, watch
+
+_TRIAL = port.Share(id="trial", interface="", ifindex=0, mac="02:00:00:00:00:02", bandwidth=10**7, minor=shaping.SHARES[0])
+
+
+class KernelShares:
+    """Shares in a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor.
+
+    ``classifier`` is used instead of the best this kernel can. ``after_effect`` is called after every request that changes the kernel, before its
+    answer counts.
+    """
+
+    def __init__(
+        self,
+        namespace: str | int | None = None,
+        *,
+        classifier: port.Classifier | None = None,
+        after_effect: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._namespace = namespace
+        self._after_effect = after_effect
+        self._lock = threading.RLock()
+        self._held: dict[int, maps.Maps] = {}
+        self._shaping = None if classifier is None else port.Shaping(classifier=classifier)
+
+    def close(self) -> None:
+        """Give back what is held open; the kernel keeps all that is installed."""
+        with self._lock:
+            while self._held:
+                self._held.popitem()[1].close()
+
+    def shaping(self) -> port.Shaping:
+        with self._lock:
+            if self._shaping is None:
+                self._shaping = _try_out()
+            return self._shaping
+
+    def install(self, uplink: port.Uplink, share: port.Share) -> None:
+        if share.minor not in shaping.SHARES:
+            raise errors.HardwareError("install", f"{share.minor} is not a class number of a share")
+        with self._sock("install") as sock, self._nic(sock, uplink.ifindex, uplink.interface) as found:
+            found.install(uplink, share)
+
+    def remove(self, share_id: str, hint: port.Share | None = None) -> None:
+        with self._sock("remove") as sock:
+            place = self._search(sock, share_id, hint)
+            if place is None:
+                return
+            ifindex, minor = place
+            with self._nic(sock, ifindex) as found:
+                found.remove(minor)
+
+    def shares(self) -> tuple[port.Share, ...]:
+        with self._sock("shares") as sock:
+            found = [share for item in self._nics(sock) for share in item.memory.read_shares(item.place.nic, item.place.name).values()]
+        return tuple(sorted(found, key=lambda share: share.id))
+
+    def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
+        with self._sock("admit") as sock, self._nic(sock, share.ifindex, share.interface) as found:
+            if not _holds(found, share):
+                raise errors.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
+            found.admit(share, cookie, mac.lower())
+
+    def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
+        with self._sock("dismiss") as sock, self._nic(sock, share.ifindex, share.interface) as found:
+            if _holds(found, share):
+                found.dismiss(share, cookie, mac.lower())
+
+    def members(self) -> tuple[port.Member, ...]:
+        found = []
+        with self._sock("members") as sock:
+            for item in self._nics(sock):
+                ids = {minor: share.id for minor, share in item.memory.read_shares(item.place.nic, "").items()}
+                found += [
+                    port.Member(share_id=ids.get(seat.share, ""), cookie=seat.cookie, mac=seat.mac) for seat in item.memory.read_seats()
+                ]
+        return tuple(sorted(found, key=lambda member: (member.share_id, member.mac)))
+
+    def check(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+        with self._sock("check") as sock, self._nic(sock, uplink.ifindex, uplink.interface) as found:
+            return tuple(why for why, _ in found.differences(uplink, shares))
+
+    def repair(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+        mended = []
+        with self._sock("repair") as sock:
+            self._sweep(sock)
+            with self._nic(sock, uplink.ifindex, uplink.interface) as found:
+                for why, step in found.differences(uplink, shares):
+                    step()
+                    mended.append(why)
+        return tuple(mended)
+
+    def traffic(self) -> tuple[port.Traffic, ...]:
+        with self._sock("traffic") as sock:
+            found = [traffic for item in self._nics(sock) for traffic in item.traffic()]
+        return tuple(sorted(found, key=lambda traffic: traffic.share_id))
+
+    def watch(self) -> port.Watch:
+        with _failing_as("watch"):
+            return watch.KernelWatch(self._namespace)
+
+    @contextlib.contextmanager
+    def _sock(self, call: str) -> Iterator[rtnetlink.Socket]:
+        """A socket in the namespace, alone; what the kernel refuses is a HardwareError of the call."""
+        with _failing_as(call), self._lock, rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
+            yield sock
+
+    @contextlib.contextmanager
+    def _nic(self, sock: rtnetlink.Socket, ifindex: int, name: str = "") -> Iterator[nic.Nic]:
+        """One NIC; afterwards its maps are kept as long as they hold shares."""
+        place = parts.Place(sock=sock, nic=ifindex, name=name or links.name_of(sock, ifindex), classifier=self.shaping().classifier)
+        held = self._held.pop(ifindex, None)
+        found = nic.Nic(place, held)
+        if held is not None:
+            held.close()
+        try:
+            yield found
+        finally:
+            if found.memory.has_shares():
+                self._held[ifindex] = found.memory
+            else:
+                found.memory.close()
+
+    def _nics(self, sock: rtnetlink.Socket) -> Iterator[nic.Nic]:
+        for ifindex in sorted(links.ours(sock).keys() | self._held.keys()):
+            with self._nic(sock, ifindex) as found:
+                yield found
+
+    def _search(self, sock: rtnetlink.Socket, share_id: str, hint: port.Share | None) -> tuple[int, int] | None:
+        """Interface index and class of a share."""
+        if hint is not None:
+            with self._nic(sock, hint.ifindex) as found:
+                if _holds(found, hint):
+                    return hint.ifindex, hint.minor
+        for item in self._nics(sock):
+            for minor, share in item.memory.read_shares(item.place.nic, "").items():
+                if share.id == share_id:
+                    return item.place.nic, minor
+        return None
+
+    def _sweep(self, sock: rtnetlink.Socket) -> None:
+        """Delete the ifbs of NICs that are gone, and forget their maps."""
+        for ifindex, link in links.ours(sock).items():
+            if not links.name_of(sock, ifindex):
+                links.delete(sock, link.ifindex)
+                held = self._held.pop(ifindex, None)
+                if held is not None:
+                    held.close()
+
+
+@contextlib.contextmanager
+def _failing_as(call: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise errors.HardwareError(call, str(error)) from error
+
+
+def _holds(found: nic.Nic, share: port.Share) -> bool:
+    kept = found.memory.share(share.minor)
+    return kept is not None and kept.id == share.id
+
+
+def _try_out() -> port.Shaping:
+    """What this kernel can do, found out by doing it: a share on a device of a namespace that is gone when this returns."""
+    lacking = ""
+    for classifier in (port.Classifier.NETNS, port.Classifier.MAC):
+        try:
+            _try(classifier)
+        except OSError as error:
+            lacking = f"this kernel cannot enforce shares ({error}); it needs HTB, ifb, clsact, cls_bpf, mirred and root's rights"
+        else:
+            return port.Shaping(classifier=classifier)
+    return port.Shaping(classifier=port.Classifier.NONE, lacking=lacking)
+
+
+def _try(classifier: port.Classifier) -> None:
+    with rtnetlink.Socket.scratch() as sock:
+        links.make(sock, 0)
+        device = links.find(sock, 0)
+        if device is None:
+            raise OSError("an ifb that was made is not there")
+        trial = nic.Nic(parts.Place(sock=sock, nic=device.ifindex, name=device.name, classifier=classifier))
+        try:
+            uplink = port.Uplink(interface=device.name, ifindex=device.ifindex, mac="02:00:00:00:00:01", speed=10**9)
+            trial.install(uplink, _TRIAL)
+            trial.admit(_TRIAL, 1, _TRIAL.mac)
+        finally:
+            trial.memory.close()

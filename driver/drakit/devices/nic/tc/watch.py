@@ -1,0 +1,51 @@
+"""What others do to links and queueing, as the kernel tells every listener (RTNLGRP_LINK, RTNLGRP_TC).
+
+Our own requests are told too, so whoever looks after an event drains what the look itself caused. Messages are not read, only noticed: what is true
+is found by looking.
+"""
+
+import contextlib
+import os
+import select
+import socket
+
+from drakit.devices.nic.tc import rtnetlink
+
+_GROUPS = 1 << 0 | 1 << 3
+
+
+class KernelWatch:
+    """Listens in a namespace, given as to ``rtnetlink.Socket.open``; raises OSError."""
+
+    def __init__(self, namespace: str | int | None = None) -> None:
+        self._socket = rtnetlink.listen(_GROUPS, namespace)
+        self._socket.setblocking(False)
+        self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def wait(self, seconds: float) -> bool:
+        ready, _, _ = select.select([self._socket.fileno(), self._woken], [], [], seconds)
+        return bool(ready)
+
+    def drain(self) -> None:
+        self._read_all(self._socket)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._woken, 1 << 12)
+
+    def wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # As many calls to wake are waiting as a pipe can hold.
+            os.write(self._waker, b"!")
+
+    def close(self) -> None:
+        self._socket.close()
+        os.close(self._woken)
+        os.close(self._waker)
+
+    @staticmethod
+    def _read_all(sock: socket.socket) -> None:
+        while True:
+            try:
+                sock.recv(1 << 16)
+            except BlockingIOError:
+                return
+            except OSError:  # ENOBUFS: more happened than the socket could hold, which is something that happened.
+                continue

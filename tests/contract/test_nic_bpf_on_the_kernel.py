@@ -1,0 +1,82 @@
+"""The kernel takes our programs and maps, and says why when it does not."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.devices.nic import port, shaping
+from drakit.devices.nic.tc import bpf, maps, programs
+from fakes import netns
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def memory() -> Iterator[maps.Maps]:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    made = maps.Maps.complete({})
+    yield made
+    made.close()
+
+
+def share(minor: int) -> port.Share:
+    return port.Share(id=f"share-{minor}", interface="nic0", ifindex=3, mac="02:11:22:33:44:55", bandwidth=10**12, ceil=10**12, minor=minor)
+
+
+def test_what_is_written_is_read(memory: maps.Maps) -> None:
+    seat = shaping.Seat(minor=0x8001, share=0x100, cookie=2**63, mac="02:aa:00:00:00:01")
+    memory.enter(share(0x100))
+    memory.seat(seat)
+    memory.route_to("02:00:00:00:00:20", shaping.HOST)
+    memory.own((2**64 - 1, "02:00:00:00:00:20"), shaping.HOST)
+    assert memory.read_shares(3, "nic0") == {0x100: share(0x100)}
+    assert memory.read_seats() == (seat,)
+    assert memory.addresses() == {seat.mac, "02:00:00:00:00:20"}
+    assert (memory.route(seat.mac), memory.route("02:00:00:00:00:99")) == (0x8001, None)
+    assert memory.read_owners() == {(2**64 - 1, "02:00:00:00:00:20"): shaping.HOST}
+    memory.own((2**64 - 1, "02:00:00:00:00:20"), shaping.STRAY, unless_owned=True)
+    assert memory.owner((2**64 - 1, "02:00:00:00:00:20")) == shaping.HOST
+    for _ in range(2):
+        memory.strike(0x100)
+        memory.unseat(seat.mac)
+        memory.disown((2**64 - 1, "02:00:00:00:00:20"))
+    assert not memory.has_shares()
+    assert memory.read_owners() == {}
+    assert memory.read_seats() == ()
+
+
+@pytest.mark.parametrize("count", [0, 1, 5000])
+def test_reading_many_at_a_time_gives_what_reading_one_by_one_gives(memory: maps.Maps, count: int) -> None:
+    for number in range(count):
+        bpf.update(memory.routes, number.to_bytes(8, "big"), number.to_bytes(16, "big"))
+    one_by_one = {key: bpf.look_up(memory.routes, key, 16) for key in set(bpf.keys(memory.routes, 8))}
+    assert len(one_by_one) == count
+    assert bpf.entries(memory.routes, 8, 16) == one_by_one
+
+
+def test_a_share_id_that_does_not_fit_is_refused(memory: maps.Maps) -> None:
+    with pytest.raises(ValueError, match="is longer than 112 bytes"):
+        memory.enter(port.Share(id="x" * 113, interface="nic0", ifindex=3, mac="02:11:22:33:44:55", bandwidth=1, minor=0x100))
+
+
+def test_every_program_is_taken_and_leads_back_to_its_maps(memory: maps.Maps) -> None:
+    written = {
+        "egress": programs.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True),
+        "by_address": programs.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=False),
+        "ingress": programs.ingress(routes=memory.routes, ledger=memory.ledger, group_class=0x00DA0002),
+        "everything": programs.everything(),
+        "guard": programs.guard(),
+    }
+    for name, program in written.items():
+        os.close(bpf.load(name, program))
+
+
+def test_a_refused_program_carries_the_verifier_s_words() -> None:
+    with pytest.raises(OSError, match=r"^\[Errno 22\] bpf: Invalid argument: \w+"):
+        bpf.load("broken", programs.guard()[:-8])
+
+
+def test_a_program_that_is_gone_uses_no_maps() -> None:
+    assert bpf.maps_of(2**31) == {}

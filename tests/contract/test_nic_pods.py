@@ -1,0 +1,153 @@
+"""What the part of the NIC port that reaches into pods keeps, on a mock machine and on the real kernel."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.core import errors
+from drakit.devices.nic import config, pods
+from fakes import netns, nic_pods
+
+OUTFIT = pods.Outfit(
+    name="net1",
+    mtu=1400,
+    addresses=("10.1.2.3/24", *(["fd00::5/64"] if netns.HAS_IPV6 else [])),
+    routes=(
+        config.Route(destination="10.50.0.0/16", gateway="10.1.2.1"),
+        config.Route(destination="10.60.0.0/16", table=100, metric=7),
+        *([config.Route(destination="fd01::/64", gateway="fd00::1")] if netns.HAS_IPV6 else []),
+    ),
+    rules=(config.Rule(priority=1000, table=100, source="10.1.2.3/32"),),
+    neighbours=(config.Neighbour(address="10.1.2.9", mac="02:bb:00:00:00:09"),),
+    sysctls={"ipv4.arp_ignore": 1, "ipv4.forwarding": 1},
+)
+MARK = pods.mark_of("share-1")
+
+
+@pytest.fixture(params=["mock", pytest.param("kernel", marks=pytest.mark.root)])
+def bench(request: pytest.FixtureRequest) -> Iterator[nic_pods.PodBench]:
+    if request.param == "kernel" and netns.why_not():
+        pytest.skip(netns.why_not())
+    with nic_pods.on_mock() if request.param == "mock" else nic_pods.on_kernel() as made:
+        yield made
+
+
+def test_an_interface_wears_what_it_was_given_any_number_of_times(bench: nic_pods.PodBench) -> None:
+    for _ in range(2):
+        bench.pods.dress(bench.child, OUTFIT)
+        worn = pods.Worn(name="net1", mac="02:aa:00:00:00:01", mtu=1400, up=True, addresses=tuple(sorted(OUTFIT.addresses)))
+        assert bench.pods.worn(bench.child) == worn
+    if bench.run is not None:
+        assert "10.50.0.0/16 via 10.1.2.1 dev net1" in bench.run("route")
+        assert "10.60.0.0/16 dev net1 " in bench.run("route", "show", "table", "100")
+        assert bench.run("rule").count("from 10.1.2.3 lookup 100") == 1
+        assert "10.1.2.9 lladdr 02:bb:00:00:00:09 PERMANENT" in bench.run("neighbour", "show", "dev", "net1")
+    if bench.pod is not None:
+        assert bench.pod.run("cat", "/proc/sys/net/ipv4/conf/net1/arp_ignore", "/proc/sys/net/ipv4/conf/net1/forwarding").split() == [
+            "1",
+            "1",
+        ]
+
+
+def test_an_address_of_ipv6_may_be_used_at_once(bench: nic_pods.PodBench) -> None:
+    if not netns.HAS_IPV6 or bench.run is None:
+        pytest.skip("needs a kernel with IPv6")
+    bench.pods.dress(bench.child, OUTFIT)
+    assert "fd00::5/64 scope global nodad" in bench.run("-6", "address", "show", "dev", "net1")
+
+
+def test_undressing_leaves_nothing_that_would_outlive_the_interface(bench: nic_pods.PodBench) -> None:
+    bench.pods.dress(bench.child, OUTFIT)
+    for _ in range(2):
+        bench.pods.undress(bench.child, OUTFIT)
+    if bench.run is not None:
+        assert "lookup 100" not in bench.run("rule")
+
+
+def test_another_address_of_the_hardware_may_be_asked_for(bench: nic_pods.PodBench) -> None:
+    bench.pods.dress(bench.child, pods.Outfit(name="net1", mac="02:cc:00:00:00:01"))
+    worn = bench.pods.worn(bench.child)
+    assert worn is not None
+    assert (worn.mac, worn.up) == ("02:cc:00:00:00:01", True)
+
+
+def test_what_is_not_there_cannot_be_dressed(bench: nic_pods.PodBench) -> None:
+    with pytest.raises(errors.HardwareError, match=r"^dress: there is no interface net7$"):
+        bench.pods.dress(bench.child, dataclasses.replace(OUTFIT, name="net7"))
+    assert bench.pods.worn(pods.Child(namespace=bench.namespace, name="net7")) is None
+
+
+@pytest.mark.root
+def test_a_route_of_the_pod_s_own_is_never_replaced() -> None:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with nic_pods.on_kernel() as bench:
+        assert bench.pod is not None
+        bench.pod.make_nic("eth0", mac="02:00:00:00:00:44")
+        bench.pod.ip("address", "add", "10.244.0.5/24", "dev", "eth0")
+        bench.pod.ip("route", "add", "default", "via", "10.244.0.1")
+        default = config.Route(destination="0.0.0.0/0", gateway="10.1.2.1")
+        with pytest.raises(
+            errors.HardwareError, match=r"dress: the pod has a route to 0\.0\.0\.0/0 in table 254 already; give this one another"
+        ):
+            bench.pods.dress(bench.child, dataclasses.replace(OUTFIT, routes=(default,)))
+        bench.pods.dress(bench.child, dataclasses.replace(OUTFIT, routes=(dataclasses.replace(default, metric=500),)))
+        assert bench.pod.ip("route", "show", "default").splitlines() == [
+            "default via 10.244.0.1 dev eth0 ",
+            "default via 10.1.2.1 dev net1 proto static metric 500 ",
+        ]
+
+
+WHOLE = pods.Outfit(name="uplink0", mtu=1400, mac="02:dd:00:00:00:01", addresses=("10.1.2.3/24",))
+
+
+def moved_in(bench: nic_pods.PodBench) -> tuple[pods.Former, pods.Child]:
+    former = bench.pods.former("nic0")
+    assert former is not None
+    child = pods.Child(namespace=bench.namespace, name="uplink0")
+    for _ in range(2):
+        bench.pods.mark(former, MARK)
+    for _ in range(2):
+        bench.pods.move_in(MARK, child, WHOLE)
+    return former, child
+
+
+def test_a_whole_interface_is_in_the_pod_and_no_longer_the_host_s(bench: nic_pods.PodBench) -> None:
+    former, child = moved_in(bench)
+    assert former == pods.Former(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True, addresses=("10.7.0.1/24",), alias="of the admin")
+    assert bench.pods.worn(child) == pods.Worn(name="uplink0", mac=WHOLE.mac, mtu=1400, up=True, addresses=("10.1.2.3/24",))
+    assert bench.pods.former("nic0") is None
+
+
+def test_a_whole_interface_comes_back_as_it_was(bench: nic_pods.PodBench) -> None:
+    former, child = moved_in(bench)
+    for _ in range(2):
+        assert bench.pods.bring_back(MARK, former)
+        assert bench.pods.former("nic0") == former
+        assert bench.pods.worn(child) is None
+
+
+def test_one_that_never_left_is_only_unmarked(bench: nic_pods.PodBench) -> None:
+    former = bench.pods.former("nic0")
+    assert former is not None
+    bench.pods.mark(former, MARK)
+    marked = bench.pods.former("nic0")
+    assert marked is not None
+    assert marked.alias == MARK
+    assert bench.pods.bring_back(MARK, former)
+    assert bench.pods.former("nic0") == former
+
+
+def test_a_name_that_the_pod_uses_is_refused(bench: nic_pods.PodBench) -> None:
+    former = bench.pods.former("nic0")
+    assert former is not None
+    bench.pods.mark(former, MARK)
+    with pytest.raises(errors.HardwareError, match=r"^move_in: the pod has an interface net1 already$"):
+        bench.pods.move_in(MARK, bench.child, dataclasses.replace(WHOLE, name="net1"))
+    assert bench.pods.bring_back(MARK, former)
+
+
+def test_an_interface_nobody_marked_is_not_moved(bench: nic_pods.PodBench) -> None:
+    with pytest.raises(errors.HardwareError, match=r"^move_in: the interface is in no network namespace that can be seen from here$"):
+        bench.pods.move_in("drakit whole nobody", pods.Child(namespace=bench.namespace, name="uplink0"), WHOLE)

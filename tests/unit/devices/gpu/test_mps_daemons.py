@@ -1,0 +1,153 @@
+"""An MPS daemon lives as long as its grant: it outlives the driver, is found again, and nothing of it is left once it is stopped.
+
+Shown on a stand-in for nvidia-cuda-mps-control.
+"""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.core import errors
+from drakit.devices.gpu import gate, mps, processes, roots, sharing
+from fakes import mps_daemon
+
+GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
+GPU = "GPU-00000000-0000-0000-0000-000000000001"
+WANTED = sharing.Mps(percentage=50, memory=3 << 30)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace of one's own needs root")
+
+
+@pytest.fixture
+def daemons(tmp_path: pathlib.Path) -> Iterator[mps.Daemons]:
+    made = mps.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
+    yield made
+    made.stop(GRANT)
+
+
+def behaving(daemons: mps.Daemons, behaviour: str) -> mps.Daemons:
+    mps_daemon.install(daemons.root.path, behaviour)
+    return dataclasses.replace(daemons, stop_seconds=0.5)
+
+
+def living(daemons: mps.Daemons) -> list[int]:
+    """Pids of everything that has a folder below the home in its environment."""
+    assert daemons.home is not None
+    return [one.pid for folder in daemons.home.glob("*") for one in processes.bearing(f"CUDA_MPS_PIPE_DIRECTORY={folder / 'pipe'}")]
+
+
+def test_a_daemon_is_told_its_device_and_limits_and_serves(daemons: mps.Daemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    assert daemons.is_running(GRANT)
+    assert daemons.home is not None
+    limits = ["set_default_active_thread_percentage 50", "set_default_device_pinned_mem_limit 0 3072M"]
+    assert mps_daemon.told(daemons.home) == ["-f", GPU, *limits]
+
+
+def test_a_server_for_several_users_is_asked_for_by_an_option(daemons: mps.Daemons) -> None:
+    daemons.ensure(GRANT, GPU, sharing.Mps(multi_user=True))
+    assert daemons.home is not None
+    assert mps_daemon.told(daemons.home)[0] == "-f -multiuser-server"
+
+
+def test_its_folders_are_closed_to_others_and_open_to_containers(daemons: mps.Daemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    access = daemons.access(GRANT)
+    places = {mount.container_path: pathlib.Path(mount.host_path) for mount in access.mounts}
+    folder = places["/tmp/nvidia-mps"].parent
+    assert access.env == {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps"}
+    assert [oct(path.stat().st_mode & 0o7777) for path in (folder.parent, folder, folder / "log")] == ["0o700"] * 3
+    assert oct(places["/tmp/nvidia-mps"].stat().st_mode & 0o7777) == "0o755"
+    assert oct(places["/dev/shm"].stat().st_mode & 0o7777) == "0o1777"
+
+
+def test_a_daemon_that_runs_is_left_and_one_that_died_is_started_anew(daemons: mps.Daemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    first = living(daemons)
+    daemons.ensure(GRANT, GPU, WANTED)
+    assert living(daemons) == first
+    for pid in first:
+        os.kill(pid, 9)
+    daemons.ensure(GRANT, GPU, WANTED)
+    assert daemons.is_running(GRANT)
+    assert not set(first) & set(living(daemons))
+
+
+def test_two_grants_have_daemons_of_their_own(daemons: mps.Daemons) -> None:
+    other = f"{GRANT}share"
+    daemons.ensure(GRANT, GPU, WANTED)
+    daemons.ensure(other, GPU, WANTED)
+    daemons.stop(other)
+    assert daemons.is_running(GRANT)
+    assert not daemons.is_running(other)
+
+
+def test_a_stopped_daemon_leaves_nothing_and_stopping_again_succeeds(daemons: mps.Daemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    assert len(living(daemons)) == 2, "the daemon and its server"
+    pids = living(daemons)
+    daemons.stop(GRANT)
+    daemons.stop(GRANT)
+    assert daemons.home is not None
+    assert list(daemons.home.iterdir()) == []
+    assert all(processes.Running.find(pid) is None for pid in pids)
+
+
+def test_one_that_will_not_end_is_killed_with_its_server(daemons: mps.Daemons) -> None:
+    stubborn = behaving(daemons, "stubborn")
+    stubborn.ensure(GRANT, GPU, WANTED)
+    pids = living(stubborn)
+    stubborn.stop(GRANT)
+    assert all(processes.Running.find(pid) is None for pid in pids)
+
+
+def test_one_that_ends_at_once_is_an_error_with_its_last_words_and_leaves_no_process(daemons: mps.Daemons) -> None:
+    with pytest.raises(errors.HardwareError, match="ended at once: no CUDA-capable device"):
+        behaving(daemons, "broken").ensure(GRANT, GPU, WANTED)
+    assert not living(daemons)
+
+
+def test_a_driver_root_without_the_program_is_an_error_that_says_so(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.HardwareError, match=r"nvidia-cuda-mps-control: is not installed below .*; MPS needs it"):
+        mps.Daemons(home=tmp_path / "mps", root=roots.DriverRoot(path=tmp_path)).ensure(GRANT, GPU, WANTED)
+
+
+def test_a_driver_without_a_folder_has_no_daemons() -> None:
+    with pytest.raises(errors.HardwareError, match="no folder to keep daemons in"):
+        mps.Daemons().ensure(GRANT, GPU, WANTED)
+
+
+def test_a_pid_that_another_process_has_now_is_left_alone(daemons: mps.Daemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    daemons.stop(GRANT)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        found = processes.Running.find(stranger.pid)
+        assert found is not None
+        folder = daemons._folder(GRANT)  # where a daemon of an earlier boot left its file
+        folder.mkdir(parents=True)
+        (folder / "daemon.json").write_text(f'{{"pid": {found.pid}, "start": {found.start}}}')
+        assert not daemons.is_running(GRANT)
+        daemons.stop(GRANT)
+        assert stranger.poll() is None
+
+
+def test_the_gate_stays_shut_when_the_driver_dies_before_it_wrote_the_pid_down() -> None:
+    ended = subprocess.run([sys.executable, "-I", gate.__file__, "-", "/bin/echo", "opened"], input=b"", capture_output=True, check=True)
+    opened = subprocess.run([sys.executable, "-I", gate.__file__, "-", "/bin/echo", "opened"], input=b"!", capture_output=True, check=True)
+    assert (ended.stdout, opened.stdout) == (b"", b"opened\n")
+
+
+@pytest.mark.root
+@needs_root
+def test_the_daemon_has_the_grants_folder_as_its_shared_memory(tmp_path: pathlib.Path) -> None:
+    daemons = mps.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root", shm=True))
+    daemons.ensure(GRANT, GPU, WANTED)
+    try:
+        assert not pathlib.Path("/dev/shm/mps-stand-in").exists()
+        assert [file.read_text() for file in (tmp_path / "mps").glob("*/shm/mps-stand-in")] == ["shared"]
+    finally:
+        daemons.stop(GRANT)
