@@ -47,7 +47,7 @@ class Server:
         self.stored[name] = slices.Published(name=name, uid=name, version=str(self.writes), spec=spec)
 
     def plan(self, pages: list[slices.Page]) -> slices.Changes:
-        return reconcile.plan(pages, self.stored.values(), **WHO)
+        return reconcile.plan(pages, self.stored.values(), driver=WHO["driver"], node=WHO["node"], pool=WHO["pool"])
 
 
 def _timed(item: device.Device) -> device.Device:

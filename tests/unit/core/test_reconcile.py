@@ -28,7 +28,7 @@ def stored(index: int, content: Page, *, generation: int = 1, count: int = 1, su
 
 
 def plan(pages: list[Page], *published: slices.Published) -> slices.Changes:
-    return reconcile.plan(pages, published, **WHO)
+    return reconcile.plan(pages, published, driver=WHO["driver"], node=WHO["node"], pool=WHO["pool"])
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ def offered(*absent: str) -> inventory.Inventory:
 
 
 def start(
-    store: slice_store.FakeSliceStore, what: inventory.Inventory | None = None, **options: publisher.FormChoice
+    store: slice_store.FakeSliceStore, what: inventory.Inventory | None = None, form: publisher.FormChoice = publisher.FormChoice.AUTO
 ) -> publisher.Publisher:
-    made = publisher.Publisher(TARGET, store=store, clock=real_clock.RealClock(), **options)
+    made = publisher.Publisher(TARGET, store=store, clock=real_clock.RealClock(), form=form)
     made.offer(offered() if what is None else what)
     return made
 
