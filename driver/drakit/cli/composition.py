@@ -111,7 +111,7 @@ def _options(settings: values.Settings, family: str) -> object:
         case "gpu":
             return _gpu_options(settings.gpu, settings.node.plugins_dir / settings.gpu.driver_name)
         case "nic":
-            return _nic_options(settings.nic)
+            return _nic_options(settings.nic, settings.node.plugins_dir / settings.nic.driver_name)
         case "tpu":
             return tpu_settings.TpuSettings(nodes=settings.tpu.nodes, label=settings.tpu.node_label)
     return None
@@ -143,7 +143,7 @@ def _gpu_options(gpu: values.Gpu, home: pathlib.Path) -> gpu_settings.GpuSetting
     )
 
 
-def _nic_options(nic: values.Nic) -> nic_settings.NicSettings:
+def _nic_options(nic: values.Nic, home: pathlib.Path) -> nic_settings.NicSettings:
     try:
         reserve = quantity.Quantity.parse(nic.reserve)
     except errors.QuantityError as error:
@@ -155,6 +155,7 @@ def _nic_options(nic: values.Nic) -> nic_settings.NicSettings:
         offer_addressed=nic.offer_addressed,
         reserve=reserve,
         interfaces=tuple(_rule(index, rule) for index, rule in enumerate(nic.rules)),
+        home=home,
     )
 
 

@@ -13,7 +13,7 @@ import typer
 from drakit import settings as values
 from drakit.cli import composition, options, serving
 from drakit.core import errors
-from drakit.kube import claims, client, events, slices, status
+from drakit.kube import bindings, claims, client, events, slices, status
 from drakit.node import beside, clock, node, publisher, reports
 from drakit.telemetry import logs
 
@@ -131,6 +131,7 @@ def _node(settings: values.Settings, family: composition.Family, api: client.Cli
             statuses=statuses,
             events=events.ApiEvents(api, component=driver, host=name),
             claim_list=claims.ApiClaimList(api),
+            bindings=bindings.ApiBindings(api, driver=driver, pool=family.post.place.pool, clock=ticking),
             conditions=reports.Conditions(settings.report.conditions),
         ),
     )

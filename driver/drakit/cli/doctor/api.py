@@ -38,6 +38,7 @@ def rights() -> Sequence[Right]:
     group = "resource.k8s.io"
     return (
         Right(group=group, resource="resourceclaims", verbs=("get",), why="to prepare claims"),
+        Right(group=group, resource="resourceclaims", verbs=("list",), needed=False, why="to find out which claims are gone"),
         Right(
             group=group, resource="resourceslices", verbs=("get", "list", "watch", "create", "update", "delete"), why="to publish devices"
         ),
@@ -50,7 +51,7 @@ def rights() -> Sequence[Right]:
             needed=False,
             why="to write device status into claims",
         ),
-        Right(group="", resource="events", verbs=("create",), needed=False, why="to tell users what went wrong"),
+        Right(group="", resource="events", verbs=("create", "patch"), needed=False, why="to tell users what went wrong"),
     )
 
 
