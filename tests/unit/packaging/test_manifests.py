@@ -14,7 +14,8 @@ import yaml
 from drakit import settings
 
 ROOT = pathlib.Path(__file__).parents[3]
-KUSTOMIZATIONS = ["daemonset/base", "daemonset/overlays/mock"]
+KUSTOMIZATIONS = ["daemonset/base", *(f"daemonset/overlays/{name}" for name in ("mock", "tpu-mock", "gpu", "nic", "gpu-nic"))]
+DRIVER_ROOT = {"/", "/dev"}
 API = "1.36"
 
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl renders the kustomizations and is not installed")
@@ -68,7 +69,7 @@ def test_every_environment_variable_is_a_setting(folder: str) -> None:
     ]
     assert variables
     known = {settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper() for key, _, _ in settings.known_keys()}
-    assert set(variables) <= known
+    assert set(variables) - {"POD_IP"} <= known
 
 
 @needs_kubectl
@@ -78,7 +79,33 @@ def test_host_folders_are_where_the_driver_looks_by_default(folder: str) -> None
     node = settings.Node()
     assert {str(node.plugins_dir), str(node.registry_dir), str(node.cdi_dir)} <= paths
     host = {str(mapping["hostPath"]["path"]) for mapping in walk(find(folder, "DaemonSet")) if "hostPath" in mapping}  # type: ignore[index]
-    assert host <= paths, "the kubelet uses paths word for word, so they are the same inside and outside"
+    assert host - DRIVER_ROOT <= paths, "the kubelet uses paths word for word, so they are the same inside and outside"
+
+
+def driver_of(folder: str) -> dict[str, object]:
+    spec = find(folder, "DaemonSet")["spec"]["template"]["spec"]  # type: ignore[index]
+    found: dict[str, object] = spec["containers"][0]
+    return found
+
+
+@needs_kubectl
+def test_each_overlay_adds_only_the_privilege_its_hardware_needs() -> None:
+    security = {name: driver_of(f"daemonset/overlays/{name}")["securityContext"] for name in ("mock", "gpu", "nic", "gpu-nic")}
+    assert "privileged" not in security["mock"]  # type: ignore[operator]
+    assert "privileged" not in security["nic"]  # type: ignore[operator]
+    assert security["nic"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "SYS_ADMIN", "BPF", "PERFMON"]}  # type: ignore[index]
+    assert security["gpu"]["privileged"] is security["gpu-nic"]["privileged"] is True  # type: ignore[index]
+    assert driver_of("daemonset/overlays/gpu")["args"] == ["run", "--family", "gpu"]
+    assert driver_of("daemonset/overlays/gpu-nic")["args"] == ["run"]
+
+
+@needs_kubectl
+def test_the_kubelet_asks_the_driver_whether_it_lives_and_is_ready() -> None:
+    driver = driver_of("daemonset/base")
+    address = next(entry["value"] for entry in driver["env"] if entry["name"] == "DRAKIT_SERVE__ADDRESS")  # type: ignore[attr-defined]
+    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        asked = driver[probe]["httpGet"]  # type: ignore[index]
+        assert (asked["path"], f"{asked['host']}:{asked['port']}") == (path, address)
 
 
 @needs_kubectl
@@ -88,9 +115,42 @@ def test_the_driver_may_do_only_what_it_does() -> None:
     granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
     assert granted == {
         ("resourceclaims", "get"),
+        ("resourceclaims", "list"),
+        ("resourceclaims/status", "patch"),
+        ("resourceclaims/driver", "associated-node:patch"),
         ("nodes", "get"),
+        ("events", "create"),
+        ("events", "patch"),
         *(("resourceslices", verb) for verb in ("get", "list", "watch", "create", "update", "patch", "delete")),
     }
+
+
+@needs_kubectl
+def test_the_publisher_may_keep_slices_and_one_lease_and_nothing_else() -> None:
+    found = {item["kind"]: item for item in rendered("daemonset/publisher") if item["metadata"]["name"] == "drakit-publisher"}  # type: ignore[index]
+    rules = [rule for kind in ("ClusterRole", "Role") for rule in found[kind]["rules"]]  # type: ignore[attr-defined]
+    granted = {
+        (resource, verb, *rule.get("resourceNames", ())) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]
+    }
+    assert granted == {
+        *(("resourceslices", verb) for verb in ("get", "list", "watch", "create", "update", "delete")),
+        ("leases", "create"),
+        *(("leases", verb, settings.Tpu().driver_name) for verb in ("get", "update")),
+    }
+    assert found["Role"]["metadata"]["namespace"] == settings.Election().namespace  # type: ignore[index]
+
+
+@needs_kubectl
+def test_the_publishers_variables_are_settings_and_each_candidate_has_a_name_of_its_own() -> None:
+    variables = {
+        str(entry["name"]): entry
+        for mapping in walk(find("daemonset/overlays/tpu-mock", "Deployment"))
+        if isinstance(mapping.get("env"), list)
+        for entry in mapping["env"]  # type: ignore[attr-defined]
+    }
+    known = {settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper() for key, _, _ in settings.known_keys()}
+    assert set(variables) <= known
+    assert variables["DRAKIT_ELECTION__IDENTITY"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
 
 
 @needs_kubectl
