@@ -1,7 +1,8 @@
 """What the part of the NIC port that reaches into pods keeps, on a mock machine and on the real kernel."""
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -50,11 +51,71 @@ def test_an_interface_wears_what_it_was_given_any_number_of_times(bench: nic_pod
         ]
 
 
-def test_an_address_of_ipv6_may_be_used_at_once(bench: nic_pods.PodBench) -> None:
-    if not netns.HAS_IPV6 or bench.run is None:
-        pytest.skip("needs a kernel with IPv6")
-    bench.pods.dress(bench.child, OUTFIT)
-    assert "fd00::5/64 scope global nodad" in bench.run("-6", "address", "show", "dev", "net1")
+@pytest.mark.root
+def test_an_address_of_ipv6_may_be_used_at_once() -> None:
+    if netns.why_not() or not netns.HAS_IPV6:
+        pytest.skip(netns.why_not() or "this kernel has no IPv6")
+    with nic_pods.on_kernel() as bench:
+        bench.pods.dress(bench.child, OUTFIT)
+        assert bench.pod is not None
+        assert "fd00::5/64 scope global nodad" in bench.pod.ip("-6", "address", "show", "dev", "net1")
+
+
+@pytest.mark.root
+def test_a_virtual_interface_dies_with_its_pod_and_nothing_comes_back() -> None:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with netns.namespace() as node:
+        node.make_nic("nic0", mac=nic_pods.NIC_MAC)
+        kernel = nic_pods.KernelPods(node.name)
+        former = kernel.former("nic0")
+        assert former is not None
+        with netns.namespace() as pod:
+            kernel.mark(former, MARK)
+            kernel.move_in(MARK, pods.Child(namespace=pod.name, name="uplink0"), WHOLE)
+            assert "uplink0" in pod.links()
+            assert not kernel.is_home(MARK, former)
+        assert not kernel.bring_back(MARK, former)
+        assert "nic0" not in node.links()
+
+
+@pytest.mark.root
+def test_a_crash_after_any_request_leaves_what_the_next_call_completes() -> None:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    for steps in range(1, 14):
+        with nic_pods.on_kernel(dies_after(steps)) as bench:
+            whole = nic_pods.KernelPods(bench.node.name if bench.node else "")
+            former = whole.former("nic0")
+            assert former is not None
+            child = pods.Child(namespace=bench.namespace, name="uplink0")
+            with contextlib.suppress(DiedError):
+                bench.pods.mark(former, MARK)
+            with contextlib.suppress(DiedError):
+                bench.pods.move_in(MARK, child, WHOLE)
+            if whole.former("nic0"):
+                whole.mark(former, MARK)
+            whole.move_in(MARK, child, WHOLE)
+            with contextlib.suppress(DiedError):
+                bench.pods.bring_back(MARK, former)
+            assert whole.bring_back(MARK, former)
+            assert whole.former("nic0") == former
+
+
+class DiedError(Exception):
+    """The process is dead from here on."""
+
+
+def dies_after(steps: int) -> Callable[[], None]:
+    """Die after so many requests to the kernel, once."""
+    left = [steps]
+
+    def count() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise DiedError
+
+    return count
 
 
 def test_undressing_leaves_nothing_that_would_outlive_the_interface(bench: nic_pods.PodBench) -> None:

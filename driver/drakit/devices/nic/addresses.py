@@ -1,8 +1,8 @@
 """Which addresses a sandbox has: taken from its class's pools or written in its configuration, noted durably, and given back.
 
 The book is kept in the notes of grants, so that it lives exactly as long as they do: what is not given back when a sandbox ends is free when its
-claim is unprepared. A sandbox that asks again gets what it has. Who takes holds the lock ``LOCK`` beside the device's (``locks_for``), so that addresses of
-all shares of a node are told apart, also between processes.
+claim is unprepared. A sandbox that asks again gets what it has. Who takes holds the lock ``LOCK`` beside the device's (``locks_for``), so that
+addresses of all shares of a node are told apart, also between processes.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.core import site as sites
-from drakit.devices.nic import addressing, config
+from drakit.devices.nic import addressing, config, exclusive
 
 LOCK = "nic-addresses"
 _NOTE = "address-"
@@ -99,7 +99,12 @@ class Book:
             yield from self.of(grant)
 
     def _is_over(self, lease: Lease, grant: Grant, who: Who) -> bool:
-        """Whether a lease's sandbox is gone, or is the earlier one of the same pod, which has a new one now."""
+        """Whether a lease's sandbox is gone, or is the earlier one of the same pod, which has a new one now.
+
+        A whole interface is in one pod at a time and is no member of a share: its lease ends when another sandbox takes it.
+        """
+        if exclusive.is_whole(lease.grant.device):
+            return _is_same(lease.grant, grant) and lease.who.cookie != who.cookie
         replaced = bool(who.pod) and lease.who.pod == who.pod and lease.who.cookie != who.cookie and _is_same(lease.grant, grant)
         return replaced or not self._lives(lease.who)
 

@@ -19,12 +19,15 @@ IF_NAME = "ifName"
 STANDARD = "resource.kubernetes.io"
 DRANET = "dra.net"
 SPEED = "speed"
+FORM = "form"
+SHARED, WHOLE = "shared", "whole"
+SLOTS = "shares"
 NO_NUMA_NODE = -1
 
 
-def of(interface: port.Interface, *, speed: int, classifier: port.Classifier) -> Mapping[str, attribute.AttributeValue]:
+def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED) -> Mapping[str, attribute.AttributeValue]:
     """All attributes; ``speed`` is the speed believed, in bits per second, before the host's reserve."""
-    return {**_own(interface, speed, classifier), **_dranet(interface), **_standard(interface)}
+    return {**_own(interface, speed, classifier), FORM: form, **_dranet(interface), **_standard(interface)}
 
 
 def _own(interface: port.Interface, speed: int, classifier: port.Classifier) -> Mapping[str, attribute.AttributeValue]:
@@ -39,6 +42,7 @@ def _own(interface: port.Interface, speed: int, classifier: port.Classifier) -> 
         "virtual": interface.is_virtual,
         SPEED: speed,
         "shaping": classifier.value,
+        "vendor": "" if interface.pci is None else interface.pci.vendor,
     }
 
 
@@ -56,6 +60,10 @@ def _dranet(interface: port.Interface) -> Mapping[str, attribute.AttributeValue]
         "numaNode": NO_NUMA_NODE if node is None else node,
         "pciAddress": "" if pci is None else pci.bus_id,
         "sriov": pci is not None and pci.virtual_functions > 0,
+        "sriovVfs": 0 if pci is None else pci.virtual_functions,
+        "isSriovVf": pci is not None and bool(pci.physical_function),
+        "rdma": pci is not None and bool(pci.rdma_device),
+        "rdmaDevice": "" if pci is None else attribute.cut(pci.rdma_device),
     }
     return {f"{DRANET}/{name}": value for name, value in values.items()}
 

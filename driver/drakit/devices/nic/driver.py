@@ -8,13 +8,28 @@ nothing.
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
+from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver, errors, inventory, records
 from drakit.core import site as sites
-from drakit.devices.nic import attributes, config, edits, keeper, model, names, port, shaping
+from drakit.devices.nic import (
+    attributes,
+    checks,
+    config,
+    edits,
+    exclusive,
+    keeper,
+    lookout,
+    model,
+    names,
+    numbering,
+    port,
+    reporting,
+    speeds,
+)
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.attach import plans, service
@@ -48,22 +63,35 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._intents = intents
         self._attachment = attachment
         self._keeper: keeper.Keeper | None = None
+        self._lookout: lookout.Lookout | None = None
+        self._speeds = speeds.Remembered()
+        self._numbers = numbering.Numbering()
+        self._whole = exclusive.Whole(machine, node=node, settings=self._settings)
 
     def survey(self) -> model.Survey:
-        """What is offered and what is withheld, with reasons; raises HardwareError."""
-        return model.survey(self._machine.interfaces(), self._settings, self._shaping())
+        """What is offered and what is withheld, with reasons; raises HardwareError. What is in a pod whole is still offered."""
+        present = self._speeds.filled(self._machine.interfaces())
+        return model.survey((*present, *exclusive.away(self._intents(), present)), self._settings, self._shaping())
 
     def discover(self) -> inventory.Inventory:
         return self.survey().to_inventory()
 
     def plan(self, grant: driver.Grant[config.NicConfig]) -> records.Record:
         """The whole share, chosen before anything is installed: its address, its class, and the interface it will be on."""
-        return types.MappingProxyType({}) if grant.admin_access else shares.to_record(self._share(grant, self._interface(grant.device)))
+        if grant.admin_access:
+            return types.MappingProxyType({})
+        interface = self._interface(grant.device)
+        if exclusive.is_whole(grant.device):
+            return self._whole.plan(grant, interface)
+        checks.check_share(grant, interface, self._node)
+        return shares.to_record(self._share(grant, interface))
 
     def prepare(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
         """Install the share. Admin access needs nothing of the node and is given no bandwidth."""
         if grant.admin_access:
             return driver.Prepared()
+        if exclusive.is_whole(grant.device):
+            return self._prepare_whole(grant)
         lacking = self._shaping().lacking
         if lacking:
             raise errors.HardwareError("prepare", lacking)
@@ -78,8 +106,18 @@ class NicDriver(driver.Driver[config.NicConfig]):
         told = named(interface_name=plans.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant))
         return driver.Prepared(edits=told, record={**shares.to_record(share), service.RECORDED: client})
 
+    def _prepare_whole(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
+        if self._attachment is None:
+            return self._whole.prepare(grant, None)
+        client = self._attachment.client_for(grant.record)
+        prepared = self._whole.prepare(grant, self._attachment.hook(client, grant))
+        return dataclasses.replace(prepared, record={**prepared.record, service.RECORDED: client})
+
     def unprepare(self, grant: driver.Grant[config.NicConfig]) -> None:
         if grant.admin_access:
+            return
+        if exclusive.is_whole(grant.device):
+            self._whole.unprepare(grant)
             return
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
         if self._attachment is not None:
@@ -90,20 +128,41 @@ class NicDriver(driver.Driver[config.NicConfig]):
         """Begin to attach sandboxes, and to look after what is installed."""
         if self._attachment is not None:
             self._attachment.start(site, self._intents)
-        self._keeper = keeper.Keeper(self._machine, site, survey=self.survey, uplink=self.uplink, intents=self._intents)
+        vitals, reporter = reporting.Vitals(site), reporting.Reporter(self._machine, site, node=self._node)
+        self._lookout = lookout.Lookout(
+            self._machine,
+            site,
+            survey=self.survey,
+            carrier_loss=self._settings.carrier_loss,
+            vitals=vitals,
+            reporter=reporter,
+        )
+        if self._attachment is not None:
+            self._attachment.told = service.Told(attached=self._lookout.wake, failed=reporter.failed)
+        self._keeper = keeper.Keeper(
+            self._machine, site, survey=self.survey, uplink=self.uplink, intents=self._intents, health=vitals.report("queueing")
+        )
         self._keeper.start()
+        self._lookout.start()
+
+    def measure(self) -> Sequence[sites.Reading]:
+        """The counters of every share, for the metrics. Raises HardwareError."""
+        return reporting.readings(self._machine)
 
     def stop(self) -> None:
         """Stop both; what is attached and installed stays."""
         if self._attachment is not None:
             self._attachment.stop()
+        if self._lookout is not None:
+            self._lookout.stop()
+            self._lookout = None
         if self._keeper is not None:
             self._keeper.stop()
             self._keeper = None
 
     def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
         """A NIC as it is to be shaped, for a speed in bits per second."""
-        reserve = self._settings.rule_for(interface.name).reserve
+        reserve = self._settings.rule_for(interface).reserve
         return port.Uplink(
             interface=interface.name,
             ifindex=interface.ifindex,
@@ -111,6 +170,9 @@ class NicDriver(driver.Driver[config.NicConfig]):
             speed=speed,
             reserve=reserve.value if reserve is not None else 0,
         )
+
+    def settle(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
+        return config.settle(configs)
 
     def _shaping(self) -> port.Shaping:
         """What can be enforced and attached here."""
@@ -129,6 +191,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             ifindex=interface.ifindex,
             mac=planned if isinstance(planned, str) else shares.mac_address(self._node, identity),
             bandwidth=bandwidth,
+            ceil=grant.config.ceil.value if grant.config.ceil else 0,
             minor=self._minor(identity, grant.intent),
         )
 
@@ -141,18 +204,15 @@ class NicDriver(driver.Driver[config.NicConfig]):
         kept = next((share.minor for share in installed if share.id == identity), 0)
         if kept:
             return kept
-        promised = {minor for minor in (record.get("minor") for record in self._intents()) if isinstance(minor, int)}
-        free = shaping.free_share({share.minor for share in installed} | promised)
-        if free is None:
-            raise errors.DeviceBusyError("this node has no class number left for one more share")
-        return free
+        return self._numbers.choose(identity, installed, self._intents())
 
     def _interface(self, device: devices.Device) -> port.Interface:
         """The interface behind a device: the one of the name it was published with, or, where hardware was renamed since, found by its place."""
         found = self._machine.interface(str(device.attributes[attributes.IF_NAME]))
-        if found is not None and device.name in names.device_names([found]):
+        name = exclusive.base_name(device)
+        if found is not None and name in names.device_names([found]):
             return found
         present = names.device_names(self._machine.interfaces())
-        if device.name not in present:
+        if name not in present:
             raise errors.DeviceGoneError(f"{device.name}: the interface is no longer there")
-        return present[device.name]
+        return present[name]

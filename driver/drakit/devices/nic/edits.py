@@ -12,6 +12,7 @@ upper-case and everything but letters and digits is '_'. Facts:
 """
 
 import re
+from collections.abc import Mapping
 
 from drakit.core import edits
 from drakit.devices.nic import port
@@ -22,7 +23,6 @@ _NOT_NAME = re.compile(r"[^A-Z0-9]")
 
 def of(share: port.Share, *, request: str, device: str, interface_name: str, hook: edits.Hook | None = None) -> edits.Edits:
     """The edits of one share; ``hook`` is what makes the interface."""
-    prefix = _NOT_NAME.sub("_", f"{_PREFIX}_{request}_{share.id}".upper())
     facts = {
         "DEVICE": device,
         "NIC": share.interface,
@@ -30,4 +30,10 @@ def of(share: port.Share, *, request: str, device: str, interface_name: str, hoo
         "MAC": share.mac if hook is None else "",
         "INTERFACE": interface_name,
     }
-    return edits.Edits(env={f"{prefix}_{fact}": value for fact, value in facts.items() if value}, hooks=() if hook is None else (hook,))
+    return edits.Edits(env=variables(request, share.id, facts), hooks=() if hook is None else (hook,))
+
+
+def variables(request: str, share_id: str, facts: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables of one share or whole interface; facts that are empty are left out."""
+    prefix = _NOT_NAME.sub("_", f"{_PREFIX}_{request}_{share_id}".upper())
+    return {f"{prefix}_{fact}": value for fact, value in facts.items() if value}

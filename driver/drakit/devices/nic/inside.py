@@ -24,7 +24,7 @@ _RTMSG = struct.Struct("=BBBBBBBBI")
 _NDMSG = struct.Struct("=BxHiHBB")
 _RULE = struct.Struct("=BBBBBBBBI")
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_IFALIAS, _IFLA_NET_NS_FD, _IFLA_PERM_ADDRESS, _IFLA_PARENT = 1, 3, 4, 20, 28, 54, 56
-_IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_TABLE = 1, 4, 5, 6, 7, 15
 _NDA_DST, _NDA_LLADDR = 1, 2
 _FRA_DST, _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 6, 15
@@ -112,8 +112,6 @@ def add_address(sock: rtnetlink.Socket, ifindex: int, text: str) -> None:
     flags = _NODAD if wanted.version == addressing.IPV6 else 0
     body = _IFADDR.pack(_FAMILY[wanted.version], wanted.network.prefixlen, flags, _UNIVERSE, ifindex)
     body += rtnetlink.pack(_IFA_LOCAL, wanted.ip.packed) + rtnetlink.pack(_IFA_ADDRESS, wanted.ip.packed)
-    if isinstance(wanted, ipaddress.IPv4Interface) and wanted.network.prefixlen < wanted.max_prefixlen - 1:
-        body += rtnetlink.pack(_IFA_BROADCAST, wanted.network.broadcast_address.packed)
     sock.ask(_NEWADDR, body, rtnetlink.CREATE | rtnetlink.REPLACE)
 
 

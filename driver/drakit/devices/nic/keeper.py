@@ -37,8 +37,10 @@ class Keeper:
         survey: Callable[[], model.Survey],
         uplink: Callable[[port.Interface, int], port.Uplink],
         intents: Callable[[], Iterable[records.Record]],
+        health: Callable[[sites.HealthReport], None] | None = None,
     ) -> None:
         self._machine, self._site = machine, site
+        self._health = health or site.health
         self._survey, self._uplink, self._intents = survey, uplink, intents
         self._uplinks: dict[str, port.Uplink] = {}
         self._damaged: set[str] = set()
@@ -112,10 +114,10 @@ class Keeper:
         if damage:
             self._damaged.add(name)
             message = "; ".join(damage)
-            self._site.health(sites.HealthReport(device=name, health=sites.Health.UNHEALTHY, message=message))
+            self._health(sites.HealthReport(device=name, health=sites.Health.UNHEALTHY, message=message))
         elif name in self._damaged:
             self._damaged.discard(name)
-            self._site.health(sites.HealthReport(device=name, health=sites.Health.HEALTHY))
+            self._health(sites.HealthReport(device=name, health=sites.Health.HEALTHY))
 
     def _run(self) -> None:
         while not self._stopping.is_set():

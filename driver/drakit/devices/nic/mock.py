@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from drakit.core import errors
 from drakit.devices import machines, tables
-from drakit.devices.nic import port
+from drakit.devices.nic import mock_functions, mock_pods, port
 
 _VERSION = "1"
 _KEY = "nics"
@@ -68,7 +68,7 @@ class _Uneventful:
         """Nothing is held."""
 
 
-class MockPort:
+class MockPort(mock_pods.MockPods, mock_functions.MockFunctions):
     """The NICs of a mock machine in a directory of its own.
 
     ``after_effect`` is called with the name of a call between its effect and its answer, which is where a test dies. Raises SettingsError for a
@@ -81,6 +81,8 @@ class MockPort:
         self._directory = choice.directory
         self._after_effect = after_effect
         machines.boot_id(self._directory)
+        mock_pods.MockPods.__init__(self, self.interface)
+        mock_functions.MockFunctions.__init__(self, choice)
 
     def interfaces(self) -> tuple[port.Interface, ...]:
         return self._interfaces
@@ -220,6 +222,11 @@ def _interface(index: int, row: tables.Table) -> port.Interface:
             bus_id=row.text("pciBusID").lower(),
             root=row.optional("pcieRoot", row.text) or "",
             numa_node=row.optional("numaNode", row.integer),
+            physical_function=row.optional("physicalFunction", row.text) or "",
+            function_number=row.optional("functionNumber", row.integer),
+            virtual_functions=row.optional("virtualFunctions", row.integer) or 0,
+            vendor=row.optional("vendor", row.text) or "",
+            rdma_device=row.optional("rdmaDevice", row.text) or "",
         ),
         default_route=row.optional("defaultRoute", row.flag) or False,
     )

@@ -49,6 +49,9 @@ class MockPods:
         return any(one.former is not None and one.former.name == name for one in self._inside.values())
 
     def dress(self, child: pods.Child, outfit: pods.Outfit) -> None:
+        if child.namespace == pods.HOST:
+            self._dress_host(outfit)
+            return
         there = self._inside.get((child.namespace, outfit.name))
         if there is None:
             raise errors.HardwareError("dress", f"there is no interface {outfit.name}")
@@ -60,6 +63,15 @@ class MockPods:
             addresses=tuple(sorted({*there.worn.addresses, *outfit.addresses})),
         )
         self._inside[child.namespace, outfit.name] = dataclasses.replace(there, worn=worn, routes=outfit.routes, rules=outfit.rules)
+
+    def _dress_host(self, outfit: pods.Outfit) -> None:
+        here = self.former(outfit.name)
+        if here is None:
+            raise errors.HardwareError("dress", f"there is no interface {outfit.name}")
+        addresses = tuple(sorted({*here.addresses, *outfit.addresses}))
+        self._hosts[outfit.name] = dataclasses.replace(
+            here, mac=outfit.mac or here.mac, mtu=outfit.mtu or here.mtu, up=True, addresses=addresses
+        )
 
     def undress(self, child: pods.Child, outfit: pods.Outfit) -> None:
         there = self._inside.get((child.namespace, outfit.name))
@@ -94,6 +106,9 @@ class MockPods:
             worn = pods.Worn(name=outfit.name, mac=former.mac, mtu=former.mtu, up=False)
             self._inside[child.namespace, outfit.name] = Inhabitant(worn=worn, mark=mark, former=former)
         self.dress(child, outfit)
+
+    def is_home(self, mark: str, former: pods.Former) -> bool:
+        return any(one.alias == mark for one in self._hosts.values()) and not self.is_away(former.name)
 
     def bring_back(self, mark: str, former: pods.Former) -> bool:
         self._inside = {key: one for key, one in self._inside.items() if one.mark != mark}

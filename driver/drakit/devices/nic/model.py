@@ -8,7 +8,7 @@ speed: a guess would be sold as bandwidth.
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from drakit.core import device, inventory, policy, quantity
+from drakit.core import counters, device, inventory, policy, quantity
 from drakit.devices.nic import attributes, names, port
 from drakit.devices.nic import settings as nic_settings
 
@@ -16,26 +16,54 @@ _CHILD_KINDS = frozenset({"macvlan", "macvtap", "ipvlan", "ipvtap"})
 _STACKED_KINDS = _CHILD_KINDS | {"vlan"}
 _PASSING = "ifb"
 _AGGREGATE_KINDS = frozenset({"bond", "team"})
+_ONE_USE = {"uses": quantity.ONE}
+WHOLE_SUFFIX = "-whole"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Nic:
-    """An interface that is offered: its device name, the speed believed (bits per second) and the bandwidth to share out."""
+    """An interface that is offered: its device name, the speed believed (bits per second) and the bandwidth to share out.
+
+    ``whole`` says that it is offered in the exclusive form too, ``shares`` how many shares it may have, 0 any number.
+    """
 
     name: str
     interface: port.Interface
     speed: int
     bandwidth: policy.Capacity
     classifier: port.Classifier = port.Classifier.NONE
+    whole: bool = False
+    shares: int = 0
 
     def to_device(self) -> device.Device:
-        """The device as it is published."""
+        """The device that many claims may hold, as it is published."""
         return device.Device(
             name=self.name,
             attributes=attributes.of(self.interface, speed=self.speed, classifier=self.classifier),
-            capacity={attributes.BANDWIDTH: self.bandwidth},
+            capacity={attributes.BANDWIDTH: self.bandwidth, **({attributes.SLOTS: _slots(self.shares)} if self.shares else {})},
+            consumes=self._consumes(),
             allow_multiple_allocations=True,
         )
+
+    def to_whole(self) -> device.Device:
+        """The device that one claim has alone.
+
+        Of a virtual function a part of the bandwidth may be asked for, which its parent then holds it to: in the API's words it is a device of
+        which there can be one share.
+        """
+        function = bool(self.interface.pci and self.interface.pci.physical_function)
+        bandwidth = self.bandwidth if function else policy.Capacity(value=quantity.Quantity.of(self.speed))
+        return device.Device(
+            name=f"{self.name}{WHOLE_SUFFIX}",
+            attributes=attributes.of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE),
+            capacity={attributes.BANDWIDTH: bandwidth, **({attributes.SLOTS: _slots(1)} if function else {})},
+            consumes=self._consumes(),
+            allow_multiple_allocations=function,
+        )
+
+    def _consumes(self) -> tuple[counters.CounterConsumption, ...]:
+        """One use of the interface: shares together draw it once, so either there are shares or somebody has the whole."""
+        return (counters.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.whole else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,8 +82,10 @@ class Survey:
     withheld: tuple[Withheld, ...]
 
     def to_inventory(self) -> inventory.Inventory:
-        """What is published."""
-        return inventory.Inventory.of(nic.to_device() for nic in self.nics)
+        """What is published; the shared form before the whole, as the scheduler takes the first that fits."""
+        devices = [form for nic in self.nics for form in (nic.to_device(), *([nic.to_whole()] if nic.whole else []))]
+        sets = tuple(counters.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.whole)
+        return inventory.Inventory(devices=tuple(devices), counter_sets=sets)
 
 
 NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
@@ -137,7 +167,7 @@ def _judge(name: str, interface: port.Interface, around: _Surroundings) -> Nic |
         reason = why_not(interface, around)
         if reason:
             return reason
-    rule = around.settings.rule_for(interface.name)
+    rule = around.settings.rule_for(interface)
     speed = _speed(interface, rule, around)
     if speed is None:
         return _why_no_speed(interface, around)
@@ -146,7 +176,22 @@ def _judge(name: str, interface: port.Interface, around: _Surroundings) -> Nic |
     if bandwidth is None:
         least = rates.min + rates.step
         return f"{quantity.Quantity.of(speed)} less the reserve of {reserve} is under the policy's min + step of {least} bits per second"
-    return Nic(name=name, interface=interface, speed=speed, bandwidth=bandwidth, classifier=around.shaping.classifier)
+    whole = nic_settings.matches(interface, around.settings.whole) and interface.kind not in _AGGREGATE_KINDS
+    return Nic(
+        name=name,
+        interface=interface,
+        speed=speed,
+        bandwidth=bandwidth,
+        classifier=around.shaping.classifier,
+        whole=whole,
+        shares=around.settings.shares,
+    )
+
+
+def _slots(shares: int) -> policy.Capacity:
+    """Room for so many shares, of which each takes one."""
+    one = policy.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
+    return policy.Capacity(value=quantity.Quantity.of(shares), policy=one)
 
 
 def _speed(interface: port.Interface, rule: nic_settings.InterfaceRule, around: _Surroundings) -> int | None:
@@ -178,15 +223,15 @@ def _is_unusable(interface: port.Interface, around: _Surroundings) -> str:
 
 
 def _is_filtered(interface: port.Interface, around: _Surroundings) -> str:
-    if not nic_settings.matches(interface.name, around.settings.include):
+    if not nic_settings.matches(interface, around.settings.include):
         return "is not in the setting include"
-    if nic_settings.matches(interface.name, around.settings.exclude):
+    if nic_settings.matches(interface, around.settings.exclude):
         return "is in the setting exclude"
     return ""
 
 
 def _is_of_the_host(interface: port.Interface, around: _Surroundings) -> str:
-    if nic_settings.matches(interface.name, around.settings.take_over):
+    if nic_settings.matches(interface, around.settings.take_over):
         return ""
     if interface.ifindex in around.uplinks:
         return "carries the host's default route"
@@ -195,7 +240,7 @@ def _is_of_the_host(interface: port.Interface, around: _Surroundings) -> str:
 
 def _is_counted_elsewhere(interface: port.Interface, around: _Surroundings) -> str:
     parent = interface.pci.physical_function if interface.pci else ""
-    if parent and around.settings.rule_for(interface.name).speed is None:
+    if parent and around.settings.rule_for(interface).speed is None:
         return f"is a virtual function of {parent}, whose bandwidth it shares; give its speed in the settings"
     return ""
 

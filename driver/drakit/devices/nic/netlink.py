@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drakit.core import errors
-from drakit.devices.nic import ethtool, pci, port
+from drakit.devices.nic import ethtool, netlink_pods, pci, port, vf
 from drakit.devices.nic.tc import messages, parts, rtnetlink, shares
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Use(NamedTuple):
     uplinks: frozenset[int]
 
 
-class KernelPort(shares.KernelShares):
+class KernelPort(shares.KernelShares, netlink_pods.KernelPods, vf.KernelFunctions):
     """The interfaces of one network namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor.
 
     Shares are enforced by traffic control; see ``tc``.

@@ -81,13 +81,17 @@ class KernelPods:
             inside.alter(sock, link.ifindex, up=False)
             inside.alter(sock, link.ifindex, name=outfit.name, namespace=target)
 
+    def is_home(self, mark: str, former: pods.Former) -> bool:
+        with _failing_as("is_home"), self._sock_in(self._namespace) as sock:
+            return inside.marked(sock, mark, former.place) is not None
+
     def bring_back(self, mark: str, former: pods.Former) -> bool:
         with _failing_as("bring_back"), self._sock_in(self._namespace) as own:
             here = inside.marked(own, mark, former.place)
             if here is None:
                 with self._place_of(mark, former.place) as place, _opened(self._namespace or str(_OWN)) as home:
                     if place is None:
-                        return False
+                        return _is_back(own, former)
                     sock, link = place
                     inside.alter(sock, link.ifindex, up=False)
                     inside.alter(sock, link.ifindex, name=former.name, namespace=home)
@@ -98,7 +102,7 @@ class KernelPods:
 
     @contextlib.contextmanager
     def _sock_in(self, namespace: str | int | None) -> Iterator[rtnetlink.Socket]:
-        with rtnetlink.Socket.open(namespace, self._after_effect) as sock:
+        with rtnetlink.Socket.open(self._namespace if namespace == pods.HOST else namespace, self._after_effect) as sock:
             yield sock
 
     @contextlib.contextmanager
@@ -159,6 +163,12 @@ def _dress_up(sock: rtnetlink.Socket, ifindex: int, outfit: pods.Outfit) -> None
         inside.add_route(sock, ifindex, route)
     for rule in outfit.rules:
         inside.add_rule(sock, rule)
+
+
+def _is_back(sock: rtnetlink.Socket, former: pods.Former) -> bool:
+    """Whether the interface is the host's already."""
+    link = inside.find(sock, former.name)
+    return link is not None and (link.mac, link.alias) == (former.mac, former.alias)
 
 
 def _restore(sock: rtnetlink.Socket, link: inside.Link, former: pods.Former) -> None:

@@ -11,10 +11,12 @@ from typing import Protocol
 from drakit.core import records
 from drakit.devices.nic import config, sysctls
 
+HOST = ""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Child:
-    """An interface in a namespace; ``namespace`` is a name under /run/netns, a path, or an open descriptor."""
+    """An interface in a namespace; ``namespace`` is a name under /run/netns, a path, an open descriptor, or HOST for the NICs' own."""
 
     namespace: str | int
     name: str
@@ -88,6 +90,9 @@ class Pods(Protocol):
 
         Raises HardwareError when it is in no namespace that can be seen, or the pod has another interface of that name.
         """
+
+    def is_home(self, mark: str, former: Former) -> bool:
+        """Whether the interface with this mark is in the host's namespace, under whatever name. Raises HardwareError."""
 
     def bring_back(self, mark: str, former: Former) -> bool:
         """Make the interface with this mark the host's again, as it was; False when no namespace has it: a virtual one went with its pod.

@@ -9,6 +9,8 @@ import enum
 from collections.abc import Sequence
 from typing import Protocol
 
+from drakit.devices.nic import pods, vf
+
 PHYSICAL = "physical"
 LOOPBACK = "loopback"
 ETHERNET = "ether"
@@ -19,8 +21,9 @@ class PciFunction:
     """The PCI function behind an interface.
 
     ``bus_id`` is ``dddd:bb:dd.f``; ``root`` is the root complex (``pci0000:00``), empty when unknown; ``numa_node`` is None where the firmware
-    names none. ``physical_function`` is the bus id of the SR-IOV parent of a virtual function, else empty; ``virtual_functions`` is how many a
-    physical function can have (sriov_totalvfs).
+    names none. ``physical_function`` is the bus id of the SR-IOV parent of a virtual function, else empty, and ``function_number`` its number there;
+    ``virtual_functions`` is how many a physical function can have (sriov_totalvfs). ``vendor`` is four hexadecimal digits. ``rdma_device`` is the
+    RDMA device beside the interface (``mlx5_0``), empty when there is none.
     """
 
     bus_id: str
@@ -28,6 +31,9 @@ class PciFunction:
     numa_node: int | None = None
     physical_function: str = ""
     virtual_functions: int = 0
+    function_number: int | None = None
+    vendor: str = ""
+    rdma_device: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,7 +162,7 @@ class Watch(Protocol):
         """Give back what it holds; nobody may be waiting."""
 
 
-class Port(Protocol):
+class Port(pods.Pods, vf.Functions, Protocol):
     """The machine's network hardware."""
 
     def interfaces(self) -> tuple[Interface, ...]:

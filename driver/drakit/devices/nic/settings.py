@@ -5,15 +5,19 @@ requestPolicy.validRange (KEP-5075); rates fit 64 bits.
 """
 
 import dataclasses
+import enum
 import fnmatch
 import pathlib
 from collections.abc import Mapping
 from typing import Self
 
 from drakit.core import errors, policy, quantity
+from drakit.devices.nic import port
 
 _NANO = 10**9
 _RATE_MAX = 2**63 - 1
+_SHARES_MAX = 10**4
+_PREFIXES = ("pci", "driver", "vendor")
 _POLICY_FIGURES = ("default", "min", "step", "max")
 _DEFAULT = quantity.Quantity.of("100M")
 _MIN = quantity.Quantity.of("10M")
@@ -103,14 +107,26 @@ class InterfaceRule:
         return cls(match=match, speed=amounts.get("speed"), reserve=amounts.get("reserve"), policy=chosen)
 
 
+class CarrierLoss(enum.Enum):
+    """What becomes of an interface that lost its link."""
+
+    REPORT = "report"
+    TAINT = "taint"
+    EVICT = "evict"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NicSettings:
     """Which interfaces are offered and how.
 
-    ``include``, ``exclude`` and ``take_over`` are globs of interface names, compared with case. ``offer_addressed`` offers interfaces on which the
-    host has an address, but not those of its default route; ``take_over`` lists those that may be offered whatever the host uses them for. Of
-    ``interfaces`` the first rule that matches counts. ``home`` is the driver's folder, by the same path here and on the host, to which the container
-    runtime comes for an interface; None where containers get none.
+    ``include``, ``exclude``, ``take_over`` and ``whole`` are globs (see ``matches``), compared with case. ``offer_addressed`` offers interfaces on
+    which the host has an address, but not those of its default route; ``take_over`` lists those that may be offered whatever the host uses them for.
+    Of ``interfaces`` the first rule that matches counts. ``home`` is the driver's folder, by the same path here and on the host, to which the
+    container runtime comes for an interface; None where containers get none.
+
+    ``whole`` lists the interfaces that are offered in the exclusive form too, ``net_devices`` says that the container runtime moves those itself (CDI
+    1.1 netDevices). ``shares`` bounds the number of shares of one interface, 0 does not. ``carrier_loss`` says what becomes of an interface whose
+    link is lost: nothing but a report of its health, a taint for new pods, or one that evicts pods too.
     """
 
     include: tuple[str, ...] = ("*",)
@@ -121,13 +137,25 @@ class NicSettings:
     policy: BandwidthPolicy = dataclasses.field(default_factory=BandwidthPolicy)
     interfaces: tuple[InterfaceRule, ...] = ()
     home: pathlib.Path | None = None
+    whole: tuple[str, ...] = ()
+    net_devices: bool = False
+    shares: int = 0
+    carrier_loss: CarrierLoss = CarrierLoss.REPORT
 
     def __post_init__(self) -> None:
         _check_rate(self.reserve, "reserve", least=0)
+        if not 0 <= self.shares <= _SHARES_MAX:
+            raise errors.SettingsError(f"{self.shares} is not between 0 and {_SHARES_MAX}", key="shares")
+        for key in ("include", "exclude", "take_over", "whole"):
+            for glob in getattr(self, key):
+                _check_glob(glob, key)
+        for rule in self.interfaces:
+            _check_glob(rule.match, "interfaces.match")
 
-    def rule_for(self, name: str) -> InterfaceRule:
+    def rule_for(self, subject: str | port.Interface) -> InterfaceRule:
         """The rule of one interface, every None but the speed's filled from the family's settings."""
-        rule = next((rule for rule in self.interfaces if fnmatch.fnmatchcase(name, rule.match)), InterfaceRule(match=name))
+        name = subject if isinstance(subject, str) else subject.name
+        rule = next((rule for rule in self.interfaces if matches(subject, (rule.match,))), InterfaceRule(match=name))
         return dataclasses.replace(
             rule,
             reserve=self.reserve if rule.reserve is None else rule.reserve,
@@ -135,9 +163,33 @@ class NicSettings:
         )
 
 
-def matches(name: str, globs: tuple[str, ...]) -> bool:
-    """Whether any of the globs matches the whole name."""
-    return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+def matches(subject: str | port.Interface, globs: tuple[str, ...]) -> bool:
+    """Whether any of the globs matches an interface: its whole name, or with a prefix a fact of its hardware.
+
+    ``pci:0000:8a:*`` is compared with the PCI address, ``driver:mlx5_*`` with the kernel driver, ``vendor:15b3`` with the PCI vendor. No interface's
+    name has a colon. A name alone (``subject`` is text) has no such facts.
+    """
+    return any(_matches(subject, glob) for glob in globs)
+
+
+def _matches(subject: str | port.Interface, glob: str) -> bool:
+    prefix, colon, rest = glob.partition(":")
+    if not colon:
+        return fnmatch.fnmatchcase(subject if isinstance(subject, str) else subject.name, glob)
+    if isinstance(subject, str):
+        return False
+    facts = {
+        "pci": subject.pci.bus_id if subject.pci else "",
+        "driver": subject.driver,
+        "vendor": subject.pci.vendor if subject.pci else "",
+    }
+    return bool(facts[prefix]) and fnmatch.fnmatchcase(facts[prefix], rest.lower() if prefix != "driver" else rest)
+
+
+def _check_glob(glob: str, key: str) -> None:
+    prefix, colon, _ = glob.partition(":")
+    if colon and prefix not in _PREFIXES:
+        raise errors.SettingsError(f"{glob!r} begins with none of {', '.join(f'{one}:' for one in _PREFIXES)}", key=key)
 
 
 def _parse(text: str, key: str) -> quantity.Quantity:

@@ -38,7 +38,7 @@ _TICK_NS = 64
 _BURST_NS = 10**6
 _BURST_BYTES = 3000
 _NANO = 10**9
-_QUEUE_NS = 20 * 10**6
+_QUEUE_NS = 15 * 10**6
 _QUEUE_BYTES = 2 * 65536
 _ROUND_NS = 10**7
 _QUANTUM_MIN = 65536
@@ -201,7 +201,7 @@ def _burst(rate: int) -> int:
 
 
 def _queue(rate: int) -> int:
-    """Ten milliseconds' worth, but room for two frames of the largest size before segmentation."""
+    """Fifteen milliseconds' worth, but room for two frames of the largest size before segmentation."""
     return max(_QUEUE_BYTES, rate * _QUEUE_NS // (8 * _NANO))
 
 

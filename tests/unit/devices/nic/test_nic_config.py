@@ -19,7 +19,7 @@ def test_what_could_harm_is_refused_by_its_field(name: str) -> None:
     assert refused.value.field == "interfaceName"
 
 
-HEAD = {"apiVersion": "nic.drakit.dev/v1alpha1", "kind": "NicConfig"}
+HEAD = {"apiVersion": "nic.drakit.dev/v1", "kind": "NicConfig"}
 
 
 def decode(**parameters: object) -> object:
@@ -36,7 +36,7 @@ def test_it_is_decoded_as_users_write_it() -> None:
     [
         ({"interfaceName": 7}, "parameters.interfaceName"),
         ({"interfaceName": "a/b"}, "parameters.interfaceName"),
-        ({"mtu": 9000}, "parameters.mtu"),
+        ({"mtu": 67}, "parameters.mtu"),
         ({"kind": "GpuConfig"}, "parameters.kind"),
     ],
 )

@@ -64,7 +64,9 @@ def test_a_share_is_installed_told_to_the_container_and_remembered(nics: nic_dri
     asked = planned(nics)
     prepared = nics.prepare(asked)
     (installed,) = machine.shares()
-    assert installed == port.Share(id=SHARE, interface="eth1", ifindex=3, mac=shares.mac_address("node-1", SHARE), bandwidth=10**9)
+    assert installed == port.Share(
+        id=SHARE, interface="eth1", ifindex=3, mac=shares.mac_address("node-1", SHARE), bandwidth=10**9, minor=0x100
+    )
     assert prepared.record == asked.intent == shares.to_record(installed)
     assert prepared.edits.env == {
         f"{PREFIX}_DEVICE": NIC,
@@ -104,27 +106,18 @@ def test_another_process_unprepares_from_the_grant_alone_when_the_nic_is_gone(tm
     assert machine.shares() == ()
 
 
-class Without:
-    """A machine from which an interface has been pulled."""
+class Without(mock.MockPort):
+    """The same machine, from which an interface has been pulled."""
 
-    def __init__(self, machine: port.Port, pulled: str) -> None:
-        self.machine = machine
+    def __init__(self, machine: mock.MockPort, pulled: str) -> None:
+        self.__dict__.update(machine.__dict__)
         self.pulled = pulled
 
     def interfaces(self) -> tuple[port.Interface, ...]:
-        return tuple(item for item in self.machine.interfaces() if item.name != self.pulled)
+        return tuple(item for item in super().interfaces() if item.name != self.pulled)
 
     def interface(self, name: str) -> port.Interface | None:
-        return None if name == self.pulled else self.machine.interface(name)
-
-    def install(self, share: port.Share) -> None:
-        self.machine.install(share)
-
-    def remove(self, share_id: str) -> None:
-        self.machine.remove(share_id)
-
-    def shares(self) -> tuple[port.Share, ...]:
-        return self.machine.shares()
+        return next((item for item in self.interfaces() if item.name == name), None)
 
 
 def test_a_nic_that_is_gone_is_refused_before_anything_is_installed(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
@@ -136,14 +129,12 @@ def test_a_nic_that_is_gone_is_refused_before_anything_is_installed(nics: nic_dr
     assert machine.shares() == ()
 
 
-class Renamed(Without):
-    """A machine on which an interface was given another name."""
+class Renamed(mock.MockPort):
+    """The same machine, on which an interface was given another name."""
 
-    def interfaces(self) -> tuple[port.Interface, ...]:
-        return tuple(dataclasses.replace(item, name="lan") if item.name == self.pulled else item for item in self.machine.interfaces())
-
-    def install(self, share: port.Share) -> None:
-        self.machine.install(dataclasses.replace(share, interface=self.pulled))
+    def __init__(self, machine: mock.MockPort, name: str) -> None:
+        self.__dict__.update(machine.__dict__)
+        self._interfaces = tuple(dataclasses.replace(item, name="lan") if item.name == name else item for item in machine.interfaces())
 
 
 def test_hardware_is_found_again_after_a_rename(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
@@ -228,3 +219,35 @@ def test_an_address_is_local_unicast_and_always_the_same(node: str, share: str) 
 def test_addresses_differ_by_node_and_by_share() -> None:
     found = {shares.mac_address(node, share) for node in ("a", "b", "ab") for share in ("x", "bx", SHARE)}
     assert len(found) == 9
+
+
+class Unable(mock.MockPort):
+    """The same machine with a kernel that holds no rates."""
+
+    def shaping(self) -> port.Shaping:
+        return port.Shaping(classifier=port.Classifier.NONE, lacking="this kernel has no HTB")
+
+
+def test_a_share_that_could_not_be_held_to_its_rate_is_not_prepared(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
+    asked = planned(nics)
+    machine.__class__ = Unable
+    with pytest.raises(errors.HardwareError, match=r"^prepare: this kernel has no HTB$"):
+        nics.prepare(asked)
+    assert machine.shares() == ()
+
+
+def test_classes_that_are_promised_or_taken_are_passed_over_and_a_share_keeps_its_own(machine: mock.MockPort) -> None:
+    nics = nic_driver.NicDriver(machine, node="node-1", intents=lambda: [{"minor": 0x100}, {}, {"minor": "no number"}])
+    first = planned(nics)
+    assert first.intent["minor"] == 0x101
+    nics.prepare(first)
+    assert planned(nics, share_id=OTHER).intent["minor"] == 0x102
+    assert planned(nics).intent["minor"] == 0x101, "after the journal was lost"
+
+
+def test_a_record_is_read_back_as_the_share_it_was_written_of(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
+    record = nics.prepare(planned(nics)).record
+    assert (shares.from_record(record),) == machine.shares()
+    older = {key: value for key, value in record.items() if key not in {"ceil", "minor"}}
+    assert shares.from_record(older) == dataclasses.replace(machine.shares()[0], minor=0)
+    assert shares.from_record({}) is shares.from_record({**record, "mac": 5}) is None

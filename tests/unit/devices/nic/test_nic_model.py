@@ -52,6 +52,8 @@ def test_a_plain_nic_is_offered_with_its_whole_speed() -> None:
         ({"kind": port.LOOPBACK}, "is the loopback"),
         ({"encapsulation": "infiniband"}, "is not an Ethernet interface"),
         ({"mac": ""}, "is not an Ethernet interface"),
+        ({"kind": "ifb"}, "only passes on what others receive (ifb)"),
+        ({"queueing": "fq 8001:"}, "has a root qdisc of somebody else's (fq 8001:)"),
         ({"kind": "macvlan", "lower": 9}, "is itself a part (macvlan) of another interface"),
         ({"master": 9}, "is enslaved to other"),
         ({"master": 77}, "is enslaved to another interface"),
@@ -206,3 +208,16 @@ def test_every_interface_is_offered_or_withheld_under_a_valid_and_unique_name(fo
 
 def port_of(bus_id: str) -> port.PciFunction:
     return port.PciFunction(bus_id=bus_id)
+
+
+def test_nothing_is_offered_where_no_rate_could_be_held() -> None:
+    shaping = port.Shaping(classifier=port.Classifier.NONE, lacking="this kernel has no HTB")
+    found = model.survey([nic()], nic_settings.NicSettings(take_over=("*",)), shaping)
+    assert found.nics == ()
+    assert reasons(found) == {"eth0": "this kernel has no HTB"}
+
+
+@pytest.mark.parametrize("classifier", port.Classifier)
+def test_the_classifier_in_use_is_published(classifier: port.Classifier) -> None:
+    found = model.survey([nic()], nic_settings.NicSettings(), port.Shaping(classifier=classifier))
+    assert found.to_inventory().devices[0].attributes["shaping"] == classifier.value

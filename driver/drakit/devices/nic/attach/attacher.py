@@ -1,13 +1,15 @@
 """What is done when a runtime asks for a share's interface in a sandbox, and how it is undone.
 
-All of it is under the NIC's device lock, so no verb is half-way. Order: what is going to be made is noted durably; the child is made, down; it is
-marked and addressed; its frames are led to the share's class; it is set up; and only if the caller still waits and the claim is still prepared does
-it stay. Any step may be repeated: the next container of the sandbox, or the next try after a driver died half-way, goes through the same steps and
-finds them done.
+All of it is under the NIC's device lock, so no verb is half-way. Order: what is going to be made is noted durably; the child is made, down, and
+marked; its frames are led to the share's class; it is dressed, which sets it up; and only if the caller still waits and the claim is still prepared
+does it stay. Any step may be repeated: the next container of the sandbox, or the next try after a driver died half-way, goes through the same steps
+and finds them done.
 """
 
 import contextlib
+import dataclasses
 import errno
+import functools
 import logging
 from collections.abc import Callable
 from typing import Protocol
@@ -15,7 +17,7 @@ from typing import Protocol
 from drakit.core import driver as drivers
 from drakit.core import errors
 from drakit.core import site as sites
-from drakit.devices.nic import config, port
+from drakit.devices.nic import addresses, config, pods, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.attach import messages, plans, sandboxes
 
@@ -28,7 +30,7 @@ class RefusedError(Exception):
     """A sandbox that gets no interface; the message is for the pod's owner."""
 
 
-class Sandboxes(Protocol):
+class Sandboxes(pods.Pods, Protocol):
     """The kernel's side; see ``sandboxes.KernelSandboxes``."""
 
     def is_host(self, descriptor: int) -> bool: ...
@@ -40,6 +42,17 @@ class Sandboxes(Protocol):
     def marked(self) -> tuple[tuple[int, sandboxes.Link], ...]: ...
 
     def delete(self, nsid: int, link: sandboxes.Link) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call for an interface, with the sandbox's namespace open; ``descriptor`` is the caller's."""
+
+    request: messages.Request
+    grant: Grant
+    share: port.Share
+    sandbox: sandboxes.Sandbox
+    descriptor: int
 
 
 class Attacher:
@@ -54,12 +67,12 @@ class Attacher:
         if self._kernel.is_host(descriptor):
             raise RefusedError("the pod uses the host's network (hostNetwork), into which no share of a NIC can be put")
         grant, _ = self._prepared(request)
-        with self._site.hold(grant.device.lock_names):
+        with self._site.hold((*grant.device.lock_names, *addresses.locks_for(_config(grant)))):
+            self._check_wanted(request, is_waited_for)
             grant, share = self._prepared(request)
-            if not is_waited_for():
-                raise RefusedError("nobody waits for the interface any more")
             with self._kernel.opened(descriptor) as sandbox:
-                self._attach(request, grant, share, sandbox, is_waited_for)
+                call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor)
+                self._attach(call, is_waited_for)
 
     def attachments(self, grant: Grant) -> tuple[plans.Attachment, ...]:
         """Every attachment that is noted of a grant."""
@@ -78,6 +91,7 @@ class Attacher:
             self._kernel.delete(attachment.nsid, link)
         self._machine.dismiss(share, cookie=attachment.cookie, mac=attachment.mac)
         with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
+            self._book().give_back(grant, _who(attachment))
             self._site.note(grant, attachment.key, None)
 
     def _undo_after_failure(self, grant: Grant, share: port.Share, attachment: plans.Attachment) -> None:
@@ -94,57 +108,69 @@ class Attacher:
             raise RefusedError(f"the claim's share of {request.device} is not prepared on this node; it is tried again when the claim is")
         return grant, share
 
-    def _attach(
-        self,
-        request: messages.Request,
-        grant: Grant,
-        share: port.Share,
-        sandbox: sandboxes.Sandbox,
-        is_waited_for: Callable[[], bool],
-    ) -> None:
-        known = plans.from_record(self._site.notes(grant).get(plans.key_of(sandbox.cookie), {}))
-        name = known.sandbox if known is not None else plans.sandbox_name(request.sandbox, sandbox.cookie)
-        wanted = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
-        plan = plans.child(wanted, self._node, share, name)
-        attachment = plans.Attachment(
-            cookie=sandbox.cookie, nsid=sandbox.nsid(), sandbox=name, pod=request.pod, name=plan.name, mac=plan.mac
-        )
-        found = _own(sandbox.find(plan.name), share, attachment)
-        if known is None or known.nsid != attachment.nsid:
-            self._site.note(grant, attachment.key, plans.to_record(attachment))
+    def _attach(self, call: Call, is_waited_for: Callable[[], bool]) -> None:
+        known = plans.from_record(self._site.notes(call.grant).get(plans.key_of(call.sandbox.cookie), {}))
+        attachment = self._planned(call, known)
+        link = _own(call.sandbox.find(attachment.name), call.share, attachment)
+        if known != attachment:
+            self._check_mac(call, attachment)
+            self._site.note(call.grant, attachment.key, plans.to_record(attachment))
         try:
-            self._complete(share, sandbox, plan, attachment, found)
-            self._check_wanted(request, is_waited_for)
+            self._complete(call, attachment, link)
+            self._check_wanted(call.request, is_waited_for)
         except Exception:
             if known is None:
-                self._undo_after_failure(grant, share, attachment)
+                self._undo_after_failure(call.grant, call.share, attachment)
             raise
         if known is None:
-            told = (share.id, name, request.pod, plan.name, plan.mac)
+            told = (call.share.id, attachment.sandbox, attachment.pod, attachment.name, attachment.mac)
             _log.info("sandbox attached: share=%s sandbox=%s pod=%s interface=%s mac=%s", *told)
 
-    def _complete(
-        self,
-        share: port.Share,
-        sandbox: sandboxes.Sandbox,
-        plan: plans.ChildPlan,
-        attachment: plans.Attachment,
-        link: sandboxes.Link | None,
-    ) -> None:
-        """Make what is not there yet."""
+    def _planned(self, call: Call, known: plans.Attachment | None) -> plans.Attachment:
+        """What the attachment is to be: as it was noted, where it was."""
+        nsid, cookie = call.sandbox.nsid(), call.sandbox.cookie
+        if known is not None:
+            return dataclasses.replace(known, nsid=nsid)
+        chosen, sandbox = _config(call.grant), plans.sandbox_name(call.request.sandbox, cookie)
+        return plans.Attachment(
+            cookie=cookie,
+            nsid=nsid,
+            sandbox=sandbox,
+            pod=call.request.pod,
+            name=plans.interface_name(chosen, call.share.id),
+            mac=plans.mac_address(chosen, self._node, call.share.id, sandbox),
+        )
+
+    def _check_mac(self, call: Call, attachment: plans.Attachment) -> None:
+        """Raise RefusedError where a configured address is in use: two interfaces of one NIC cannot have the same."""
+        if not _config(call.grant).mac:
+            return
+        for grant in self._site.grants():
+            for other in self.attachments(grant):
+                if other.mac == attachment.mac and other.cookie != attachment.cookie:
+                    raise RefusedError(f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}")
+
+    def _complete(self, call: Call, attachment: plans.Attachment, link: sandboxes.Link | None) -> None:
+        """Make what is not there yet. An address or a size that the pod has changed meanwhile stays as it is."""
+        found = self._book().take(call.grant, _config(call.grant), _who(attachment))
+        outfit = pods.outfit_of(_config(call.grant), name=attachment.name, mac=attachment.mac, addresses=found)
+        was_up = link is not None and link.up
         if link is None:
-            _make(sandbox, plan, share)
-            link = sandbox.find(plan.name)
+            _make(call.sandbox, outfit, call.share)
+            link = call.sandbox.find(outfit.name)
             if link is None:
-                raise errors.HardwareError("RTM_NEWLINK", f"{plan.name} was made and is not there")
-        alias = plans.alias(share.id, attachment.sandbox)
+                raise errors.HardwareError("RTM_NEWLINK", f"{outfit.name} was made and is not there")
+        alias = plans.alias(call.share.id, attachment.sandbox)
         if link.alias != alias:
-            sandbox.mark(link, alias)
-        if not link.up:
-            sandbox.address(link, plan.addresses)
-        self._machine.admit(share, cookie=attachment.cookie, mac=attachment.mac)
-        if not link.up:
-            sandbox.up(link)
+            call.sandbox.mark(link, alias)
+        self._machine.admit(call.share, cookie=attachment.cookie, mac=attachment.mac)
+        child = pods.Child(namespace=call.descriptor, name=outfit.name)
+        self._kernel.dress(child, dataclasses.replace(outfit, mac="", mtu=0) if was_up else outfit)
+
+    def _book(self) -> addresses.Book:
+        """The addresses given out; a sandbox lives as long as its frames are led to a class."""
+        admitted = functools.cache(lambda: {member.cookie for member in self._machine.members()})
+        return addresses.Book(self._site, node=self._node, lives=lambda who: who.cookie in admitted())
 
     def _check_wanted(self, request: messages.Request, is_waited_for: Callable[[], bool]) -> None:
         """Raise RefusedError where the interface came too late to be used: a runtime that has given up never takes it back."""
@@ -153,9 +179,17 @@ class Attacher:
         self._prepared(request)
 
 
-def _make(sandbox: sandboxes.Sandbox, plan: plans.ChildPlan, share: port.Share) -> None:
+def _config(grant: Grant) -> config.NicConfig:
+    return grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
+
+
+def _who(attachment: plans.Attachment) -> addresses.Who:
+    return addresses.Who(cookie=attachment.cookie, pod=attachment.pod)
+
+
+def _make(sandbox: sandboxes.Sandbox, outfit: pods.Outfit, share: port.Share) -> None:
     try:
-        sandbox.make(plan, share.ifindex)
+        sandbox.make(outfit, share.ifindex)
     except OSError as error:
         if error.errno != errno.ENODEV:
             raise
@@ -163,8 +197,8 @@ def _make(sandbox: sandboxes.Sandbox, plan: plans.ChildPlan, share: port.Share) 
 
 
 def _is_of(link: sandboxes.Link, alias: str, mac: str) -> bool:
-    """Whether a child is the attachment's. A pod may change its address, and what has lost its mark is still a child of the NIC."""
-    return link.alias == alias or link.mac == mac or not plans.share_of(link.alias)
+    """Whether a child is the attachment's. A pod's root may change its mark or its address; whoever changes both has a child that nobody counts."""
+    return alias == link.alias or mac == link.mac
 
 
 def _own(link: sandboxes.Link | None, share: port.Share, attachment: plans.Attachment) -> sandboxes.Link | None:

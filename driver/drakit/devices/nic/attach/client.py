@@ -1,7 +1,7 @@
 """The hook's client on the host: a static program, so that hosts need no Python, kept in the driver's folder under the digest of its content.
 
 An installed driver brings the program along; a checkout compiles it from ``driver/attach/attach.c``. CDI files name the copy by its digest, and pods
-may be started by a CDI file that an earlier version wrote, so a copy stays as long as a prepared claim names it, and for a day after it was put there.
+may be started by a CDI file that an earlier version wrote, so a copy stays as long as a prepared claim names it, and for a day after it was put.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """What the hook's client and the driver say to each other: one message each way over a unix socket that keeps message boundaries.
 
-A request is lines of text: ``attach 1``, claim UID, device, share id (``-`` for a device given whole), container id, sandbox id, pod UID; the last two
+A request is lines of text: ``attach 1``, claim UID, device, share id (``-``: a device given whole), container id, sandbox id, pod UID; the last two
 may be empty, where a runtime does not tell them. With it comes one descriptor: the container's network namespace. The answer is ``ok``, or ``no`` and
 a sentence for the pod's owner. A client of an earlier version may call for as long as a CDI file names it, so ``attach 1`` never changes its meaning.
 """

@@ -8,23 +8,10 @@ import dataclasses
 import hashlib
 
 from drakit.core import records
-from drakit.devices.nic import config, port, share
+from drakit.devices.nic import config, share
 
 MARK = "drakit:"
 _NOTE = "attach-"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ChildPlan:
-    """The interface a sandbox is to have: a macvlan child of the share's NIC.
-
-    ``mtu`` is in bytes, 0 for the NIC's own; ``addresses`` are in CIDR form (``10.1.2.3/24``), IPv4 and IPv6.
-    """
-
-    name: str
-    mac: str
-    mtu: int = 0
-    addresses: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,9 +51,9 @@ def interface_name(wanted: config.NicConfig, share_id: str) -> str:
     return wanted.interface_name or f"net{hashlib.sha256(share_id.encode()).hexdigest()[:8]}"
 
 
-def child(wanted: config.NicConfig, node: str, of: port.Share, sandbox: str) -> ChildPlan:
-    """The interface of a sandbox. Every sandbox has an address of its own, always the same for the same node, share and sandbox."""
-    return ChildPlan(name=interface_name(wanted, of.id), mac=share.mac_address(node, f"{of.id}/{sandbox}"))
+def mac_address(wanted: config.NicConfig, node: str, share_id: str, sandbox: str) -> str:
+    """The address of a sandbox's interface: as configured, else one of its own, always the same for the same node, share and sandbox."""
+    return wanted.mac or share.mac_address(node, f"{share_id}/{sandbox}")
 
 
 def alias(share_id: str, sandbox: str) -> str:

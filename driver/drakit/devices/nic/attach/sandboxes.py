@@ -1,35 +1,34 @@
 """Interfaces in other network namespaces: made, dressed, found again and deleted.
 
 A child is made from the NIC's namespace straight into the sandbox's, under its final name, so that it is never seen half-way under another. What the
-kernel only does from inside (alias, addresses, up) goes through a socket that was opened there by a thread of its own, which ended at once.
+kernel only does from inside goes through a socket that was opened there by a thread of its own, which ended at once; what a configuration adds to it
+is ``netlink_pods``' part.
 
 The NIC's namespace gets a number (nsid) for the sandbox's. By it, links inside can be listed and deleted later, by any process, without a descriptor
 that would keep a dead namespace alive. A number is free again when its namespace is gone and may then mean another, so a link is only taken for ours
-by its parent and its mark. Constants and layouts: linux/if_link.h, linux/net_namespace.h, linux/if_addr.h.
+by its parent and its mark. Constants and layouts: linux/if_link.h, linux/net_namespace.h.
 """
 
 import contextlib
 import dataclasses
 import errno
-import ipaddress
 import os
 import pathlib
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from drakit.core import errors
+from drakit.devices.nic import config, netlink_pods, pods
 from drakit.devices.nic.attach import plans
 from drakit.devices.nic.tc import rtnetlink
 
-_NEWLINK, _DELLINK, _GETLINK, _SETLINK, _NEWADDR = 16, 17, 18, 19, 20
+_NEWLINK, _DELLINK, _GETLINK, _SETLINK = 16, 17, 18, 19
 _NEWNSID, _GETNSID = 88, 90
-_IFINFO, _IFADDR, _GENERIC = struct.Struct("=BxHiII"), struct.Struct("=BBBBI"), struct.Struct("=B3x")
+_IFINFO, _GENERIC = struct.Struct("=BxHiII"), struct.Struct("=B3x")
 _ADDRESS, _NAME, _MTU, _LINK, _LINKINFO, _ALIAS, _NAMESPACE, _TARGET = 1, 3, 4, 5, 18, 20, 28, 46
 _INFO_KIND, _INFO_DATA, _MACVLAN_MODE = 1, 2, 1
 _NSID, _NSID_DESCRIPTOR = 1, 3
-_IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_FAMILIES = {4: 2, 6: 10}
-_PRIVATE = 1
+_MODES = {config.Mode.PRIVATE: 1, config.Mode.BRIDGE: 4}
 _KIND = "macvlan"
 _UP = 1
 _ANY_NSID = -1
@@ -79,17 +78,17 @@ class Sandbox:
             raise
         return next(map(_link, answers), None)
 
-    def make(self, plan: plans.ChildPlan, nic: int) -> None:
-        """Make the child, in private mode and down: it reaches no sibling, and nothing passes before its frames are counted."""
-        mode = rtnetlink.pack(_INFO_DATA, rtnetlink.number(_MACVLAN_MODE, _PRIVATE))
+    def make(self, outfit: pods.Outfit, nic: int) -> None:
+        """Make the child, down: nothing passes before its frames are counted. In private mode it reaches no sibling."""
+        mode = rtnetlink.pack(_INFO_DATA, rtnetlink.number(_MACVLAN_MODE, _MODES[outfit.mode]))
         self._host.ask(
             _NEWLINK,
             _IFINFO.pack(0, 0, 0, 0, 0)
-            + rtnetlink.text(_NAME, plan.name)
+            + rtnetlink.text(_NAME, outfit.name)
             + rtnetlink.number(_LINK, nic)
             + rtnetlink.number(_NAMESPACE, self._descriptor)
-            + rtnetlink.pack(_ADDRESS, bytes.fromhex(plan.mac.replace(":", "")))
-            + (rtnetlink.number(_MTU, plan.mtu) if plan.mtu else b"")
+            + rtnetlink.pack(_ADDRESS, bytes.fromhex(outfit.mac.replace(":", "")))
+            + (rtnetlink.number(_MTU, outfit.mtu) if outfit.mtu else b"")
             + rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, _KIND) + mode),
             rtnetlink.CREATE | rtnetlink.EXCLUSIVE,
         )
@@ -97,24 +96,6 @@ class Sandbox:
     def mark(self, link: Link, alias: str) -> None:
         """Write whose the link is."""
         self._inside.ask(_SETLINK, _IFINFO.pack(0, 0, link.ifindex, 0, 0) + rtnetlink.pack(_ALIAS, alias.encode()))
-
-    def address(self, link: Link, addresses: Sequence[str]) -> None:
-        """Give the link these addresses; those it has already are success."""
-        for text in addresses:
-            address = ipaddress.ip_interface(text)
-            body = _IFADDR.pack(_FAMILIES[address.version], address.network.prefixlen, 0, 0, link.ifindex)
-            packed = address.ip.packed
-            attributes = rtnetlink.pack(_IFA_LOCAL, packed) + rtnetlink.pack(_IFA_ADDRESS, packed)
-            self._inside.ask(_NEWADDR, body + attributes, rtnetlink.CREATE | rtnetlink.REPLACE)
-
-    def up(self, link: Link) -> None:
-        """Let traffic pass."""
-        self._inside.ask(_SETLINK, _IFINFO.pack(0, 0, link.ifindex, _UP, _UP))
-
-    def delete(self, link: Link) -> None:
-        """Delete a link; one that is gone is success."""
-        with _gone_is_success():
-            self._inside.ask(_DELLINK, _IFINFO.pack(0, 0, link.ifindex, 0, 0))
 
     def _known_nsid(self, body: bytes) -> int | None:
         for answer in self._host.ask(_GETNSID, body):
@@ -124,7 +105,7 @@ class Sandbox:
         return None
 
 
-class KernelSandboxes:
+class KernelSandboxes(netlink_pods.KernelPods):
     """Sandboxes as the NIC's namespace sees them: None for the process's own, else a name under /run/netns, or a path.
 
     ``after_effect`` is called after every request that changes the kernel. What the kernel refuses is a HardwareError.
@@ -136,7 +117,7 @@ class KernelSandboxes:
 
     def is_host(self, descriptor: int) -> bool:
         """Whether a descriptor is of the host's own network namespace, or the NIC's. All of them live now, so inode numbers tell."""
-        paths = [*_HOSTS, *([] if self._namespace is None else [_NAMESPACES / self._namespace])]
+        paths = [*_HOSTS, *([_NAMESPACES / self._namespace] if isinstance(self._namespace, str) else [])]
         own = os.fstat(descriptor)
         for path in paths:
             with contextlib.suppress(PermissionError, FileNotFoundError):

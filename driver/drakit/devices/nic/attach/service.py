@@ -1,5 +1,7 @@
 """Attachment as the driver uses it: the hook that a claim's CDI file names, what runs beside the verbs, and the end of a share's interfaces."""
 
+import dataclasses
+import logging
 import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -7,16 +9,26 @@ from typing import Any
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, records
 from drakit.core import site as sites
-from drakit.devices.nic import port
+from drakit.devices.nic import exclusive, port, settings
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.attach import attacher, client, messages, minder, plans, server
+from drakit.devices.nic.attach import attacher, client, messages, minder, plans, server, wholes
 
 SOCKET = "attach.sock"
 TIMEOUT = server.SECONDS + 2
 """Seconds after which the runtime kills the client; it has said by then why it failed."""
 RECORDED = "hook"
 
+_log = logging.getLogger(__name__)
+
 Grant = drivers.Grant[Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Told:
+    """Who is told that a sandbox was attached, or that it could not be and why."""
+
+    attached: Callable[[], None] = lambda: None
+    failed: Callable[[Grant, str], None] = lambda _grant, _reason: None
 
 
 class Service:
@@ -26,13 +38,16 @@ class Service:
         self._home, self._machine, self._kernel, self._node = home, machine, kernel, node
         self._copies = client.Copies(home)
         self._attacher: attacher.Attacher | None = None
+        self._wholes: wholes.Wholes | None = None
+        self._site: sites.Site | None = None
+        self.told = Told()
         self._server: server.Server | None = None
         self._minder: minder.Minder | None = None
         self._is_able = False
 
     def lacking(self) -> str:
-        """Why this host's container runtime cannot be given the client; empty when it can."""
-        if not self._is_able:
+        """Why this host's container runtime cannot be given the client; empty when it can, and before ``start``, which puts it there."""
+        if self._attacher is not None and not self._is_able:
             try:
                 self._copies.try_out(self._copies.ensure())
             except errors.HardwareError as error:
@@ -60,11 +75,38 @@ class Service:
         """Begin to answer. Raises HardwareError where nobody can listen."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in site.grants()})
         self._attacher = attacher.Attacher(self._machine, self._kernel, site, node=self._node)
+        lacking = self.lacking()
+        if lacking:
+            _log.error("NICs cannot be shared now: error=%s", lacking)
+            site.changed()
         self._minder = minder.Minder(self._machine, self._kernel, site, self._attacher, intents=intents)
         self._minder.remove_orphans()
-        self._server = server.Server(self._home / SOCKET, self._attacher.attach)
+        whole = exclusive.Whole(self._machine, node=self._node, settings=settings.NicSettings())
+        self._wholes = wholes.Wholes(whole, self._kernel, site, node=self._node)
+        self._site = site
+        self._server = server.Server(self._home / SOCKET, self._attach)
         self._server.start()
         self._minder.start()
+
+    def _attach(self, request: messages.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
+        """Attach, and tell the claim what became of it."""
+        grant = None if self._site is None else self._site.grant(request.claim, request.device, request.share_id)
+        try:
+            self._attach_granted(request, grant, descriptor, is_waited_for)
+        except (attacher.RefusedError, errors.DrakitError) as error:
+            if grant is not None:
+                self.told.failed(grant, str(error))
+            raise
+        self.told.attached()
+
+    def _attach_granted(self, request: messages.Request, grant: Grant | None, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
+        """A share, or a whole interface, as the grant says."""
+        if grant is not None and exclusive.is_whole(grant.device) and self._wholes is not None:
+            if self._kernel.is_host(descriptor):
+                raise attacher.RefusedError("the pod uses the host's network (hostNetwork), where the interface is already")
+            self._wholes.attach(request, grant, descriptor, is_waited_for)
+        elif self._attacher is not None:
+            self._attacher.attach(request, descriptor, is_waited_for)
 
     def stop(self) -> None:
         """Answer no more; what is attached stays."""

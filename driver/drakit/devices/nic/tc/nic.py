@@ -6,6 +6,7 @@ leaves it after them; a member has its class before frames are led there.
 """
 
 import dataclasses
+import errno
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -189,8 +190,20 @@ class Nic:
         for seat in self._seats_of(minor):
             self._unseat(seat)
         for ifindex in self._sides.values():
-            messages.delete_class(self.place.sock, ifindex, minor)
+            self._delete(ifindex, minor)
         self.memory.strike(minor)
+
+    def _delete(self, ifindex: int, minor: int) -> None:
+        """Delete a share's class, and below it what a death left between a member's class and its seat."""
+        try:
+            messages.delete_class(self.place.sock, ifindex, minor)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            for child, found in messages.classes(self.place.sock, ifindex).items():
+                if found.band.parent == minor:
+                    messages.delete_class(self.place.sock, ifindex, child)
+            messages.delete_class(self.place.sock, ifindex, minor)
 
     def _own(self, seat: shaping.Seat) -> None:
         if self.place.classifier is port.Classifier.MAC:

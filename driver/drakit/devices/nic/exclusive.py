@@ -1,0 +1,232 @@
+"""The exclusive form: a whole interface given to one claim, moved into its pod and brought back as it was.
+
+What the interface was (name, MAC, MTU, addresses, up or down; of a virtual function also what its parent held it to) is planned, so it is on disk
+before anything is changed. ``prepare`` marks it and, for a virtual function, sets address, VLAN and rates by its parent. It is moved by the attach
+hook, or by the container runtime where that knows CDI's netDevices. ``unprepare`` brings it back from wherever it is: the pod's namespace, or where
+the kernel puts hardware whose namespace died. A virtual interface (veth, macvlan) dies with its pod; then there is nothing to bring back.
+
+An interface that is away is still offered, from what the intents say of it: a device that is in use must not vanish from its slice.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from drakit.core import device as devices
+from drakit.core import driver as drivers
+from drakit.core import edits, errors, records
+from drakit.devices.nic import attributes, config, model, pods, port, rdma, vf
+from drakit.devices.nic import edits as told
+from drakit.devices.nic import settings as nic_settings
+from drakit.devices.nic import share as shares
+
+_KEY = "whole"
+_log = logging.getLogger(__name__)
+
+Grant = drivers.Grant[config.NicConfig]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Intent:
+    """What is planned for a whole interface; ``function`` and its settings are None where it is no virtual function."""
+
+    mark: str
+    interface: port.Interface
+    former: pods.Former
+    function: vf.Function | None = None
+    function_was: vf.Settings | None = None
+    function_is: vf.Settings | None = None
+
+    def to_record(self) -> records.Record:
+        """As the journal keeps it."""
+        return {
+            _KEY: {
+                "mark": self.mark,
+                "interface": dataclasses.asdict(self.interface),
+                "former": pods.to_record(self.former),
+                "function": dataclasses.asdict(self.function) if self.function else None,
+                "was": vf.to_record(self.function_was) if self.function_was else None,
+                "is": vf.to_record(self.function_is) if self.function_is else None,
+            }
+        }
+
+
+def is_whole(device: devices.Device) -> bool:
+    """Whether a device is the exclusive form of an interface."""
+    return device.attributes.get(attributes.FORM) == attributes.WHOLE
+
+
+def base_name(device: devices.Device) -> str:
+    """The name of the device's shared form, which is the interface's."""
+    return device.name.removesuffix(model.WHOLE_SUFFIX) if is_whole(device) else device.name
+
+
+def intent_of(record: records.Record) -> Intent | None:
+    """What was planned; None for a record of another kind, such as a share's."""
+    match record.get(_KEY):
+        case {"mark": str(mark), "interface": {**interface}, "former": former, "function": function, "was": was, "is": settings}:
+            found = pods.from_record(former)
+            if found is None:
+                return None
+            place = vf.Function(**function) if isinstance(function, Mapping) else None
+            return Intent(
+                mark=mark,
+                interface=_interface({str(key): value for key, value in interface.items()}),
+                former=found,
+                function=place,
+                function_was=vf.from_record(was),
+                function_is=vf.from_record(settings),
+            )
+        case _:
+            return None
+
+
+def away(intents: Iterable[records.Record], present: Sequence[port.Interface]) -> Iterator[port.Interface]:
+    """The interfaces that are somebody's whole and not among those present, as they were."""
+    there = {(item.name, item.mac) for item in present} | {item.pci.bus_id for item in present if item.pci}
+    for record in intents:
+        found = intent_of(record)
+        if found is None:
+            continue
+        interface = found.interface
+        if (interface.name, interface.mac) not in there and (interface.pci is None or interface.pci.bus_id not in there):
+            yield interface
+
+
+class Whole:
+    """The verbs for whole interfaces. ``runtime_moves`` says that the container runtime knows CDI's netDevices."""
+
+    def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings) -> None:
+        self._machine, self._node = machine, node
+        self._runtime_moves = settings.net_devices
+
+    def plan(self, grant: Grant, interface: port.Interface) -> records.Record:
+        """What the interface is now, and what it will be; raises ConfigError, DeviceBusyError, DeviceGoneError."""
+        config.check(grant.config, node=self._node)
+        self._check_config(grant.config, interface)
+        mark = pods.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        former = self._machine.former(interface.name)
+        if former is None:
+            raise errors.DeviceGoneError(f"{grant.device.name}: the interface is no longer there")
+        if former.alias.startswith(pods.mark_of("")) and former.alias != mark:
+            raise errors.DeviceBusyError(f"{grant.device.name} is still marked as another claim's: {former.alias}")
+        function = self._function_of(interface)
+        was = None if function is None else self._machine.function(function)
+        planned = None
+        if was is not None:
+            rate = shares.bandwidth(grant.device, grant.consumed_capacity, "")
+            most = max(rate, grant.config.ceil.value if grant.config.ceil else 0)
+            planned = vf.wanted(was, mac=grant.config.mac, vlan=grant.config.vlan, min_rate=rate, max_rate=most)
+        elif grant.config.vlan is not None:
+            raise errors.ConfigError(
+                f"{interface.name} is no virtual function, and only those have a VLAN by their parent", field="parameters.vlan"
+            )
+        return Intent(
+            mark=mark, interface=interface, former=former, function=function if was else None, function_was=was, function_is=planned
+        ).to_record()
+
+    def prepare(self, grant: Grant, hook: edits.Hook | None) -> drivers.Prepared:
+        """Mark the interface, set its virtual function, and say how it gets into the container. In the pod already: nothing is changed."""
+        planned = _planned(grant)
+        if planned.function is not None and planned.function_is is not None:
+            self._machine.set_function(planned.function, planned.function_is)
+        name = grant.config.interface_name or planned.former.name
+        here = self._machine.former(planned.former.name)
+        if here is not None and here.mac in {planned.former.mac, grant.config.mac, ""}:
+            self._machine.mark(here, planned.mark)
+            if self._runtime_moves:
+                self._machine.dress(pods.Child(namespace=pods.HOST, name=here.name), self._outfit(grant, here.name))
+        pci = planned.interface.pci
+        return drivers.Prepared(
+            edits=edits.Edits(
+                env=_told(grant, planned, name),
+                device_nodes=rdma.nodes_of(pci.rdma_device) if pci else (),
+                net_devices=(edits.NetDevice(host_interface_name=planned.former.name, name=name),) if self._runtime_moves else (),
+                hooks=(hook,) if hook is not None and not self._runtime_moves else (),
+            ),
+            record=grant.intent,
+        )
+
+    def unprepare(self, grant: Grant) -> None:
+        """Bring the interface back, and give its virtual function back what it had."""
+        planned = intent_of(grant.intent) or intent_of(grant.record)
+        mark = pods.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        former = planned.former if planned else _former_of(grant.device)
+        if not self._machine.bring_back(mark, former):
+            _log.warning("a whole interface is gone with its pod: device=%s interface=%s", grant.device.name, former.name)
+        if planned and planned.function is not None and planned.function_was is not None:
+            self._machine.set_function(planned.function, planned.function_was)
+
+    def is_free(self, grant: Grant) -> bool:
+        """Whether the interface is in no pod now. Raises HardwareError."""
+        planned = _planned(grant)
+        return self._machine.is_home(planned.mark, planned.former)
+
+    def detach(self, grant: Grant) -> None:
+        """Undo ``attach``; the interface is as ``prepare`` left it. Raises HardwareError."""
+        planned = _planned(grant)
+        if self._machine.bring_back(planned.mark, planned.former):
+            self._machine.mark(planned.former, planned.mark)
+
+    def attach(self, grant: Grant, child: pods.Child, addresses: tuple[str, ...]) -> pods.Outfit:
+        """Move the interface into a pod, for the hook; what it wears then. Any number of times for one pod."""
+        planned = _planned(grant)
+        outfit = dataclasses.replace(self._outfit(grant, grant.config.interface_name or planned.former.name), addresses=addresses)
+        self._machine.move_in(planned.mark, dataclasses.replace(child, name=outfit.name), outfit)
+        return outfit
+
+    def _outfit(self, grant: Grant, name: str) -> pods.Outfit:
+        return pods.outfit_of(grant.config, name=name)
+
+    def _function_of(self, interface: port.Interface) -> vf.Function | None:
+        """Where the interface is a virtual function; None when it is none, or its parent has no interface here."""
+        pci = interface.pci
+        if pci is None or not pci.physical_function or pci.function_number is None:
+            return None
+        parents = (item.name for item in self._machine.interfaces() if item.pci and item.pci.bus_id == pci.physical_function)
+        parent = next(parents, "")
+        return vf.Function(parent=parent, number=pci.function_number) if parent else None
+
+    def _check_config(self, chosen: config.NicConfig, interface: port.Interface) -> None:
+        """Raises ConfigError for what a runtime that moves the interface itself cannot give it."""
+        if not self._runtime_moves:
+            return
+        given = ("routes", "rules", "neighbours", "sysctls", "forwarding", "address_pools")
+        for name in given:
+            if getattr(chosen, name):
+                wire = "addressPools" if name == "address_pools" else name
+                reason = f"cannot be given to {interface.name}: this node's runtime moves it itself (nic.net_devices) and gives it addresses only"
+                raise errors.ConfigError(reason, field=f"parameters.{wire}")
+
+
+def _planned(grant: Grant) -> Intent:
+    planned = intent_of(grant.intent)
+    if planned is None:
+        raise errors.HardwareError("plan", f"{grant.device.name} was not planned as a whole interface")
+    return planned
+
+
+def _told(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
+    facts = {"DEVICE": grant.device.name, "NIC": planned.former.name, "INTERFACE": name, "MAC": grant.config.mac or planned.former.mac}
+    if planned.function_is is not None:
+        facts |= {"BANDWIDTH": str(planned.function_is.min_rate), "MAC": planned.function_is.mac}
+    return told.variables(grant.request, shares.identity(grant.claim, grant.device, grant.share_id), facts)
+
+
+def _former_of(device: devices.Device) -> pods.Former:
+    """The interface as it was published, where memory was lost: its addresses are not known."""
+    mtu = device.attributes.get("mtu")
+    name, mac = (str(device.attributes.get(key, "")) for key in (attributes.IF_NAME, "mac"))
+    return pods.Former(name=name, mac=mac, mtu=mtu if isinstance(mtu, int) else 1500, up=True)
+
+
+def _interface(record: Mapping[str, object]) -> port.Interface:
+    """An interface as ``dataclasses.asdict`` wrote it; fields of a later version are passed over."""
+    known = {field.name for field in dataclasses.fields(port.Interface)}
+    values = {key: value for key, value in record.items() if key in known}
+    pci = values.get("pci")
+    known_pci = {field.name for field in dataclasses.fields(port.PciFunction)}
+    if isinstance(pci, Mapping):
+        values["pci"] = port.PciFunction(**{key: value for key, value in pci.items() if key in known_pci})
+    values["altnames"] = tuple(str(name) for name in values.get("altnames") or ())  # type: ignore[attr-defined] # A list, as asdict wrote it.
+    return port.Interface(**values)  # type: ignore[arg-type] # As it was written by asdict.

@@ -1,0 +1,178 @@
+"""What is told of NICs and their shares: health with its reasons, statuses in claims, and numbers for the metrics.
+
+A status says what is really there: the rates that the kernel gives back, and the interfaces as they were noted when sandboxes were attached. A claim
+that no sandbox uses yet is told nothing; one whose share the kernel does not have is told so. Nothing is written twice.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+from drakit.core import claim as claims
+from drakit.core import driver as drivers
+from drakit.core import records
+from drakit.core import site as sites
+from drakit.devices.nic import addresses, attributes, config, exclusive, port, vf
+from drakit.devices.nic import share as shares
+from drakit.devices.nic.attach import plans
+
+READY = "Ready"
+_ADDRESSES_MAX = 16
+_MESSAGE_MAX = 1024
+
+Grant = drivers.Grant[object]
+
+
+class Vitals:
+    """The health of devices, of which several sources may complain; a device is healthy when none does. From any thread."""
+
+    def __init__(self, site: sites.Site) -> None:
+        self._site = site
+        self._guard = threading.Lock()
+        self._complaints: dict[str, dict[str, str]] = {}
+
+    def tell(self, device: str, source: str, message: str) -> None:
+        """What a source has to complain of; an empty message is nothing."""
+        with self._guard:
+            known = self._complaints.setdefault(device, {})
+            if known.get(source, "") == message:
+                return
+            known[source] = message
+            told = "; ".join(text for _, text in sorted(known.items()) if text)
+            health = sites.Health.UNHEALTHY if told else sites.Health.HEALTHY
+            self._site.health(sites.HealthReport(device=device, health=health, message=told))
+
+    def report(self, source: str) -> "Voice":
+        """One source's way to report health as a site takes it."""
+        return Voice(self, source)
+
+
+@dataclasses.dataclass(frozen=True)
+class Voice:
+    """Reports of one source."""
+
+    vitals: Vitals
+    source: str
+
+    def __call__(self, report: sites.HealthReport) -> None:
+        self.vitals.tell(report.device, self.source, "" if report.health is sites.Health.HEALTHY else report.message or report.health.value)
+
+
+class Reporter:
+    """Writes the statuses of prepared grants where they changed."""
+
+    def __init__(self, machine: port.Port, site: sites.Site, *, node: str) -> None:
+        self._machine, self._site = machine, site
+        self._book = addresses.Book(site, node=node)
+        self._said: dict[tuple[str, str, str], sites.DeviceStatus] = {}
+        self._guard = threading.Lock()
+
+    def report(self) -> None:
+        """Say what changed. Raises HardwareError."""
+        traffic = {item.share_id: item for item in self._machine.traffic()}
+        present = set()
+        for grant in self._site.grants():
+            if not grant.admin_access:
+                present.add(_key(grant.claim, grant.device.name, grant.share_id))
+                status = self._status(grant, traffic)
+                if status is not None:
+                    self._say(grant.claim, status)
+        with self._guard:
+            self._said = {key: status for key, status in self._said.items() if key in present}
+
+    def failed(self, grant: Grant, reason: str) -> None:
+        """A sandbox did not get its interface."""
+        self._say(grant.claim, _status(grant, (_condition("AttachFailed", reason, holds=False),)))
+
+    def _say(self, claim: claims.ClaimRef, status: sites.DeviceStatus) -> None:
+        key = _key(claim, status.device, status.share_id)
+        with self._guard:
+            if self._said.get(key) == status:
+                return
+            self._said[key] = status
+        self._site.status(claim, status)
+
+    def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> sites.DeviceStatus | None:
+        if exclusive.is_whole(grant.device):
+            return self._of_whole(grant)
+        noted = (plans.from_record(record) for key, record in self._site.notes(grant).items() if plans.is_key(key))
+        attached = sorted((one for one in noted if one is not None), key=lambda one: one.cookie)
+        found = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
+        if found is None:
+            return _status(grant, (_condition("ShareMissing", "the NIC does not have the share; it is being put back", holds=False),))
+        if not attached:
+            return None
+        leases = self._book.of(grant)
+        told = tuple(dict.fromkeys(text for lease in leases for text in lease.addresses))[:_ADDRESSES_MAX]
+        network = sites.NetworkStatus(
+            interface=attached[0].name, addresses=told, hardware_address=attached[0].mac if len(attached) == 1 else ""
+        )
+        message = f"{found.egress.rate} bit/s out, {found.ingress.rate} bit/s in, read back from the kernel; {len(attached)} in use"
+        return _status(grant, (_condition("Attached", message),), values=_rates(found), network=network)
+
+    def _of_whole(self, grant: Grant) -> sites.DeviceStatus | None:
+        planned = exclusive.intent_of(grant.intent)
+        if planned is None:
+            return None
+        chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
+        leases = self._book.of(grant)
+        told = leases[0].addresses if leases else chosen.addresses
+        network = sites.NetworkStatus(
+            interface=chosen.interface_name or planned.former.name, addresses=told, hardware_address=chosen.mac or planned.former.mac
+        )
+        function = None if planned.function is None else self._machine.function(planned.function)
+        values: records.Record = {} if function is None else {"function": vf.to_record(function)}
+        if function is not None and function != planned.function_is:
+            message = "the physical function does not hold the virtual one to what the claim has"
+            return _status(grant, (_condition("FunctionAltered", message, holds=False),), values=values, network=network)
+        return _status(grant, (_condition("Prepared", "the whole interface is the claim's"),), values=values, network=network)
+
+
+def readings(machine: port.Port) -> Sequence[sites.Reading]:
+    """The counters of every share, for the metrics; labels name the NIC, the share and the direction. Raises HardwareError."""
+    nics = {share.id: share.interface for share in machine.shares()}
+    return tuple(reading for item in machine.traffic() for reading in _readings(item, nics.get(item.share_id, "")))
+
+
+def _readings(item: port.Traffic, nic: str) -> Iterator[sites.Reading]:
+    for direction, counters in (("egress", item.egress), ("ingress", item.ingress)):
+        labels = {"nic": nic, "share": item.share_id, "direction": direction}
+        for name, documentation, value, total in (
+            ("nic_share_bytes", "Bytes that passed a share of a NIC.", counters.bytes, True),
+            ("nic_share_packets", "Packets that passed a share of a NIC.", counters.packets, True),
+            ("nic_share_drops", "Packets of a share's present sandboxes that were dropped.", counters.drops, False),
+            ("nic_share_backlog_bytes", "Bytes of a share that wait.", counters.backlog, False),
+            ("nic_share_rate_bits_per_second", "The rate that the kernel holds a share to.", counters.rate, False),
+        ):
+            yield sites.Reading(name=name, documentation=documentation, value=float(value), labels=labels, total=total)
+
+
+def _rates(found: port.Traffic) -> records.Record:
+    """The rates as the kernel gives them back, in bits per second."""
+    each = (("egress", found.egress), ("ingress", found.ingress))
+    return {direction: {"rate": counters.rate, "ceil": counters.ceil} for direction, counters in each}
+
+
+def _status(
+    grant: Grant,
+    conditions: tuple[sites.Condition, ...],
+    *,
+    values: records.Record = records.EMPTY,
+    network: sites.NetworkStatus | None = None,
+) -> sites.DeviceStatus:
+    return sites.DeviceStatus(
+        device=grant.device.name,
+        pool=grant.pool,
+        share_id=grant.share_id,
+        conditions=conditions,
+        values={"interface": str(grant.device.attributes.get(attributes.IF_NAME, "")), **values},
+        network=network,
+    )
+
+
+def _condition(reason: str, message: str, *, holds: bool = True) -> sites.Condition:
+    return sites.Condition(type=READY, status=holds, reason=reason, message=message[:_MESSAGE_MAX])
+
+
+def _key(claim: claims.ClaimRef, device: str, share_id: str | None) -> tuple[str, str, str]:
+    return claim.uid, device, share_id or ""

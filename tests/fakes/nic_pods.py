@@ -1,0 +1,68 @@
+"""Pods for tests of what the NIC driver does in their namespaces: on a mock machine, and as namespaces of the real kernel."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+
+from drakit.devices.nic import mock_pods, netlink_pods, port
+from drakit.devices.nic import pods as nic_pods
+from fakes import netns
+
+NIC_MAC = "02:00:00:00:00:20"
+
+
+@dataclasses.dataclass(frozen=True)
+class PodBench:
+    """A node with the NIC ``nic0`` (MTU 9000, alias "of the admin", 10.7.0.1/24), one pod, and its child ``net1``.
+
+    ``run`` asks ``ip`` in the pod and gives what it printed; None on a mock machine, where there is nobody to ask.
+    """
+
+    pods: nic_pods.Pods
+    namespace: str | int
+    run: Callable[..., str] | None
+    end: Callable[[], None]
+    node: netns.Namespace | None = None
+    pod: netns.Namespace | None = None
+
+    @property
+    def child(self) -> nic_pods.Child:
+        return nic_pods.Child(namespace=self.namespace, name="net1")
+
+
+class KernelPods(netlink_pods.KernelPods):
+    """The kernel's pods alone, without the rest of the port."""
+
+    def __init__(self, namespace: str, after_effect: Callable[[], None] = lambda: None) -> None:
+        self._namespace = namespace
+        self._after_effect = after_effect
+
+
+@contextlib.contextmanager
+def on_mock() -> Iterator[PodBench]:
+    nic = port.Interface(ifindex=2, name="nic0", mac=NIC_MAC, mtu=9000)
+    made = mock_pods.MockPods(lambda name: nic if name == "nic0" else None)
+    made.put(nic_pods.Child(namespace="pod", name="net1"), mac="02:aa:00:00:00:01")
+    made.mark(
+        nic_pods.Former(name="nic0", mac=NIC_MAC, mtu=9000, up=True, addresses=("10.7.0.1/24",), alias="of the admin"), "of the admin"
+    )
+    yield PodBench(pods=made, namespace="pod", run=None, end=lambda: made.end("pod"))
+
+
+@contextlib.contextmanager
+def on_kernel(after_effect: Callable[[], None] = lambda: None) -> Iterator[PodBench]:
+    with netns.namespace() as node, contextlib.ExitStack() as stack:
+        pod = stack.enter_context(netns.namespace())
+        node.make_nic("nic0", mac=NIC_MAC, mtu=9000)
+        node.ip("link", "set", "nic0", "alias", "of the admin")
+        node.ip("address", "add", "10.7.0.1/24", "dev", "nic0")
+        pod.ip("link", "set", "lo", "up")
+        node.ip(
+            "link", "add", "net1", "link", "nic0-wire", "netns", pod.name, "address", "02:aa:00:00:00:01", "mtu", "1500", "type", "macvlan"
+        )
+        descriptor = os.open(pod.path, os.O_RDONLY)
+        try:
+            yield PodBench(KernelPods(node.name, after_effect), descriptor, pod.ip, lambda: None, node, pod)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,125 @@
+"""Real containers, run by runc as a CRI runtime runs them: a sandbox's network namespace, and containers that join it, with the edits of CDI devices.
+
+A container's root is a temporary folder with the host's programs in it, read-only. What containerd does between CDI and runc is done here: variables
+and hooks of the CDI files go into the container's OCI configuration, and its annotations name the sandbox.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fakes import netns
+
+SECONDS = 60.0
+_PROGRAMS = ("bin", "lib", "lib64", "usr", "sbin")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """How a container ended: runc's exit status and what was written."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Runc:
+    """Runs containers; ``folder`` keeps their state."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._count = 0
+
+    def run(self, space: netns.Namespace, words: Sequence[str], *, sandbox: str, edits: Sequence[Mapping[str, Any]] = ()) -> Ran:
+        """Run a container in a sandbox's network namespace until it ends."""
+        name, bundle = self._bundle(space, words, sandbox, edits)
+        ran = subprocess.run(
+            self._words("run", "--bundle", str(bundle), name), capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+    @contextlib.contextmanager
+    def running(self, space: netns.Namespace, *, sandbox: str, edits: Sequence[Mapping[str, Any]] = ()) -> Iterator[str]:
+        """A container that stays; its name. It is killed and deleted afterwards."""
+        name, bundle = self._bundle(space, ["sleep", "infinity"], sandbox, edits)
+        # A detached container inherits the standard streams, so nobody may wait for their end.
+        subprocess.run(
+            self._words("run", "--detach", "--bundle", str(bundle), name),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=SECONDS,
+            check=True,
+        )
+        try:
+            yield name
+        finally:
+            subprocess.run(self._words("delete", "--force", name), capture_output=True, timeout=SECONDS, check=True)
+
+    def execute(self, name: str, *words: str) -> str:
+        """What a program prints in a running container."""
+        ran = subprocess.run(self._words("exec", name, *words), capture_output=True, text=True, timeout=SECONDS, check=True)
+        return ran.stdout
+
+    def _words(self, *words: str) -> list[str]:
+        return ["runc", "--root", str(self._folder / "state"), *words]
+
+    def _bundle(
+        self, space: netns.Namespace, words: Sequence[str], sandbox: str, edits: Sequence[Mapping[str, Any]]
+    ) -> tuple[str, pathlib.Path]:
+        self._count += 1
+        name = f"drakit-{os.getpid()}-{self._count}"
+        bundle = self._folder / name
+        (bundle / "rootfs").mkdir(parents=True)
+        (bundle / "config.json").write_text(json.dumps(_config(space, words, sandbox, edits)))
+        return name, bundle
+
+
+def _config(space: netns.Namespace, words: Sequence[str], sandbox: str, edits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """runc's own example configuration, with what this container is."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["runc", "spec"], cwd=folder, check=True, timeout=SECONDS)
+        config: dict[str, Any] = json.loads((pathlib.Path(folder) / "config.json").read_text())
+    config["process"].pop("rlimits", None)
+    config["process"] |= {"terminal": False, "args": list(words)}
+    config["process"]["env"] += [variable for one in edits for variable in one.get("env", ())]
+    config["root"] = {"path": "rootfs", "readonly": False}
+    for program in _PROGRAMS:
+        if pathlib.Path("/", program).exists():
+            bound = {"destination": f"/{program}", "type": "bind", "source": f"/{program}", "options": ["rbind", "ro"]}
+            config["mounts"].append(bound)
+    network = next(item for item in config["linux"]["namespaces"] if item["type"] == "network")
+    network["path"] = space.path
+    config["annotations"] = {"io.kubernetes.cri.sandbox-id": sandbox, "io.kubernetes.cri.container-type": "container"}
+    config["hooks"] = {}
+    for hook in (hook for one in edits for hook in one.get("hooks", ())):
+        own = {key: value for key, value in hook.items() if key != "hookName"}
+        config["hooks"].setdefault(hook["hookName"], []).append(own)
+    return config
+
+
+@contextlib.contextmanager
+def runtime() -> Iterator[Runc]:
+    """A runtime with a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="drk-runc-", dir="/tmp") as folder:
+        yield Runc(pathlib.Path(folder))
+
+
+@functools.cache
+def why_not() -> str:
+    """Why containers cannot be run here; empty when they can."""
+    if shutil.which("runc") is None:
+        return "runc is not installed"
+    if netns.why_not():
+        return netns.why_not()
+    with runtime() as trial, netns.namespace() as space:
+        ran = trial.run(space, ["true"], sandbox="trial")
+    return f"runc cannot run a container here: {ran.stderr.strip()}" if ran.code else ""

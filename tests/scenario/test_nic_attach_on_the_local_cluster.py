@@ -1,0 +1,235 @@
+"""Pods of the local cluster get NIC shares: scheduler, kubelet and runtime, with a network namespace for each pod and the hooks really run.
+
+The order is that of a real kubelet and containerd: hooks for every container that lists the claim, sandbox and namespace gone before Unprepare, no
+Prepare for a sandbox that is made anew, one Prepare for two pods of one claim, and pods on the host's network.
+"""
+
+import contextlib
+import json
+import pathlib
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from drakit import testing
+from drakit.cluster import errors as api_errors
+from drakit.cluster import resources
+from drakit.cluster.cluster import LocalCluster
+from drakit.cluster.runtime import Mode
+from drakit.devices.nic import driver as nic_driver
+from drakit.devices.nic import netlink
+from drakit.devices.nic.attach import sandboxes, service
+from drakit.kube import bindings, client, events, slices, status
+from drakit.kube import claims as api_claims
+from drakit.node import beside, clock, engine, station
+from drakit.node import node as nodes
+from fakes import netns, nic_attach
+from unit.cluster_kubelet import town as quick
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+
+NODE = nic_attach.NODE
+CLASS = "nic"
+SECONDS = 60.0
+Object = dict[str, Any]
+
+
+class City:
+    """A local cluster of one node, whose NIC is real."""
+
+    def __init__(self, space: netns.Namespace, folder: pathlib.Path) -> None:
+        self.space = space
+        self.cluster = LocalCluster(folder, nodes=(NODE,), timing=quick.QUICK, mode=Mode.ISOLATED)
+        self.machine = netlink.KernelPort(space.name)
+
+    @contextlib.contextmanager
+    def driver(self) -> Iterator[None]:
+        """The driver, from its start until it has stopped."""
+        folder = self.cluster.node(NODE).folder
+        home = folder.plugins / nic_driver.NAME
+        attachment = service.Service(home, self.machine, sandboxes.KernelSandboxes(self.space.name), node=NODE)
+
+        def build(intents: station.Intents) -> Any:
+            return nic_driver.NicDriver(self.machine, node=NODE, settings=nic_attach.SETTINGS, intents=intents, attachment=attachment)
+
+        post = station.Post(driver_name=nic_driver.NAME, build=build, place=engine.Place(pool=NODE, boot_id="boot-1"))
+        with contextlib.ExitStack() as stack:
+            api = client.connect(self.cluster.driver_kubeconfig(NODE), seconds=SECONDS)
+            stack.callback(api.close)
+            node = nodes.Node(post, station.Folders(home=home, cdi=folder.cdi), _outside(api, folder.registry), node_name=NODE)
+            stack.callback(node.stop)
+            node.start()
+            self.until(lambda: self.cluster.api.list(resources.SLICE).items, "a slice")
+            yield
+
+    def until(self, probe: Any, what: str) -> Any:
+        return self.cluster.wait_for(probe, timeout=SECONDS, what=what)
+
+    def apply(self, *objects: Object) -> None:
+        for item in objects:
+            kind = next(one for one in resources.ALL if (one.api_version, one.kind) == (item["apiVersion"], item["kind"]))
+            self.cluster.api.create(kind, item, namespace="default" if kind.namespaced else "")
+
+    def run(self, pod: Object) -> None:
+        """Create a pod and wait until it runs."""
+        self.apply(pod)
+        name = pod["metadata"]["name"]
+        self.until(lambda: self.phase(name) == "Running", f"pod {name} to run")
+
+    def phase(self, name: str) -> str:
+        found: Any = self.cluster.api.get(resources.POD, name, namespace="default")
+        return str(found.get("status", {}).get("phase", ""))
+
+    def links(self, name: str, container: str = "main") -> dict[str, Object]:
+        """What the processes of a pod see of the network, but for lo."""
+        process = self.cluster.node(NODE).runtime.view("default", name, container).process_id
+        words = ["nsenter", f"--net=/proc/{process}/ns/net", "ip", "-j", "-d", "address"]
+        told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
+        return {link["ifname"]: link for link in json.loads(told) if link["ifname"] != "lo"}
+
+    def delete(self, name: str) -> None:
+        """Delete a pod and wait until it is gone."""
+        self.cluster.api.delete(resources.POD, name, namespace="default")
+        self.until(lambda: self.is_gone(name), f"the end of pod {name}")
+
+    def is_gone(self, name: str) -> bool:
+        try:
+            self.cluster.api.get(resources.POD, name, namespace="default")
+        except api_errors.NotFoundError:
+            return True
+        return False
+
+    def told(self, reason: str, containing: str) -> str:
+        """The message of the first event with this reason and text."""
+
+        def found() -> str:
+            happened = [
+                str(item.get("message", "")) for item in self.cluster.api.list(resources.EVENT).items if item.get("reason") == reason
+            ]
+            return next((message for message in happened if containing in message), "")
+
+        return str(self.until(found, f"an event {reason} that says {containing!r}"))
+
+
+def _outside(api: Any, registry: pathlib.Path) -> nodes.Outside:
+    ticking = clock.SystemClock()
+    statuses = status.ApiStatuses(api, status.Writer(driver=nic_driver.NAME, node=NODE, pool=NODE), ticking)
+    return nodes.Outside(
+        claim_source=api_claims.ApiClaims(api, seen=statuses.seen),
+        slice_store=slices.ApiSlices(api, driver=nic_driver.NAME, node=NODE, clock=ticking),
+        registry=registry,
+        clock=ticking,
+        telling=beside.Telling(
+            statuses=statuses,
+            events=events.ApiEvents(api, component=nic_driver.NAME, host=NODE),
+            claim_list=api_claims.ApiClaimList(api),
+            bindings=bindings.ApiBindings(api, driver=nic_driver.NAME, pool=NODE, clock=ticking),
+        ),
+    )
+
+
+@pytest.fixture
+def city() -> Iterator[City]:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with netns.namespace() as space, tempfile.TemporaryDirectory(prefix="d-", dir="/tmp") as folder:
+        space.make_nic("nic0", mac=nic_attach.NIC_MAC)
+        made = City(space, pathlib.Path(folder))
+        with made.cluster:
+            made.apply(testing.device_class(CLASS, driver=nic_driver.NAME))
+            yield made
+        made.machine.close()
+
+
+def claim(name: str, interface: str = "fast0") -> Object:
+    written = {"apiVersion": "nic.drakit.dev/v1", "kind": "NicConfig", "interfaceName": interface}
+    return testing.claim(name, device_class=CLASS, capacity={"bandwidth": "1G"}, parameters=written, driver=nic_driver.NAME)
+
+
+def pod(name: str, *claims: str, **spec: object) -> Object:
+    made = testing.pod(name, claims=claims, command=["sleep", "infinity"])
+    made["spec"] |= spec
+    return made
+
+
+def test_containers_of_a_pod_see_one_interface_and_when_the_pod_is_gone_nothing_is_left(city: City) -> None:
+    before = city.space.state()
+    with city.driver():
+        whole = pod("p", "c")
+        (main,) = whole["spec"]["containers"]
+        whole["spec"]["initContainers"] = [dict(main, name="init", command=["true"])]
+        whole["spec"]["containers"] = [main, dict(main, name="second"), dict(main, name="without", resources={})]
+        city.apply(claim("c"))
+        city.run(whole)
+        seen = [city.links("p", container) for container in ("main", "second", "without")]
+        assert set(seen[0]) == {"fast0"}
+        assert seen[0] == seen[1] == seen[2], "the namespace is the pod's, also for a container without the claim"
+        (member,) = city.machine.members()
+        assert member.mac == seen[0]["fast0"]["address"]
+        city.delete("p")
+        city.until(lambda: not city.machine.shares(), "Unprepare")
+        assert city.space.state() == before
+
+
+def test_a_sandbox_that_dies_is_made_anew_and_attached_again(city: City) -> None:
+    with city.driver():
+        city.apply(claim("c"))
+        city.run(pod("p", "c", restartPolicy="Always"))
+        first = city.links("p")["fast0"]
+        runtime = city.cluster.node(NODE).runtime
+        runtime.kill_sandbox(runtime.view("default", "p").pod.uid)
+
+        def is_back() -> bool:
+            with contextlib.suppress(KeyError, subprocess.CalledProcessError):
+                return bool(city.links("p").get("fast0", first)["address"] != first["address"])
+            return False
+
+        city.until(is_back, "the new sandbox")
+        city.delete("p")
+
+
+def test_two_pods_of_one_claim_have_an_interface_each_in_one_share(city: City) -> None:
+    with city.driver():
+        city.apply(claim("c"))
+        for name in ("one", "two"):
+            city.run(pod(name, "c"))
+        addresses = {city.links(name)["fast0"]["address"] for name in ("one", "two")}
+        assert {member.mac for member in city.machine.members()} == addresses
+        assert len(addresses) == 2
+        assert len(city.machine.shares()) == 1
+        city.delete("one")
+        assert len(city.machine.shares()) == 1
+        city.delete("two")
+        city.until(lambda: not city.machine.shares(), "Unprepare after the second")
+
+
+def test_a_pod_on_the_host_s_network_is_told_that_it_cannot_have_a_share(city: City) -> None:
+    with city.driver():
+        city.apply(claim("c"), pod("p", "c", hostNetwork=True))
+        assert "hostNetwork" in city.told("Failed", "createRuntime hook")
+        assert not city.machine.members()
+        city.delete("p")
+
+
+def test_while_the_driver_is_down_a_container_does_not_start_and_once_it_is_back_it_does(city: City) -> None:
+    with city.driver():
+        city.apply(claim("c"))
+        city.run(pod("first", "c"))
+    city.apply(pod("second", "c"))
+    # Prepared already for the first pod, so the kubelet asks nobody; what fails is the hook, or, where it does ask, the Prepare.
+    city.until(
+        lambda: any(
+            "not running" in str(item.get("message", "")) or "not registered" in str(item.get("message", ""))
+            for item in city.cluster.api.list(resources.EVENT).items
+        ),
+        "the reason",
+    )
+    assert city.phase("second") != "Running"
+    with city.driver():
+        city.until(lambda: city.phase("second") == "Running", "the second pod")
+        assert set(city.links("second")) == {"fast0"}
+        for name in ("first", "second"):
+            city.delete(name)

@@ -1,0 +1,148 @@
+"""Addresses of sandboxes: from pools, static ones, kept, given back, and never given twice."""
+
+import dataclasses
+import pathlib
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+
+from drakit.core import claim as claims
+from drakit.core import device, driver, errors, names
+from drakit.devices.nic import addresses, addressing, config
+from fakes import site as fake_site
+
+POOL = addressing.AddressPool(subnet="10.9.0.0/16", first="10.9.1.1", last="10.9.1.3")
+SIX = addressing.AddressPool(subnet="fd00::/64", first="fd00::10", last="fd00::11")
+POOLED = config.NicConfig(address_pools=(POOL, SIX))
+STATIC = config.NicConfig(addresses=("10.1.2.3/24",))
+
+
+@pytest.fixture
+def site(tmp_path: pathlib.Path) -> fake_site.FakeSite:
+    return fake_site.FakeSite(tmp_path)
+
+
+def grant(number: int = 1, chosen: config.NicConfig = POOLED, request: str = "uplink") -> fake_site.Grant:
+    return driver.Grant(
+        claim=claims.ClaimRef(uid=names.ClaimUid(f"uid-{number}"), namespace="default", name=f"claim-{number}"),
+        request=request,
+        pool="node-1",
+        device=device.Device(name="eth1"),
+        config=chosen,
+        share_id=names.ShareId(f"share-{number}-{request}"),
+    )
+
+
+def who(cookie: int, pod: str = "") -> addresses.Who:
+    return addresses.Who(cookie=cookie, pod=pod or f"pod-{cookie}")
+
+
+def book(site: fake_site.FakeSite, gone: frozenset[int] = frozenset()) -> addresses.Book:
+    return addresses.Book(site, node="node-1", lives=lambda one: one.cookie not in gone)
+
+
+def test_every_sandbox_has_addresses_of_its_own_and_keeps_them(site: fake_site.FakeSite) -> None:
+    shares = [site.put(grant(number)) for number in (1, 2)]
+    first = book(site).take(shares[0], POOLED, who(7))
+    second = book(site).take(shares[1], POOLED, who(8))
+    assert {text.partition("/")[2] for text in (*first, *second)} == {"16", "64"}
+    assert not set(first) & set(second)
+    assert book(site).take(shares[0], POOLED, who(7)) == first, "also in another process, which has only the notes"
+
+
+def test_two_pods_of_one_share_have_two_addresses(site: fake_site.FakeSite) -> None:
+    share = site.put(grant())
+    assert not set(book(site).take(share, POOLED, who(7))) & set(book(site).take(share, POOLED, who(8)))
+
+
+def test_a_pool_that_is_used_up_is_told_and_what_is_given_back_is_given_again(site: fake_site.FakeSite) -> None:
+    one = config.NicConfig(address_pools=(POOL,))
+    share = site.put(grant(chosen=one))
+    given = [book(site).take(share, one, who(cookie)) for cookie in (1, 2, 3)]
+    assert {text for texts in given for text in texts} == {f"10.9.1.{host}/16" for host in (1, 2, 3)}
+    with pytest.raises(errors.DeviceBusyError, match=r"^the address pool for IPv4 of this node is used up$"):
+        book(site).take(share, one, who(4))
+    for _ in range(2):
+        book(site).give_back(share, who(2))
+    assert book(site).take(share, one, who(4)) == given[1]
+
+
+def test_what_a_sandbox_that_is_gone_had_is_free(site: fake_site.FakeSite) -> None:
+    one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
+    share = site.put(grant(chosen=one))
+    assert book(site).take(share, one, who(1)) == ("10.9.1.1/16",)
+    assert book(site, frozenset({1})).take(share, one, who(2)) == ("10.9.1.1/16",)
+    assert [lease.who.cookie for lease in book(site).of(share)] == [2]
+
+
+def test_an_unprepared_claim_has_given_all_back(site: fake_site.FakeSite) -> None:
+    one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
+    book(site).take(site.put(grant(chosen=one)), one, who(1))
+    site.remove(grant(chosen=one))
+    assert book(site).take(site.put(grant(2, one)), one, who(2)) == ("10.9.1.1/16",)
+
+
+def test_a_static_address_with_a_second_pod_is_refused_by_name(site: fake_site.FakeSite) -> None:
+    share = site.put(grant(chosen=STATIC))
+    assert book(site).take(share, STATIC, who(7)) == ("10.1.2.3/24",)
+    with pytest.raises(errors.ConfigError) as refused:
+        book(site).take(share, STATIC, who(8))
+    assert str(refused.value) == (
+        "parameters.addresses: 10.1.2.3 is used by another pod of the claim default/claim-1 in pod pod-7; pods that share a claim need an "
+        "address pool in the DeviceClass"
+    )
+
+
+def test_a_new_sandbox_of_the_same_pod_takes_the_address_over(site: fake_site.FakeSite) -> None:
+    share = site.put(grant(chosen=STATIC))
+    for cookie in (7, 8):
+        assert book(site).take(share, STATIC, who(cookie, "pod-a")) == ("10.1.2.3/24",)
+    assert [lease.who.cookie for lease in book(site).of(share)] == [8]
+
+
+@pytest.mark.parametrize(
+    "cookie, message", [(7, "which is this pod's too"), (8, "10.1.2.3 is used by the claim default/claim-1 in pod pod-7")]
+)
+def test_two_claims_with_one_static_address_are_refused_by_name(site: fake_site.FakeSite, cookie: int, message: str) -> None:
+    book(site).take(site.put(grant(1, STATIC)), STATIC, who(7))
+    with pytest.raises(errors.ConfigError, match=message):
+        book(site).take(site.put(grant(2, STATIC)), STATIC, who(cookie))
+
+
+@pytest.mark.parametrize(
+    "chosen, field", [(STATIC, "parameters.addresses"), (config.NicConfig(interface_name="net1"), "parameters.interfaceName")]
+)
+def test_two_shares_of_one_claim_that_ask_for_the_same_are_refused_by_both_names(
+    site: fake_site.FakeSite, chosen: config.NicConfig, field: str
+) -> None:
+    first, second = (site.put(grant(1, chosen, request)) for request in ("uplink", "storage"))
+    with pytest.raises(errors.ConfigError, match=r"is asked for by the requests uplink and storage of claim default/claim-1") as refused:
+        book(site).take(first, chosen, who(7))
+    assert refused.value.field == field
+    assert second != first
+
+
+def test_own_addresses_leave_the_pool_of_their_family_alone(site: fake_site.FakeSite) -> None:
+    both = dataclasses.replace(POOLED, addresses=("10.1.2.3/24",))
+    assert book(site).take(site.put(grant(chosen=both)), both, who(7))[0] == "10.1.2.3/24"
+    assert len(book(site).of(grant(chosen=both))[0].addresses) == 2
+
+
+def test_only_what_is_taken_is_locked_for() -> None:
+    assert addresses.locks_for(config.NicConfig()) == ()
+    assert addresses.locks_for(POOLED) == addresses.locks_for(STATIC) == (addresses.LOCK,)
+
+
+@hypothesis.given(strategies.integers(1, 200), strategies.integers(0, 2**32), strategies.data())
+def test_a_pool_gives_each_address_once(size: int, start: int, data: strategies.DataObject) -> None:
+    pool = addressing.AddressPool(subnet="10.9.0.0/16", first="10.9.1.1", last=f"10.9.1.{size}")
+    taken: set[str] = set()
+    for _ in range(size):
+        found = pool.free(taken, start)
+        assert found is not None
+        host = found.partition("/")[0]
+        assert host not in taken
+        assert pool.holds(addressing.host(host, ""))
+        taken.add(host)
+    assert pool.free(taken, start) is None

@@ -1,0 +1,148 @@
+"""The model of classes and lookups: what is wanted, and how what is found becomes it."""
+
+import dataclasses
+import random
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+
+from drakit.devices.nic import port, shaping
+
+GIGA = 10**9
+NIC = "02:00:00:00:00:20"
+UPLINK = port.Uplink(interface="nic0", ifindex=3, mac=NIC, speed=10 * GIGA, reserve=GIGA)
+
+
+def share(minor: int = 0x100, bandwidth: int = 10**8, ceil: int = 0) -> port.Share:
+    return port.Share(id=f"s{minor}", interface="nic0", ifindex=3, mac="02:00:00:00:01:00", bandwidth=bandwidth, ceil=ceil, minor=minor)
+
+
+def seat(minor: int, of: int = 0x100, cookie: int = 7) -> shaping.Seat:
+    return shaping.Seat(minor=minor, share=of, cookie=cookie, mac=f"02:aa:00:00:{minor >> 8:02x}:{minor & 0xFF:02x}")
+
+
+@strategies.composite
+def worlds(draw: strategies.DrawFn) -> shaping.Bands:
+    """The classes of some shares, some of them with members."""
+    minors = draw(strategies.sets(strategies.sampled_from(shaping.SHARES[:6])))
+    rates = strategies.integers(8, 2 * 10**11)
+    listed = [share(minor, draw(rates), draw(strategies.just(0) | rates)) for minor in sorted(minors)]
+    places = draw(strategies.sets(strategies.sampled_from(shaping.MEMBERS[:6])))
+    seats = [seat(minor, draw(strategies.sampled_from(sorted(minors)))) for minor in sorted(places)] if minors else []
+    return shaping.bands(UPLINK, listed, seats)
+
+
+@hypothesis.given(worlds(), worlds())
+def test_the_changes_lead_from_any_state_to_any_other_by_steps_the_kernel_takes(wanted: shaping.Bands, found: shaping.Bands) -> None:
+    state = dict(found)
+    for change in shaping.differences(wanted, found):
+        minor = change.band.minor
+        if change.verb is shaping.Verb.DROP:
+            assert not [band for band in state.values() if band.parent == minor], "the kernel deletes no class that has others below it"
+            del state[minor]
+        else:
+            assert change.band.parent in state or change.band.parent == 0
+            assert minor not in state or state[minor].parent == change.band.parent, "the kernel moves no class"
+            state[minor] = change.band
+    assert state == wanted
+    assert shaping.differences(wanted, wanted) == ()
+
+
+@hypothesis.given(worlds())
+def test_a_class_has_a_queue_exactly_when_none_is_below_it(bands: shaping.Bands) -> None:
+    parents = {band.parent for band in bands.values()}
+    for band in bands.values():
+        assert (band.limit == 0) == (band.minor in parents)
+        assert band.rate % 8 == band.ceil % 8 == 0
+        assert band.ceil >= band.rate > 0
+        assert 0 < band.burst < 2**32
+        assert 0 < band.cburst < 2**32
+
+
+def test_a_share_is_limited_to_its_rate_or_to_its_ceil_and_never_beyond_the_nic() -> None:
+    assert [shaping.bands(UPLINK, [share(ceil=ceil)], [])[0x100].ceil for ceil in (0, 10**7, 5 * GIGA, 99 * GIGA)] == [
+        10**8,
+        10**8,
+        5 * GIGA,
+        10 * GIGA,
+    ]
+
+
+def test_the_host_has_its_reserve_and_at_least_a_little() -> None:
+    assert shaping.bands(UPLINK, [], [])[shaping.HOST].rate == GIGA
+    without = dataclasses.replace(UPLINK, reserve=0)
+    assert {shaping.bands(without, [], [])[minor].ceil for minor in (shaping.HOST, shaping.STRAY, shaping.DEFAULT)} == {shaping.SMALL}
+
+
+@pytest.mark.parametrize("members", [1, 2, 5])
+def test_members_have_next_to_nothing_of_their_own_and_borrow_equally_up_to_the_share(members: int) -> None:
+    bands = shaping.bands(UPLINK, [share(bandwidth=GIGA)], [seat(0x8000 + number) for number in range(members)])
+    mine = [band for band in bands.values() if band.parent == 0x100]
+    assert len(mine) == members
+    assert sum(band.rate for band in mine) < GIGA / 50
+    assert {band.ceil for band in mine} == {GIGA}
+    assert len({band.quantum for band in mine}) == 1
+    assert sum(band.quantum for band in mine) <= shaping.bands(UPLINK, [share(bandwidth=GIGA)], [])[0x100].quantum
+
+
+def test_shares_borrow_in_proportion_to_their_rates() -> None:
+    bands = shaping.bands(UPLINK, [share(0x100 + times, times * 10**8) for times in range(1, 5)], [])
+    assert [bands[0x100 + times].quantum // bands[0x101].quantum for times in range(1, 5)] == [1, 2, 3, 4]
+
+
+def test_a_queue_is_short_but_holds_the_largest_frames() -> None:
+    bands = shaping.bands(UPLINK, [share(0x100, 10**8), share(0x101, 10 * GIGA)], [])
+    assert bands[0x100].limit == 187_500
+    assert bands[0x101].limit == 18_750_000
+
+
+def test_a_known_address_without_a_known_owner_leads_to_no_share() -> None:
+    seats = [seat(0x8000, cookie=7), seat(0x8001, of=0x101, cookie=8)]
+    found = shaping.owners(port.Classifier.NETNS, host=1, mac=NIC, seats=seats)
+    assert {minor for (cookie, _), minor in found.items() if cookie == shaping.ANY_NAMESPACE} == {shaping.STRAY}
+    assert found[1, shaping.ANY] == found[shaping.KERNEL_MADE, NIC] == shaping.HOST
+    assert {found[7, shaping.ANY], found[7, seats[0].mac]} == {0x8000}
+
+
+def test_of_two_shares_of_one_namespace_each_address_is_its_own_and_all_others_the_first_s() -> None:
+    seats = [seat(0x8001, cookie=7), seat(0x8000, of=0x101, cookie=7)]
+    found = shaping.owners(port.Classifier.NETNS, host=1, mac=NIC, seats=seats)
+    assert [found[7, item.mac] for item in seats] == [0x8001, 0x8000]
+    assert found[7, shaping.ANY] == 0x8000
+
+
+def test_where_namespaces_are_not_told_apart_addresses_lead_to_shares() -> None:
+    found = shaping.owners(port.Classifier.MAC, host=0, mac=NIC, seats=[seat(0x8000)])
+    assert found == {(shaping.ANY_NAMESPACE, NIC): shaping.HOST, (shaping.ANY_NAMESPACE, seat(0x8000).mac): 0x8000}
+
+
+def test_class_numbers_never_meet_and_run_out_politely() -> None:
+    kinds = [{shaping.ROOT, shaping.HOST, shaping.STRAY, shaping.DEFAULT}, {shaping.MAJOR}, set(shaping.SHARES), set(shaping.MEMBERS)]
+    assert len(set.union(*kinds)) == sum(map(len, kinds))
+    assert max(shaping.MEMBERS) < 0xFFFF
+    assert shaping.free_share(()) == 0x100
+    assert shaping.free_share({0x100, 0x102}) == 0x101
+    assert shaping.free_share(set(shaping.SHARES)) is shaping.free_member(set(shaping.MEMBERS)) is None
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_thousand_shares_that_came_and_went_leave_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    empty = shaping.bands(UPLINK, [], [])
+    state = dict(empty)
+    live: list[port.Share] = []
+    turns = [True] * 1000 + [False] * 1000
+    chance.shuffle(turns)
+    for comes in [*turns, *[False] * 1000]:
+        if comes:
+            minor = shaping.free_share({item.minor for item in live})
+            assert minor is not None
+            live.append(share(minor))
+            new = shaping.share_bands(UPLINK, live[-1], [])
+            assert not {band.minor for band in new} & state.keys()
+            state |= {band.minor: band for band in new}
+        elif live:
+            del state[live.pop(chance.randrange(len(live))).minor]
+    assert not live
+    assert state == empty
