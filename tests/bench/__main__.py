@@ -5,12 +5,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 
-from bench import bench_allocator, bench_journal, bench_node
+from bench import bench_allocator, bench_gpu, bench_journal, bench_nic, bench_node
 
 BENCHES: Mapping[str, Callable[[pathlib.Path], None]] = {
     "journal": bench_journal.main,
     "node": bench_node.main,
     "allocator": bench_allocator.main,
+    "nic": bench_nic.main,
+    "gpu": bench_gpu.main,
 }
 
 

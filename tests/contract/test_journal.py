@@ -51,6 +51,8 @@ def make(journal: ports.Journal, move: lifecycle.Move) -> None:
             journal.begin(samples.entry(1))
         case lifecycle.Move.COMPLETE:
             journal.complete(uid, samples.entry(1).grants, samples.BOOT)
+        case lifecycle.Move.REFRESH:
+            journal.refresh(uid, samples.entry(1).grants)
         case lifecycle.Move.WITHDRAW:
             journal.withdraw(uid)
         case lifecycle.Move.FORGET:
@@ -212,3 +214,18 @@ def test_of_many_threads_that_begin_one_claim_exactly_one_wins(journal: ports.Jo
         thread.join()
     assert len(won) == 1
     assert len(journal.entries()) == 1
+
+
+def test_refresh_keeps_what_is_told_now_of_a_prepared_claim_and_nothing_else(journal: ports.Journal) -> None:
+    before = prepare(journal, samples.entry(1, samples.grant(), samples.grant("b", "gpu-1")))
+    told = [dataclasses.replace(one, record={"now": one.request}, edits=samples.rich_edits(), intent={"want": 1}) for one in before.grants]
+    journal.refresh(samples.uid(1), told)
+    wanted = tuple(dataclasses.replace(one, record={"now": one.request}, edits=samples.rich_edits()) for one in before.grants)
+    assert journal.entry(samples.uid(1)) == dataclasses.replace(before, grants=wanted)
+
+
+def test_refresh_with_other_grants_is_refused(journal: ports.Journal) -> None:
+    before = prepare(journal, samples.entry(1))
+    with pytest.raises(lifecycle.IllegalMoveError, match="other grants"):
+        journal.refresh(samples.uid(1), [samples.grant("other")])
+    assert journal.entry(samples.uid(1)) == before

@@ -21,12 +21,12 @@ from drakit.core import claim as claims
 from drakit.core import names, outcome, ports, records
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import mock, mps, roots, sharing
+from drakit.devices.gpu import marks, mock, mps, roots, sharing
 from drakit.journal import journal, locks
 from drakit.node import engine, offer, recovery
 from fakes import claim_source, gpu_node, world
 
-CHANGES = frozenset({"begin", "complete", "withdraw", "forget", "write", "remove"})
+CHANGES = frozenset({"begin", "complete", "refresh", "withdraw", "forget", "write", "remove"})
 
 
 class Stepping:
@@ -50,17 +50,32 @@ class Stepping:
         return passed
 
 
-class Killer:
-    """Counts steps, and kills this process at one of them once it has begun to serve."""
+class Stepper:
+    """Counts the steps of a life from when it begins to serve, and acts at one of them (None: at none) with the step's name."""
 
-    def __init__(self) -> None:
+    def __init__(self, at: int | None = None, act: Callable[[str], None] = lambda _: None) -> None:
         self.passed = 0
-        self.at: int | None = None
+        self.names: list[str] = []
+        self._at = at
+        self._act = act
+        self._serves = False
 
-    def __call__(self, _name: str) -> None:
+    def begin(self) -> None:
+        """The life begins to serve."""
+        self._serves = True
+
+    def __call__(self, name: str) -> None:
+        if not self._serves:
+            return
         self.passed, step = self.passed + 1, self.passed
-        if step == self.at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        self.names.append(name)
+        if step == self._at:
+            self._act(name)
+
+
+def killed(_name: str) -> None:
+    """End this process as nothing in it can see coming."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def choice(folder: pathlib.Path, machine: str) -> machines.Choice:
@@ -108,38 +123,38 @@ def claim(uid: str, device: str, parameters: records.Record | None = None) -> cl
     return claims.Claim(ref=ref, results=(result,), configs=(config,))
 
 
-def serve(command: dict[str, str], step: int | None) -> dict[str, object]:
+def serve(command: dict[str, str], stepper: Stepper) -> dict[str, object]:
     """One life of the driver: start, recover, one call of the kubelet's, end."""
-    folder, killer = pathlib.Path(command["directory"]), Killer()
+    folder = pathlib.Path(command["directory"])
     parameters = json.loads(command.get("parameters", "null"))
     wanted = claim(command["claim"], command["device"], parameters)
     root = roots.DriverRoot(path=pathlib.Path(command.get("root", "/")))
-    daemons = SteppingDaemons(home=folder / "mps", root=root, own_shm=False, step=killer)
+    daemons = SteppingDaemons(home=folder / "mps", root=root, own_shm=False, step=stepper)
     with open_journal(folder, command["machine"]) as memory:
         author = gpu_driver.GpuDriver(
-            gpu_node.stepping(mock.MockGpus(choice(folder, command["machine"])), killer),
-            intents=lambda: [one.intent for entry in memory.entries() for one in entry.grants],
-            surroundings=gpu_driver.Surroundings(daemons=daemons),
+            gpu_node.stepping(mock.MockGpus(choice(folder, command["machine"])), stepper),
+            intents=memory.intents,
+            surroundings=gpu_driver.Surroundings(daemons=daemons, made=marks.Marks(folder=folder / "made")),
             pause=lambda _: None,
         )
         offered = offer.Offer(author)
         offered.refresh()
-        files = cast("ports.CdiDirectory", Stepping(cdi.Directory(folder / "cdi", driver=gpu_driver.NAME), killer))
+        files = cast("ports.CdiDirectory", Stepping(cdi.Directory(folder / "cdi", driver=gpu_driver.NAME), stepper))
         place = engine.Place(pool=world.POOL, boot_id=machines.boot_id(choice(folder, command["machine"]).directory))
         served = engine.Engine(
             author,
             place=place,
             offered=offered,
             claim_source=claim_source.FakeClaimSource(wanted),
-            journal=cast("ports.Journal", Stepping(memory, killer)),
+            journal=cast("ports.Journal", Stepping(memory, stepper)),
             cdi=files,
             device_locks=locks.FileLocks(folder / "data"),
             locks_of_claims=locks.FileLocks(folder / "data", "claims", disposable=True),
         )
         recovery.recover(served, memory, files, sweep_orphans=True)
-        killer.passed, killer.at = 0, step
+        stepper.begin()
         error = _call(served, wanted, command["act"])
-    return {"error": error, "steps": killer.passed}
+    return {"error": error, "steps": stepper.passed}
 
 
 def _call(served: engine.Engine, wanted: claims.Claim, act: str) -> str:
@@ -156,7 +171,7 @@ def fork(command: dict[str, str], step: int | None) -> dict[str, object]:
     if pid == 0:
         os.close(reading)
         try:
-            told = json.dumps(serve(command, step))
+            told = json.dumps(serve(command, Stepper(step, killed)))
         except Exception as error:  # noqa: BLE001 - told to the parent, which is the test
             told = json.dumps({"error": f"{type(error).__name__}: {error}", "steps": -1})
         os.write(writing, told.encode())

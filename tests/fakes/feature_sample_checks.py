@@ -30,16 +30,17 @@ def is_applied(api: Api, sample: Sample) -> None:
 
 
 def lint_names_field_and_fix(sample: Sample, folder: pathlib.Path) -> None:
-    """Linting the original names the field and the fix."""
-    status, printed = feature_samples.lint(sample, folder)
-    assert status
-    assert sample.field in printed
-    assert sample.fix in " ".join(printed.split())
+    """Linting the original names the field and the fix: just as it stands in its text, and with what it leaves out."""
+    for text, field in ((sample.seed, sample.field.rpartition(".")[2]), (sample.original, sample.field)):
+        status, printed = feature_samples.lint(text, folder)
+        assert status
+        assert field in printed
+        assert sample.fix in " ".join(printed.split())
 
 
 def is_mended_if_refused(sample: Sample, wrong: Sequence[Sample], folder: pathlib.Path) -> None:
     """Linting refuses the original if and only if it is among the wrong ones, and nothing else is mended."""
-    status, _ = feature_samples.lint(sample, folder)
+    status, _ = feature_samples.lint(sample.original, folder)
     assert (status != 0) is (sample in wrong)
     if sample.is_mended:
         assert sample in wrong

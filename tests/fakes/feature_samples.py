@@ -100,7 +100,7 @@ KEP_5075 = (
             ("      ...\n", "      driver: guaranteed-cni.dra.networking.x-k8s.io\n      pool: worker-1\n"),
         ),
         field="is not YAML",
-        fix="line 22, column 2",
+        fix="devices: nothing above is indented by 1: write 2",
     ),
     Sample(
         name="kep-5075-claim-with-distinct-attribute",
@@ -177,10 +177,10 @@ def is_part(part: Json, whole: Json) -> bool:
     return part == whole
 
 
-def lint(sample: Sample, folder: pathlib.Path) -> tuple[int, str]:
-    """Let ``drakit lint`` judge a sample as it stands; return its exit status and what it printed."""
+def lint(text: str, folder: pathlib.Path) -> tuple[int, str]:
+    """Let ``drakit lint`` judge a sample; return its exit status and what it printed."""
     file = folder / "original.yaml"
-    file.write_text(sample.original, "utf-8")
+    file.write_text(text, "utf-8")
     ran = testing.CliRunner().invoke(importlib.import_module("drakit.cli.main").app, ["lint", "-f", str(file)])
     return ran.exit_code, ran.output
 

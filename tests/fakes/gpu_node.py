@@ -121,14 +121,15 @@ class GpuNode:
     def grant(self, name: str, *, uid: str = "a", request: str = "gpu", admin_access: bool = False, **fields: Unpack[Fields]) -> Grant:
         """A grant of a device that is offered now, planned by nobody yet; ``fields`` are others of a grant, such as ``share_id``."""
         offered = self.device(name)
-        return Grant(
+        plain = Grant(
             claim=claim.ClaimRef(uid=names.ClaimUid(uid), namespace="default", name=f"claim-{uid}"),
             request=request,
             pool="node-a",
             device=offered,
+            config=self.driver.default_config(offered),
             admin_access=admin_access,
-            **{"config": self.driver.default_config(offered), **fields},
         )
+        return dataclasses.replace(plain, **fields)
 
     def prepare(
         self, name: str, *, uid: str = "a", request: str = "gpu", admin_access: bool = False, **fields: Unpack[Fields]

@@ -56,12 +56,11 @@ class MemoryJournal:
 
     def complete(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry], boot_id: str) -> None:
         with self._lock:
-            state = self._after(uid, lifecycle.Move.COMPLETE)
-            begun, done = self._entries[uid], {grant.key: grant for grant in grants}
-            if len(done) != len(grants) or done.keys() != {grant.key for grant in begun.grants}:
-                raise lifecycle.IllegalMoveError(f"claim {uid} cannot complete with other grants than it began with")
-            kept = tuple(_frozen(dataclasses.replace(old, record=done[old.key].record, edits=done[old.key].edits)) for old in begun.grants)
-            self._entries[uid] = dataclasses.replace(begun, state=state, grants=kept, boot_id=boot_id)
+            self._entries[uid] = dataclasses.replace(self._filled(uid, lifecycle.Move.COMPLETE, grants), boot_id=boot_id)
+
+    def refresh(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry]) -> None:
+        with self._lock:
+            self._entries[uid] = self._filled(uid, lifecycle.Move.REFRESH, grants)
 
     def withdraw(self, uid: names.ClaimUid) -> None:
         with self._lock:
@@ -102,6 +101,14 @@ class MemoryJournal:
     def untaint(self, device: str, key: str) -> None:
         with self._lock:
             self._taints[device] = {of: one for of, one in self._taints.get(device, {}).items() if one.key != key}
+
+    def _filled(self, uid: names.ClaimUid, move: lifecycle.Move, grants: Sequence[lifecycle.GrantEntry]) -> lifecycle.Entry:
+        state = self._after(uid, move)
+        begun, done = self._entries[uid], {grant.key: grant for grant in grants}
+        if len(done) != len(grants) or done.keys() != {grant.key for grant in begun.grants}:
+            raise lifecycle.IllegalMoveError(f"claim {uid} cannot complete with other grants than it began with")
+        kept = tuple(_frozen(dataclasses.replace(old, record=done[old.key].record, edits=done[old.key].edits)) for old in begun.grants)
+        return dataclasses.replace(begun, state=state, grants=kept)
 
     def _after(self, uid: names.ClaimUid, move: lifecycle.Move) -> lifecycle.State:
         entry = self._entries.get(uid)

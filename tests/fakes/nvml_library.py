@@ -13,9 +13,20 @@ import uuid
 from collections.abc import Callable
 from typing import cast
 
-from drakit.devices.gpu import mock, port, roots
+from drakit.devices.gpu import mock, port, roots, vitals
 
-SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE = 0, 2, 3, 6, 7
+SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, TIMEOUT = 0, 2, 3, 6, 7, 10
+# nvml.h: bits of event types, "no instance", and the field that holds the recovery action.
+EVENTS = {
+    vitals.EventKind.DOUBLE_BIT_ECC: 0x2,
+    vitals.EventKind.XID: 0x8,
+    vitals.EventKind.MIG: 0x100,
+    vitals.EventKind.UNAVAILABLE: 0x4000,
+    vitals.EventKind.RECOVERY: 0x8000,
+}
+EVENT_TYPES = sum(EVENTS.values())
+ANY = 0xFFFFFFFF
+RECOVERY_ACTION = 230
 ARCHITECTURES = {"Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}
 BRANDS = {"Tesla": 2, "Nvidia": 14, "NvidiaRTX": 13}
 ADDRESSING = {"None": 0, "HMM": 1, "ATS": 2}
@@ -34,6 +45,8 @@ class NvmlLibrary:
         self.missing = missing
         self.returns: dict[str, int] = {}
         self.calls: list[str] = []
+        self.event_sets: list[vitals.Events] = []
+        self.registered: dict[port.GpuUuid, int] = {}
         self._numbers = itertools.count(0x1000, 16)
         self._meanings: dict[int, object] = {}
 
@@ -74,7 +87,10 @@ class NvmlLibrary:
     def gpu(self, handle: object) -> port.Gpu:
         """The GPU of a handle."""
         meaning = self.meant(handle)
-        return next(gpu for gpu in self.hardware.gpus() if gpu.uuid == meaning)
+        found = next((gpu for gpu in self.hardware.gpus() if gpu.uuid == meaning), None)
+        if found is None:
+            raise port.CallError("", port.Code.GPU_IS_LOST)
+        return found
 
     def instance(self, handle: object) -> Instance:
         """The GPU instance of a handle."""
@@ -424,6 +440,53 @@ def set_compute_mode(library: NvmlLibrary, handle: object, mode: object) -> None
     library.hardware.set_compute_mode(library.gpu(handle).uuid, wanted)
 
 
+def create_set(library: NvmlLibrary, pointer: object) -> None:
+    library.event_sets.append(library.hardware.events())
+    library.give(pointer, ("event set", len(library.event_sets) - 1))
+
+
+def event_set(library: NvmlLibrary, handle: object) -> vitals.Events:
+    meaning = library.meant(handle)
+    assert isinstance(meaning, tuple)
+    return library.event_sets[meaning[1]]
+
+
+def register(library: NvmlLibrary, handle: object, mask: object, set_handle: object) -> None:
+    event_set(library, set_handle)
+    library.registered[library.gpu(handle).uuid] = number(mask)
+
+
+def event_types(library: NvmlLibrary, handle: object, pointer: object) -> None:
+    library.gpu(handle)
+    write(pointer, EVENT_TYPES)
+
+
+def wait_for_event(library: NvmlLibrary, set_handle: object, pointer: object, milliseconds: object) -> int | None:
+    """The mock's next event of a kind and a GPU that was registered for."""
+    event = event_set(library, set_handle).wait(number(milliseconds) / 1000)
+    if event is None or not library.registered.get(port.GpuUuid(event.gpu), 0) & EVENTS[event.kind]:
+        return TIMEOUT
+    told = target(pointer)
+    library.give(ctypes.c_void_p.from_buffer(told, type(told).device.offset), event.gpu)  # type: ignore[attr-defined]
+    fill(pointer, eventType=EVENTS[event.kind], eventData=event.xid or 0, computeInstanceId=ANY)
+    fill(pointer, gpuInstanceId=ANY if event.instance_id is None else event.instance_id)
+    return None
+
+
+def free_set(library: NvmlLibrary, set_handle: object) -> None:
+    event_set(library, set_handle).close()
+
+
+def field_values(library: NvmlLibrary, handle: object, length: object, values: object) -> None:
+    """The one field there is; others are not supported, field by field."""
+    told = library.hardware.recovery_action(library.gpu(handle).uuid)
+    known = {number: action for number, action in vitals.ACTIONS.items() if action is told}
+    for index in range(number(length)):
+        value = target(values)[index]  # type: ignore[index]
+        value.nvmlReturn = SUCCESS if known and value.fieldId == RECOVERY_ACTION else NOT_SUPPORTED
+        value.value.uiVal = next(iter(known), 0)
+
+
 FUNCTIONS: dict[str, Callable[..., int | None]] = {
     "nvmlInitWithFlags": ignore,
     "nvmlShutdown": ignore,
@@ -472,6 +535,12 @@ FUNCTIONS: dict[str, Callable[..., int | None]] = {
     "nvmlDeviceGetNvLinkRemotePciInfo_v2": link_pci,
     "nvmlDeviceGetComputeMode": compute_mode,
     "nvmlDeviceSetComputeMode": set_compute_mode,
+    "nvmlEventSetCreate": create_set,
+    "nvmlDeviceRegisterEvents": register,
+    "nvmlDeviceGetSupportedEventTypes": event_types,
+    "nvmlEventSetWait_v2": wait_for_event,
+    "nvmlEventSetFree": free_set,
+    "nvmlDeviceGetFieldValues": field_values,
 }
 
 
@@ -484,7 +553,11 @@ def host_root(directory: pathlib.Path, hardware: mock.MockGpus) -> pathlib.Path:
     listing = f"Character devices:\n  1 mem\n{majors.nvidia} nvidia\n{majors.caps} nvidia-caps\n{majors.uvm} nvidia-uvm\n\nBlock devices:\n"
     (proc / "devices").write_text(listing)
     devices.mkdir(parents=True)
+    bound = directory / "sys/bus/pci/drivers/nvidia"
+    bound.mkdir(parents=True)
+    (directory / "sys/module/nvidia").mkdir(parents=True)
     for gpu in hardware.gpus():
+        (bound / gpu.pci_bus_id).symlink_to(devices / gpu.pci_bus_id)
         folder = directory / f"sys/devices/{gpu.pcie_root}" / gpu.pci_bus_id
         folder.mkdir(parents=True)
         (folder / "numa_node").write_text(f"{-1 if gpu.numa_node is None else gpu.numa_node}\n")

@@ -67,6 +67,11 @@ class SteppingJournal(journal.MemoryJournal):
         super().complete(uid, grants, boot_id)
         self._step("after complete")
 
+    def refresh(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry]) -> None:
+        self._step("before refresh")
+        super().refresh(uid, grants)
+        self._step("after refresh")
+
     def withdraw(self, uid: names.ClaimUid) -> None:
         self._step("before withdraw")
         super().withdraw(uid)

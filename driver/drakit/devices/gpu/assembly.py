@@ -2,10 +2,11 @@
 
 from drakit.core import errors
 from drakit.devices import machines
-from drakit.devices.gpu import discovery, driver, libraries, mock, mps, port, pretend, roots, settings, shares, smi
+from drakit.devices.gpu import discovery, driver, health, libraries, marks, mock, mps, port, pretend, roots, settings, shares, smi
 
 _LIBRARY = "libnvidia-ml.so.1"
 _DAEMONS = "mps"
+_MADE = "instances"
 
 
 def assemble(
@@ -29,9 +30,11 @@ def assemble(
         name=name or driver.NAME,
         intents=intents,
         choices=discovery.Choices(whole_beside_partitions=bool(beside), terms=terms),
+        watch=driver.Watching(terms=health.Terms(ignored=options.ignored_xids, evicts=options.evict)) if options.health else None,
         surroundings=driver.Surroundings(
             files=libraries.DriverFiles(root, use_toolkit=options.toolkit),
             dev_root=options.dev_root if machine is None else None,
+            made=marks.Marks(folder=options.home / _MADE if options.home else None),
             daemons=mps.Daemons(home=options.home / _DAEMONS if options.home else None, root=root),
         ),
     )

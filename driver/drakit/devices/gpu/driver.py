@@ -31,6 +31,7 @@ from drakit.devices.gpu import (
     identity,
     instances,
     libraries,
+    marks,
     mps,
     nodes,
     port,
@@ -57,12 +58,14 @@ def no_intents() -> Sequence[records.Record]:
 class Surroundings:
     """What a prepared device needs beside the hardware.
 
-    The driver's ``files`` (None: containers get none), the folder below which ``dev`` is looked after (None: nobody looks), and MPS ``daemons``.
+    The driver's ``files`` (None: containers get none), the folder below which ``dev`` is looked after (None: nobody looks), MPS ``daemons``, and
+    ``made``, where it is noted which instances were made.
     """
 
     files: libraries.DriverFiles | None = None
     dev_root: pathlib.Path | None = None
     daemons: mps.Daemons = dataclasses.field(default_factory=mps.Daemons)
+    made: marks.Marks = dataclasses.field(default_factory=marks.Marks)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,18 +104,36 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._memory = discovery.Memory()
 
     def start(self, site: sites.Site) -> None:
-        """Let the MPS daemons of prepared grants run again where they do not: a container that this process was in may have taken them along."""
+        """Begin to watch the GPUs, and let the MPS daemons of prepared grants run again where they do not.
+
+        A container that this process was in may have taken the daemons along.
+        """
         self._site = site
         for grant in site.grants():
             self._revive(site, grant)
+        if self._watching is None:
+            watching.forget(site, self.name)
+            return
+        terms, rhythm = self._watching.terms, self._watching.rhythm
+        self._watch = watching.Watch(self._hardware, site, prefix=self.name, terms=terms, rhythm=rhythm)
+        self._watch.start()
 
     def stop(self) -> None:
-        """Let go of the site."""
-        self._site = None
+        """End the watch, and let go of the site."""
+        if self._watch is not None:
+            self._watch.stop()
+        self._watch = self._site = None
 
     def discover(self) -> inventory.Inventory:
-        """All GPUs that answer and their partitions, less what instances of others take; raises CallError when none of several GPUs answers."""
-        return discovery.discover(self._hardware, self._intents, self._choices)
+        """All GPUs that answer and their partitions, less what instances of others take, with the taints of their faults.
+
+        A GPU that was lost while it was watched stays offered, tainted. Raises CallError when none of several GPUs answers.
+        """
+        put = {} if self._site is None else self._site.taints()
+        offered = discovery.discover(
+            self._hardware, self._intents, self._choices, self._memory, lambda gpu: health.is_lost(gpu.minor, put, self.name)
+        )
+        return health.spread(offered, put, self.name)
 
     def plan(self, grant: Grant) -> records.Record:
         """Choose the slot and the settings.
@@ -126,7 +147,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             self._check_free(grant.device.name, wanted)
         known = self._known() if wanted.shared else ()
         settings = sharing.plan(grant, wanted, gpu, self._hardware, known)
-        return dataclasses.replace(wanted, settings=settings.to_record()).to_record()
+        is_marked = wanted.slot is not None and not wanted.borrowed and self._around.made.folder is not None
+        return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
 
     def recall(self, grant: Grant) -> records.Record:
         """What a device's name and form stand for. An instance that lies there whole may be an admin's as well: it counts as borrowed, and stays."""
@@ -175,7 +197,10 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return
         sharing.undo(self._hardware, wanted.gpu, settings)
         if wanted.slot is not None and not wanted.borrowed:
-            instances.remove(self._hardware, wanted.slot, identity.Made.from_record(grant.record) if grant.record else None, self._pause)
+            mark = self._around.made.of(wanted)
+            known = identity.Made.from_record(grant.record) if grant.record else None
+            instances.remove(self._hardware, wanted.slot, known, self._pause, mark)
+            mark.drop()
 
     def fits(self, device: devices.Device, config: object) -> bool:
         """GpuConfig is for whole GPUs, MigConfig for partitions, under either name."""
@@ -254,7 +279,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return instances.look(self._hardware, slot)
         if not wanted.borrowed:
             instances.set_mode(self._hardware, gpu, enabled=True, pause=self._pause)
-            return instances.ensure(self._hardware, slot, self._pause)
+            mark = marks.NO_MARK if wanted.shared and self._others(wanted) else self._around.made.of(wanted)
+            return instances.ensure(self._hardware, slot, self._pause, mark)
         made = instances.look(self._hardware, slot)
         if made is None or made.uuid != grant.device.attributes.get(attributes.UUID, made.uuid):
             raise errors.DeviceGoneError(f"{grant.device.name}: the MIG device that was there is gone, and drakit makes none in its place")

@@ -170,6 +170,11 @@ def remembered(put: Put, prefix: str, terms: Terms, now: float) -> tuple[Fault, 
     return tuple(found.values())
 
 
+def is_lost(minor: int, put: Put, prefix: str) -> bool:
+    """Whether a GPU stands as lost."""
+    return any(taint.key == f"{prefix}/{LOST}" for taint in put.get(whole(minor), ()))
+
+
 def spread(offered: inventory.Inventory, put: Put, prefix: str) -> inventory.Inventory:
     """The inventory with the taints of anchors on all devices that they reach."""
     standing = ours(put, prefix)

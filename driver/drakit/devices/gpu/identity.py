@@ -32,7 +32,8 @@ class Identity:
 
     ``borrowed`` is set where the grant uses what is there and makes nothing: for admin access, and for a MIG device that an admin made.
     ``holder`` is whose grant it is (claim UID, and share id of a shared device), so that several grants of one device can be told apart; empty in
-    intents of before that was kept. ``settings`` are what is changed of the GPU for the grant.
+    intents of before that was kept. ``marked`` is set where the making of the instance is noted by a mark (see ``marks``). ``settings`` are what is
+    changed of the GPU for the grant.
     """
 
     boot: str
@@ -41,6 +42,7 @@ class Identity:
     borrowed: bool = False
     holder: str = ""
     shared: bool = False
+    marked: bool = False
     settings: records.Record = dataclasses.field(default_factory=records.empty)
 
     @classmethod
@@ -70,6 +72,7 @@ class Identity:
             borrowed=record.get("borrowed") is True,
             holder=holder if isinstance(holder, str) else "",
             shared=record.get("shared") is True,
+            marked=record.get("marked") is True,
             settings=settings if isinstance(settings, Mapping) else records.EMPTY,
         )
 
@@ -78,7 +81,7 @@ class Identity:
         record: dict[str, object] = {"boot": self.boot, "gpu": self.gpu}
         if self.slot is not None:
             record |= {"profile": self.slot.profile_id, "start": self.slot.placement.start, "size": self.slot.placement.size}
-        told = {"borrowed": self.borrowed, "holder": self.holder, "shared": self.shared, "settings": self.settings}
+        told = {"borrowed": self.borrowed, "holder": self.holder, "shared": self.shared, "marked": self.marked, "settings": self.settings}
         return records.freeze_record(record | {name: value for name, value in told.items() if value})
 
 

@@ -9,16 +9,18 @@ What a process still uses is asked for again a few times, because a container's 
 
 import contextlib
 import functools
+import logging
 from collections.abc import Callable, Iterator
 
 from drakit.core import errors
-from drakit.devices.gpu import identity, port
+from drakit.devices.gpu import identity, marks, port
 
 Pause = Callable[[float], None]
 
 # Seconds before each further attempt at what is in use; the kubelet tries again after them.
 PAUSES = (0.1, 0.2, 0.4, 0.8)
 
+_log = logging.getLogger(__name__)
 _GONE = frozenset({port.Code.NOT_FOUND, port.Code.NOT_SUPPORTED})
 
 
@@ -47,14 +49,18 @@ def static(hardware: port.GpuPort, slot: identity.Slot) -> identity.Made | None:
     return None
 
 
-def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause) -> identity.Made:
+def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause, mark: marks.Mark = marks.NO_MARK) -> identity.Made:
     """The MIG device that fills the slot, made as far as it is not there.
 
-    Raises DeviceBusyError when something else lies there, DeviceGoneError when the GPU or its MIG mode is gone, CallError otherwise. When the
-    compute instance cannot be made, the GPU instance is removed at once.
+    Raises DeviceBusyError when something else lies there, also a whole MIG device that has no mark, DeviceGoneError when the GPU or its MIG mode is
+    gone, CallError otherwise. When the mark or the compute instance cannot be made, the GPU instance is removed at once.
     """
-    instance = _filling(hardware, slot) or _create(hardware, slot)
+    instance = _filling(hardware, slot)
+    if instance is not None and _is_of_others(hardware, slot, instance, mark):
+        raise errors.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
+    instance = instance or _create(hardware, slot)
     try:
+        mark.put(instance)
         compute = _whole_compute(hardware, slot, instance) or _create_compute(hardware, slot, instance)
     except port.CallError as error:
         _undo(hardware, slot, error, pause)
@@ -62,8 +68,10 @@ def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause) -> identit
     return _made(instance, compute)
 
 
-def remove(hardware: port.GpuPort, slot: identity.Slot, known: identity.Made | None, pause: Pause) -> None:
-    """Destroy what fills the slot, if it is what is known of it (None: it was being made and nothing is known).
+def remove(
+    hardware: port.GpuPort, slot: identity.Slot, known: identity.Made | None, pause: Pause, mark: marks.Mark = marks.NO_MARK
+) -> None:
+    """Destroy what fills the slot, if it is what is known of it (None: it was being made, and its mark is all that is known).
 
     Whatever is gone already is success, once a second look agrees. Raises DeviceBusyError with the pids while processes still use it, HardwareError
     otherwise.
@@ -74,6 +82,9 @@ def remove(hardware: port.GpuPort, slot: identity.Slot, known: identity.Made | N
     with _gone_is_success():
         computes = hardware.compute_instances(slot.gpu, instance.id)
         if known is not None and any(item.id == known.compute_id and item.mig_uuid != known.uuid for item in computes):
+            return
+        if known is None and computes and not mark.has(instance):
+            _log.warning("an instance is left alone, because this driver has not made it: instance=%d %s", instance.id, describe(slot))
             return
         for compute in computes:
             with _gone_is_success():
@@ -103,6 +114,11 @@ def has_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool) -> bool:
 def describe(slot: identity.Slot) -> str:
     """A slot in words for an error."""
     return f"profile {slot.profile_id} at memory slice {slot.placement.start} of {slot.gpu}"
+
+
+def _is_of_others(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, mark: marks.Mark) -> bool:
+    """Whether an instance that fills the slot is not this driver's: it has compute instances, which are made after the mark, and no mark."""
+    return not mark.has(instance) and bool(hardware.compute_instances(slot.gpu, instance.id))
 
 
 def _filling(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:

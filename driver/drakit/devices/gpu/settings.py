@@ -12,9 +12,11 @@ class GpuSettings:
 
     ``driver_root`` is the folder below which the driver is installed, as this process sees it, ``driver_root_on_host`` its path on the host where
     that is another, ``dev_root`` the folder that holds the host's ``dev``. ``toolkit`` lets nvidia-ctk say which files a container needs, where it is
-    installed. ``home`` is a folder for MPS daemons; without one there are none.
+    installed. ``home`` is a folder for MPS daemons and for notes of what was made; without one there are neither.
 
     ``share_memory``, ``shares`` and ``share_mig`` are the terms of sharing; see ``shares.Terms``.
+
+    ``health`` watches the GPUs and taints those that have a fault; ``ignored_xids`` are no faults, and without ``evict`` no fault ends what runs.
 
     ``whole_beside_partitions`` offers an Ampere GPU whose MIG mode is on also as a whole, as KEP-4815's example does. It is then a promise of
     exclusive use only: CUDA sees no whole GPU while the mode is on, and changing the mode takes a reset that is the admin's to order. None leaves it
@@ -31,3 +33,6 @@ class GpuSettings:
     share_memory: bool = False
     shares: int = 0
     share_mig: bool = False
+    health: bool = True
+    evict: bool = True
+    ignored_xids: frozenset[int] = frozenset()

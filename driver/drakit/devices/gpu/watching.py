@@ -57,6 +57,7 @@ class Watch:
         self._lost: frozenset[int] = frozenset()
         self._population: str | None = None
         self._looks = 0
+        self._is_repartitioned = False
         self._told: dict[str, sites.HealthReport] = {}
 
     def start(self) -> None:
@@ -68,17 +69,19 @@ class Watch:
         self._stop.set()
         self._thread.join(_JOIN_SECONDS)
 
-    def meet(self, event: vitals.Event) -> None:
-        """Judge an event."""
+    def meet(self, event: vitals.Event) -> bool:
+        """Judge an event; whether the GPUs should be looked at soon. What happens to MIG is news for the next look: most of it is drakit's own."""
         if event.kind is vitals.EventKind.MIG:
-            self._site.changed()
+            self._is_repartitioned = True
+            return False
         gpu = next((one for one in self._gpus.values() if one.uuid == event.gpu), None)
         if gpu is None:
-            return
+            return True
         if event.kind is vitals.EventKind.DOUBLE_BIT_ECC:
             self._add(health.of_memory(self._anchor(gpu, event.instance_id), self._now()))
         elif event.xid is not None:
             self._meet_xid(gpu, xids.of(event.xid, self._terms.ignored), event.instance_id)
+        return True
 
     def look(self) -> bool:
         """Look at all GPUs, and say what changed; whether events have to be opened anew, because GPUs came, went, or answer again."""
@@ -90,7 +93,8 @@ class Watch:
         fresh = [fault for minor, vital in found.items() for fault in health.seen(minor, vital, now)]
         self._note(fresh)
         self._faults = health.joined((one for one in standing if one is not None), fresh)
-        if self._lost != lost:
+        if self._lost != lost or self._is_repartitioned:
+            self._is_repartitioned = False
             self._site.changed()
         self._tell(now)
         return is_new or self._lost != lost
@@ -116,7 +120,7 @@ class Watch:
     def _follow(self) -> None:
         """Look and listen, until events have to be opened anew."""
         with self._hardware.events() as events:
-            looked, is_due = -self._rhythm.look, True
+            looked, is_due = self._now() - self._rhythm.look, False
             while not self._stop.is_set():
                 waited = self._now() - looked
                 if waited >= self._rhythm.look or (is_due and waited >= self._rhythm.beat):
@@ -125,8 +129,7 @@ class Watch:
                         return
                 event = events.wait(self._rhythm.beat)
                 if event is not None:
-                    self.meet(event)
-                    is_due = True
+                    is_due |= self.meet(event)
 
     def _count(self) -> bool:
         """Learn which GPUs there are, when that may have changed; whether it has."""

@@ -129,3 +129,9 @@ def test_two_processes_that_boot_a_machine_agree_on_the_boot(tmp_path: pathlib.P
     assert machines.boot_id(tmp_path / "m") == machines.boot_id(tmp_path / "m")
     assert machines.reboot(tmp_path / "m") == machines.boot_id(tmp_path / "m")
     assert [item.name for item in (tmp_path / "m").iterdir()] == ["boot_id"]
+
+
+def test_a_machine_says_how_long_calls_take_by_the_methods_of_the_port() -> None:
+    assert read(f"{GOOD}  latencyMs: {{create_gpu_instance: 50}}\n").latencies == {"create_gpu_instance": 0.05}
+    with pytest.raises(errors.SettingsError, match=r"latencyMs\.make_gpu: unknown field"):
+        read(f"{GOOD}  latencyMs: {{make_gpu: 50}}\n")

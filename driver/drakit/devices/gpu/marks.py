@@ -1,0 +1,70 @@
+"""Which instances this driver made, noted the moment each was, so that an admin's in the same place is not taken for one of them after a crash.
+
+A mark is a small file for a slot, written between the making of the GPU instance and that of its compute instance. So of an instance that a crashed
+prepare may have left, one without a mark that has compute instances is somebody else's. Marks are not synced: they outlive the process, and need not
+outlive the boot, which no instance does.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+
+from drakit.devices.gpu import identity, port
+
+_DIRECTORY_MODE, _FILE_MODE = 0o700, 0o600
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mark:
+    """The mark of a slot in one boot. Without a ``file`` nothing is noted, and everything counts as noted."""
+
+    boot: str = ""
+    file: pathlib.Path | None = None
+
+    def put(self, instance: port.GpuInstance) -> None:
+        """Note that this instance was made in the slot; raises CallError where that cannot be written."""
+        if self.file is None:
+            return
+        try:
+            self.file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+            descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                json.dump(self._said(instance), stream)
+        except OSError as error:
+            detail = f"made, but that cannot be noted in {self.file}: {error.strerror}"
+            raise port.CallError(port.CALLS["create_gpu_instance"], port.Code.UNKNOWN, detail) from error
+
+    def has(self, instance: port.GpuInstance) -> bool:
+        """Whether this instance was noted; a file that is cut off notes nothing."""
+        if self.file is None:
+            return True
+        try:
+            return bool(json.loads(self.file.read_text("utf-8")) == self._said(instance))
+        except (OSError, ValueError):
+            return False
+
+    def drop(self) -> None:
+        """Forget what was made in the slot."""
+        if self.file is not None:
+            self.file.unlink(missing_ok=True)
+
+    def _said(self, instance: port.GpuInstance) -> dict[str, object]:
+        return {"boot": self.boot, "gi": instance.id}
+
+
+NO_MARK = Mark()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Marks:
+    """The marks in a folder, which is made when the first is put; None: nothing is noted."""
+
+    folder: pathlib.Path | None = None
+
+    def of(self, wanted: identity.Identity) -> Mark:
+        """The mark of a partition that is to be made; of one planned without marks there is none."""
+        slot = wanted.slot
+        if self.folder is None or slot is None or not wanted.marked:
+            return NO_MARK
+        return Mark(boot=wanted.boot, file=self.folder / f"{slot.gpu}-{slot.profile_id}-{slot.placement.start}")

@@ -1,0 +1,112 @@
+"""What every GpuPort must do about health: events, recovery actions, GPUs that come and go; run on the mock and on NVML's adapter."""
+
+import pathlib
+
+import pytest
+
+from drakit.devices import machines
+from drakit.devices.gpu import host, mock, nvml, port, vitals
+from fakes import nvml_library
+
+PATIENCE = 30.0
+
+
+class Machine:
+    """A mock machine, and the port that looks at it."""
+
+    def __init__(self, hardware: mock.MockGpus, seen: port.GpuPort, root: pathlib.Path | None) -> None:
+        self.hardware = hardware
+        self.seen = seen
+        self._root = root
+
+    def unplug(self, gpu: port.Gpu) -> None:
+        self.hardware.unplug(gpu.uuid)
+        if self._root is not None:
+            (self._root / "sys/bus/pci/devices" / gpu.pci_bus_id).unlink()
+            (self._root / "sys/bus/pci/drivers/nvidia" / gpu.pci_bus_id).unlink()
+
+    def reload(self) -> None:
+        self.hardware.reload()
+        if self._root is not None:
+            module = self._root / "sys/module/nvidia"
+            module.with_name("kept").mkdir()  # so that the number of the old entry is not given out again at once
+            module.rename(module.with_name("old"))
+            module.mkdir()
+
+
+@pytest.fixture(params=["mock", "nvml"])
+def machine(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Machine:
+    made = mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path / "machine", owner="node-a"))
+    if request.param == "mock":
+        return Machine(made, made, None)
+    root = nvml_library.host_root(tmp_path / "root", made)
+    return Machine(made, nvml.NvmlGpus(nvml_library.NvmlLibrary(made), system=host.Host(root)), root)
+
+
+def test_an_event_says_which_gpu_which_instance_and_which_xid(machine: Machine) -> None:
+    _, gpu = machine.seen.gpus()
+    with machine.seen.events() as events:
+        machine.hardware.strike(gpu.uuid, 31, instance_id=2)
+        machine.hardware.strike(gpu.uuid, 79)
+        assert events.wait(PATIENCE) == vitals.Event(gpu=gpu.uuid, kind=vitals.EventKind.XID, xid=31, instance_id=2)
+        assert events.wait(PATIENCE) == vitals.Event(gpu=gpu.uuid, kind=vitals.EventKind.XID, xid=79)
+
+
+def test_only_what_happens_after_the_opening_is_heard(machine: Machine) -> None:
+    machine.hardware.strike(machine.seen.gpus()[0].uuid, 31)
+    with machine.seen.events() as events:
+        assert events.wait(0.0) is None
+
+
+def test_changes_of_mig_are_events(machine: Machine) -> None:
+    uuid = machine.seen.gpus()[0].uuid
+    with machine.seen.events() as events:
+        machine.hardware.create_gpu_instance(uuid, 19, port.Placement(start=6, size=1))
+        assert events.wait(PATIENCE) == vitals.Event(gpu=uuid, kind=vitals.EventKind.MIG)
+
+
+@pytest.mark.parametrize("action", list(vitals.RecoveryAction))
+def test_what_a_gpu_asks_for_stands_until_it_is_reset(machine: Machine, action: vitals.RecoveryAction) -> None:
+    uuid = machine.seen.gpus()[0].uuid
+    machine.hardware.strike(uuid, 48, asks=action)
+    assert machine.seen.recovery_action(uuid) is action
+    machine.hardware.reset(uuid)
+    assert machine.seen.recovery_action(uuid) is vitals.RecoveryAction.NONE
+
+
+def test_a_lost_gpu_answers_nothing_is_still_plugged_and_no_other_is_touched(machine: Machine) -> None:
+    first, second = machine.seen.gpus()
+    machine.hardware.lose(first.uuid)
+    with pytest.raises(port.CallError) as caught:
+        machine.seen.recovery_action(first.uuid)
+    assert caught.value.code in {port.Code.GPU_IS_LOST, port.Code.NOT_FOUND}
+    assert machine.seen.is_plugged(first)
+    assert list(machine.seen.gpus()) == [second]
+    assert machine.seen.recovery_action(second.uuid) is vitals.RecoveryAction.NONE
+    machine.hardware.reset(first.uuid)
+    assert list(machine.seen.gpus()) == [first, second]
+
+
+def test_a_gpu_that_was_taken_out_changes_the_population(machine: Machine) -> None:
+    first, second = machine.seen.gpus()
+    before = machine.seen.population()
+    machine.unplug(first)
+    assert machine.seen.population() != before
+    machine.seen.renew()
+    assert not machine.seen.is_plugged(first)
+    assert list(machine.seen.gpus()) == [second]
+
+
+def test_a_reloaded_driver_changes_the_population(machine: Machine) -> None:
+    before = machine.seen.population()
+    assert machine.seen.population() == before
+    machine.reload()
+    assert machine.seen.population() != before
+    machine.seen.renew()
+    assert len(machine.seen.gpus()) == 2
+
+
+def test_what_was_opened_can_be_closed_twice(machine: Machine) -> None:
+    events = machine.seen.events()
+    events.close()
+    events.close()

@@ -1,0 +1,84 @@
+"""An admin who changes a GPU's MIG mode between any two steps of prepare and unprepare, and then puts it back.
+
+``flip`` changes the mode where the hardware lets him: not while instances exist. ``wipe`` destroys all instances first and resets the GPU, which
+takes the claim's own instance along. Once the mode is as it was and the kubelet has tried again, the world is that of a node nobody meddled with.
+"""
+
+import contextlib
+import pathlib
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from crash import gpu_stories, gpu_victims
+from drakit.devices.gpu import mock, port
+
+HERE = gpu_stories.Here()
+SAMPLE = 6
+
+
+class Admin:
+    """Flips the mode at a step, and can put back what it was then."""
+
+    def __init__(self, hardware: mock.MockGpus, *, wipes: bool) -> None:
+        self._hardware = hardware
+        self._gpu = hardware.gpus()[0].uuid
+        self._wipes = wipes
+        self._before: bool | None = None
+
+    def meddle(self, _step: str) -> None:
+        mode = self._hardware.mig_mode(self._gpu)
+        assert mode is not None
+        self._before = mode.current
+        if self._wipes:
+            self._hardware.reset(self._gpu)
+        self._set(enabled=not mode.current)
+
+    def put_back(self) -> None:
+        assert self._before is not None
+        self._set(enabled=self._before)
+
+    def _set(self, *, enabled: bool) -> None:
+        with contextlib.suppress(port.CallError):
+            self._hardware.set_mig_mode(self._gpu, enabled=enabled)
+
+
+# What an admin wipes is not there afterwards, so only worlds in which nothing else lies can be compared.
+KINDS: Mapping[bool, tuple[str, ...]] = {False: gpu_stories.KINDS, True: ("alone", "whole")}
+
+
+def check(told: gpu_stories.Story, act: str, step: int, folder: pathlib.Path, *, wipes: bool) -> None:
+    node = (told.before if act == "prepare" else told.prepared).copy(folder)
+    admin = Admin(node.hardware, wipes=wipes)
+    HERE.live(node, act, device=told.device, stepper=gpu_victims.Stepper(step, admin.meddle))
+    admin.put_back()
+    gpu_stories.judge(HERE, told, act, node, f"{told.name} {act} step {step} {'wipe' if wipes else 'flip'}")
+
+
+@pytest.mark.parametrize("wipes", [False, True], ids=["flip", "wipe"])
+@pytest.mark.parametrize("model", gpu_stories.TABLES)
+def test_a_sampled_change_of_mode_changes_nothing_in_the_end(tmp_path: pathlib.Path, model: str, wipes: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    kinds = KINDS[wipes]
+    kind = kinds[gpu_stories.TABLES.index(model) % len(kinds)]
+    told = gpu_stories.story(HERE, tmp_path / kind, model, kind)
+    for act, step in random.Random(f"{model}{wipes}").sample(told.points, SAMPLE):
+        check(told, act, step, tmp_path / f"{act}-{step}", wipes=wipes)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("model", gpu_stories.TABLES)
+def test_a_change_of_mode_at_any_step_changes_nothing_in_the_end(
+    tmp_path: pathlib.Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    total = 0
+    for kind in gpu_stories.KINDS:
+        told = gpu_stories.story(HERE, tmp_path / kind, model, kind)
+        for wipes in (wipes for wipes, kinds in KINDS.items() if kind in kinds):
+            for act, step in told.points:
+                check(told, act, step, tmp_path / f"{kind}-{wipes}-{act}-{step}", wipes=wipes)
+                total += 1
+    with capsys.disabled():
+        print(f"\n{model}: {total} changes of mode")  # noqa: T201 - the matrix says how large it was
+    assert total > 100

@@ -1,0 +1,105 @@
+"""Eight GPUs, a hundred claims at once, and an engine on a real journal, real locks and a real CDI directory.
+
+Each claim has one of two shares of a 1g partition, so every GPU makes seven and serves twelve or thirteen claims.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+
+from drakit.cdi import directory as cdi
+from drakit.core import claim as core_claims
+from drakit.core import names, outcome, quantity
+from drakit.devices import machines
+from drakit.devices.gpu import discovery, mock, port, shares
+from drakit.devices.gpu import driver as gpu_driver
+from drakit.journal import journal, locks
+from drakit.node import engine, offer
+from fakes import claim_source, world
+
+GPUS, CLAIMS, PARTITIONS = 8, 100, 7
+STEPS = ("set_mig_mode", "create_gpu_instance", "create_compute_instance", "destroy_compute_instance", "destroy_gpu_instance")
+_BOARD = '{{model: h100-sxm5-80gb, pciBusID: "0000:{0:02x}:00.0", migMode: true}}'
+_FILE = """
+name: crowd
+description: eight GPUs whose steps take time
+gpus:
+  evidence: guessed
+  driverVersion: 580.95.05
+  cudaDriverVersion: "13.0"
+  latencyMs: {{{latencies}}}
+  boards: [{boards}]
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Crowd:
+    """The node and its claims."""
+
+    engine: engine.Engine
+    hardware: mock.MockGpus
+    claims: tuple[core_claims.ClaimRef, ...]
+
+    def prepare(self, claim: core_claims.ClaimRef) -> outcome.Outcome:
+        """What the kubelet is told; raises AssertionError for an error."""
+        told: outcome.Outcome = self.engine.prepare([claim], world.Waiting())[claim.uid]
+        assert not told.error, told.error
+        return told
+
+    def unprepare(self, claim: core_claims.ClaimRef) -> None:
+        """Raises AssertionError for an error."""
+        error = self.engine.unprepare([claim], world.Waiting())[claim.uid]
+        assert not error, error
+
+    def instances(self) -> dict[int, int]:
+        """How many there are on each GPU."""
+        return {gpu.minor: len(self.hardware.gpu_instances(gpu.uuid)) for gpu in self.hardware.gpus()}
+
+
+@contextlib.contextmanager
+def crowd(
+    folder: pathlib.Path, *, milliseconds: int, around: Callable[[port.GpuPort], port.GpuPort] = lambda gpus: gpus
+) -> Iterator[Crowd]:
+    """A crowd whose hardware steps take so long; ``around`` may put something between driver and hardware."""
+    file = folder / "crowd.yaml"
+    boards = ", ".join(_BOARD.format(number + 7) for number in range(GPUS))
+    latencies = ", ".join(f"{step}: {milliseconds}" for step in STEPS)
+    file.write_text(_FILE.format(boards=boards, latencies=latencies if milliseconds else ""))
+    hardware = mock.MockGpus(machines.Choice(name=str(file), directory=folder / "machine", owner=world.POOL))
+    wanted = [_claim(number) for number in range(CLAIMS)]
+    with journal.Journal.open(folder / "data", driver=gpu_driver.NAME, boot_id=hardware.boot_id()) as memory:
+        driver = gpu_driver.GpuDriver(
+            around(hardware),
+            intents=memory.intents,
+            choices=discovery.Choices(terms=shares.Terms(number=2, partitions=True)),
+        )
+        offered = offer.Offer(driver)
+        offered.refresh()
+        served = engine.Engine(
+            driver,
+            place=engine.Place(pool=world.POOL, boot_id=hardware.boot_id()),
+            offered=offered,
+            claim_source=claim_source.FakeClaimSource(*wanted),
+            journal=memory,
+            cdi=cdi.Directory(folder / "cdi", driver=gpu_driver.NAME),
+            device_locks=locks.FileLocks(folder / "data"),
+            locks_of_claims=locks.FileLocks(folder / "data", "claims", disposable=True),
+        )
+        yield Crowd(engine=served, hardware=hardware, claims=tuple(one.ref for one in wanted))
+
+
+def _claim(number: int) -> core_claims.Claim:
+    uid = names.ClaimUid(str(uuid.UUID(int=number + 1)))
+    gpu, partition = number % GPUS, number // GPUS % PARTITIONS
+    one: Mapping[str, quantity.Quantity] = {"shares": quantity.ONE}
+    result = core_claims.AllocationResult(
+        request="gpu",
+        driver=gpu_driver.NAME,
+        pool=world.POOL,
+        device=f"gpu-{gpu}-mig-1g10gb-19-{partition}-shared",
+        share_id=names.ShareId(str(uuid.UUID(int=number + 1001))),
+        consumed_capacity=one,
+    )
+    return core_claims.Claim(ref=core_claims.ClaimRef(uid=uid, namespace="default", name=f"claim-{number}"), results=(result,))

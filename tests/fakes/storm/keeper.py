@@ -1,0 +1,185 @@
+"""Keeps a driver process running on a node as a DaemonSet does: started again whenever it ends, whatever ended it."""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import queue
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import IO
+
+from fakes.storm import process
+
+TESTS = pathlib.Path(__file__).parents[2]
+SECONDS = 30.0
+LOG_LINES = 3000
+PAUSE_SECONDS = 0.03
+
+
+class Parent:
+    """The process that forks drivers. ``log`` holds what they wrote last."""
+
+    def __init__(self) -> None:
+        self.log: collections.deque[str] = collections.deque(maxlen=LOG_LINES)
+        self.threads: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+        self._made: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._ends: dict[int, Callable[[int], None]] = {}
+        self._early: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "fakes.storm.process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))},
+        )
+        self._readers = [
+            threading.Thread(target=self._follow, args=(self._process.stdout, self._told), daemon=True),
+            threading.Thread(target=self._follow, args=(self._process.stderr, self._logged), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def make(self, order: process.Order, ended: Callable[[int], None]) -> int | None:
+        """Fork a driver; its process id, None where it has ended already. ``ended`` is called with how it ended. One caller at a time."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(dataclasses.asdict(order)) + "\n")
+        self._process.stdin.flush()
+        child = self._made.get(timeout=SECONDS)
+        with self._lock:
+            early = self._early.pop(child, None)
+            if early is None:
+                self._ends[child] = ended
+        if early is not None:
+            ended(early)
+            return None
+        return child
+
+    def close(self) -> None:
+        """End the parent; drivers must be stopped before."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(SECONDS)
+        for reader in self._readers:
+            reader.join(SECONDS)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _follow(self, stream: IO[str], take: Callable[[str], None]) -> None:
+        for line in stream:
+            take(line.rstrip())
+
+    def _told(self, line: str) -> None:
+        told = json.loads(line)
+        if "made" in told:
+            self._made.put(told["made"])
+            return
+        with self._lock:
+            ended = self._ends.pop(told["ended"], None)
+            if ended is None:
+                self._early[told["ended"]] = told["code"]
+        if ended is not None:
+            ended(told["code"])
+
+    def _logged(self, line: str) -> None:
+        with contextlib.suppress(ValueError):
+            told = json.loads(line)
+            if isinstance(told, dict) and "thread_names" in told:
+                self.threads.put(told["thread_names"])
+                return
+        self.log.append(line)
+
+
+class Keeper:
+    """One node's driver. ``ends`` are the exit codes of its processes so far, negative for signals."""
+
+    def __init__(self, parent: Parent, order: process.Order) -> None:
+        self._parent = parent
+        self._order = order
+        self._wanted = False
+        self._changed = threading.Condition()
+        self._child: int | None = None
+        self._full = False
+        self.ends: list[int] = []
+        self.starts = 0
+        self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        self._closed = False
+        self._thread.start()
+
+    @property
+    def child(self) -> int | None:
+        """The process that runs now."""
+        return self._child
+
+    def start(self) -> None:
+        """Have a driver from now on."""
+        with self._changed:
+            self._wanted = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Have none, and wait until the last has ended."""
+        with self._changed:
+            self._wanted = False
+            self._changed.notify_all()
+        self.send(signal.SIGTERM)
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._child is None, SECONDS), "the driver does not stop"
+
+    def close(self) -> None:
+        """Stop for good."""
+        self.stop()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(SECONDS)
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal to the process that runs now, if any."""
+        with self._changed:
+            if self._child is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._child, number)
+
+    def fill_disk(self, *, full: bool) -> None:
+        """Let no file of the driver grow: every write fails as on a full disk (EFBIG in place of ENOSPC)."""
+        with self._changed:
+            self._full = full
+            self._limit()
+
+    def threads(self) -> list[str]:
+        """The names of the driver's threads."""
+        self.send(signal.SIGUSR1)
+        return self._parent.threads.get(timeout=SECONDS)
+
+    def _limit(self) -> None:
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                _, hard = resource.prlimit(self._child, resource.RLIMIT_FSIZE)
+                resource.prlimit(self._child, resource.RLIMIT_FSIZE, (0 if self._full else hard, hard))
+
+    def _keep(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or (self._wanted and self._child is None))
+                if self._closed:
+                    return
+                self._child = self._parent.make(self._order, self._ended)
+                self.starts += 1
+                self._limit()
+            threading.Event().wait(PAUSE_SECONDS)
+
+    def _ended(self, code: int) -> None:
+        with self._changed:
+            self.ends.append(code)
+            self._child = None
+            self._changed.notify_all()

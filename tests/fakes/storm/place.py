@@ -1,0 +1,212 @@
+"""The place a storm goes over: a local cluster with one node, and the driver's process on it. ``act`` does one step, ``clear`` ends every fault."""
+
+import contextlib
+import dataclasses
+import pathlib
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable
+
+from drakit.cluster import apiserver, errors, json_types
+from drakit.cluster.faults import ApiFault, Ill
+from drakit.cluster.features import FeatureGates
+from drakit.cluster.json_types import Object
+from drakit.cluster.patching import PatchKind
+from drakit.cluster.resources import CLAIM, CLASS, POD, SLICE
+from fakes.storm import hardware, keeper, process
+from fakes.storm.schedule import Do, Step
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.town import QUICK, Town
+
+TIMING = dataclasses.replace(
+    QUICK, call=0.6, health_retry=0.1, unprepare_retry=(0.02, 0.1), prepare_retry=(0.02, 0.1), container_retry=(0.02, 0.1)
+)
+AGENT = "drakit"
+CLASSES = {"whole": "whole", "half": "half", "pipe": "pipe"}
+PAIR = "-too"
+
+
+class Place:
+    """Made once and used for many schedules. ``pods`` are those that should run, by name, with their claims' names."""
+
+    def __init__(self, gates: FeatureGates) -> None:
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
+        self.gates = gates
+        self.machine = self._folder / "machine"
+        hardware.prepare_folder(self.machine)
+        self.town = Town(self._folder / "c", timing=TIMING, gates=gates)
+        self.node = self.town.cluster.node(objects.NODE)
+        self.home = self.node.folder.plugins / process.NAME
+        self.pods: dict[str, str] = {}
+        self.claims: set[str] = set()
+        self._leaving = contextlib.ExitStack()
+        self._actions: dict[Do, Callable[[Step], None]] = self._table()
+
+    def __enter__(self) -> "Place":
+        with contextlib.ExitStack() as leaving:
+            leaving.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            self.town.start()
+            leaving.callback(self.town.stop)
+            for name, kind in CLASSES.items():
+                expression = f"device.driver == '{process.NAME}' && device.attributes['{process.NAME}'].kind == '{kind}'"
+                self.town.create(CLASS, {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
+            parent = keeper.Parent()
+            leaving.callback(parent.close)
+            self.log = parent.log
+            folder = self.node.folder
+            order = process.Order(
+                node=objects.NODE,
+                home=str(self.home),
+                cdi=str(folder.cdi),
+                registry=str(folder.registry),
+                kubeconfig=str(folder.kubeconfig),
+                machine=str(self.machine),
+            )
+            self.keeper = keeper.Keeper(parent, order)
+            leaving.callback(self.keeper.close)
+            leaving.callback(self.clear)
+            self.keeper.start()
+            self._leaving = leaving.pop_all()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._leaving.close()
+
+    def act(self, step: Step) -> None:
+        """Do one step and wait as long as it says."""
+        self._actions[step.do](step)
+        if step.pause_ms:
+            threading.Event().wait(step.pause_ms / 1000)
+
+    def clear(self) -> None:
+        """End every fault; what was asked for stays asked for."""
+        faults = self.node.faults
+        faults.call_twice = faults.unprepare_first = False
+        faults.drop_calls = 0
+        self.town.cluster.server.faults.clear()
+        self._api_up()
+        for name in (hardware.LAG, hardware.DIE, hardware.CLOCK):
+            hardware.turn(self.machine, name, "")
+        for base in hardware.BASES:
+            hardware.touch(self.machine / "present" / base)
+        for path in (self.machine / "tainted").iterdir():
+            path.unlink()
+        self._set_cdi_mode(0o700)
+        self.keeper.fill_disk(full=False)
+        self.keeper.send(signal.SIGCONT)
+        self.node.start_kubelet()
+
+    def delete_pods(self) -> None:
+        """Let every pod go; their claims stay."""
+        for name in self.pods:
+            self.town.delete(name)
+        self.pods.clear()
+
+    def delete_claims(self) -> None:
+        """Let the claims go."""
+        for name in self.claims:
+            self.town.api.delete(CLAIM, name, namespace="default")
+        self.claims.clear()
+
+    def _table(self) -> dict[Do, Callable[[Step], None]]:
+        cluster, machine = self.town.cluster, self.machine
+        return {
+            Do.RUN: self._run,
+            Do.DELETE: lambda step: self._delete(step.what, force=False),
+            Do.DELETE_BY_FORCE: lambda step: self._delete(step.what, force=True),
+            Do.REFUSE: self._refuse,
+            Do.DELAY: lambda step: self._fault(step.what, ill=Ill.DELAY, seconds=step.amount / 1000),
+            Do.CUT: lambda step: self._fault(step.what, ill=Ill.CUT, share=step.amount / 1000),
+            Do.NONSENSE: lambda step: self._fault(step.what, ill=Ill.NONSENSE, share=step.amount / 1000),
+            Do.CALM: lambda _: cluster.server.faults.clear(),
+            Do.HANG_UP: lambda _: cluster.server.hang_up(),
+            Do.API_DOWN: lambda _: cluster.server.stop(),
+            Do.API_UP: lambda _: self._api_up(),
+            Do.KUBELET_DOWN: lambda _: self.node.stop_kubelet(),
+            Do.KUBELET_UP: lambda _: self._kubelet_up(),
+            Do.KUBELET_RESTART: lambda _: self._kubelet_restart(),
+            Do.CALL_TWICE: lambda _: setattr(self.node.faults, "call_twice", True),
+            Do.UNPREPARE_FIRST: lambda _: setattr(self.node.faults, "unprepare_first", True),
+            Do.DROP_CALLS: lambda step: setattr(self.node.faults, "drop_calls", step.amount),
+            Do.KILL: lambda _: self.keeper.send(signal.SIGKILL),
+            Do.RESTART: lambda _: self.keeper.send(signal.SIGTERM),
+            Do.FREEZE: self._freeze,
+            Do.DIE: lambda step: hardware.turn(machine, hardware.DIE, step.what),
+            Do.LAG: lambda step: hardware.turn(machine, hardware.LAG, str(step.amount)),
+            Do.UNPLUG: lambda step: (machine / "present" / step.what).unlink(missing_ok=True),
+            Do.PLUG: lambda _: [hardware.touch(machine / "present" / base) for base in hardware.BASES] and None,
+            Do.TAINT: lambda step: hardware.touch(machine / "tainted" / step.what),
+            Do.DISK_FULL: lambda _: self.keeper.fill_disk(full=True),
+            Do.DISK_FREE: lambda _: self.keeper.fill_disk(full=False),
+            Do.CDI_READ_ONLY: lambda _: self._set_cdi_mode(0o500),
+            Do.CDI_WRITABLE: lambda _: self._set_cdi_mode(0o700),
+            Do.UPGRADE: lambda step: hardware.turn(machine, hardware.LIBRARY, str(step.amount)),
+            Do.WIPE: lambda _: self._meddle(wipe=True),
+            Do.MEDDLE: lambda _: self._meddle(wipe=False),
+            Do.UNLINK: self._unlink,
+            Do.CLOCK: lambda step: hardware.turn(machine, hardware.CLOCK, str(step.amount)),
+        }
+
+    def _run(self, step: Step) -> None:
+        kind, name = step.what.split()
+        amount: Object = {"capacity": {"requests": {"bandwidth": "1G"}}} if kind == "pipe" else {}
+        request: Object = {"name": "gpu", "exactly": {"deviceClassName": CLASSES.get(kind, "whole"), **amount}}
+        self.town.create(CLAIM, objects.claim(name, request))
+        self.claims.add(name)
+        for pod in (name, f"{name}{PAIR}") if kind == "pair" else (name,):
+            self.town.create(POD, objects.pod(pod, claim=name))
+            self.pods[pod] = name
+
+    def _delete(self, name: str, *, force: bool) -> None:
+        """Let the pods of a claim go; by force, the claim too."""
+        for pod in [pod for pod, claim in self.pods.items() if claim == name]:
+            del self.pods[pod]
+            self.town.delete(pod, force=force)
+        if force:
+            self.claims.discard(name)
+            self.town.api.delete(CLAIM, name, namespace="default")
+
+    def _refuse(self, step: Step) -> None:
+        status, _, methods = step.what.partition(" ")
+        self._fault(methods, ill=Ill.REFUSE, status=int(status), share=step.amount / 1000)
+
+    def _fault(self, methods: str, *, ill: Ill, status: int = 500, seconds: float = 0.0, share: float = 1.0) -> None:
+        fault = ApiFault(ill=ill, status=status, seconds=seconds, share=share, methods=frozenset(methods.split()), agent=f"{AGENT}")
+        self.town.cluster.server.faults.add(fault)
+
+    def _api_up(self) -> None:
+        with contextlib.suppress(apiserver.StartError):
+            self.town.cluster.server.start()
+
+    def _kubelet_up(self) -> None:
+        with contextlib.suppress(errors.ApiError):
+            self.node.start_kubelet()
+
+    def _kubelet_restart(self) -> None:
+        self.node.stop_kubelet()
+        self._kubelet_up()
+
+    def _freeze(self, step: Step) -> None:
+        self.keeper.send(signal.SIGSTOP)
+        threading.Event().wait(step.amount / 1000)
+        self.keeper.send(signal.SIGCONT)
+
+    def _meddle(self, *, wipe: bool) -> None:
+        """Delete the driver's slices, or take a device out of each."""
+        for one in self.town.slices():
+            name = json_types.text(one, "metadata", "name")
+            with contextlib.suppress(errors.ApiError):
+                if wipe:
+                    self.town.api.delete(SLICE, name)
+                elif devices := json_types.objects(one, "spec", "devices"):
+                    self.town.api.patch(SLICE, name, {"spec": {"devices": [*devices[1:]]}}, kind=PatchKind.MERGE)
+
+    def _unlink(self, step: Step) -> None:
+        folder = self.node.folder.registry if step.what == "registration" else self.home
+        for socket in folder.glob("*.sock"):
+            socket.unlink(missing_ok=True)
+
+    def _set_cdi_mode(self, mode: int) -> None:
+        self.node.folder.cdi.chmod(mode)

@@ -1,0 +1,197 @@
+"""Random schedules: what is done to a node, in order. Equal seeds give equal schedules."""
+
+import dataclasses
+import enum
+import random
+from collections.abc import Callable, Sequence
+
+from fakes.storm import hardware
+
+WHOLES_MAX, HALVES_MAX, SHARES_MAX = 2, 2, 3
+"""What can always be placed: two chips whole, and two halves that need not be of one chip."""
+STATUSES = (401, 403, 409, 410, 422, 429, 500, 503)
+METHODS = ("", "", "GET", "POST PUT PATCH DELETE", "PATCH")
+
+
+class Do(enum.Enum):
+    """One thing to do. What has a beginning and an end is ended at the end of the schedule at the latest."""
+
+    RUN = "run"
+    DELETE = "delete"
+    DELETE_BY_FORCE = "delete by force"
+    REFUSE = "refuse"
+    DELAY = "delay"
+    CUT = "cut"
+    NONSENSE = "nonsense"
+    CALM = "calm"
+    HANG_UP = "hang up"
+    API_DOWN = "api down"
+    API_UP = "api up"
+    KUBELET_DOWN = "kubelet down"
+    KUBELET_UP = "kubelet up"
+    KUBELET_RESTART = "kubelet restart"
+    CALL_TWICE = "call twice"
+    UNPREPARE_FIRST = "unprepare first"
+    DROP_CALLS = "drop calls"
+    KILL = "kill"
+    RESTART = "restart"
+    FREEZE = "freeze"
+    DIE = "die"
+    LAG = "lag"
+    UNPLUG = "unplug"
+    PLUG = "plug"
+    TAINT = "taint"
+    DISK_FULL = "disk full"
+    DISK_FREE = "disk free"
+    CDI_READ_ONLY = "cdi read-only"
+    CDI_WRITABLE = "cdi writable"
+    CLOCK = "clock"
+    UPGRADE = "upgrade"
+    WIPE = "wipe"
+    MEDDLE = "meddle"
+    UNLINK = "unlink"
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """``what`` is which pod, device, status or step of the hardware; ``amount`` seconds, calls, or how many in a thousand."""
+
+    do: Do
+    what: str = ""
+    amount: int = 0
+    pause_ms: int = 0
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.do.value, self.what, str(self.amount or ""), f"(+{self.pause_ms} ms)")))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shop:
+    """What the API server's feature gates leave to be allocated."""
+
+    halves: bool = True
+    shares: int = SHARES_MAX
+
+
+WEIGHTS = {
+    Do.RUN: 14,
+    Do.DELETE: 5,
+    Do.DELETE_BY_FORCE: 2,
+    Do.REFUSE: 8,
+    Do.DELAY: 3,
+    Do.CUT: 4,
+    Do.NONSENSE: 2,
+    Do.CALM: 2,
+    Do.HANG_UP: 2,
+    Do.API_DOWN: 1,
+    Do.KUBELET_RESTART: 2,
+    Do.KUBELET_DOWN: 1,
+    Do.CALL_TWICE: 1,
+    Do.UNPREPARE_FIRST: 1,
+    Do.DROP_CALLS: 2,
+    Do.KILL: 5,
+    Do.RESTART: 2,
+    Do.FREEZE: 1,
+    Do.DIE: 3,
+    Do.LAG: 1,
+    Do.UNPLUG: 4,
+    Do.TAINT: 3,
+    Do.DISK_FULL: 2,
+    Do.CDI_READ_ONLY: 2,
+    Do.CLOCK: 1,
+    Do.UPGRADE: 2,
+    Do.WIPE: 1,
+    Do.MEDDLE: 1,
+    Do.UNLINK: 2,
+}
+ENDS = {
+    Do.API_DOWN: Do.API_UP,
+    Do.KUBELET_DOWN: Do.KUBELET_UP,
+    Do.UNPLUG: Do.PLUG,
+    Do.DISK_FULL: Do.DISK_FREE,
+    Do.CDI_READ_ONLY: Do.CDI_WRITABLE,
+}
+
+
+class Scheduler:
+    """Draws steps, and keeps count of what pods there are.
+
+    Where an Unprepare comes before every Prepare no claim is two pods' own: the Unprepare for the second pod would take the claim from the first,
+    which a kubelet that means it may do.
+    """
+
+    def __init__(self, seed: int, shop: Shop) -> None:
+        self._random = random.Random(seed)
+        self._shop = shop
+        self._seed = seed
+        self._pods: dict[str, str] = {}
+        self._number = 0
+        self._kinds: set[str] = set()
+        self._due: list[Do] = []
+        self._details: dict[Do, Callable[[], tuple[str, int]]] = {
+            Do.REFUSE: lambda: (
+                f"{self._random.choice(STATUSES)} {self._random.choice(METHODS)}".strip(),
+                self._random.choice((500, 1000)),
+            ),
+            Do.DELAY: lambda: (self._random.choice(METHODS), self._random.choice((30, 150, 3000))),
+            Do.CUT: lambda: (self._random.choice(METHODS), self._random.choice((300, 1000))),
+            Do.NONSENSE: lambda: ("", self._random.choice((300, 1000))),
+            Do.DROP_CALLS: lambda: ("", self._random.randint(1, 3)),
+            Do.FREEZE: lambda: ("", self._random.choice((50, 200, 900))),
+            Do.DIE: lambda: (self._random.choice(("before make", "after make", "before unmake", "after unmake")), 0),
+            Do.LAG: lambda: ("", self._random.choice((5, 40))),
+            Do.UNPLUG: lambda: (self._random.choice(hardware.BASES), 0),
+            Do.TAINT: lambda: (self._random.choice(("chip-0", "chip-3-left", "pipe")), 0),
+            Do.UPGRADE: lambda: ("", self._random.randint(1, 999)),
+            Do.UNLINK: lambda: (self._random.choice(("registration", "service")), 0),
+            Do.CLOCK: lambda: ("", self._random.choice((-86_400, -3_600, 3_600, 400 * 86_400))),
+        }
+
+    def steps(self) -> Sequence[Step]:
+        """A schedule of 4 to 10 steps, the first of which makes a pod."""
+        drawn = [self._run()]
+        for _ in range(self._random.randint(3, 9)):
+            drawn.append(self._next())
+        return tuple(drawn)
+
+    def _next(self) -> Step:
+        if self._due and self._random.random() < 0.3:
+            return self._step(self._due.pop(0))
+        do = self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        if do is Do.UNPREPARE_FIRST and "pair" in self._kinds:
+            do = Do.CALL_TWICE
+        self._kinds.add("no pair" if do is Do.UNPREPARE_FIRST else "")
+        if do is Do.RUN or (not self._pods and do in {Do.DELETE, Do.DELETE_BY_FORCE}):
+            return self._run()
+        if do in {Do.DELETE, Do.DELETE_BY_FORCE}:
+            name = self._random.choice(list(self._pods))
+            del self._pods[name]
+            return self._step(do, name)
+        if do in ENDS:
+            self._due.append(ENDS[do])
+        what, amount = self._details.get(do, lambda: ("", 0))()
+        return self._step(do, what, amount)
+
+    def _run(self) -> Step:
+        kinds = list(self._pods.values())
+        wholes = sum(kind in {"whole", "pair"} for kind in kinds)
+        free = ["whole"] if wholes < WHOLES_MAX else []
+        free += ["pair"] if free and "no pair" not in self._kinds else []
+        free += ["half", "half"] if self._shop.halves and kinds.count("half") < HALVES_MAX else []
+        free += ["pipe"] if kinds.count("pipe") < self._shop.shares else []
+        if not free:
+            return self._step(Do.KILL)
+        self._number += 1
+        name = f"s{self._seed}-{self._number}"
+        self._pods[name] = self._random.choice(free)
+        self._kinds.add(self._pods[name])
+        return self._step(Do.RUN, f"{self._pods[name]} {name}")
+
+    def _step(self, do: Do, what: str = "", amount: int = 0) -> Step:
+        pauses = (15, 40, 80, 150) if do in {Do.REFUSE, Do.CUT, Do.NONSENSE} else (0, 0, 5, 15, 40, 80)
+        return Step(do, what, amount, pause_ms=self._random.choice(pauses))
+
+
+def draw(seed: int, shop: Shop) -> Sequence[Step]:
+    """The schedule of a seed."""
+    return Scheduler(seed, shop).steps()

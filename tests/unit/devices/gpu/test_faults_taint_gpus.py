@@ -1,0 +1,326 @@
+"""Faults of GPUs become taints and health reports, and pass; what one GPU has no other gets. Time is told, nothing waits."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+
+import pytest
+
+from drakit.core import device as devices
+from drakit.core import errors
+from drakit.core import site as sites
+from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu import faults, health, port, vitals, watching, xids
+from fakes import gpu_node, site
+
+NO_SCHEDULE, NO_EXECUTE = devices.TaintEffect.NO_SCHEDULE, devices.TaintEffect.NO_EXECUTE
+TERMS = health.Terms(settle=5.0, hold=60.0)
+RESET = vitals.RecoveryAction.RESET
+Shown = set[tuple[str, str, devices.TaintEffect]]
+
+
+class Ward:
+    """A node with two A100 in MIG mode whose watch is driven by hand; ``now`` is the time."""
+
+    def __init__(self, directory: pathlib.Path, terms: health.Terms = TERMS) -> None:
+        self.node = gpu_node.GpuNode(directory / "machine")
+        self.site = site.FakeSite(directory / "home")
+        self.now = 1000.0
+        self.terms = terms
+        self.gpus = [gpu.uuid for gpu in self.node.hardware.gpus()]
+        self.watch = self.restart()
+
+    def restart(self) -> watching.Watch:
+        """The watch as a new process has it, and a driver that knows of the site but has no thread."""
+        self.node.restart()
+        self.node.driver._site = self.site
+        self.watch = watching.Watch(self.node.hardware, self.site, prefix=gpu_driver.NAME, terms=self.terms, now=lambda: self.now)
+        self.watch.look()
+        return self.watch
+
+    def strike(
+        self, gpu: int, xid: int, *, instance_id: int | None = None, asks: vitals.RecoveryAction = vitals.RecoveryAction.NONE
+    ) -> None:
+        uuid = self.gpus[gpu]
+        self.node.hardware.strike(uuid, xid, instance_id=instance_id, asks=asks)
+        self.watch.meet(vitals.Event(gpu=uuid, kind=vitals.EventKind.XID, xid=xid, instance_id=instance_id))
+
+    def after(self, seconds: float) -> None:
+        """Time passes, and the watch looks."""
+        self.now += seconds
+        self.watch.look()
+
+    def shown(self, device: str) -> Shown:
+        """The taints with which a device is offered: key without domain, value, effect."""
+        found = self.node.device(device).taints
+        return {(taint.key.removeprefix("gpu.drakit.dev/"), taint.value, taint.effect) for taint in found}
+
+    def tainted(self) -> set[str]:
+        return {item.name for item in self.node.driver.discover().devices if item.taints}
+
+    def names(self, gpu: int) -> set[str]:
+        return {item.name for item in self.node.driver.discover().devices if health.reaches(f"gpu-{gpu}", item.name)}
+
+
+@pytest.fixture
+def ward(tmp_path: pathlib.Path) -> Ward:
+    return Ward(tmp_path)
+
+
+def numbers(gravity: xids.Gravity) -> list[int]:
+    return [xid.number for xid in xids.known() if xid.gravity is gravity]
+
+
+def test_a_fault_taints_every_device_of_its_gpu_and_of_no_other(ward: Ward) -> None:
+    ward.strike(1, 48, asks=RESET)
+    ward.after(0)
+    assert ward.tainted() == ward.names(1)
+    assert len(ward.tainted()) == 26, "all partitions and the whole GPU"
+    assert ward.shown("gpu-1") == {("xid", "48", NO_SCHEDULE), ("recovery-action", "reset", NO_SCHEDULE)}
+    assert ward.site.changes
+
+
+@pytest.mark.parametrize("number", [*numbers(xids.Gravity.NOTHING), *numbers(xids.Gravity.PROGRAM)])
+def test_what_a_program_did_says_nothing_against_the_gpu(ward: Ward, number: int) -> None:
+    ward.strike(0, number)
+    ward.after(1)
+    assert not ward.site.taints()
+
+
+@pytest.mark.parametrize("number", [*numbers(xids.Gravity.FATAL), 48, 74, 4711])
+def test_only_what_no_program_survives_ends_those_that_run_and_not_at_once(ward: Ward, number: int) -> None:
+    ward.strike(0, number, asks=RESET)
+    first = ("xid", str(number), NO_SCHEDULE)
+    ward.after(4.9)
+    assert first in ward.shown("gpu-0")
+    assert not any(effect is NO_EXECUTE for _, _, effect in ward.shown("gpu-0"))
+    ward.after(0.1)
+    fatal = number in numbers(xids.Gravity.FATAL)
+    assert (("xid", str(number), NO_EXECUTE) in ward.shown("gpu-0")) is fatal
+    assert first in ward.shown("gpu-0")
+
+
+def test_an_operator_may_want_no_eviction_and_may_ignore_more(tmp_path: pathlib.Path) -> None:
+    ward = Ward(tmp_path, dataclasses.replace(TERMS, evicts=False, ignored=frozenset({74})))
+    ward.strike(0, 79)
+    ward.strike(1, 74)
+    ward.after(60)
+    assert {taint.effect for kept in ward.site.taints().values() for taint in kept} == {NO_SCHEDULE}
+    assert set(ward.site.taints()) == {"gpu-0"}
+
+
+def test_a_benign_xid_never_hides_a_grave_one_and_a_storm_is_one_fault(ward: Ward) -> None:
+    ward.strike(0, 79, asks=RESET)
+    for number in (13, 48, 31, 74, *[79] * 50):
+        ward.strike(0, number)
+    changes = ward.site.changes
+    ward.strike(0, 79)
+    assert ward.site.changes == changes
+    ward.after(5)
+    assert {taint for taint in ward.shown("gpu-0") if taint[0] == "xid"} == {("xid", "79", NO_SCHEDULE), ("xid", "79", NO_EXECUTE)}
+
+
+def test_a_fault_passes_once_the_recovery_action_was_done_and_not_a_moment_earlier(ward: Ward) -> None:
+    ward.strike(0, 95, asks=RESET)
+    ward.after(600)
+    assert ward.shown("gpu-0")
+    ward.node.hardware.reset(ward.gpus[0])
+    ward.after(1)
+    ward.after(4.9)
+    assert ward.shown("gpu-0"), "it has been well for less than it takes to be believed"
+    ward.after(0.1)
+    assert not ward.tainted()
+    assert not any(ward.site.taints().values())
+
+
+def test_a_gpu_that_is_well_only_for_moments_stays_tainted(ward: Ward) -> None:
+    for _ in range(5):
+        ward.strike(0, 48, asks=RESET)
+        ward.after(4)
+        ward.node.hardware.reset(ward.gpus[0])
+        ward.after(4)
+    assert ward.shown("gpu-0")
+
+
+def test_an_xid_after_which_the_gpu_asks_for_nothing_stands_a_minute(ward: Ward) -> None:
+    ward.strike(0, 110)
+    ward.after(0)
+    ward.after(59)
+    assert ward.shown("gpu-0")
+    ward.after(1)
+    assert not ward.tainted()
+
+
+class Mute:
+    """A GPU that does not tell what it asks for."""
+
+    def __init__(self, hardware: port.GpuPort) -> None:
+        self._hardware = hardware
+
+    def __getattr__(self, call: str) -> object:
+        return getattr(self._hardware, call)
+
+    def recovery_action(self, gpu: port.GpuUuid) -> vitals.RecoveryAction | None:
+        self._hardware.recovery_action(gpu)
+        return None
+
+
+def test_where_a_gpu_cannot_tell_a_fault_stands_until_it_was_away_and_is_back(ward: Ward) -> None:
+    ward.watch._hardware = Mute(ward.node.hardware)  # type: ignore[assignment]
+    ward.strike(0, 48)
+    ward.after(100_000)
+    assert ward.shown("gpu-0")
+    ward.node.hardware.lose(ward.gpus[0])
+    ward.after(1)
+    ward.node.hardware.reset(ward.gpus[0])
+    ward.after(1)
+    ward.after(5)
+    assert not ward.tainted()
+
+
+def test_faults_outlive_the_process_and_are_judged_anew_by_what_the_hardware_says(ward: Ward) -> None:
+    ward.strike(0, 79, asks=RESET)
+    ward.strike(1, 48, asks=RESET)
+    ward.after(5)
+    before = ward.shown("gpu-0")
+    ward.node.hardware.reset(ward.gpus[1])
+    ward.restart()
+    assert ward.shown("gpu-0") == before, "a fault that ended programs still does"
+    ward.after(5)
+    assert ward.tainted() == ward.names(0)
+
+
+def test_a_reboot_takes_the_faults_along(ward: Ward) -> None:
+    ward.strike(0, 79, asks=RESET)
+    ward.after(5)
+    ward.site.reboot("boot-2")
+    ward.node.hardware.reset(ward.gpus[0])
+    ward.restart()
+    ward.after(60)
+    assert not ward.tainted()
+
+
+def test_without_a_watch_no_taint_of_an_earlier_one_stays(ward: Ward) -> None:
+    ward.strike(0, 79)
+    ward.site.taint("gpu-1", devices.Taint(key="example.com/mine"))
+    ward.node.driver.start(ward.site)
+    ward.node.driver.stop()
+    assert {device for device, kept in ward.site.taints().items() if kept} == {"gpu-1"}
+
+
+def test_a_lost_gpu_taints_only_itself_and_stays_offered_so_that_its_pods_are_ended(ward: Ward) -> None:
+    everything = ward.names(0) | ward.names(1)
+    ward.node.hardware.lose(ward.gpus[0])
+    ward.after(1)
+    ward.after(5)
+    assert ward.names(0) | ward.names(1) == everything
+    assert ward.tainted() == ward.names(0)
+    assert ward.shown("gpu-0-mig-1g5gb-19-6") == {("gpu-lost", "", NO_SCHEDULE), ("gpu-lost", "", NO_EXECUTE)}
+    with pytest.raises(errors.DrakitError):
+        ward.node.prepare("gpu-0-mig-1g5gb-19-6")
+    ward.node.hardware.reset(ward.gpus[0])
+    ward.after(1)
+    ward.after(5)
+    assert not ward.tainted()
+
+
+def test_one_error_that_says_nothing_of_the_gpu_changes_nothing(ward: Ward) -> None:
+    desk = faults.Faults(ward.node.choice.directory)
+    for code in set(port.Code) - {port.Code.GPU_IS_LOST, port.Code.NOT_FOUND, port.Code.RESET_REQUIRED}:
+        desk.arm(faults.Fault(call="recovery_action", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=code))
+        ward.after(1)
+        assert not ward.site.taints()
+
+
+def test_a_gpu_that_says_reset_required_asks_for_a_reset(ward: Ward) -> None:
+    desk = faults.Faults(ward.node.choice.directory)
+    fault = faults.Fault(call="mig_mode", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=port.Code.RESET_REQUIRED)
+    desk.arm(fault)
+    ward.watch.look()
+    assert ward.shown("gpu-0") == {("recovery-action", "reset", NO_SCHEDULE)}
+
+
+def test_an_xid_of_an_instance_taints_its_partition_alone_and_ends_with_it(ward: Ward) -> None:
+    name = "gpu-0-mig-2g10gb-14-4"
+    ward.node.prepare(name)
+    (instance,) = ward.node.hardware.gpu_instances(ward.gpus[0])
+    ward.strike(0, 48, instance_id=instance.id, asks=vitals.RecoveryAction.NONE)
+    ward.after(30)
+    assert ward.tainted() == {name}
+    ward.restart()
+    assert ward.tainted() == {name}
+    ward.node.unprepare()
+    ward.after(1)
+    ward.after(5)
+    assert not ward.tainted()
+
+
+def test_a_fault_of_the_whole_gpu_reaches_all_even_if_nvml_names_an_instance(ward: Ward) -> None:
+    ward.node.prepare("gpu-0-mig-2g10gb-14-4")
+    (instance,) = ward.node.hardware.gpu_instances(ward.gpus[0])
+    ward.strike(0, 79, instance_id=instance.id)
+    assert ward.tainted() == ward.names(0)
+
+
+def test_partitions_that_are_offered_later_are_tainted_from_the_beginning(tmp_path: pathlib.Path) -> None:
+    node = gpu_node.GpuNode(tmp_path / "machine", "dgx-a100-80gb")
+    kept = site.FakeSite(tmp_path / "home")
+    node.driver._site = kept
+    watch = watching.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
+    watch.look()
+    uuid = node.hardware.gpus()[0].uuid
+    watch.meet(vitals.Event(gpu=uuid, kind=vitals.EventKind.XID, xid=48))
+    for enabled in (False, True):
+        node.hardware.set_mig_mode(uuid, enabled=enabled)
+        offered = [item for item in node.driver.discover().devices if health.reaches("gpu-0", item.name)]
+        assert offered
+        assert all(item.taints for item in offered)
+        before = kept.changes
+        watch.look()
+        assert kept.changes > before, "a mode that an admin changed is news"
+
+
+def test_the_kubelet_is_told_of_the_devices_in_use_and_their_users_by_events(ward: Ward) -> None:
+    name = "gpu-0-mig-2g10gb-14-4"
+    ward.node.prepare(name)
+    ward.site.put(ward.node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
+    ward.strike(0, 31)
+    assert ward.site.health_of(name) is None
+    assert [notice.message for _, notice in ward.site.notices] == [f"{name}: Xid 31: a memory page fault."]
+    ward.strike(0, 79, asks=RESET)
+    ward.strike(1, 48)
+    ward.after(1)
+    told = ward.site.health_of(name)
+    assert told is not None
+    assert told.health is sites.Health.UNHEALTHY
+    assert "Xid 79: the GPU has fallen off the bus" in told.message
+    ward.node.hardware.reset(ward.gpus[0])
+    ward.after(1)
+    ward.after(5)
+    assert ward.site.health_of(name) == sites.HealthReport(device=name, health=sites.Health.HEALTHY)
+    assert {report.device for report in ward.site.reports} == {name}
+    assert len(ward.site.notices) == 2
+
+
+def test_a_gpu_that_comes_or_goes_and_a_driver_that_is_loaded_anew_are_news(ward: Ward) -> None:
+    second = ward.gpus[1]
+    mishaps: list[Callable[[], None]] = [
+        lambda: ward.node.hardware.unplug(second),
+        lambda: ward.node.hardware.plug(second),
+        ward.node.hardware.reload,
+    ]
+    for act in mishaps:
+        before = ward.site.changes
+        act()
+        assert ward.watch.look(), "events have to be opened anew"
+        assert ward.site.changes > before
+        assert not ward.watch.look()
+
+
+def test_a_gpu_that_was_taken_out_takes_its_faults_along(ward: Ward) -> None:
+    ward.strike(1, 79, asks=RESET)
+    ward.after(5)
+    ward.node.hardware.unplug(ward.gpus[1])
+    ward.after(5)
+    assert not any(ward.site.taints().values())
+    assert not ward.names(1)

@@ -1,0 +1,157 @@
+"""The watch as the driver runs it: a thread that hears events, survives errors without spinning, and ends within seconds."""
+
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from drakit.devices import machines
+from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu import faults, health, host, mock, nvml, port, vitals, watching
+from fakes import nvml_library, site
+
+PATIENCE = 60.0
+MACHINE = "dgx-a100-40gb-2gpu"
+WATCHING = gpu_driver.Watching(terms=health.Terms(settle=0.0, hold=0.0), rhythm=watching.Rhythm(beat=0.05, look=0.1))
+
+
+@pytest.fixture
+def choice(tmp_path: pathlib.Path) -> machines.Choice:
+    return machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a")
+
+
+@pytest.fixture
+def hardware(choice: machines.Choice) -> mock.MockGpus:
+    return mock.MockGpus(choice)
+
+
+@pytest.fixture(params=["mock", "nvml"])
+def seen(request: pytest.FixtureRequest, hardware: mock.MockGpus, tmp_path: pathlib.Path) -> port.GpuPort:
+    if request.param == "mock":
+        return hardware
+    root = nvml_library.host_root(tmp_path / "root", hardware)
+    return nvml.NvmlGpus(nvml_library.NvmlLibrary(hardware), system=host.Host(root))
+
+
+@pytest.fixture
+def kept(tmp_path: pathlib.Path) -> site.FakeSite:
+    return site.FakeSite(tmp_path / "home")
+
+
+@pytest.fixture
+def serving(seen: port.GpuPort, kept: site.FakeSite) -> Iterator[gpu_driver.GpuDriver]:
+    driver = gpu_driver.GpuDriver(seen, watch=WATCHING)
+    driver.start(kept)
+    yield driver
+    driver.stop()
+
+
+def until(kept: site.FakeSite, holds: Callable[[], bool]) -> None:
+    with kept.told:
+        assert kept.told.wait_for(holds, PATIENCE)
+
+
+def tainted(kept: site.FakeSite) -> set[str]:
+    return {device for device, found in kept.taints().items() if found}
+
+
+def is_watching() -> bool:
+    return any(thread.name == "gpu-watch" for thread in threading.enumerate())
+
+
+def listening(hardware: mock.MockGpus, kept: site.FakeSite) -> None:
+    """Strike until the watch hears it: events from before it began are not for it."""
+    uuid = hardware.gpus()[0].uuid
+    deadline = time.monotonic() + PATIENCE
+    while "gpu-0" not in tainted(kept) and time.monotonic() < deadline:
+        hardware.strike(uuid, 79, asks=vitals.RecoveryAction.RESET)
+        with kept.told:
+            kept.told.wait_for(lambda: "gpu-0" in kept.taints(), 0.2)
+
+
+def test_an_xid_becomes_a_taint_and_a_reset_takes_it_away(
+    hardware: mock.MockGpus, kept: site.FakeSite, serving: gpu_driver.GpuDriver
+) -> None:
+    listening(hardware, kept)
+    assert tainted(kept) == {"gpu-0"}
+    assert all(item.taints for item in serving.discover().devices if health.reaches("gpu-0", item.name))
+    hardware.reset(hardware.gpus()[0].uuid)
+    until(kept, lambda: not tainted(kept))
+
+
+def test_a_gpu_that_is_lost_while_it_is_watched_comes_back(
+    hardware: mock.MockGpus, kept: site.FakeSite, serving: gpu_driver.GpuDriver
+) -> None:
+    listening(hardware, kept)
+    second = hardware.gpus()[1].uuid
+    hardware.lose(second)
+    until(kept, lambda: any(taint.key.endswith("gpu-lost") for taint in kept.taints().get("gpu-1", ())))
+    hardware.reset(second)
+    until(kept, lambda: "gpu-1" not in tainted(kept))
+
+
+@pytest.mark.parametrize("call", ["events", "population", "gpus", "mig_mode", "recovery_action"])
+def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
+    choice: machines.Choice, hardware: mock.MockGpus, kept: site.FakeSite, call: str
+) -> None:
+    desk = faults.Faults(choice.directory)
+    desk.arm(faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL, times=1000))
+    counted = Counting(hardware, call)
+    driver = gpu_driver.GpuDriver(counted.port, watch=WATCHING)
+    driver.start(kept)
+    try:
+        assert counted.called.wait(PATIENCE)
+        before, began = counted.calls, time.monotonic()
+        counted.stop.wait(1.0)
+        rate = (counted.calls - before) / (time.monotonic() - began)
+        assert rate < 50, "a beat is the least between two attempts"
+        desk.disarm()
+        listening(hardware, kept)
+        assert "gpu-0" in tainted(kept)
+    finally:
+        driver.stop()
+    assert not is_watching()
+
+
+class Counting:
+    """Passes all calls on, and counts those of one."""
+
+    def __init__(self, hardware: port.GpuPort, call: str) -> None:
+        self._hardware = hardware
+        self._call = call
+        self.calls = 0
+        self.called, self.stop = threading.Event(), threading.Event()
+
+    @property
+    def port(self) -> port.GpuPort:
+        return self  # type: ignore[return-value]  # every call is the hardware's
+
+    def __getattr__(self, call: str) -> object:
+        if call == self._call:
+            self.calls += 1
+            self.called.set()
+        return getattr(self._hardware, call)
+
+
+def test_the_watch_ends_even_while_a_call_hangs(choice: machines.Choice, hardware: mock.MockGpus, kept: site.FakeSite) -> None:
+    desk = faults.Faults(choice.directory)
+    desk.arm(faults.Fault(call="recovery_action", moment=faults.Moment.BEFORE, action=faults.Action.HANG))
+    driver = gpu_driver.GpuDriver(hardware, watch=WATCHING)
+    driver.start(kept)
+    deadline = time.monotonic() + PATIENCE
+    while not desk.stalled() and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    began = time.monotonic()
+    driver.stop()
+    assert time.monotonic() - began < PATIENCE / 2
+    desk.disarm()
+
+
+def test_a_driver_that_is_stopped_watches_no_more(seen: port.GpuPort, kept: site.FakeSite) -> None:
+    driver = gpu_driver.GpuDriver(seen, watch=WATCHING)
+    driver.start(kept)
+    assert is_watching()
+    driver.stop()
+    assert not is_watching()

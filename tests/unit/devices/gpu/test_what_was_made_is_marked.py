@@ -1,0 +1,117 @@
+"""An instance that an admin made in the very place that a crashed claim had planned is not taken for the claim's."""
+
+import dataclasses
+import pathlib
+
+import pytest
+
+from drakit.core import errors
+from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu import identity, instances, marks, port
+from fakes import gpu_node
+
+NAME = "gpu-0-mig-2g10gb-14-4"
+PROFILE, PLACE = 14, port.Placement(start=4, size=2)
+
+
+@pytest.fixture
+def made(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "made"
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path, made: pathlib.Path) -> gpu_node.GpuNode:
+    return gpu_node.GpuNode(tmp_path / "machine", surroundings=gpu_driver.Surroundings(made=marks.Marks(folder=made)))
+
+
+def admin_makes(node: gpu_node.GpuNode, *, whole: bool = True) -> None:
+    gpu = node.hardware.gpus()[0].uuid
+    instance = node.hardware.create_gpu_instance(gpu, PROFILE, PLACE)
+    if whole:
+        profile = max(node.hardware.compute_instance_profiles(gpu, instance.id), key=lambda item: item.slices)
+        node.hardware.create_compute_instance(gpu, instance.id, profile.id)
+
+
+def planned(node: gpu_node.GpuNode, step: str) -> None:
+    """A claim whose process died right at a step of its prepare."""
+    node.restart()
+    kept = node.grant(NAME)
+    node.journal["a"] = gpu_node.Kept(grant=dataclasses.replace(kept, intent=node.driver.plan(kept)))
+    for crash_at in range(100):
+        node.restart(crash_at=crash_at)
+        with pytest.raises(gpu_node.CrashError) as died:
+            node.driver.prepare(node.journal["a"].grant)
+        if str(died.value) == step:
+            return
+    raise AssertionError(step)
+
+
+def test_what_an_admin_made_after_the_crash_is_left_alone_and_offered(node: gpu_node.GpuNode) -> None:
+    planned(node, "before create_gpu_instance")
+    admin_makes(node)
+    before = node.mig_devices()
+    node.restart()
+    node.recover()
+    assert not node.journal
+    assert node.mig_devices() == before
+    assert node.device(NAME).attributes["uuid"] == before[0]
+
+
+def test_what_an_admin_made_between_plan_and_prepare_is_not_adopted(node: gpu_node.GpuNode) -> None:
+    kept = node.grant(NAME)
+    node.journal["a"] = gpu_node.Kept(grant=dataclasses.replace(kept, intent=node.driver.plan(kept)))
+    admin_makes(node)
+    before = node.mig_devices()
+    with pytest.raises(errors.DeviceBusyError, match="was not made by this driver"):
+        node.driver.prepare(node.journal["a"].grant)
+    node.recover()
+    assert node.mig_devices() == before
+
+
+@pytest.mark.parametrize(
+    "step", ["after create_gpu_instance", "before create_compute_instance", "after create_compute_instance", "after capability_minors"]
+)
+def test_what_the_crashed_claim_made_is_removed_with_its_mark(node: gpu_node.GpuNode, made: pathlib.Path, step: str) -> None:
+    planned(node, step)
+    assert node.instances()
+    node.restart()
+    node.recover()
+    assert not node.instances()
+    assert not list(made.glob("*"))
+
+
+def test_a_mark_lives_as_long_as_its_instance(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
+    node.prepare(NAME)
+    (file,) = made.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert made.stat().st_mode & 0o777 == 0o700
+    node.unprepare()
+    assert not list(made.iterdir())
+
+
+def test_a_mark_that_is_cut_off_or_of_another_instance_notes_nothing(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
+    wanted = identity.Identity.from_record(node.driver.plan(node.grant(NAME)))
+    mark = marks.Marks(folder=made).of(wanted)
+    instance = port.GpuInstance(id=3, profile_id=PROFILE, placement=PLACE)
+    mark.put(instance)
+    assert mark.has(instance)
+    assert not mark.has(port.GpuInstance(id=4, profile_id=PROFILE, placement=PLACE))
+    assert mark.file is not None
+    mark.file.write_text(mark.file.read_text()[:-3])
+    assert not mark.has(instance)
+
+
+def test_an_instance_whose_mark_cannot_be_written_is_removed_at_once(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
+    made.write_text("in the way")
+    with pytest.raises(port.CallError, match="cannot be noted"):
+        node.prepare(NAME)
+    assert not node.instances()
+
+
+def test_what_was_planned_before_there_were_marks_is_removed_as_it_was_then(node: gpu_node.GpuNode) -> None:
+    node.prepare(NAME)
+    wanted = identity.Identity.from_record(node.journal["a"].grant.intent)
+    assert wanted.marked
+    assert wanted.slot is not None
+    instances.remove(node.hardware, wanted.slot, None, lambda _: None)
+    assert not node.instances()
