@@ -130,6 +130,15 @@ class Gpu(_Group):
     share_mig: bool = False
     """Share MIG devices as well as whole GPUs, on the terms of gpu.share_memory and gpu.shares."""
 
+    health: bool = True
+    """Watch the GPUs: taint those that have a fault, report health to the kubelet, and look anew when hardware changes."""
+
+    evict: bool = True
+    """Let a fault that no program can survive end the pods on the GPU (taint effect NoExecute); else it only keeps new ones away."""
+
+    ignored_xids: tuple[Annotated[int, pydantic.Field(ge=1, le=9999)], ...] = ()
+    """Xids that are no faults here, beside those that NVIDIA's catalog says a program brings about."""
+
 
 class NicRule(_Group):
     """Figures for the interfaces whose name matches; quantities in bits per second, such as 10G."""
@@ -166,16 +175,16 @@ class Nic(_Group):
     """Driver name."""
 
     include: tuple[str, ...] = ("*",)
-    """Globs of interface names to offer."""
+    """Globs of interfaces to offer: of the name, or of pci:ADDRESS, driver:NAME or vendor:ID."""
 
     exclude: tuple[str, ...] = ()
-    """Globs of interface names never to offer."""
+    """Globs of interfaces never to offer, as in nic.include."""
 
     offer_addressed: bool = False
     """Whether interfaces that carry global addresses are offered."""
 
     take_over: tuple[str, ...] = ()
-    """Globs of interface names to offer whatever the host uses them for, its default route included."""
+    """Globs of interfaces to offer whatever the host uses them for, its default route included."""
 
     reserve: str = "0"
     """Bandwidth of every interface kept back for the host's own traffic, unless a rule says otherwise."""
@@ -185,6 +194,18 @@ class Nic(_Group):
 
     rules: tuple[NicRule, ...] = ()
     """Figures by interface name; the first match counts."""
+
+    whole: tuple[str, ...] = ()
+    """Globs of interfaces to offer in the exclusive form too: the whole interface is moved into the pod."""
+
+    net_devices: bool = False
+    """Whether the container runtime moves whole interfaces itself (CDI 1.1 netDevices); without it, the attach hook does."""
+
+    shares: Annotated[int, pydantic.Field(ge=0, le=10000)] = 0
+    """Shares of one interface at most; 0 sets no limit."""
+
+    carrier_loss: Literal["report", "taint", "evict"] = "report"
+    """What an interface without a link becomes: unhealthy only, tainted for new pods (NoSchedule), or for running ones too (NoExecute)."""
 
 
 class Tpu(_Group):

@@ -21,7 +21,7 @@ import pathlib
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from drakit.cdi import spec
 from drakit.core import edits, errors, names
@@ -29,6 +29,7 @@ from drakit.core import edits, errors, names
 _DIRECTORY_MODE = 0o755
 _PATIENCE, _PAUSE = 50, 0.01
 _FILE_MODE = 0o644
+_READ_MAX = 1 << 20
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
 _UID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _FIXES = {
@@ -83,7 +84,7 @@ class Directory:
             if not self.path.exists():
                 return
             with self._opened(fcntl.LOCK_SH) as directory:
-                for entry in _listing(directory):
+                for entry in self._own(directory, claim_uid):
                     if self._uid_of(entry) == claim_uid:
                         with contextlib.suppress(FileNotFoundError):
                             os.unlink(entry, dir_fd=directory)
@@ -94,6 +95,18 @@ class Directory:
             return frozenset(uid for entry in _listing(self.path) if (uid := self._uid_of(entry)))
         return frozenset()
 
+    def of(self, claim_uid: names.ClaimUid) -> Sequence[edits.CdiName]:
+        """What the files of a claim are named after, in order of name; files whose content does not say are left out. Raises CdiError."""
+        spec.check_uid(claim_uid, "claim.uid")
+        with self._refused(""):
+            if not self.path.exists():
+                return ()
+            with self._opened(fcntl.LOCK_SH) as directory:
+                own = [entry for entry in sorted(self._own(directory, claim_uid)) if self._uid_of(entry) == claim_uid]
+                contents = [_content(directory, entry, _READ_MAX) for entry in own]
+        found = [spec.identity(content, self._driver) for content in contents if content is not None]
+        return tuple(name for name in found if name is not None and name.claim_uid == claim_uid)
+
     def _encoded(self, name: edits.CdiName, content: edits.Edits) -> bytes:
         if name.driver != self._driver:
             raise errors.CdiError(f"driver: {name.driver!r} is not {self._driver!r}, whose files these are")
@@ -102,6 +115,11 @@ class Directory:
     def _uid_of(self, entry: str) -> names.ClaimUid | None:
         match = self._name.fullmatch(entry)
         return names.ClaimUid(match["uid"]) if match else None
+
+    def _own(self, directory: int, claim_uid: names.ClaimUid) -> list[str]:
+        """The entries whose names start as those of a claim do: told by text alone, because a directory may hold files of thousands of claims."""
+        start = f"{spec.file_prefix(self._driver)}{claim_uid}-"
+        return [entry for entry in _listing(directory) if entry.startswith(start)]
 
     def _sweep(self) -> None:
         """Make the directory where missing, and remove what a crash left, unless another process is writing."""

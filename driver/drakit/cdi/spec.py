@@ -16,6 +16,7 @@ from drakit.core import edits, errors, names
 
 FLOOR: Final = "0.5.0"
 _FILE_NAME_MAX = 255
+_UID_LENGTH = 36
 _INTERFACE_NAME_MAX = 15
 _TIMEOUT_MAX = 2**32 - 1
 _INT64_MAX = 2**63 - 1
@@ -48,6 +49,29 @@ def document(name: edits.CdiName, content: edits.Edits) -> dict[str, object]:
 def version_for(content: edits.Edits) -> str:
     """The lowest CDI version that can express the edits, at least 0.5.0."""
     return next((version for version, is_needed in _NEEDS if is_needed(content)), FLOOR)
+
+
+def identity(content: bytes, driver: str) -> edits.CdiName | None:
+    """Whose document this is: the reverse of ``document``; None for bytes that are no document of this driver."""
+    try:
+        found = json.loads(content)
+        (device,) = found["devices"]
+        kind, name = str(found["kind"]), str(device["name"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    rest, _, request = name[_UID_LENGTH + 1 :].partition("_")
+    share = (
+        names.ShareId(rest[-_UID_LENGTH:]) if names.is_uid(rest[-_UID_LENGTH:]) and rest[-_UID_LENGTH - 1 : -_UID_LENGTH] == "-" else None
+    )
+    made = edits.CdiName(
+        driver=driver,
+        claim_uid=names.ClaimUid(name[:_UID_LENGTH]),
+        device=rest[: -_UID_LENGTH - 1] if share else rest,
+        share_id=share,
+        request=request,
+    )
+    well_formed = names.is_uid(made.claim_uid) and names.is_label(made.device)
+    return made if well_formed and (made.kind, made.device_name) == (kind, name) else None
 
 
 def file_prefix(driver: str) -> str:

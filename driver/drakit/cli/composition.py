@@ -140,6 +140,9 @@ def _gpu_options(gpu: values.Gpu, home: pathlib.Path) -> gpu_settings.GpuSetting
         share_memory=gpu.share_memory,
         shares=gpu.shares,
         share_mig=gpu.share_mig,
+        health=gpu.health,
+        evict=gpu.evict,
+        ignored_xids=frozenset(gpu.ignored_xids),
     )
 
 
@@ -156,6 +159,10 @@ def _nic_options(nic: values.Nic, home: pathlib.Path) -> nic_settings.NicSetting
         reserve=reserve,
         interfaces=tuple(_rule(index, rule) for index, rule in enumerate(nic.rules)),
         home=home,
+        whole=nic.whole,
+        net_devices=nic.net_devices,
+        shares=nic.shares,
+        carrier_loss=nic_settings.CarrierLoss(nic.carrier_loss),
     )
 
 

@@ -12,6 +12,7 @@ import typer
 from drakit.cli import composition, options, output
 from drakit.core import claim as claims
 from drakit.core import errors, inventory, lifecycle, names, outcome
+from drakit.core import site as sites
 from drakit.journal import copying
 from drakit.kube import file_claims
 from drakit.node import station
@@ -130,6 +131,7 @@ class View:
     offered: inventory.Inventory
     entries: Sequence[lifecycle.Entry]
     trouble: str = ""
+    readings: tuple[sites.Reading, ...] = ()
 
 
 def look(family: composition.Family) -> View:
@@ -149,7 +151,16 @@ def look(family: composition.Family) -> View:
             raise errors.JournalError(str(error).replace(str(folders.home), str(home))) from error
         opened.offered.refresh()
         entries = tuple(opened.journal.entries())
-        return View(offered=opened.offered.inventory, entries=entries, trouble=_told(home, trouble, len(entries)))
+        told = _told(home, trouble, len(entries))
+        return View(offered=opened.offered.inventory, entries=entries, trouble=told, readings=_measured(opened))
+
+
+def _measured(opened: station.Station) -> tuple[sites.Reading, ...]:
+    """The driver's own numbers; none where it cannot read them now."""
+    try:
+        return tuple(opened.author.measure())
+    except errors.HardwareError:
+        return ()
 
 
 def _told(home: pathlib.Path, trouble: str, readable: int) -> str:

@@ -51,14 +51,14 @@ def check_installed() -> None:
         raise errors.SettingsError(f"this command needs {', '.join(missing)}; install it with: pip install 'drakit[cluster]'")
 
 
-def read(files: Sequence[str]) -> "list[manifests.Document]":
-    """Return the objects of all files; raises ConfigError that names the file."""
+def read(files: Sequence[str], *, samples: bool = False) -> "list[manifests.Document]":
+    """Return the objects of all files; raises ConfigError that names the file. With ``samples``, they need not be whole."""
     from drakit.cluster import manifests
 
     documents = []
     for file in _expanded(files):
         try:
-            documents += manifests.read(_shown(file), _text(file))
+            documents += manifests.read(_shown(file), _text(file), samples=samples)
         except manifests.ManifestError as error:
             raise errors.ConfigError(str(error)) from error
     return documents

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from drakit.cli import composition, drawing, local, options, output
+from drakit.cli import composition, drawing, local, options, output, traffic
 from drakit.core import device as devices
 from drakit.core import inventory, lifecycle, quantity
 
@@ -35,14 +35,15 @@ def show(
     for family in composition.families(settings, only=families or ()):
         seen = local.look(family)
         output.note(seen.trouble)
-        documents.append(_document(family, seen.offered, seen.entries))
+        documents.append(_document(family, seen))
         if style is options.Format.TABLE:
-            _print(family, seen.offered, seen.entries)
+            _print(family, seen)
     if style is not options.Format.TABLE:
         output.document(documents, style)
 
 
-def _print(family: composition.Family, offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> None:
+def _print(family: composition.Family, seen: local.View) -> None:
+    offered, entries = seen.offered, seen.entries
     out = output.console()
     output.heading(out, f"{family.post.driver_name} on {family.post.place.pool}")
     taken = taken_by(entries)
@@ -59,6 +60,8 @@ def _print(family: composition.Family, offered: inventory.Inventory, entries: Se
         for item in offered.flat().devices
     ]
     output.put(out, output.table("", ["DEVICE", "KIND", *map(str.upper, _CAPACITIES), "SHARED", "CLAIM"], rows))
+    if moved := traffic.of(seen.readings):
+        output.put(out, output.table("\nTraffic of shares", traffic.COLUMNS, [traffic.cells(row) for row in moved]))
     claims = [
         (str(entry.claim), entry.claim.uid, entry.state.value, ", ".join(grant.device.name for grant in entry.grants)) for entry in entries
     ]
@@ -93,13 +96,15 @@ def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tu
     )
 
 
-def _document(family: composition.Family, offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> dict[str, object]:
+def _document(family: composition.Family, seen: local.View) -> dict[str, object]:
+    offered, entries = seen.offered, seen.entries
     taken = taken_by(entries)
     return {
         "driver": family.post.driver_name,
         "pool": family.post.place.pool,
         "devices": [_device(item, taken.get(item.name)) for item in offered.flat().devices],
         "fitting": {name: {"fit": fit, "of": total} for name, (fit, total) in drawing.fragmentation(offered, taken).items()},
+        "traffic": traffic.of(seen.readings),
         "claims": [_claim(entry) for entry in entries],
     }
 

@@ -20,8 +20,10 @@ from drakit.cluster import tls
 from drakit.cluster.access import users
 from drakit.cluster.access.authorizer import Authorizer, KnownUsers, Rbac
 from drakit.cluster.access.tokens import Tokens
+from drakit.cluster.faults import ApiFaults
 from drakit.cluster.registry import Registry
 from drakit.cluster.rest.app import App
+from drakit.cluster.rest.faulty import Faulty
 from drakit.cluster.watching import BOOKMARK_SECONDS
 
 START_SECONDS = 10.0
@@ -40,7 +42,8 @@ class ApiServer:
 
     ``port`` 0 takes any free port, and keeps it over restarts. ``bookmark_every`` is in seconds. ``gone_as_status`` answers a watch from
     a lost version with HTTP 410 rather than an ERROR event inside a 200; real servers do both. ``authorization`` is "rbac" (roles,
-    bindings and the node authorizer decide; the administrator may do everything) or "known-users" (whoever has a token may).
+    bindings and the node authorizer decide; the administrator may do everything) or "known-users" (whoever has a token may). ``faults`` is what
+    is done to requests on purpose.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class ApiServer:
         self.registry = registry
         self._authorizer: Authorizer = Rbac(store=registry.store) if authorization == "rbac" else KnownUsers()
         self.port = port
+        self.faults = ApiFaults()
         self.tokens = Tokens()
         self._authority = tls.Authority()
         self._admin_token = self.tokens.issue(users.ADMIN_NAME, (users.MASTERS,))
@@ -96,7 +100,7 @@ class ApiServer:
         listener = _listen(self.port)
         self.port = listener.getsockname()[1]
         config = uvicorn.Config(
-            app,
+            Faulty(app, self.faults),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -116,6 +120,11 @@ class ApiServer:
             self._running = None
             raise
 
+    def hang_up(self) -> None:
+        """Break every connection, whatever goes on in it; new ones are served."""
+        if self._running is not None:
+            self._running.hang_up()
+
     def stop(self) -> None:
         """End every watch, refuse new connections, and return when the thread is gone. Stopping twice is harmless."""
         running, self._running = self._running, None
@@ -133,7 +142,7 @@ class ApiServer:
 class _Running:
     """One life of the server: its thread, its loop and its listening socket."""
 
-    def __init__(self, app: App, server: "_Server", listener: socket.socket) -> None:
+    def __init__(self, app: App, server: "_Server", listener: "_Listener") -> None:
         self._app = app
         self._server = server
         self._listener = listener
@@ -153,6 +162,9 @@ class _Running:
             self._loop.call_soon_threadsafe(self._end)
         self._thread.join(STOP_SECONDS)
         self._listener.close()
+
+    def hang_up(self) -> None:
+        self._loop.call_soon_threadsafe(self._listener.hang_up)
 
     def _end(self) -> None:
         self._app.streams.end()

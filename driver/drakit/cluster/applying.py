@@ -15,7 +15,7 @@ from typing import TypeAlias
 from drakit.cluster import errors, json_types
 from drakit.cluster.errors import Cause, Details
 from drakit.cluster.json_types import Json, Object
-from drakit.cluster.schema.shape import ANY, ListOf, MapOf, Shape, Struct
+from drakit.cluster.schema.shape import ANY, Leaf, ListOf, MapOf, Shape, Struct
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -121,7 +121,7 @@ def configuration(obj: Object, subresource: str | None) -> Object:
 
 def owned(shape: Shape, value: Json, path: Path = ()) -> Iterator[Path]:
     """Yield the paths that a writer of ``value`` owns: its leaves, and each item of a list with keys."""
-    if isinstance(value, dict) and not (isinstance(shape, Struct) and shape.atomic):
+    if isinstance(value, dict) and not _is_atomic(shape):
         if not value and path:
             yield path
         for key, item in value.items():
@@ -151,7 +151,7 @@ def lookup(shape: Shape, value: Json, path: Path) -> Json:
 
 
 def _merge(shape: Shape, live: Json, wanted: Json) -> Json:
-    if isinstance(wanted, dict) and isinstance(live, dict) and not (isinstance(shape, Struct) and shape.atomic):
+    if isinstance(wanted, dict) and isinstance(live, dict) and not _is_atomic(shape):
         merged = json_types.copy_object(live)
         for key, item in wanted.items():
             merged[key] = _merge(_field_shape(shape, key), live.get(key), item)
@@ -182,6 +182,11 @@ def _remove(shape: Shape, value: Json, path: Path) -> None:
             _remove(_field_shape(shape, field), value[field], rest)
         if not rest or value[field] in ({}, []):
             del value[field]
+
+
+def _is_atomic(shape: Shape) -> bool:
+    """Say whether an object of this shape is one value, owned and replaced as a whole."""
+    return isinstance(shape, Struct | Leaf) and shape.atomic
 
 
 def _field_shape(shape: Shape, field: str) -> Shape:

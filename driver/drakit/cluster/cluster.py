@@ -86,7 +86,7 @@ class LocalCluster:
         self._components = components or Components()
         self.api = Registry(gates=self.gates)
         # Whatever driver is being written may run here, so the statuses are of any name.
-        for resource, made in drivers.objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT, writes_status_of=()):
+        for resource, made in drivers.objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT, writes_status_of=(), follows_claims=True):
             self.api.create(resource, made)
         self.server = ApiServer(self.api, port=port, authorization="rbac")
         self._parts = contextlib.ExitStack()

@@ -1,8 +1,11 @@
-"""What a kubelet may do to a driver, on purpose: every switch does the real thing on the real socket.
+"""What a kubelet and an API server may do to a driver, on purpose: every switch does the real thing on the real socket.
 
-A driver must bear all of it: calls are repeated, come for claims it never saw, and end when a connection breaks in the middle.
+A driver must bear all of it: calls are repeated, come for claims it never saw, and end when a connection breaks in the middle; requests are refused,
+answered late, by half or with nonsense.
 """
 
+import enum
+import random
 import threading
 from dataclasses import dataclass
 
@@ -30,3 +33,65 @@ class Faults:
                 return False
             self.drop_calls -= 1
             return True
+
+
+class Ill(enum.Enum):
+    """What an API server does to a request."""
+
+    REFUSE = "refuse"
+    """Answers with a status, and does nothing."""
+    DELAY = "delay"
+    """Waits before it does anything."""
+    CUT = "cut"
+    """Does what was asked for, and breaks the connection in the middle of the answer."""
+    NONSENSE = "nonsense"
+    """Does nothing, and answers 200 with something that is not JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiFault:
+    """What happens to requests of clients whose user agent is ``agent``, whatever its version; of all if empty.
+
+    ``methods`` are those concerned, all if empty; ``share`` is the part of the requests it happens to. ``status`` is that of a refusal, ``seconds``
+    the longest delay: it ends when the fault is cleared.
+    """
+
+    ill: Ill
+    status: int = 500
+    seconds: float = 0.0
+    share: float = 1.0
+    methods: frozenset[str] = frozenset()
+    agent: str = ""
+
+    def concerns(self, method: str, agent: str) -> bool:
+        """Say whether such a request may be hit."""
+        return self.agent in {"", agent.partition("/")[0]} and (not self.methods or method in self.methods)
+
+
+class ApiFaults:
+    """Switches of one API server; set and cleared at any time, from any thread. ``hits`` counts the requests that something happened to."""
+
+    def __init__(self) -> None:
+        self.hits = 0
+        self._standing: tuple[ApiFault, ...] = ()
+        self._chance = random.Random()  # noqa: S311 - no secret hangs on it
+
+    def add(self, fault: ApiFault) -> None:
+        """Let this happen too, from now on."""
+        self._standing = (*self._standing, fault)
+
+    def clear(self, fault: ApiFault | None = None) -> None:
+        """End a fault, or all."""
+        self._standing = tuple(one for one in self._standing if fault is not None and one is not fault)
+
+    def stands(self, fault: ApiFault) -> bool:
+        """Say whether a fault has not been cleared."""
+        return any(one is fault for one in self._standing)
+
+    def choose(self, method: str, agent: str) -> ApiFault | None:
+        """Return what happens to a request, None for nothing."""
+        for fault in self._standing:
+            if fault.concerns(method, agent) and self._chance.random() < fault.share:
+                self.hits += 1
+                return fault
+        return None

@@ -6,10 +6,11 @@ to create (a status, a UID, what ``kubectl get -o yaml`` adds) is kept where it 
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from drakit.cluster import errors, json_types, reading, resources
+from drakit.cluster import errors, fragments, json_types, reading, resources
 from drakit.cluster.features import FeatureGates
+from drakit.cluster.fragments import Missing
 from drakit.cluster.json_types import Object
 from drakit.cluster.reading import Part
 from drakit.cluster.registry import DEFAULT_NAMESPACES, Registry
@@ -40,13 +41,17 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Document:
-    """One object of a file. ``number`` counts the file's documents from 1; ``resource`` is None for kinds that are not looked at."""
+    """One object of a file. ``number`` counts the file's documents from 1; ``resource`` is None for kinds that are not looked at.
+
+    ``missing`` is what a sample leaves out; there is none where objects must be whole.
+    """
 
     file: str
     number: int
     resource: Resource | None
     body: Object
     part: Part = field(repr=False)
+    missing: tuple[Missing, ...] = ()
 
     @property
     def label(self) -> str:
@@ -91,15 +96,25 @@ class Intake:
         return [one.object for one in self.accepted if one.document.resource is resource]
 
 
-def read(file: str, text: str) -> list[Document]:
-    """Return the objects in ``text``, Lists taken apart. Raise ManifestError."""
+def read(file: str, text: str, *, samples: bool = False) -> list[Document]:
+    """Return the objects in ``text``, Lists taken apart. Raise ManifestError. With ``samples``, they need not be whole."""
     if len(text) > SIZE_MAX:
         raise ManifestError(f"{file}: is larger than {SIZE_MAX >> 20} MiB")
+    if samples and not file.endswith(".json"):
+        return _samples(file, text)
     try:
         found = reading.parts(text, must_be_json=file.endswith(".json"))
     except reading.ReadingError as error:
         raise ManifestError(f"{file}: {error}") from error
     return [_document(file, part) for whole in found for part in _flat(whole)]
+
+
+def _samples(file: str, text: str) -> list[Document]:
+    try:
+        found = fragments.read(text)
+    except reading.ReadingError as error:
+        raise ManifestError(f"{file}: {error}") from error
+    return [replace(_document(file, part), missing=one.missing) for one in found for part in _flat(one.part)]
 
 
 def _flat(part: Part) -> list[Part]:

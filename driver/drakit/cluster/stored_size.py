@@ -12,7 +12,7 @@ from drakit.cluster import errors
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import Resource
 from drakit.cluster.schema import table
-from drakit.cluster.schema.shape import ANY, Leaf, ListOf, MapOf, Shape, Struct, Type
+from drakit.cluster.schema.shape import Leaf, ListOf, MapOf, Shape, Struct, Type
 
 REQUEST_LIMIT = 3 << 19
 """Bytes of one request to etcd: 1.5 MiB."""
@@ -45,7 +45,7 @@ def request_bytes(resource: Resource, key: tuple[str, str], obj: Object) -> int:
 
 def _message(shape: Shape, value: Json) -> int:
     """Return the size of a value without its key; of a list or a map, with the keys of its items. Free JSON is stored as it is."""
-    if shape is ANY and isinstance(value, list | dict):
+    if _is_free(shape) and isinstance(value, list | dict):
         return len(json.dumps(value, separators=(",", ":")).encode())
     if isinstance(value, list):
         item = shape.item if isinstance(shape, ListOf) else _UNKNOWN
@@ -62,12 +62,16 @@ def _field(shape: Shape, value: Json) -> int:
     """Return the size of a value with its key: of a list or map, that of its items."""
     if value is None:
         return 0
-    if shape is not ANY and (isinstance(value, list) or isinstance(shape, MapOf)):
+    if not _is_free(shape) and (isinstance(value, list) or isinstance(shape, MapOf)):
         return _message(shape, value)
     if isinstance(value, bool):
         return 2
     size = _message(shape, value)
     return 1 + size if isinstance(value, int) else _prefixed(size)
+
+
+def _is_free(shape: Shape) -> bool:
+    return isinstance(shape, Leaf) and shape.type is Type.ANY
 
 
 def _leaf(shape: Shape, value: Json) -> int:

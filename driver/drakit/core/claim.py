@@ -43,7 +43,10 @@ class OpaqueConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AllocationResult:
-    """One device given to one request; ``share_id`` is set exactly when the device allows multiple allocations."""
+    """One device given to one request; ``share_id`` is set exactly when the device allows multiple allocations.
+
+    The conditions are those of the device when it was allocated (KEP-5007).
+    """
 
     request: str
     driver: str
@@ -52,6 +55,8 @@ class AllocationResult:
     share_id: names.ShareId | None = None
     consumed_capacity: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
     admin_access: bool = False
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "consumed_capacity", types.MappingProxyType(dict(self.consumed_capacity)))

@@ -1,12 +1,13 @@
 """What is to be said in a claim's status, and how one saying follows another (ResourceClaim.status.devices).
 
 The last word wins, per device: what a driver says of a device replaces what it said of it before. The framework's own word is the condition
-``Ready``, on all devices of the claim; a driver that states ``Ready`` itself for a device overrides it there. Pure.
+``Ready``, on all devices of the claim; a driver that states ``Ready`` itself for a device overrides it there. Binding conditions last: once stated
+they stand until they are stated otherwise or the claim is deallocated, because a pod that comes later to the same claim is bound by them. Pure.
 """
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from drakit.core import names
 from drakit.core import site as sites
@@ -20,22 +21,26 @@ DeviceKey = tuple[str, str, str]
 class StatusChange:
     """A change of the statuses of one driver in one claim.
 
-    ``devices`` are replaced, by pool, device and share id; ``ready`` is set on every allocated device; ``cleared`` removes all else first.
+    ``devices`` are replaced, by pool, device and share id; ``ready`` is set on every allocated device; ``bound`` conditions are added to a device;
+    ``cleared`` removes all else first.
     """
 
     devices: Mapping[DeviceKey, sites.DeviceStatus] = dataclasses.field(default_factory=dict)
     ready: sites.Condition | None = None
+    bound: Mapping[DeviceKey, sites.Condition] = dataclasses.field(default_factory=dict)
     cleared: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", types.MappingProxyType(dict(self.devices)))
+        object.__setattr__(self, "bound", types.MappingProxyType(dict(self.bound)))
 
     def then(self, later: "StatusChange") -> "StatusChange":
         """Both in one."""
+        bound = {**self.bound, **later.bound}
         if later.cleared:
-            return later
+            return dataclasses.replace(later, bound=bound)
         devices = self.devices if later.ready is None else {key: _without_ready(status) for key, status in self.devices.items()}
-        return StatusChange(devices={**devices, **later.devices}, ready=later.ready or self.ready, cleared=self.cleared)
+        return StatusChange(devices={**devices, **later.devices}, ready=later.ready or self.ready, bound=bound, cleared=self.cleared)
 
 
 def of_device(status: sites.DeviceStatus, pool: str) -> StatusChange:
@@ -44,14 +49,18 @@ def of_device(status: sites.DeviceStatus, pool: str) -> StatusChange:
     return StatusChange(devices={key: status})
 
 
-def merged(before: tuple[sites.Condition, ...], key: DeviceKey, change: StatusChange) -> tuple[sites.Condition, ...]:
-    """The conditions of one device after a change, given those that are ours now."""
-    kept = {} if change.cleared else {one.type: one for one in before}
+def merged(
+    before: tuple[sites.Condition, ...], key: DeviceKey, change: StatusChange, lasting: Collection[str] = ()
+) -> tuple[sites.Condition, ...]:
+    """The conditions of one device after a change, given those that are ours now; ``lasting`` are the types of its binding conditions."""
+    kept = {one.type: one for one in before if not change.cleared or one.type in lasting}
     said = change.devices.get(key)
     if said is not None:
-        kept = {name: one for name, one in kept.items() if name == READY}
+        kept = {name: one for name, one in kept.items() if name == READY or name in lasting}
     if change.ready is not None:
         kept[READY] = change.ready
+    if key in change.bound:
+        kept[change.bound[key].type] = change.bound[key]
     kept |= {one.type: one for one in (said.conditions if said else ())}
     return tuple(kept.values())
 

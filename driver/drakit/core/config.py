@@ -1,7 +1,7 @@
 """Which opaque parameters configure a grant, decoded strictly.
 
 Precedence (resource.k8s.io/v1, status.allocation.devices.config): class before claim, earlier before later; the last that applies wins whole,
-nothing is merged. All that apply are decoded, so a mistake is told even where a stronger configuration hides it. One that names the request
+nothing is merged, unless the driver's ``settle`` says otherwise. All that apply are decoded, so a mistake is told even where a stronger configuration hides it. One that names the request
 must fit the device; one that names no request is for all devices it fits. Errors say whose configuration it is, because an admin writes the
 class and a user the claim.
 """
@@ -18,7 +18,7 @@ _WHOSE = {claims.ConfigSource.CLASS: "the DeviceClass, which its admin must chan
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """The configuration of one grant; ``source`` and ``parameters`` are None when it is the driver's default."""
+    """The configuration of one grant; ``source`` (the strongest that applies) and ``parameters`` are None when it is the driver's default."""
 
     config: object
     source: claims.ConfigSource | None = None
@@ -34,15 +34,18 @@ def choose(
     claim: claims.Claim, result: claims.AllocationResult, driver: "drivers.Driver[drivers.Config]", device: devices.Device
 ) -> Chosen:
     """The configuration of one allocation result. Raises ConfigError, also from ``driver.default_config`` where one is required."""
-    chosen: Chosen | None = None
+    fitting: list[claims.OpaqueConfig] = []
     for entry in claim.configs_of(result.driver):
         if entry.applies_to(result.request):
             config = _decoded(entry, driver.config_types)
             if driver.fits(device, config):
-                chosen = Chosen(config=config, source=entry.source, parameters=entry.parameters)
+                fitting.append(entry)
             elif entry.requests:
                 raise _misfit(entry, config, result)
-    return chosen or Chosen(config=driver.default_config(device))
+    if not fitting:
+        return Chosen(config=driver.default_config(device))
+    parameters = records.freeze_record(driver.settle(fitting))
+    return Chosen(config=decode(parameters, driver.config_types), source=fitting[-1].source, parameters=parameters)
 
 
 def _decoded(entry: claims.OpaqueConfig, types: tuple[type[object], ...]) -> object:

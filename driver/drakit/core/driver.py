@@ -5,12 +5,15 @@ A driver is one class with three verbs, and optional ones:
 ``discover()``      what hardware is there now. A pure read; called at start, on change and at intervals.
 ``prepare(grant)``  make one granted device usable for one claim, say what the container needs.
 ``unprepare(grant)``undo it.
-``plan(grant)``     optional: choose identities (a class id, a name) before hardware is touched.
+``plan(grant)``     optional: choose identities (a class id, a name) before hardware is touched; ``promised`` says which are taken.
+``bind(grant)``     optional: make a device with binding conditions ready, before the pod is bound to this node.
 ``recall(grant)``   optional: what ``plan`` must have chosen for a claim of this boot whose memory was lost.
 ``fits(device, config)`` optional: whether a configuration that names no request is meant for this device.
+``settle(configs)``  optional: the parameters that count, where several configurations apply to one grant.
 ``cluster_device(pool, name)`` optional: a device of a pool that belongs to no single node, of which this node is a part.
 ``start(site)``     optional: begin what runs beside the verbs (a watch of the hardware, a socket of one's own); ``site`` has the calls for it.
 ``stop()``          optional: end it.
+``measure()``       optional: numbers for the metrics, read when somebody asks.
 
 What is done for the author: the claim is fetched, its UID and allocation checked; results of other drivers are left out; opaque parameters are
 decoded strictly into ``config_type``; calls for one physical device never overlap (see ``Device.lock_names``), also across two processes of a
@@ -31,8 +34,8 @@ What the author owes:
 import abc
 import dataclasses
 import types
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
@@ -97,6 +100,7 @@ class Driver(abc.ABC, Generic[Config]):
     name: str
     config_types: ClassVar[tuple[type[object], ...]] = (NoConfig,)
     device_metadata: ClassVar[bool] = False
+    _promised: Callable[[devices.Device], Sequence[records.Record]] | None = None
 
     @abc.abstractmethod
     def discover(self) -> inventory.Inventory:
@@ -113,6 +117,28 @@ class Driver(abc.ABC, Generic[Config]):
         """Identities chosen before hardware is touched; stored durably, then passed back in ``grant.intent``. May read hardware, never change it."""
         return types.MappingProxyType({})
 
+    def promised(self, device: devices.Device) -> Sequence[records.Record]:
+        """What ``plan`` has chosen for other grants of this device that are not undone yet, those of the same claim included; for use in ``plan``.
+
+        The device's locks are held then, so nobody else is planning for it. Empty for a driver object that no node has opened.
+        """
+        return () if self._promised is None else self._promised(device)
+
+    @property
+    def binds(self) -> bool:
+        """Whether the driver makes devices ready by a ``bind`` of its own."""
+        return type(self).bind is not Driver.bind
+
+    def bind(self, grant: Grant[Config]) -> None:
+        """Make a device with binding conditions ready for the claim (KEP-5007): called once it is allocated, before its pod is bound.
+
+        The first of ``grant.device.binding_conditions`` becomes True when this returns. ConfigError and DeviceGoneError are final: ``unprepare`` is
+        called, the first failure condition becomes True with the error's text, and the scheduler looks for another device. After any other error this
+        is called again, after a RetryError when it says. It may take minutes. It is idempotent like ``prepare``, and is called right before each
+        ``prepare`` too; what is bound and never prepared is undone by ``unprepare``. A driver without it states binding conditions itself, by
+        ``Site.status``. Only devices of the node's own pool are bound.
+        """
+
     def recall(self, grant: Grant[Config]) -> records.Record:  # noqa: ARG002 - the default needs nothing of it
         """The intent that ``plan`` must have chosen for a grant that was prepared in this boot, when the journal that held it was lost.
 
@@ -125,6 +151,14 @@ class Driver(abc.ABC, Generic[Config]):
     def fits(self, device: devices.Device, config: object) -> bool:  # noqa: ARG002
         """Whether a configuration that names no request is meant for this device. Default: yes."""
         return True
+
+    def settle(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
+        """The parameters that count, of the configurations that apply to a grant: those of classes before those of the claim, later ones last.
+
+        All have been decoded. For drivers with fields that only an admin may set: they refuse them in a claim (ConfigError) and let the class's stand
+        beside what the claim says. The result is decoded in its turn and is what the journal keeps. Default: the last one, whole.
+        """
+        return configs[-1].parameters
 
     def default_config(self, device: devices.Device) -> object:  # noqa: ARG002
         """The configuration of a grant for which nobody wrote one; raises ConfigError where one is required."""
@@ -147,5 +181,14 @@ class Driver(abc.ABC, Generic[Config]):
     def start(self, site: "sites.Site") -> None:
         """Begin what runs beside the verbs; called once, after recovery and before the kubelet can call. An error keeps the node from starting."""
 
+    def measure(self) -> "Sequence[sites.Reading]":
+        """Numbers of this driver's own, read at every request for metrics and from any thread; what it raises leaves them out."""
+        return ()
+
     def stop(self) -> None:
         """End what ``start`` began, within seconds; called once, after the last verb has returned."""
+
+
+def open_books(author: Driver[Any], promised: Callable[[devices.Device], Sequence[records.Record]]) -> None:
+    """Let a driver's ``promised`` answer; the framework's part."""
+    author._promised = promised  # noqa: SLF001 - the framework and its base class are one

@@ -3,6 +3,7 @@
     absent      --begin-->     preparing     intents are on disk, hardware may be touched
     preparing   --complete-->  prepared      hardware is set up, CDI files are written
     preparing   --withdraw-->  unpreparing   hardware may be half set up
+    prepared    --refresh-->   prepared      hardware is as it was, what containers get of it has changed (the node's libraries were upgraded)
     prepared    --withdraw-->  unpreparing   CDI files may be gone
     unpreparing --withdraw-->  unpreparing   asked again after a crash
     unpreparing --forget-->    absent        nothing is left
@@ -36,6 +37,7 @@ class Move(enum.Enum):
 
     BEGIN = "begin"
     COMPLETE = "complete"
+    REFRESH = "refresh"
     WITHDRAW = "withdraw"
     FORGET = "forget"
 
@@ -44,6 +46,7 @@ TABLE: Mapping[tuple[State, Move], State] = {
     (State.ABSENT, Move.BEGIN): State.PREPARING,
     (State.PREPARING, Move.COMPLETE): State.PREPARED,
     (State.PREPARING, Move.WITHDRAW): State.UNPREPARING,
+    (State.PREPARED, Move.REFRESH): State.PREPARED,
     (State.PREPARED, Move.WITHDRAW): State.UNPREPARING,
     (State.UNPREPARING, Move.WITHDRAW): State.UNPREPARING,
     (State.UNPREPARING, Move.FORGET): State.ABSENT,

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from drakit.core import claim, claim_status, device, edits, leasing, lifecycle, names, outcome, records, site, slices
+from drakit.core import binding, claim, claim_status, device, edits, leasing, lifecycle, names, outcome, records, site, slices
 
 
 class Journal(Protocol):
@@ -32,6 +32,9 @@ class Journal(Protocol):
 
     def complete(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry], boot_id: str) -> None:
         """preparing -> prepared, with every record and edit."""
+
+    def refresh(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry]) -> None:
+        """prepared -> prepared, with every record and edit as they are now; notes stay."""
 
     def withdraw(self, uid: names.ClaimUid) -> None:
         """preparing, prepared or unpreparing -> unpreparing."""
@@ -122,6 +125,16 @@ class ClaimList(Protocol):
         """Every claim with a device of this driver's pool; raises ApiError."""
 
 
+class Bindings(Protocol):
+    """The claims whose pods wait for devices of this driver on this node (drakit.kube.bindings)."""
+
+    def follow(self, stop: threading.Event) -> Iterator[binding.Standing | None]:
+        """Yield how claims stand, as they change and by anyone, until ``stop`` is set. None comes before all of them are told anew.
+
+        Claims that were deleted while nobody could look are not told: ask for those that are known, after None.
+        """
+
+
 class SliceStore(Protocol):
     """The ResourceSlices of this driver on this node, or those of this driver that belong to no node (drakit.kube.slices)."""
 
@@ -172,6 +185,44 @@ class Clock(Protocol):
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait until the event is set or the time is over; whether it is set."""
+
+
+class Meter(Protocol):
+    """Whoever counts and times (drakit.node.metrics); costs microseconds and never fails."""
+
+    def answered(self, verb: str, *, ok: bool, seconds: float) -> None:
+        """One claim was answered; ``verb`` is prepare or unprepare."""
+
+    def phase(self, phase: str, seconds: float) -> None:
+        """One phase of a claim's way is over."""
+
+    def published(self, writes: int) -> None:
+        """A round of publishing wrote so many slices."""
+
+    def failed_to_publish(self) -> None:
+        """A round of publishing failed, and will be tried again."""
+
+    def watch_restarted(self) -> None:
+        """The watch of slices broke and was started anew."""
+
+
+class Unmeasured:
+    """A ``Meter`` that measures nothing."""
+
+    def answered(self, verb: str, *, ok: bool, seconds: float) -> None:
+        """Nothing."""
+
+    def phase(self, phase: str, seconds: float) -> None:
+        """Nothing."""
+
+    def published(self, writes: int) -> None:
+        """Nothing."""
+
+    def failed_to_publish(self) -> None:
+        """Nothing."""
+
+    def watch_restarted(self) -> None:
+        """Nothing."""
 
 
 class Caller(Protocol):

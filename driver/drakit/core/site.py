@@ -75,6 +75,17 @@ class DeviceStatus:
     nodes: int = 1
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One number for the metrics: ``drakit_<name>`` with these labels beside ``driver``. ``total`` says that it only grows."""
+
+    name: str
+    documentation: str
+    value: float
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    total: bool = False
+
+
 class Weight(enum.Enum):
     """The two types of a Kubernetes Event."""
 

@@ -6,14 +6,18 @@ after ``begin`` rewrite only ``record`` and ``edits``, so that what a newer vers
 ``core`` when they are read, so a check there may be tightened only as far as no released version has written what it would refuse.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from drakit.core import claim as claims
-from drakit.core import lifecycle, names, records
+from drakit.core import device as devices
+from drakit.core import edits, lifecycle, names, quantity, records
 from drakit.journal import device_json, edits_json, fields
 
 Choice = TypeVar("Choice", lifecycle.State, claims.ConfigSource)
+_REMEMBERED = 512
+_REMEMBERED_INTENTS = 4096  # one of each claim, where devices are shared by many
 
 
 class ClaimRow(NamedTuple):
@@ -44,6 +48,17 @@ class GrantRow(NamedTuple):
     edits: str | None
 
 
+class DoneRow(NamedTuple):
+    """What ``complete`` stores of a grant, and the columns by which its row is found."""
+
+    request: str
+    pool: str
+    device: str
+    share_id: str
+    record: str
+    edits: str | None
+
+
 def claim_row(entry: lifecycle.Entry) -> ClaimRow:
     """The row of ``claims``."""
     ref = entry.claim
@@ -59,14 +74,20 @@ def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
         device=grant.device.name,
         share_id=grant.share_id or "",
         admin_access=int(grant.admin_access),
-        snapshot=fields.dump(device_json.encode(grant.device)),
+        snapshot=_SNAPSHOTS.text(grant.device),
         consumed=fields.dump(device_json.encode_amounts(grant.consumed_capacity)),
         parameters=None if grant.parameters is None else _record(grant.parameters),
         config_source=None if grant.config_source is None else grant.config_source.value,
         intent=_record(grant.intent),
         record=_record(grant.record),
-        edits=None if grant.edits is None else fields.dump(edits_json.encode(grant.edits)),
+        edits=_edits(grant.edits),
     )
+
+
+def done_row(grant: lifecycle.GrantEntry) -> DoneRow:
+    """What is stored of a grant once it is prepared; raises ValueError for a record with NaN or an infinity."""
+    request, pool, device, share_id = grant.key
+    return DoneRow(request=request, pool=pool, device=device, share_id=share_id, record=_record(grant.record), edits=_edits(grant.edits))
 
 
 def entry(claim: ClaimRow, grants: Sequence[GrantRow]) -> lifecycle.Entry:
@@ -83,15 +104,29 @@ def entry(claim: ClaimRow, grants: Sequence[GrantRow]) -> lifecycle.Entry:
 def holding(claim: ClaimRow, row: GrantRow) -> lifecycle.Holding:
     """What a claim holds; raises UnreadableError."""
     path = f"claim {claim.uid}"
-    grant = _grant(row, f"{path}: grants[{row.position}]")
+    in_grant = f"{path}: grants[{row.position}]"
     return lifecycle.Holding(
         claim=claims.ClaimRef(uid=names.ClaimUid(claim.uid), namespace=claim.namespace, name=claim.name),
         state=state(claim.state, path),
-        device=grant.device,
-        share_id=grant.share_id,
-        admin_access=grant.admin_access,
-        consumed_capacity=grant.consumed_capacity,
+        device=_device(row, in_grant),
+        share_id=_share_id(row),
+        admin_access=bool(row.admin_access),
+        consumed_capacity=_consumed(row, in_grant),
     )
+
+
+def intent(uid: str, position: int, text: str) -> records.Record:
+    """The intent of a grant; raises UnreadableError."""
+    try:
+        return _intent(text)
+    except fields.UnreadableError as error:
+        raise fields.UnreadableError(f"claim {uid}: grants[{position}].{error}") from error
+
+
+@functools.lru_cache(maxsize=_REMEMBERED_INTENTS)
+def _intent(text: str) -> records.Record:
+    """What an intent's text says; the same texts are asked for again and again while their claims live."""
+    return fields.record(text, "intent")
 
 
 def state(text: str, path: str) -> lifecycle.State:
@@ -100,15 +135,12 @@ def state(text: str, path: str) -> lifecycle.State:
 
 
 def _grant(row: GrantRow, path: str) -> lifecycle.GrantEntry:
-    device = device_json.decode(fields.Fields.parse(row.snapshot, f"{path}.snapshot"))
-    if device.name != row.device:
-        raise fields.UnreadableError(f"{path}.device: {row.device!r} is not the snapshot's {device.name!r}")
     return lifecycle.GrantEntry(
         request=row.request,
         pool=row.pool,
-        device=device,
-        share_id=names.ShareId(row.share_id) if row.share_id else None,
-        consumed_capacity=device_json.decode_amounts(fields.Fields.parse(row.consumed, f"{path}.consumed")),
+        device=_device(row, path),
+        share_id=_share_id(row),
+        consumed_capacity=_consumed(row, path),
         admin_access=bool(row.admin_access),
         parameters=None if row.parameters is None else fields.record(row.parameters, f"{path}.parameters"),
         config_source=None if row.config_source is None else _choice(claims.ConfigSource, row.config_source, f"{path}.config_source"),
@@ -116,6 +148,56 @@ def _grant(row: GrantRow, path: str) -> lifecycle.GrantEntry:
         record=fields.record(row.record, f"{path}.record"),
         edits=None if row.edits is None else edits_json.decode(fields.Fields.parse(row.edits, f"{path}.edits")),
     )
+
+
+def _device(row: GrantRow, path: str) -> devices.Device:
+    try:
+        device = _snapshot(row.snapshot)
+    except fields.UnreadableError as error:
+        raise fields.UnreadableError(f"{path}.{error}") from error
+    if device.name != row.device:
+        raise fields.UnreadableError(f"{path}.device: {row.device!r} is not the snapshot's {device.name!r}")
+    return device
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _snapshot(text: str) -> devices.Device:
+    """The device that a text describes; a journal holds the same few devices again and again."""
+    return device_json.decode(fields.Fields.parse(text, "snapshot"))
+
+
+class _Snapshots:
+    """The texts of devices written lately, known by identity: devices are frozen, and what an inventory offers is granted again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[devices.Device, str]] = {}
+
+    def text(self, item: devices.Device) -> str:
+        """The JSON text of a device."""
+        known = self._known.get(id(item))
+        if known is not None:
+            return known[1]
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        text = fields.dump(device_json.encode(item))
+        # The device is kept beside its text, so that no other can get its identity.
+        self._known[id(item)] = (item, text)
+        return text
+
+
+_SNAPSHOTS = _Snapshots()
+
+
+def _share_id(row: GrantRow) -> names.ShareId | None:
+    return names.ShareId(row.share_id) if row.share_id else None
+
+
+def _consumed(row: GrantRow, path: str) -> dict[str, quantity.Quantity]:
+    return device_json.decode_amounts(fields.Fields.parse(row.consumed, f"{path}.consumed"))
+
+
+def _edits(content: edits.Edits | None) -> str | None:
+    return None if content is None else fields.dump(edits_json.encode(content))
 
 
 def _record(value: records.Record) -> str:

@@ -70,6 +70,11 @@ class Journal:
         with self._reading() as database:
             return tuple(codec.entry(claim, grants) for claim, grants in rows.all_rows(database))
 
+    def intents(self) -> Sequence[records.Record]:
+        """The intents of all grants, oldest claim first, without reading anything else of them; raises JournalError."""
+        with self._reading() as database:
+            return tuple(codec.intent(*row) for row in rows.intents(database))
+
     def counts(self) -> dict[lifecycle.State, int]:
         """How many claims are in each state; raises JournalError."""
         with self._reading() as database:
@@ -92,8 +97,13 @@ class Journal:
 
         Raises IllegalMoveError, also when the grants are not those begun, and JournalError.
         """
-        done = [codec.grant_row(position, grant) for position, grant in enumerate(grants)]
+        done = [codec.done_row(grant) for grant in grants]
         self._commit(lambda database: rows.complete(database, uid, done, boot_id))
+
+    def refresh(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry]) -> None:
+        """prepared -> prepared: store each grant's record and edits anew; all else stays, notes too. Raises as ``complete``."""
+        done = [codec.done_row(grant) for grant in grants]
+        self._commit(lambda database: rows.refresh(database, uid, done))
 
     def withdraw(self, uid: names.ClaimUid) -> None:
         """preparing, prepared or unpreparing -> unpreparing. Raises IllegalMoveError, JournalError."""

@@ -1,14 +1,16 @@
-"""Locks by name, shared by the threads and processes of a driver: core.ports.Locks with one flock file a name.
+"""Locks by name, shared by the threads and processes of a driver: core.ports.Locks with one flock file a name, or one byte of a file that all share.
 
-Threads of this process queue on a lock in memory and wake at once; processes exclude each other by flock, which death releases. Names are taken in
-sorted order and a thread that holds some may not take more of the same kind, so holders never wait in a circle. Waiting ends when nobody wants the
-result any more. Every hold opens descriptors of its own; should someone delete a file, the lock is taken again on the file that is there now.
+Threads of this process queue on a lock in memory and wake at once; processes exclude each other by file locks, which death releases. Names are
+taken in sorted order and a thread that holds some may not take more of the same kind, so holders never wait in a circle. Waiting ends when nobody
+wants the result any more. Every hold opens descriptors of its own; should someone delete a file, the lock is taken again on the file there now.
 """
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import pathlib
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +22,8 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOK_AGAIN = 0.25
 _FIRST_POLL = 0.001
 _LONGEST_POLL = 0.05
+_WHOLE = -1
+SHARED_FILE = "shared.lock"
 
 Wanted = Callable[[], bool]
 
@@ -31,7 +35,8 @@ def _always() -> bool:
 class FileLocks:
     """The locks of one kind in a data directory, in its folder ``kind`` (0700, files 0600), made where missing; raises JournalError.
 
-    ``disposable`` locks leave no file behind: for names that never come again, such as claim UIDs.
+    ``disposable`` locks are for names that never come again, such as claim UIDs: each is a byte, chosen by a digest of the name, of one file that
+    all of them share. No file is made or removed for them, which would cost more than all else here. Names that fall on one byte wait for each other.
     """
 
     def __init__(self, directory: pathlib.Path, kind: str = "locks", *, disposable: bool = False) -> None:
@@ -55,21 +60,17 @@ class FileLocks:
         with contextlib.ExitStack() as stack:
             for name in ordered:
                 stack.enter_context(self._turns.take(name, wanted))
-                stack.enter_context(self._locked(self._directory / f"{name}.lock", wanted))
+                path, byte = self._place(name)
+                stack.callback(os.close, _open_locked(path, byte, wanted))
             self._mine.held = ordered
             stack.callback(setattr, self._mine, "held", ())
             yield
 
-    @contextlib.contextmanager
-    def _locked(self, path: pathlib.Path, wanted: Wanted) -> Iterator[None]:
-        descriptor = _open_locked(path, wanted)
-        try:
-            yield
-        finally:
-            if self._disposable:
-                # Whoever opened the file meanwhile gets its lock when it is closed, sees that the name is gone, and makes a new one.
-                path.unlink(missing_ok=True)
-            os.close(descriptor)
+    def _place(self, name: str) -> tuple[pathlib.Path, int]:
+        """The file of a name and the byte of it that is locked."""
+        if not self._disposable:
+            return self._directory / f"{name}.lock", _WHOLE
+        return self._directory / SHARED_FILE, int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
 
 
 class _Turns:
@@ -106,13 +107,13 @@ def _check(wanted: Wanted, name: str) -> None:
         raise errors.CallerGoneError(f"{name} is locked by another call and nobody waits for this one any more; nothing was changed")
 
 
-def _open_locked(path: pathlib.Path, wanted: Wanted) -> int:
+def _open_locked(path: pathlib.Path, byte: int, wanted: Wanted) -> int:
     """A descriptor that holds the lock on the file which has this name now."""
     with files.refused(path):
         while True:
             descriptor = os.open(path, _FLAGS, 0o600)
             try:
-                _lock(descriptor, path, wanted)
+                _lock(descriptor, byte, path, wanted)
                 if _is_file_at(path, descriptor):
                     return descriptor
             except BaseException:
@@ -121,18 +122,27 @@ def _open_locked(path: pathlib.Path, wanted: Wanted) -> int:
             os.close(descriptor)
 
 
-def _lock(descriptor: int, path: pathlib.Path, wanted: Wanted) -> None:
-    """Take the flock, which another process may hold; it cannot wake us, so it is asked for again with growing pauses."""
+def _lock(descriptor: int, byte: int, path: pathlib.Path, wanted: Wanted) -> None:
+    """Take the lock, which another process may hold; it cannot wake us, so it is asked for again with growing pauses."""
     pause = _FIRST_POLL
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _try(descriptor, byte)
         except BlockingIOError:
             _check(wanted, path.stem)
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_POLL)
         else:
             return
+
+
+def _try(descriptor: int, byte: int) -> None:
+    """Lock the whole file or one byte of it for this descriptor alone; raises BlockingIOError where another has it."""
+    if byte == _WHOLE:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    # An open file description lock (fcntl(2)), which belongs to the descriptor as a flock does. Its struct flock: type, whence, start, length, pid.
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
 
 
 def _is_file_at(path: pathlib.Path, descriptor: int) -> bool:

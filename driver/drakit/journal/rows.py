@@ -15,20 +15,24 @@ from drakit.journal import codec
 
 Rows = tuple[codec.ClaimRow, tuple[codec.GrantRow, ...]]
 
-_SELECT = """
+_COLUMNS = """
 SELECT c.uid, c.namespace, c.name, c.state, c.boot_id,
        g.position, g.request, g.pool, g.device, g.share_id, g.admin_access,
-       g.snapshot, g.consumed, g.parameters, g.config_source, g.intent, g.record, g.edits
-FROM claims AS c LEFT JOIN grants AS g ON g.claim = c.seq"""
+       g.snapshot, g.consumed, g.parameters, g.config_source, g.intent, g.record, g.edits"""
+_SELECT = f"{_COLUMNS} FROM claims AS c LEFT JOIN grants AS g ON g.claim = c.seq"
 _SELECT_ONE = f"{_SELECT} WHERE c.uid = ? ORDER BY g.position"
 _SELECT_ALL = f"{_SELECT} ORDER BY c.seq, g.position"
-# Three seeks of one index for each device, however many shares it has: held alone, held by one of these shares, and any one share.
-_SELECT_HOLDERS = f"""{_SELECT} WHERE g.rowid IN (
-  SELECT rowid FROM grants WHERE pool = :pool AND share_id = '' AND device IN (SELECT value FROM json_each(:devices))
-  UNION SELECT rowid FROM grants WHERE pool = :pool AND device IN (SELECT value FROM json_each(:devices))
-                                   AND share_id IN (SELECT value FROM json_each(:shares))
-  UNION SELECT (SELECT rowid FROM grants WHERE pool = :pool AND device = d.value AND share_id > '' ORDER BY share_id LIMIT 1)
-        FROM json_each(:devices) AS d)
+# Three seeks of one index for each device, however many shares it has: held alone, held by one of these shares, and any one share. SQLite keeps the
+# order of tables around CROSS JOIN; claims first would mean to look at every claim. A row may come twice, which is cheaper than UNION.
+_SELECT_HOLDERS = f"""{_COLUMNS}
+FROM (
+  SELECT g.rowid AS id FROM json_each(:devices) AS d
+    CROSS JOIN grants AS g ON g.pool = :pool AND g.device = d.value AND g.share_id = ''
+  UNION ALL SELECT g.rowid FROM json_each(:devices) AS d CROSS JOIN json_each(:shares) AS s
+    CROSS JOIN grants AS g ON g.pool = :pool AND g.device = d.value AND g.share_id = s.value
+  UNION ALL SELECT (SELECT rowid FROM grants WHERE pool = :pool AND device = d.value AND share_id > '' ORDER BY share_id LIMIT 1)
+    FROM json_each(:devices) AS d
+) AS h CROSS JOIN grants AS g ON g.rowid = h.id CROSS JOIN claims AS c ON c.seq = g.claim
 ORDER BY c.seq, g.position"""  # noqa: S608 - put together from constants
 _INSERT_CLAIM = "INSERT INTO claims (uid, namespace, name, state, boot_id) VALUES (?, ?, ?, ?, ?)"
 _INSERT_GRANT = """
@@ -48,6 +52,11 @@ def all_rows(connection: sqlite3.Connection) -> Iterator[Rows]:
     return _grouped(connection.execute(_SELECT_ALL))
 
 
+def intents(connection: sqlite3.Connection) -> Iterator[tuple[str, int, str]]:
+    """Claim, position and intent of every grant, oldest claim first."""
+    return connection.execute("SELECT uid, position, intent FROM claims JOIN grants ON claim = seq ORDER BY seq, position")
+
+
 def counts(connection: sqlite3.Connection) -> dict[str, int]:
     """How many claims are in each state; reads the claims' table alone."""
     return dict(connection.execute("SELECT state, COUNT(*) FROM claims GROUP BY state"))
@@ -58,7 +67,7 @@ def holders(
 ) -> Iterator[tuple[codec.ClaimRow, codec.GrantRow]]:
     """Grants of these devices with their claims, oldest claim first: those held alone, those of these shares, and one share of each device."""
     wanted = {"pool": pool, "devices": json.dumps(sorted(devices)), "shares": json.dumps(sorted(shares))}
-    for row in connection.execute(_SELECT_HOLDERS, wanted):
+    for row in dict.fromkeys(connection.execute(_SELECT_HOLDERS, wanted)):
         yield codec.ClaimRow(*row[:_CLAIM_COLUMNS]), codec.GrantRow(*row[_CLAIM_COLUMNS:])
 
 
@@ -74,9 +83,21 @@ def begin(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequenc
     insert(connection, claim._replace(state=state.value), grants)
 
 
-def complete(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.GrantRow], boot_id: str) -> None:
+def complete(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.DoneRow], boot_id: str) -> None:
     """preparing -> prepared; stores each grant's record and edits, all else stays as it was begun."""
     seq, state = _moved(connection, uid, lifecycle.Move.COMPLETE)
+    _fill(connection, uid, seq, grants)
+    connection.execute("UPDATE claims SET state = ?, boot_id = ? WHERE seq = ?", (state.value, boot_id, seq))
+
+
+def refresh(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.DoneRow]) -> None:
+    """prepared -> prepared; stores each grant's record and edits, all else stays."""
+    seq, _ = _moved(connection, uid, lifecycle.Move.REFRESH)
+    _fill(connection, uid, seq, grants)
+
+
+def _fill(connection: sqlite3.Connection, uid: names.ClaimUid, seq: int, grants: Sequence[codec.DoneRow]) -> None:
+    """Store records and edits of the grants that the claim was begun with; raises IllegalMoveError for any others."""
     begun = connection.execute("SELECT position, request, pool, device, share_id FROM grants WHERE claim = ?", (seq,))
     positions = {tuple(key): position for position, *key in begun}
     given = {(row.request, row.pool, row.device, row.share_id): row for row in grants}
@@ -86,7 +107,6 @@ def complete(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequen
         "UPDATE grants SET record = ?, edits = ? WHERE claim = ? AND position = ?",
         [(row.record, row.edits, seq, positions[key]) for key, row in given.items()],
     )
-    connection.execute("UPDATE claims SET state = ?, boot_id = ? WHERE seq = ?", (state.value, boot_id, seq))
 
 
 def withdraw(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:

@@ -64,6 +64,8 @@ def _result(item: fields.Field) -> claims.AllocationResult:
         share_id=_share_id(item["shareID"]),
         consumed_capacity=_amounts(item["consumedCapacity"]),
         admin_access=item["adminAccess"].flag(),
+        binding_conditions=item["bindingConditions"].texts(),
+        binding_failure_conditions=item["bindingFailureConditions"].texts(),
     )
 
 

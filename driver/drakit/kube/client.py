@@ -1,16 +1,14 @@
-"""The connection to the API server: the official client's configuration, authentication and transport, and nothing else of it.
+"""The connection to the API server. Where ``access`` cannot tell how to reach it, the official client's configuration and authentication do.
 
 Objects travel as plain JSON: the official client's models drop fields they do not know, and cost ten times as much. Importing that client takes
-about 0.3 s, so it is imported when the first connection is made, and a command that needs no API server does not pay for it.
+time and memory, so it is imported only when it is needed.
 """
 
 import contextlib
 import http
-import ipaddress
 import json
 import os
 import pathlib
-import socket
 import threading
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -20,7 +18,7 @@ import urllib3
 import yaml
 
 from drakit.core import errors, records
-from drakit.kube import transport
+from drakit.kube import access, transport
 
 if TYPE_CHECKING:
     from kubernetes.client import configuration as configurations
@@ -31,13 +29,6 @@ MESSAGE_MAX = 500
 LINE_MAX = 16 << 20
 _ERROR_BODY_MAX = 1 << 16
 _USER_AGENT = "drakit"
-_KEEPALIVE = [
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-]
 
 
 def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", seconds: float = REQUEST_SECONDS) -> "Client":
@@ -45,11 +36,22 @@ def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", second
 
     Nothing is sent yet. ``seconds`` is the longest wait for one answer. Raises SettingsError when there is no configuration or it cannot be used.
     """
+    named = str(kubeconfig or os.environ.get("KUBECONFIG", ""))
+    plain = access.of_kubeconfig(pathlib.Path(named), context) if named else access.in_cluster()
+    return Client(plain or _official(named, context), seconds)
+
+
+def connect_to(server: str, *, token: str, ca_file: pathlib.Path) -> "Client":
+    """A client for one server, known by its certificate authority, with a bearer token."""
+    return Client(access.Plain(server=server, pools=access.pools(ca_file=ca_file), token=lambda: token))
+
+
+def _official(named: str, context: str) -> access.Access:
+    """What the official client makes of a kubeconfig or of the pod's service account; raises SettingsError."""
     from kubernetes import config  # noqa: PLC0415 - see the module's docstring
     from kubernetes.client import configuration  # noqa: PLC0415
 
     settings = configuration.Configuration()
-    named = str(kubeconfig or os.environ.get("KUBECONFIG", ""))
     try:
         if named:
             config.load_kube_config(config_file=named, context=context or None, client_configuration=settings, persist_config=False)
@@ -58,37 +60,53 @@ def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", second
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
         hint = f"cannot use kubeconfig {named}" if named else "no kubeconfig is given, and this process does not run in a cluster"
         raise errors.SettingsError(f"{hint}: {_one_line(str(error))}", key="kubeconfig") from error
-    return Client(settings, seconds)
+    return _Official(settings)
 
 
-def connect_to(server: str, *, token: str, ca_file: pathlib.Path) -> "Client":
-    """A client for one server, known by its certificate authority, with a bearer token."""
-    from kubernetes.client import configuration  # noqa: PLC0415 - see the module's docstring
+class _Official:
+    """``access.Access`` by the official client."""
 
-    settings = configuration.Configuration(host=server)
-    settings.ssl_ca_cert = str(ca_file)
-    settings.api_key["BearerToken"] = f"Bearer {token}"
-    return Client(settings)
+    def __init__(self, settings: "configurations.Configuration") -> None:
+        from kubernetes.client import rest  # noqa: PLC0415 - see the module's docstring
+
+        settings.socket_options = access.KEEPALIVE
+        settings.connection_pool_maxsize = access.CONNECTIONS
+        if access.is_loopback(settings.host):
+            settings.proxy = None
+        self._settings = settings
+        self._authenticating = threading.Lock()
+        self.pools: urllib3.PoolManager = rest.RESTClientObject(settings).pool_manager
+
+    @property
+    def server(self) -> str:
+        return self._settings.host
+
+    @property
+    def is_proxied(self) -> bool:
+        return bool(self._settings.proxy)
+
+    def identity(self) -> Mapping[str, str]:
+        """Whatever the configuration says; a token that is about to expire is renewed here, by one thread at a time."""
+        with self._authenticating:
+            credentials = self._settings.auth_settings().values()
+        return {one["key"]: one["value"] for one in credentials if one["value"]}
 
 
 class Client:
     """``kube.transport.Transport`` over HTTPS; safe to use from several threads."""
 
-    def __init__(self, settings: "configurations.Configuration", seconds: float = REQUEST_SECONDS) -> None:
-        from kubernetes.client import rest  # noqa: PLC0415 - see the module's docstring
-
-        settings.socket_options = _KEEPALIVE
-        if _is_loopback(settings.host):
-            settings.proxy = None
-        self._settings = settings
+    def __init__(self, reached: access.Access, seconds: float = REQUEST_SECONDS) -> None:
+        self._access = reached
         self._seconds = seconds
-        self._authenticating = threading.Lock()
-        self._pool = rest.RESTClientObject(settings).pool_manager
+        base = reached.server.rstrip("/")
+        # One server, so its pool is looked up once; only a proxy asked over plain HTTP wants the whole address in each request.
+        self._pool = reached.pools.connection_from_url(base)
+        self._base = base if reached.is_proxied and base.startswith("http:") else urllib.parse.urlsplit(base).path
 
     @property
     def server(self) -> str:
         """Address of the API server."""
-        return self._settings.host
+        return self._access.server
 
     def request(
         self,
@@ -115,14 +133,14 @@ class Client:
 
     def close(self) -> None:
         """Close idle connections."""
-        self._pool.clear()
+        self._access.pools.clear()
 
     def _send(
         self, method: str, path: str, query: Mapping[str, str], *, headers: dict[str, str], content: bytes | None, seconds: float
     ) -> urllib3.BaseHTTPResponse:
-        target = f"{self._settings.host.rstrip('/')}{path}"
+        target = f"{self._base}{path}"
         try:
-            answer = self._pool.request(
+            answer = self._pool.urlopen(
                 method,
                 f"{target}?{urllib.parse.urlencode(query)}" if query else target,
                 body=content,
@@ -139,12 +157,7 @@ class Client:
             raise _no_answer(error) from error
 
     def _identification(self) -> dict[str, str]:
-        """Headers that say who asks; a token that is about to expire is renewed here, by one thread at a time."""
-        with self._authenticating:
-            credentials = self._settings.auth_settings().values()
-        return {"User-Agent": _USER_AGENT, "Accept": transport.JSON_TYPE} | {
-            one["key"]: one["value"] for one in credentials if one["value"]
-        }
+        return {"User-Agent": _USER_AGENT, "Accept": transport.JSON_TYPE, **self._access.identity()}
 
 
 class Watch:
@@ -183,15 +196,6 @@ class Watch:
             yield from filter(None, lines)
             if self._closed.is_set():
                 return
-
-
-def _is_loopback(server: str) -> bool:
-    """Whether a server is on this machine; no proxy of the environment can reach it then."""
-    host = urllib.parse.urlsplit(server).hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _object(data: bytes) -> transport.Object:

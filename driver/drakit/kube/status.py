@@ -126,7 +126,8 @@ class ApiStatuses:
     ) -> dict[str, object]:
         """The entry to apply for one allocated device; empty when there is nothing to say of it."""
         standing = fields.Field(records.freeze(before or {}))
-        conditions = claim_status.merged(tuple(_condition(one) for one in standing["conditions"].each()), key, change)
+        before_change = tuple(_condition(one) for one in standing["conditions"].each())
+        conditions = claim_status.merged(before_change, key, change, _binding_conditions(found, self._writer.driver, key))
         said = change.devices.get(key)
         kept = {} if before is None or change.cleared else {name: before[name] for name in _TOLD if name in before}
         told = kept if said is None else _told(said)
@@ -200,6 +201,12 @@ def _key(item: fields.Field) -> claim_status.DeviceKey:
 
 def _is(entry: fields.Field, driver: str, key: claim_status.DeviceKey) -> bool:
     return entry["driver"].value == driver and _key(entry) == key
+
+
+def _binding_conditions(found: fields.Field, driver: str, key: claim_status.DeviceKey) -> frozenset[str]:
+    """The types of the conditions that a device's allocation waits for, or fails by."""
+    ours = [one for one in found["status"]["allocation"]["devices"]["results"].each() if _is(one, driver, key)]
+    return frozenset(name for one in ours for field in ("bindingConditions", "bindingFailureConditions") for name in one[field].texts())
 
 
 def _owned(found: fields.Field, writer: Writer) -> Entries:

@@ -6,13 +6,14 @@ of a cluster do not come back all at once.
 """
 
 import contextlib
+import dataclasses
 import http
 import random
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import Self, TypeVar
 
-from drakit.core import errors, ports
+from drakit.core import errors, ports, records
 from drakit.kube import fields, transport
 from drakit.telemetry import logs
 
@@ -22,6 +23,9 @@ FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 STEADY_SECONDS = 5.0
 _STOP_POLL_SECONDS = 0.5
+_PAGE = 500
+
+_Item = TypeVar("_Item")
 
 _log = logs.get_logger(__name__)
 _jitter = random.SystemRandom()
@@ -34,13 +38,81 @@ def changes(
 
     Never raises for what the server does or fails to do. While it runs a thread waits beside it, to end a silent watch when ``stop`` is set.
     """
+    yield from _repeated(lambda connection: _once(api, path, selector, connection), path, clock, stop, meter)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seen:
+    """An object of the collection as it is now; as it was last where it is ``gone``."""
+
+    object: transport.Object
+    gone: bool = False
+
+
+def objects(api: transport.Transport, path: str, *, clock: ports.Clock, stop: threading.Event) -> Iterator[Seen | None]:
+    """Yield every object of a collection, then every change of one, until ``stop`` is set; None each time before all of them are listed anew.
+
+    What was deleted while there was no connection is not told: after None, ask for what you know. A watch that merely ended goes on where it was.
+    """
+    yield from _repeated(_Follower(api, path).once, path, clock, stop)
+
+
+class _Follower:
+    """``version`` is where the next watch goes on; empty: everything is to be listed."""
+
+    def __init__(self, api: transport.Transport, path: str) -> None:
+        self._api = api
+        self._path = path
+        self._version = ""
+
+    def once(self, connection: "_Connection") -> Iterator[Seen | None]:
+        """One list, where it is due, and one watch; raises ApiError or ConfigError when either fails."""
+        if not self._version:
+            yield None
+            yield from self._listed()
+        query = {"watch": "true", "resourceVersion": self._version, "allowWatchBookmarks": "true", "timeoutSeconds": str(SERVER_SECONDS)}
+        try:
+            stream = self._api.stream(self._path, query=query, timeout=SILENCE_SECONDS)
+            with connection.of(stream):
+                for event in stream:
+                    yield from self._changed(event)
+        except errors.ApiError as error:
+            if error.status == http.HTTPStatus.GONE:
+                self._version = ""
+            raise
+
+    def _listed(self) -> Iterator[Seen]:
+        query = {"limit": str(_PAGE)}
+        while True:
+            answer = fields.Field(self._api.request("GET", self._path, query=query))
+            yield from (Seen(object=item.object()) for item in answer["items"].each())
+            query["continue"] = answer["metadata"]["continue"].text_or_empty()
+            if not query["continue"]:
+                self._version = answer["metadata"]["resourceVersion"].text()
+                return
+
+    def _changed(self, event: Mapping[str, records.Json]) -> Iterator[Seen]:
+        is_change = _is_change(event)
+        found = fields.Field(event)["object"]
+        if is_change:
+            yield Seen(object=found.object(), gone=event.get("type") == "DELETED")
+        self._version = found["metadata"]["resourceVersion"].text_or_empty() or self._version
+
+
+def _repeated(
+    once: Callable[["_Connection"], Iterator[_Item]],
+    path: str,
+    clock: ports.Clock,
+    stop: threading.Event,
+    meter: ports.Meter | None = None,
+) -> Iterator[_Item]:
     pause = FIRST_PAUSE
     with _Connection(stop) as connection:
         while not stop.is_set():
             started = clock.monotonic()
             try:
-                for _ in _once(api, path, selector, connection):
-                    yield
+                for item in once(connection):
+                    yield item
                     if stop.is_set():
                         return
             except errors.DrakitError as error:

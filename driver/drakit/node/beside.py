@@ -13,7 +13,7 @@ from drakit.core import device as devices
 from drakit.core import errors, inventory, ports, tainting
 from drakit.core import site as sites
 from drakit.kubelet import checkpoint
-from drakit.node import describing, rebuild, reports, site, station, vanished
+from drakit.node import binding, describing, rebuild, reports, site, station, vanished
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -26,11 +26,12 @@ Spawn = Callable[[str, Callable[[threading.Event], None]], threading.Thread]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Telling:
-    """The API server's ports for what is told to users, and for what is asked after memory was lost."""
+    """The API server's ports for what is told to users, for what is asked after memory was lost, and for claims that wait to be bound."""
 
     statuses: ports.ClaimStatuses
     events: ports.Events
     claim_list: ports.ClaimList
+    bindings: ports.Bindings | None = None
     conditions: reports.Conditions = reports.Conditions.FAILURES
 
 
@@ -67,6 +68,7 @@ class Beside:
         self._working: list[threading.Thread] = []
         self._tellers: list[threading.Thread] = []
         self._reports: reports.Reports | None = None
+        self._binding: binding.Binding | None = None
         self._started = False
         self._taints: Mapping[str, Sequence[devices.Taint]] = {}
 
@@ -101,12 +103,31 @@ class Beside:
         self._stop.set()
         self.wake()
         _join(self._working)
-        if idle:
+        if idle and (self._binding is None or self._binding.is_idle):
             self._stop_author()
         self._stop_telling.set()
         if self._reports is not None:
             self._reports.wake()
         _join(self._tellers)
+
+    def discovered(self) -> None:
+        """The hardware was looked at: begin to bind claims when there is a device with binding conditions, or something begun before."""
+        local, telling, told = self._station, self._telling, self._reports
+        if self._binding is not None or telling is None or telling.bindings is None or told is None or not local.author.binds:
+            return
+        conditional = any(device.binding_conditions for device in local.offered.flat.devices)
+        if self._stop.is_set() or not (conditional or any(map(local.engine.is_unfinished, local.journal.entries()))):
+            return
+        self._binding = binding.Binding(
+            local.engine,
+            local.journal,
+            self._claims,
+            telling.bindings,
+            told.bound,
+            self._clock,
+            ours=binding.Ours(driver=local.author.name, pool=local.place.pool),
+        )
+        self._working.append(self._spawn("binding", self._binding.run, self._stop))
 
     def wake(self) -> None:
         """Discovery is due."""

@@ -57,8 +57,6 @@ class DescribingDriver(drivers.Driver[Any]):
     def __init__(self, author: offer.Author, files: metadata.MetadataFiles, named: NamedClaims) -> None:
         self.name = author.name
         self.config_types = author.config_types  # type: ignore[misc] # a class attribute of every driver but this one
-        # As it is, so that it can be seen whether the author has one.
-        self.bind = author.bind  # type: ignore[method-assign] # what every other verb is forwarded by
         self._author = author
         self._files = files
         self._named = named
@@ -82,11 +80,24 @@ class DescribingDriver(drivers.Driver[Any]):
     def plan(self, grant: Grant) -> records.Record:
         return self._author.plan(grant)
 
+    def promised(self, device: devices.Device) -> Sequence[records.Record]:
+        return self._author.promised(device)
+
+    @property
+    def binds(self) -> bool:
+        return self._author.binds
+
+    def bind(self, grant: Grant) -> None:
+        self._author.bind(grant)
+
     def recall(self, grant: Grant) -> records.Record:
         return self._author.recall(grant)
 
     def fits(self, device: devices.Device, config: object) -> bool:
         return self._author.fits(device, config)
+
+    def settle(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
+        return self._author.settle(configs)
 
     def default_config(self, device: devices.Device) -> object:
         return self._author.default_config(device)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, inventory, lifecycle, names, outcome, ports
-from drakit.node import offer, planning, recall, resolution, room
+from drakit.node import offer, planning, recall, resolution, room, witness
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -55,19 +55,6 @@ def _tell_nobody(ref: claims.ClaimRef, error: Exception) -> None:
     del ref, error
 
 
-class Nobody:
-    """A ``ports.Witness`` who does not care."""
-
-    def prepared(self, ref: claims.ClaimRef) -> None:
-        """Nothing."""
-
-    def failed(self, ref: claims.ClaimRef, error: Exception) -> None:
-        """Nothing."""
-
-    def unprepared(self, ref: claims.ClaimRef) -> None:
-        """Nothing."""
-
-
 class Engine:
     """Carries out what the kubelet asks for one driver; implements ``ports.ClaimEngine``."""
 
@@ -91,9 +78,9 @@ class Engine:
         self._cdi = cdi
         self._device_locks = device_locks
         self._claim_locks = locks_of_claims
-        self.witness: ports.Witness = Nobody()
+        self.witness: ports.Witness = witness.Nobody()
         self.memory_lost = False
-        self._planner = planning.Planner(author, journal, place.pool)
+        self.planner = planning.Planner(author, journal, place.pool)
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
         """Prepare claims one after the other; an outcome for each."""
@@ -163,22 +150,25 @@ class Engine:
         with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
             _check_waiting(caller)
             is_same = resolution.is_same(entry, claim, self._author)
-            if is_same and self._is_prepared(entry) and self._is_whole(entry):
-                return self._answer(entry.grants, entry.claim)
+            if is_same and self._is_prepared(entry) and (kept := self._verified(entry)) is not None:
+                return self._answer(kept, entry.claim)
             if is_same and self._is_bound(entry):
                 return self._carry_out_or_undo(entry, self._grants_of(entry, claim), caller)
             _log.info("undoing an earlier state", claim=str(entry.claim), uid=entry.claim.uid, state=entry.state.value)
             self._undo(entry)
         return None
 
-    def _is_whole(self, entry: lifecycle.Entry) -> bool:
-        """Whether hardware still answers as it did; lost or altered CDI files are rewritten."""
-        for kept in entry.grants:
-            prepared = self._make(resolution.from_entry(entry.claim, kept, self._author))
-            if prepared.record != kept.record or prepared.edits != kept.edits:
-                return False
-        self._write_cdi(entry.claim, entry.grants)
-        return True
+    def _verified(self, entry: lifecycle.Entry) -> tuple[lifecycle.GrantEntry, ...] | None:
+        """The grants where hardware still answers as it did, else None. Lost or altered CDI files are rewritten; new edits are remembered first."""
+        prepared = [self._make(resolution.from_entry(entry.claim, kept, self._author)) for kept in entry.grants]
+        if any(made.record != kept.record for made, kept in zip(prepared, entry.grants, strict=True)):
+            return None
+        fresh = _filled(entry.grants, prepared)
+        if fresh != entry.grants:
+            _log.info("what containers get of a prepared claim has changed", claim=str(entry.claim), uid=entry.claim.uid)
+            self._journal.refresh(entry.claim.uid, fresh)
+        self._write_cdi(entry.claim, fresh)
+        return fresh
 
     def _prepare_new(self, claim: claims.Claim, caller: ports.Caller) -> outcome.Outcome:
         grants = resolution.resolve(claim, self._author, self._place.pool, self._offered.device)
@@ -189,7 +179,7 @@ class Engine:
     def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant], caller: ports.Caller) -> tuple[lifecycle.Entry, Sequence[Grant]]:
         _check_waiting(caller)
         self._check_room(grants)
-        planned = self._planner.plan(grants)
+        planned = self.planner.plan(grants)
         entry = self._preparing(ref, planned)
         self._journal.begin(entry)
         return entry, planned
@@ -216,9 +206,7 @@ class Engine:
 
     def _carry_out(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
         prepared = [self._make(grant) for grant in grants]
-        kept = tuple(
-            dataclasses.replace(begun, record=done.record, edits=done.edits) for begun, done in zip(entry.grants, prepared, strict=True)
-        )
+        kept = _filled(entry.grants, prepared)
         self._write_cdi(entry.claim, kept)
         _check_waiting(caller)
         self._journal.complete(entry.claim.uid, kept, self._place.boot_id)
@@ -288,7 +276,7 @@ class Engine:
         return entry.state is not lifecycle.State.PREPARED and self._binds(entry)
 
     def _binds(self, entry: lifecycle.Entry) -> bool:
-        return drivers.binds(self._author) and any(kept.device.binding_conditions for kept in entry.grants)
+        return self._author.binds and any(kept.device.binding_conditions for kept in entry.grants)
 
     def _is_bound(self, entry: lifecycle.Entry) -> bool:
         """Whether a claim was begun, in this boot, and is to be gone on with."""
@@ -391,6 +379,10 @@ class Engine:
                 for kept in grants
             )
         )
+
+
+def _filled(begun: Sequence[lifecycle.GrantEntry], prepared: Sequence[drivers.Prepared]) -> tuple[lifecycle.GrantEntry, ...]:
+    return tuple(dataclasses.replace(one, record=made.record, edits=made.edits) for one, made in zip(begun, prepared, strict=True))
 
 
 def _check_waiting(caller: ports.Caller) -> None:

@@ -14,7 +14,7 @@ from drakit.core import claim as claims
 from drakit.core import names, outcome, ports
 
 FETCH = {"fetch": "fetch"}
-JOURNAL = {"begin": "journal", "complete": "journal", "withdraw": "journal", "forget": "journal"}
+JOURNAL = {"begin": "journal", "complete": "journal", "refresh": "journal", "withdraw": "journal", "forget": "journal"}
 CDI = {"write": "cdi", "remove": "cdi"}
 DEVICE = {"prepare": "device_prepare", "unprepare": "device_unprepare"}
 

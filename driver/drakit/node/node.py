@@ -149,6 +149,7 @@ class Node:
         try:
             self.station.offered.refresh()
             self.health.discovered([device.name for device in self.station.offered.flat.devices])
+            self.beside.discovered()
         except errors.InventoryError as error:
             _log.error("discover() offers what the API refuses; what was offered stays offered", error=str(error))
         except errors.DrakitError as error:

@@ -24,7 +24,6 @@ class Planner:
         self._journal = journal
         self._pool = pool
         self._local = threading.local()
-        drivers.open_books(author, self.promised)
 
     def plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
         """The grants with their intents; raises what the author raises."""
@@ -39,6 +38,7 @@ class Planner:
 
     def promised(self, device: devices.Device) -> Sequence[records.Record]:
         """The intents of a device's grants: those that are begun and not undone, and those planned for this claim a moment ago."""
-        begun = (kept for entry in self._journal.entries() for kept in entry.grants if kept.pool == self._pool)
+        begun = [kept for entry in self._journal.entries() for kept in entry.grants if kept.pool == self._pool]
         planned: Sequence[Grant] = getattr(self._local, "planned", ())
-        return [one.intent for one in (*begun, *planned) if one.device.name == device.name]
+        known = [(kept.device, kept.intent) for kept in begun] + [(grant.device, grant.intent) for grant in planned]
+        return [intent for held, intent in known if held.name == device.name]

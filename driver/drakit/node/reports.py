@@ -8,7 +8,7 @@ it is unprepared. A claim that has no status of this driver costs nothing: neith
 import collections
 import enum
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names, ports
@@ -69,6 +69,10 @@ class Reports:
     def status(self, claim: claims.ClaimRef, status: sites.DeviceStatus) -> None:
         """Write the device's status into the claim."""
         self._put(claim, claim_status.of_device(status, self._pool))
+
+    def bound(self, claim: claims.ClaimRef, conditions: Mapping[claim_status.DeviceKey, sites.Condition]) -> None:
+        """State a binding condition, or one of failure, of each of these devices, beside what is said of them already."""
+        self._put(claim, claim_status.StatusChange(bound=conditions))
 
     def notice(self, claim: claims.ClaimRef, notice: sites.Notice) -> None:
         """Tell the users of a claim; an equal one within ten minutes is only counted, and its count told with the next after that."""

@@ -18,8 +18,10 @@ Grants = Sequence["drivers.Grant[object]"]
 def neighbours(grants: Grants, offered: inventory.Inventory) -> frozenset[str]:
     """The devices whose use may stand in the way: those granted, and those that draw from the same counter sets."""
     touched = {part.counter_set for grant in grants for part in grant.device.consumes}
-    near = {item.name for item in offered.devices if any(part.counter_set in touched for part in item.consumes)}
-    return frozenset(near | {grant.device.name for grant in grants})
+    own = frozenset(grant.device.name for grant in grants)
+    if not touched:
+        return own
+    return own.union(item.name for item in offered.devices if item.consumes and any(part.counter_set in touched for part in item.consumes))
 
 
 def check(grants: Grants, holdings: Sequence[lifecycle.Holding], offered: inventory.Inventory) -> None:

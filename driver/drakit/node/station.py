@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Self
 
 from drakit.cdi import directory
+from drakit.core import driver as drivers
 from drakit.core import names, ports, records
 from drakit.journal import journal, locks
 from drakit.node import clock, describing, engine, metering, offer, recovery
@@ -49,7 +50,8 @@ class Station:
         self._closing.callback(self.journal.close)
         self.cdi = directory.Directory(folders.cdi, driver=post.driver_name)
         self.place = post.place
-        self.author, source, self.metadata = describing.described(post.build(self._intents), claim_source, folders.home)
+        made = post.build(self._intents)
+        self.author, source, self.metadata = describing.described(made, claim_source, folders.home)
         self.offered = offer.Offer(self.author)
         device_locks, claim_locks = (_timed(locks_of_kind, meter) for locks_of_kind in _locks(folders.home))
         self.engine = engine.Engine(
@@ -63,6 +65,7 @@ class Station:
             locks_of_claims=claim_locks,
         )
         self.engine.memory_lost = self.journal.quarantine is not None
+        drivers.open_books(made, self.engine.planner.promised)
         self.site = sites.NodeSite(
             self.author,
             home=folders.home,
@@ -109,7 +112,7 @@ class Station:
         self.close()
 
     def _intents(self) -> Iterable[records.Record]:
-        return [grant.intent for entry in self.journal.entries() for grant in entry.grants]
+        return self.journal.intents()
 
 
 def _locks(home: pathlib.Path) -> tuple[ports.Locks, ports.Locks]:

@@ -11,9 +11,9 @@ Needs no test framework; ``Cluster`` needs the extra ``drakit[cluster]``.
 
 from drakit.testing.builders import claim, device_class, pod
 from drakit.testing.checking import Check, CheckError, Report, check_driver
-from drakit.testing.cluster import Cluster
-from drakit.testing.crashing import Crash, CrashPoint, crash_points
-from drakit.testing.node import Container, Node
+from drakit.testing.cluster import Cluster, Seen
+from drakit.testing.crashing import Crash, CrashPoint, Death, crash_points
+from drakit.testing.node import Container, Node, RefusedError, Told
 from drakit.testing.sites import FakeSite
 
 __all__ = [
@@ -23,9 +23,13 @@ __all__ = [
     "Container",
     "Crash",
     "CrashPoint",
+    "Death",
     "FakeSite",
     "Node",
+    "RefusedError",
     "Report",
+    "Seen",
+    "Told",
     "check_driver",
     "claim",
     "crash_points",

@@ -91,6 +91,7 @@ def check_driver(
     the devices to try, by default one of each kind; ``parameters`` opaque configurations to accept, ``refused_parameters`` some to refuse;
     ``consumed`` the capacity that claims of shared devices take. ``death`` and ``every`` are those of ``crash_points``. Raises CheckError.
     """
+    __tracebackhide__ = True  # pytest shows the author's own line, not ours
     with nodes.Node(make) as node:
         names, driver = tuple(device_names) or _one_of_each(node.offered.devices), node.driver.name
     bench = Bench(
@@ -136,6 +137,7 @@ def _one_of_each(offered: Iterable[devices.Device]) -> tuple[str, ...]:
             tuple(sorted(device.capacity)),
             tuple(len(part.counters) for part in device.consumes),
             device.allow_multiple_allocations,
+            device.binding_conditions,
         )
         kinds.setdefault(shape, device.name)
     return tuple(kinds.values())[:DEVICES_MOST]
@@ -191,6 +193,26 @@ def _unprepares_after_a_restart(bench: Bench) -> None:
             node.claims.remove(ref)
             node.unprepare(ref)
             _require(node.is_clean, f"{name}: unprepare in a new process left something")
+
+
+def _undoes_what_was_bound(bench: Bench) -> None:
+    with bench.node() as node:
+        offered = node.offered.by_name()
+        conditional = [name for name in bench.names if offered[name].binding_conditions]
+        if not (conditional and node.driver.binds):
+            raise NotApplicableError("no device has binding conditions that bind() makes true")
+        for name in conditional:
+            ref = bench.claim(node, name)
+            before = bench.hardware()
+            node.bind(ref)
+            node.restart()
+            node.bind(ref)
+            node.deallocate(ref)
+            _require(node.is_clean and bench.hardware() == before, f"{name}: what was bound and never prepared is left behind")
+            again = bench.claim(node, name)
+            node.bind(again)
+            node.prepare(again)
+            node.unprepare(again)
 
 
 def _shares_one_device(bench: Bench) -> None:
@@ -287,6 +309,7 @@ CHECKS: Mapping[str, Callable[[Bench], None]] = {
     "unprepare succeeds before prepare, and twice": _unprepares_twice,
     "unprepare works in another process, without the claim": _unprepares_after_a_restart,
     "two shares of one device do not touch each other": _shares_one_device,
+    "what was bound and is not prepared after all is undone": _undoes_what_was_bound,
     "parameters are accepted": _accepts_parameters,
     "wrong parameters are refused, and nothing is touched": _refuses_wrong_parameters,
     "a device nobody offers is refused": _tells_when_a_device_is_gone,

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from drakit.core import driver as drivers
+from drakit.kube import bindings, client, events, slices, status
 from drakit.kube import claims as api_claims
-from drakit.kube import client, slices
-from drakit.node import clock, engine, station
+from drakit.node import beside, clock, engine, station
 from drakit.node import node as nodes
 from drakit.testing import node as small
 
@@ -48,6 +48,7 @@ class Cluster:
         self._rescan = rescan_seconds
         self._closing = contextlib.ExitStack()
         self._cluster: clusters.LocalCluster | None = None
+        self._running: dict[str, contextlib.ExitStack] = {}
         self.drivers: dict[str, drivers.Driver[Any]] = {}
 
     def __enter__(self) -> Self:
@@ -57,7 +58,8 @@ class Cluster:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp")))
             self._cluster = stack.enter_context(clusters.LocalCluster(folder, nodes=self._names))
             for name in self._names:
-                self._start_driver(name, stack)
+                self._running[name] = stack.enter_context(contextlib.ExitStack())
+                self._start_driver(name, self._running[name])
             self._closing = stack.pop_all()
         return self
 
@@ -96,6 +98,21 @@ class Cluster:
         from drakit.cluster import resources  # noqa: PLC0415
 
         return [dict(item) for item in self.local.api.list(resources.SLICE).items]
+
+    def restart_driver(self, node: str = "") -> None:
+        """End the driver of a node, the first unless named, and start it anew: a new driver object, and recovery from what the journal says."""
+        name = node or self._names[0]
+        self._running[name].close()
+        self._start_driver(name, self._running[name])
+
+    def wait_allocated(self, name: str, *, namespace: str = "default", seconds: float = SECONDS) -> list[str]:
+        """Wait until a claim is allocated, and say which devices it has."""
+
+        def allocated() -> list[str]:
+            allocation = self.claim(name, namespace=namespace).get("status", {}).get("allocation") or {}
+            return [str(result["device"]) for result in allocation.get("devices", {}).get("results", ())]
+
+        return self.local.wait_for(allocated, timeout=seconds, what=f"the allocation of claim {name}")
 
     def wait_published(self, devices: int, *, seconds: float = SECONDS) -> None:
         """Wait until so many devices are published."""
@@ -148,12 +165,19 @@ class Cluster:
         api = client.connect(self.local.driver_kubeconfig(name), seconds=SECONDS)
         stack.callback(api.close)
         ticking = clock.SystemClock()
+        statuses = status.ApiStatuses(api, status.Writer(driver=made.name, node=name, pool=name), ticking)
         outside = nodes.Outside(
-            claim_source=api_claims.ApiClaims(api),
+            claim_source=api_claims.ApiClaims(api, seen=statuses.seen),
             slice_store=slices.ApiSlices(api, driver=made.name, node=name, clock=ticking),
             registry=folder.registry,
             clock=ticking,
             rescan_seconds=self._rescan,
+            telling=beside.Telling(
+                statuses=statuses,
+                events=events.ApiEvents(api, component=made.name, host=name),
+                claim_list=api_claims.ApiClaimList(api),
+                bindings=bindings.ApiBindings(api, driver=made.name, pool=name, clock=ticking),
+            ),
         )
         post = station.Post(driver_name=made.name, build=lambda _: made, place=engine.Place(pool=name, boot_id="boot-1"))
         node = nodes.Node(post, station.Folders(home=folder.plugins / made.name, cdi=folder.cdi), outside, node_name=name)

@@ -23,8 +23,9 @@ from typing import Any, Self
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import errors, inventory, lifecycle, names, outcome, quantity, records
-from drakit.node import engine, station
+from drakit.core import errors, inventory, lifecycle, names, outcome, quantity, records, tainting
+from drakit.core import site as sites
+from drakit.node import engine, site, station
 
 Make = Callable[[], drivers.Driver[Any]]
 POOL = "test-node"
@@ -43,6 +44,15 @@ class Container:
     mounts: tuple[tuple[str, str], ...]
     hooks: tuple[str, ...]
     cdi_ids: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """What the driver said by its site, in order: to the kubelet, in claims' statuses, and to users."""
+
+    health: list[sites.HealthReport] = dataclasses.field(default_factory=list)
+    statuses: list[tuple[claims.ClaimRef, sites.DeviceStatus]] = dataclasses.field(default_factory=list)
+    notices: list[tuple[claims.ClaimRef, sites.Notice]] = dataclasses.field(default_factory=list)
 
 
 class Waiting:
@@ -79,7 +89,7 @@ class Claims:
 
 
 class Node:
-    """A node with one driver, made by ``make`` at every start. Use it as a context manager.
+    """A node with one driver, made by ``make`` at every start; its ``start`` and ``stop`` are called. Use it as a context manager.
 
     ``folder`` keeps the node's state (journal, CDI files) there instead of in a temporary folder, so that another ``Node`` can go on with it.
     """
@@ -90,6 +100,7 @@ class Node:
         self.folder = folder or pathlib.Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="drakit-test-")))
         self.claims = Claims()
         self.caller = Waiting()
+        self.told = Told()
         self.boot_id = "boot-1"
         self._station = self._open()
 
@@ -100,9 +111,14 @@ class Node:
 
     @property
     def offered(self) -> inventory.Inventory:
-        """What the driver offers now, flat."""
+        """What the driver offers now, flat, with the taints that it put."""
         self._station.offered.refresh()
-        return self._station.offered.flat
+        return tainting.with_taints(self._station.offered.flat, self.site.taints())
+
+    @property
+    def site(self) -> sites.Site:
+        """The site that the driver was started with."""
+        return self._station.site
 
     @property
     def entries(self) -> Sequence[lifecycle.Entry]:
@@ -117,7 +133,7 @@ class Node:
     def restart(self, *, boot_id: str | None = None) -> None:
         """End this process's view and start anew; with another ``boot_id`` the node was rebooted in between."""
         self.boot_id = boot_id or self.boot_id
-        self._station.close()
+        self._shut()
         self._station = self._open()
 
     def claim(
@@ -152,6 +168,15 @@ class Node:
             raise RefusedError(answer.error)
         return self.container(tuple(item for prepared in answer.devices for item in prepared.cdi_ids))
 
+    def bind(self, ref: claims.ClaimRef) -> None:
+        """Make the claim's devices ready, as before its pod is bound; raises what the driver's ``bind`` raises."""
+        self._station.engine.bind(ref, self.caller)
+
+    def deallocate(self, ref: claims.ClaimRef) -> None:
+        """The scheduler took the devices back before the claim was prepared: what ``bind`` did is undone. Raises what ``unprepare`` raises."""
+        self.claims.remove(ref)
+        self._station.engine.abandon(ref, None, self.caller)
+
     def unprepare(self, ref: claims.ClaimRef) -> None:
         """Unprepare the claim; raises RefusedError."""
         error = self._station.engine.unprepare([ref], self.caller)[ref.uid]
@@ -171,8 +196,14 @@ class Node:
 
     def close(self) -> None:
         """End; a temporary folder is removed."""
-        self._station.close()
+        self._shut()
         self._closing.close()
+
+    def _shut(self) -> None:
+        try:
+            self._station.author.stop()
+        finally:
+            self._station.close()
 
     def __enter__(self) -> Self:
         return self
@@ -184,7 +215,17 @@ class Node:
         made = self._make()
         post = station.Post(driver_name=made.name, build=lambda _: made, place=engine.Place(pool=POOL, boot_id=self.boot_id))
         opened = station.Station.open(post, station.Folders(home=self.folder / "home", cdi=self.folder / "cdi"), self.claims)
-        opened.offered.refresh()
+        try:
+            opened.site.carriers = site.Carriers(
+                health=self.told.health.append,
+                status=lambda ref, status: self.told.statuses.append((ref, status)),
+                notice=lambda ref, notice: self.told.notices.append((ref, notice)),
+            )
+            opened.author.start(opened.site)
+            opened.offered.refresh()
+        except BaseException:
+            opened.close()
+            raise
         return opened
 
     def _result(self, index: int, name: str, device: devices.Device | None, consumed: Mapping[str, str]) -> claims.AllocationResult:
@@ -195,6 +236,8 @@ class Node:
             pool=POOL,
             device=name,
             share_id=names.ShareId(str(uuid.uuid4())) if shared else None,
+            binding_conditions=device.binding_conditions if device else (),
+            binding_failure_conditions=device.binding_failure_conditions if device else (),
             consumed_capacity={key: quantity.Quantity.parse(text) for key, text in consumed.items()},
         )
 

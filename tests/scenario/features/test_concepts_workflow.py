@@ -4,12 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from drakit._proto import dra_health_v1_pb2 as wire
 from drakit.cluster import json_types
 from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, POD
 from fakes import feature_samples, feature_town
 from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.health_plugin import Health
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE
 from unit.cluster_kubelet.town import Town
 
@@ -110,6 +112,50 @@ def test_device_statuses_are_cleared_if_their_feature_is_disabled() -> None:
         town.create(CLAIM, objects.claim("c"))
         town.run(objects.pod("p", claim="c"))
         assert _report(town) is None
+
+
+def _with_health(town: Town) -> Health:
+    """Start the driver again, this time with the service that tells the health of its devices."""
+    [plugin], health = town.plugins, Health()
+    plugin.stop()
+    plugin.services.append(health.add_v1)
+    plugin.versions = ["v1.DRAPlugin", "v1.DRAResourceHealth"]
+    plugin.start()
+    return health
+
+
+def _is(state: "wire.HealthStatus", message: str = "") -> wire.DeviceHealth:
+    device = wire.DeviceIdentifier(pool_name=objects.NODE, device_name="gpu-0")
+    return wire.DeviceHealth(device=device, health=state, message=message)
+
+
+def _health_of(town: Town) -> list[Object]:
+    """What the status of the pod's only container says of the devices that it uses."""
+    [container] = json_types.objects(town.find(POD, "p") or {}, "status", "containerStatuses")
+    return json_types.objects(container, "allocatedResourcesStatus", 0, "resources")
+
+
+def test_a_device_that_becomes_unhealthy_and_recovers_shows_in_the_status_of_each_container_that_has_it(town: Town) -> None:
+    health = _with_health(town)
+    health.say(_is(wire.HEALTHY))
+    town.offer("gpu-0")
+    town.create(CLAIM, objects.claim("c"))
+    town.run(objects.pod("p", claim="c"))
+    for state, message, shown in ((wire.UNHEALTHY, "too hot", "Unhealthy"), (wire.HEALTHY, "", "Healthy")):
+        health.say(_is(state, message))
+        town.until(lambda shown=shown: [one["health"] for one in _health_of(town)] == [shown], f"{shown} in the pod's status")
+        assert [json_types.text(one, "message") for one in _health_of(town)] == [message]
+
+
+def test_health_is_not_shown_if_its_feature_is_disabled() -> None:
+    with feature_town.running(gates=FeatureGates.of({"ResourceHealthStatus": False})) as town:
+        health = _with_health(town)
+        health.say(_is(wire.UNHEALTHY))
+        town.offer("gpu-0")
+        town.create(CLAIM, objects.claim("c"))
+        town.run(objects.pod("p", claim="c"))
+        assert _health_of(town) == []
+        assert health.opened == []
 
 
 def test_the_kubelet_runs_a_pod_with_a_node_once_its_claim_is_allocated_and_reserved(town: Town) -> None:

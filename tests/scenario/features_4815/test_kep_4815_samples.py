@@ -6,7 +6,7 @@ from collections.abc import Callable
 import kubernetes_validate
 import pytest
 
-from drakit.cluster import json_types, linting, manifests, mixins
+from drakit.cluster import errors, json_types, linting, manifests, mixins
 from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Object
 from drakit.cluster.linting import Finding, Severity
@@ -17,6 +17,7 @@ from fakes.feature4815_cell import Cell
 SERVED = ("apiVersion", "is not served", "write resource.k8s.io/v1")
 APART = ("spec", "only one of devices and sharedCounters", "put sharedCounters into a slice of its own")
 BASIC = ("spec.devices[0].basic", "unknown field", "move what it holds into the device itself")
+REQUIRED = "spec.template.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"
 LABEL = "must be lower-case letters, digits and '-'"
 
 Expected = tuple[str, str, str]
@@ -37,6 +38,11 @@ AS_PRINTED: dict[str, tuple[Expected, ...]] = {
         SERVED,
         ("spec.devices.requests[0].deviceClassName", "unknown field", "write requests[].exactly.deviceClassName"),
         ("spec.devices.requests[0].selectors", "unknown field", "write requests[].exactly.selectors"),
+    ),
+    "tpu-consumer-deployment": (
+        (f"{REQUIRED}.weight", "unknown field", "a required term has no weight"),
+        (f"{REQUIRED}.podAffinityTerm", "unknown field", "move what podAffinityTerm holds into the term itself"),
+        (f"{REQUIRED}.topologyKey", "Required value", "add topologyKey"),
     ),
     "tpu-slice": (SERVED, BASIC, APART),
     "two-gpus": (
@@ -96,8 +102,19 @@ def test_linting_a_sample_as_printed_names_each_field_and_its_fix(
     check(linting.lint(stage(name), FeatureGates()), expected)
 
 
+@pytest.mark.parametrize("name", AS_PRINTED)
+def test_parts_of_slices_and_what_is_left_out_are_named_beside_it(name: str) -> None:
+    found = linting.lint(manifests.read(f"{name}.yaml", samples.printed(name), samples=True), FeatureGates())
+    check(found, AS_PRINTED[name])
+    lines = samples.printed(name).splitlines()
+    dots = [f"line {number}: the dots stand for what is left out" for number, line in enumerate(lines, 1) if line.strip() == "..."]
+    assert [one.text for one in found if "the dots" in one.text] == dots
+    whole = lines[0].startswith(("apiVersion:", "kind:"))
+    assert any(one.text == "this is a part only: spec of a ResourceSlice" for one in found) is not whole
+
+
 def test_a_sample_that_is_not_yaml_is_said_to_be_none_with_its_line() -> None:
-    with pytest.raises(manifests.ManifestError, match=r"tpu-4x4-claim\.yaml: is not YAML.*line 13"):
+    with pytest.raises(manifests.ManifestError, match=r"tpu-4x4-claim\.yaml: is not YAML.*line 13.*expression: a quote within quotes\?"):
         samples.original("tpu-4x4-claim")
 
 
@@ -159,6 +176,8 @@ def test_the_required_anti_affinity_of_the_deployment_is_written_as_a_preferred_
     [printed] = samples.original("tpu-consumer-deployment")
     with pytest.raises(kubernetes_validate.ValidationError, match="topologyKey"):
         kubernetes_validate.validate(printed.body, "1.36", strict=True)
+    with pytest.raises(errors.InvalidError, match="topologyKey: Required value"):
+        Cell().apply(printed.body)
 
 
 def _documents(found: list[Object]) -> list[Document]:

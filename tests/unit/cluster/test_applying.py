@@ -71,6 +71,29 @@ def test_an_apply_with_fewer_fields_removes_those_fields(api: Api) -> None:
     assert device == samples.device_status("gpu-0", data={"a": 1})
 
 
+@pytest.mark.usefixtures("claim")
+def test_what_a_driver_says_of_its_device_is_one_value(api: Api) -> None:
+    apply(api, [samples.device_status("gpu-0", data={"a": {"b": 1}, "c": 2})], "one")
+    with pytest.raises(errors.ConflictError) as refused:
+        apply(api, [samples.device_status("gpu-0", data={"d": 3})], "two")
+    assert refused.value.details.causes[0].field.endswith(".data")
+    (device,) = apply(api, [samples.device_status("gpu-0", data={"d": 3})], "two", force=True)
+    assert device["data"] == {"d": 3}
+    (device,) = apply(api, [samples.device_status("gpu-0", data={})], "two")
+    assert device["data"] == {}
+
+
+def test_the_parameters_of_a_class_are_replaced_as_a_whole(api: Api) -> None:
+    def put(parameters: Object) -> Json:
+        config: Json = [{"opaque": {"driver": OTHER, "parameters": parameters}}]
+        body: Object = {"apiVersion": CLASS.api_version, "kind": CLASS.kind, "spec": {"config": config}}
+        stored = api.patch(CLASS, "nic", body, kind=PatchKind.APPLY, manager="me")
+        return json_types.at(stored, "spec", "config", 0, "opaque", "parameters")
+
+    assert put({"kind": "A", "mtu": 9000}) == {"kind": "A", "mtu": 9000}
+    assert put({"kind": "B"}) == {"kind": "B"}
+
+
 def test_an_apply_keeps_the_allocation_and_other_writers_fields(api: Api, claim: Object) -> None:
     apply(api, [samples.device_status("gpu-0")])
     apply(api, [])

@@ -172,6 +172,13 @@ def test_it_applies_changes_and_sees_unknown_fields(kubectl: Kubectl) -> None:
     assert 'unknown field "spec.nodename"' in kubectl("apply", "-f", "-", text=typo, code=1)
 
 
+def test_it_says_of_an_old_version_that_there_is_none(kubectl: Kubectl) -> None:
+    old = MANIFEST.split("---")[3].replace("resource.k8s.io/v1", "resource.k8s.io/v1beta1")
+    assert 'no matches for kind "ResourceClaim" in version "resource.k8s.io/v1beta1"' in kubectl("apply", "-f", "-", text=old, code=1)
+    asked = kubectl("get", "--raw", "/apis/resource.k8s.io/v1beta1/resourceclaims", code=1)
+    assert "v1beta1 is not served here, as it is off by default in Kubernetes 1.34 and later: use resource.k8s.io/v1" in asked
+
+
 def test_it_applies_on_the_server_side(kubectl: Kubectl) -> None:
     assert kubectl("apply", "--server-side", "-f", "-", text=MANIFEST).count("serverside-applied") == 5
     assert kubectl("apply", "--server-side", "-f", "-", text=MANIFEST).count("serverside-applied") == 5

@@ -1,9 +1,10 @@
 """The official Python client against the server: its models, its watch, its way of applying."""
 
+import dataclasses
 import pathlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from kubernetes import config, informer
 from kubernetes import watch as watching
 
 from drakit.cluster import apiserver, json_types, registry
-from drakit.cluster.json_types import Json
-from drakit.cluster.resources import CLAIM, SLICE
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, CLASS, POOL_STATUS_REQUEST, SLICE, TAINT_RULE, Resource
 from unit.cluster import samples
 
 WATCH: Any = watching.Watch  # The library has no types.
@@ -135,12 +136,12 @@ def named(found: Any) -> dict[str, str]:
     return {one.metadata.name: one.metadata.resource_version for one in found.cache.list()}
 
 
-def wait_for(found: Any, memory: registry.Registry) -> None:
+def wait_for(found: Any, memory: registry.Registry, resource: Resource = SLICE) -> None:
     """Wait until an informer has what the registry has; fail when it does not come to that."""
     end = time.monotonic() + PATIENCE_SECONDS
     wanted: dict[str, str] = {}
     while time.monotonic() < end:
-        listed = [json_types.mapping(one, "metadata") for one in memory.list(SLICE).items]
+        listed = [json_types.mapping(one, "metadata") for one in memory.list(resource).items]
         wanted = {json_types.text(one, "name"): json_types.text(one, "resourceVersion") for one in listed}
         if named(found) == wanted:
             return
@@ -174,6 +175,60 @@ def test_its_informer_keeps_in_step_through_a_410(dra: Any, memory: registry.Reg
         follower.stop()
     assert sorted(named(follower)) == ["s2", "s3", "s4", "s5"]
     assert {"ADDED s4", "DELETED s1", "ADDED s5"} <= set(seen)
+
+
+def rule(name: str) -> Object:
+    taint: Object = {"key": "example.com/broken", "effect": "NoSchedule"}
+    return {"metadata": {"name": name}, "spec": {"deviceSelector": {"pool": "n1"}, "taint": taint}}
+
+
+@dataclasses.dataclass(frozen=True)
+class Followed:
+    """A kind of the DRA API in the client's words, an object of it by name, and one fact that its model must have."""
+
+    resource: Resource
+    version: str
+    function: str
+    make: Callable[[str], Object]
+    fact: Callable[[Any], Any]
+    expected: object
+
+
+FOLLOWED = (
+    Followed(SLICE, "V1", "list_resource_slice", samples.slice_, lambda one: one.spec.devices[0].name, "gpu-0"),
+    Followed(SLICE, "V1beta2", "list_resource_slice", samples.slice_, lambda one: one.spec.devices[0].name, "gpu-0"),
+    Followed(CLASS, "V1", "list_device_class", samples.class_, lambda one: one.spec.selectors[0].cel.expression, samples.EXPRESSION),
+    Followed(CLASS, "V1beta2", "list_device_class", samples.class_, lambda one: one.spec.selectors[0].cel.expression, samples.EXPRESSION),
+    Followed(CLAIM, "V1", CLAIMS, samples.claim, lambda one: one.spec.devices.requests[0].exactly.device_class_name, "gpu"),
+    Followed(CLAIM, "V1beta2", CLAIMS, samples.claim, lambda one: one.spec.devices.requests[0].exactly.device_class_name, "gpu"),
+    Followed(CLAIM_TEMPLATE, "V1", TEMPLATES, samples.template, lambda one: one.spec.spec.devices.requests[0].exactly.count, 1),
+    Followed(CLAIM_TEMPLATE, "V1beta2", TEMPLATES, samples.template, lambda one: one.spec.spec.devices.requests[0].exactly.count, 1),
+    Followed(TAINT_RULE, "V1alpha3", "list_device_taint_rule", rule, lambda one: one.spec.taint.effect, "NoSchedule"),
+    Followed(TAINT_RULE, "V1beta2", "list_device_taint_rule", rule, lambda one: one.spec.taint.effect, "NoSchedule"),
+    Followed(POOL_STATUS_REQUEST, "V1alpha3", "list_resource_pool_status_request", question, lambda one: one.spec.limit, 100),
+)
+
+
+@pytest.mark.parametrize("kind", FOLLOWED, ids=lambda kind: f"{kind.resource.kind}-{kind.version}")
+def test_its_models_and_its_informer_follow_every_kind_through_a_410(connection: Any, memory: registry.Registry, kind: Followed) -> None:
+    namespace = "default" if kind.resource.namespaced else ""
+    memory.create(kind.resource, kind.make("a"), namespace=namespace)
+    follower = INFORMER(getattr(getattr(official, f"Resource{kind.version}Api")(connection), kind.function))
+    follower.start()
+    try:
+        wait_for(follower, memory, kind.resource)
+        with memory.store.lock:
+            memory.store.end_watches()
+            memory.create(kind.resource, kind.make("b"), namespace=namespace)
+            memory.delete(kind.resource, "a", namespace=namespace)
+            memory.store.forget_history()
+        wait_for(follower, memory, kind.resource)
+        memory.create(kind.resource, kind.make("c"), namespace=namespace)
+        wait_for(follower, memory, kind.resource)
+        assert {one.metadata.name: kind.fact(one) for one in follower.cache.list()} == {"b": kind.expected, "c": kind.expected}
+    finally:
+        memory.store.end_watches()
+        follower.stop()
 
 
 def test_it_reads_lists_in_pages(dra: Any, memory: registry.Registry) -> None:

@@ -12,6 +12,7 @@ import types
 import pytest
 
 import drakit
+from drakit import testing
 from drakit.core import errors, inventory
 from drakit.devices import machines, registry
 from drakit.devices.gpu import machine
@@ -39,9 +40,14 @@ def generator() -> types.ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["cli.md", "settings.md"])
+@pytest.mark.parametrize("name", ["author.md", "cli.md", "settings.md"])
 def test_generated_pages_are_what_the_generator_writes(name: str) -> None:
     assert page(name) == generator().pages()[name], f"the program has changed; run {REGENERATE}"
+
+
+def test_every_public_name_has_a_section() -> None:
+    headings = set(re.findall(r"^### (\w+)$", page("author.md"), re.MULTILINE))
+    assert headings == {*drakit.__all__, *testing.__all__}
 
 
 def offered(family: str, folder: pathlib.Path, machine: str = "dgx-a100-40gb-2gpu") -> inventory.Inventory:

@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -203,7 +204,7 @@ def give_up(device_locks: locks.FileLocks, outcomes: list[BaseException]) -> Non
         outcomes.append(error)
 
 
-def test_disposable_locks_exclude_and_leave_no_file(tmp_path: pathlib.Path) -> None:
+def test_disposable_locks_exclude_and_leave_no_file_of_their_own(tmp_path: pathlib.Path) -> None:
     kinds = [locks.FileLocks(tmp_path, "claims", disposable=True) for _ in range(3)]
     inside, overlaps = [0], [0]
 
@@ -220,4 +221,14 @@ def test_disposable_locks_exclude_and_leave_no_file(tmp_path: pathlib.Path) -> N
     for thread in threads:
         thread.join(60)
     assert overlaps == [0]
-    assert list((tmp_path / "claims").iterdir()) == []
+    assert [path.name for path in (tmp_path / "claims").iterdir()] == [locks.SHARED_FILE]
+    assert stat.S_IMODE((tmp_path / "claims" / locks.SHARED_FILE).stat().st_mode) == 0o600
+
+
+def test_disposable_locks_of_different_names_do_not_wait_for_each_other(tmp_path: pathlib.Path) -> None:
+    mine, others = (locks.FileLocks(tmp_path, "claims", disposable=True) for _ in range(2))
+    with mine.hold(["one-claim"]):
+        with others.hold(["another-claim"]):
+            pass
+        with pytest.raises(errors.CallerGoneError), others.hold(["one-claim"], lambda: False):
+            pass

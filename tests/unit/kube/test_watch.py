@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from drakit.core import errors, records
-from drakit.kube import transport, watch
+from drakit.kube import fields, transport, watch
 
 Event = collections.abc.Mapping[str, records.Json]
 ADDED: Event = {"type": "ADDED", "object": {}}
@@ -77,6 +77,10 @@ class ScriptedApi:
         if isinstance(self._script[0], errors.ApiError):
             raise self._script.pop(0)  # type: ignore[misc] # the line above says what it is
         return {"metadata": {"resourceVersion": str(100 + len(self.streams))}, "items": []}
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._script)
 
     def stream(self, path: str, *, query: collections.abc.Mapping[str, str], timeout: float) -> ScriptedStream:
         self.queries.append(query)
@@ -157,3 +161,37 @@ def test_a_watch_that_is_dropped_closes_its_stream() -> None:
     next(changes)
     del changes
     assert api.streams[0].closed
+
+
+def changed(version: str, name: str, kind: str = "MODIFIED") -> Event:
+    return {"type": kind, "object": {"metadata": {"name": name, "resourceVersion": version}}}
+
+
+def follow(*script: collections.abc.Sequence[Event | errors.ApiError] | errors.ApiError) -> tuple[list[str], ScriptedApi]:
+    """What is yielded until the script is used up: the object's name, with a cross where it is gone, or a dash for None."""
+    stop = threading.Event()
+    api = ScriptedApi(stop, *script)
+    told = []
+    for seen in watch.objects(api, "/claims", clock=CountingClock(), stop=stop):
+        told.append("-" if seen is None else f"{fields.Field(seen.object)['metadata']['name'].text()}{'x' if seen.gone else ''}")
+        if not api.has_more:
+            stop.set()
+    return told, api
+
+
+def test_objects_are_followed_from_where_the_last_watch_ended() -> None:
+    told, api = follow([changed("101", "a", "ADDED"), BOOKMARK], [changed("12", "b", "DELETED")])
+    assert told == ["-", "a", "bx"]
+    assert [query["resourceVersion"] for query in api.queries] == ["100", "9"]
+
+
+def test_a_history_that_is_gone_is_listed_anew() -> None:
+    told, api = follow([changed("101", "a"), GONE], [changed("12", "b")])
+    assert told == ["-", "a", "-", "b"]
+    assert [query["resourceVersion"] for query in api.queries] == ["100", "101"]
+
+
+def test_a_broken_connection_goes_on_where_it_was() -> None:
+    told, api = follow([changed("101", "a"), BROKEN], [changed("102", "b")])
+    assert told == ["-", "a", "b"]
+    assert [query["resourceVersion"] for query in api.queries] == ["100", "101"]

@@ -1,9 +1,11 @@
 """Packages, names and numbers are the kubelet's; a change here is a driver that no kubelet understands."""
 
+import types
+
 import pytest
 from google.protobuf import descriptor
 
-from drakit._proto import dra_v1_pb2, pluginregistration_v1_pb2
+from drakit._proto import dra_health_v1_pb2, dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb2, pluginregistration_v1_pb2
 
 DRA = "k8s.io.kubelet.pkg.apis.dra.v1"
 CLAIM = {1: "namespace", 2: "uid", 3: "name"}
@@ -16,6 +18,12 @@ MESSAGES = {
     "NodeUnprepareResourcesRequest": {1: "claims"},
     "NodeUnprepareResourcesResponse": {1: "claims"},
     "NodeUnprepareResourceResponse": {1: "error"},
+}
+HEALTH = {
+    "NodeWatchResourcesRequest": {},
+    "DeviceIdentifier": {1: "pool_name", 2: "device_name"},
+    "DeviceHealth": {1: "device", 2: "health", 3: "last_updated_time", 4: "health_check_timeout_seconds", 5: "message"},
+    "NodeWatchResourcesResponse": {1: "devices"},
 }
 REGISTRATION = {
     "InfoRequest": {},
@@ -41,6 +49,26 @@ def test_messages_of_dra_v1_have_the_kubelets_numbers() -> None:
     assert shape(dra_v1_pb2.DESCRIPTOR) == MESSAGES
 
 
+def test_messages_of_older_versions_have_the_same_numbers() -> None:
+    without_share = {number: name for number, name in MESSAGES["Device"].items() if name != "share_id"}
+    assert shape(dra_v1beta1_pb2.DESCRIPTOR) == MESSAGES | {"Device": without_share}
+
+
+@pytest.mark.parametrize("file, package", [(dra_health_v1_pb2, "v1"), (dra_health_v1alpha1_pb2, "v1alpha1")])
+def test_messages_of_both_health_versions_have_the_kubelets_numbers(file: types.ModuleType, package: str) -> None:
+    assert file.DESCRIPTOR.package == package
+    assert shape(file.DESCRIPTOR) == HEALTH
+    assert dict(file.HealthStatus.items()) == {"UNKNOWN": 0, "HEALTHY": 1, "UNHEALTHY": 2}
+    [service] = file.DESCRIPTOR.services_by_name.values()
+    [method] = service.methods
+    assert (service.full_name, method.name, method.server_streaming, method.client_streaming) == (
+        f"{package}.DRAResourceHealth",
+        "NodeWatchResources",
+        True,
+        False,
+    )
+
+
 def test_messages_of_registration_have_the_kubelets_numbers() -> None:
     assert shape(pluginregistration_v1_pb2.DESCRIPTOR) == REGISTRATION
 
@@ -49,6 +77,10 @@ def test_methods_have_the_kubelets_paths() -> None:
     assert methods(dra_v1_pb2.DESCRIPTOR) == {
         f"/{DRA}.DRAPlugin/NodePrepareResources(NodePrepareResourcesRequest) NodePrepareResourcesResponse",
         f"/{DRA}.DRAPlugin/NodeUnprepareResources(NodeUnprepareResourcesRequest) NodeUnprepareResourcesResponse",
+    }
+    assert methods(dra_v1beta1_pb2.DESCRIPTOR) == {
+        f"/{DRA}beta1.DRAPlugin/NodePrepareResources(NodePrepareResourcesRequest) NodePrepareResourcesResponse",
+        f"/{DRA}beta1.DRAPlugin/NodeUnprepareResources(NodeUnprepareResourcesRequest) NodeUnprepareResourcesResponse",
     }
     assert methods(pluginregistration_v1_pb2.DESCRIPTOR) == {
         "/pluginregistration.Registration/GetInfo(InfoRequest) PluginInfo",

@@ -2,6 +2,7 @@
 
 import pytest
 
+import drakit
 from drakit import testing
 from drakit.core import claim as claims
 from fakes import author
@@ -72,3 +73,52 @@ def test_a_cluster_runs_a_pod_on_the_drivers_device(hardware: author.Hardware) -
         )
         cluster.apply(bad, testing.pod("q", claims=["bad"]))
         assert len(cluster.wait_events("FailedPrepareDynamicResources", containing="speed: must be at least 1")) == 1
+
+
+class Watchful(author.FakeDriver):
+    """Says something when it is started, and keeps what it was given."""
+
+    def __init__(self, hardware: author.Hardware) -> None:
+        super().__init__(hardware)
+        self.running: drakit.Site | None = None
+
+    def start(self, site: drakit.Site) -> None:
+        self.running = site
+        site.health(drakit.HealthReport(device="chip-0", health=drakit.Health.UNHEALTHY))
+        site.taint("chip-0", drakit.Taint(key="example.com/hot"))
+
+    def stop(self) -> None:
+        self.running = None
+
+
+def test_a_node_starts_and_stops_the_driver_and_keeps_what_it_says(hardware: author.Hardware) -> None:
+    with testing.Node(lambda: Watchful(hardware)) as node:
+        first = node.driver
+        assert isinstance(first, Watchful)
+        assert first.running is node.site
+        assert [report.device for report in node.told.health] == ["chip-0"]
+        assert [taint.key for taint in node.offered.by_name()["chip-0"].taints] == ["example.com/hot"]
+        claim = node.claim("chip-1")
+        node.prepare(claim)
+        assert [grant.claim for grant in node.site.grants()] == [claim]
+        node.restart()
+        assert node.driver is not first
+        running = [one.running for one in (first, node.driver) if isinstance(one, Watchful)]
+        assert running == [None, node.site]
+
+
+def test_what_is_promised_of_a_device_is_seen_by_plan(hardware: author.Hardware) -> None:
+    seen: list[list[object]] = []
+
+    class Planning(author.FakeDriver):
+        def plan(self, grant: drakit.Grant[author.Tuning]) -> drakit.Record:
+            seen.append([intent["identity"] for intent in self.promised(grant.device)])
+            return super().plan(grant)
+
+    with testing.Node(lambda: Planning(hardware)) as node:
+        node.prepare(node.claim("chip-1"))
+        node.prepare(node.claim("pipe", "pipe", consumed={"bandwidth": "1G"}))
+        last = node.claim("pipe", consumed={"bandwidth": "1G"})
+        node.prepare(last)
+        shares = [grant.share_id for entry in node.entries[1:] for grant in entry.grants]
+        assert seen == [[], [], shares[:1], shares[:2]]

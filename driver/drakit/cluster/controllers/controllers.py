@@ -1,4 +1,4 @@
-"""One loop that watches pods, workloads, claims, nodes, slices and taint rules, and gives each changed object to the controllers that it concerns.
+"""One loop that watches pods, workloads, claims, nodes and what is said of devices, and gives each changed object to its controllers.
 
 Every controller looks at the present state only: it may be called once too often, and a failed step is simply done again.
 """
@@ -13,6 +13,7 @@ from drakit.cluster.controllers.eviction import TaintEvictor
 from drakit.cluster.controllers.garbage import GarbageCollector
 from drakit.cluster.controllers.generation import ClaimGenerator
 from drakit.cluster.controllers.pod_index import PodIndex
+from drakit.cluster.controllers.pool_requests import PoolCounter
 from drakit.cluster.controllers.release import ClaimReleaser
 from drakit.cluster.controllers.reserving import ClaimReserver
 from drakit.cluster.controllers.workloads import WorkloadMaker
@@ -20,7 +21,18 @@ from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, key_of
 from drakit.cluster.pod_claims import claim_keys, is_allocated, reservations
 from drakit.cluster.recorder import Recorder
-from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, DAEMON_SET, DEPLOYMENT, NODE, POD, SLICE, TAINT_RULE, Resource
+from drakit.cluster.resources import (
+    CLAIM,
+    CLAIM_TEMPLATE,
+    DAEMON_SET,
+    DEPLOYMENT,
+    NODE,
+    POD,
+    POOL_STATUS_REQUEST,
+    SLICE,
+    TAINT_RULE,
+    Resource,
+)
 from drakit.cluster.store import Key
 from drakit.telemetry import logs
 
@@ -47,6 +59,7 @@ class Controllers:
         self._pods = PodIndex()
         self._evictor = TaintEvictor(api, recorder, self._pods)
         self._workloads = WorkloadMaker(api, recorder)
+        self._pools = PoolCounter(api, with_rules=self._follows_rules)
         self._daemon_sets: set[Key] = set()
         self._claims_of: dict[Key, set[Key]] = {}
         self._work: dict[Work, None] = {}
@@ -56,7 +69,8 @@ class Controllers:
             POD: self._observe_pod,
             CLAIM: self._observe_claim,
             CLAIM_TEMPLATE: self._observe_template,
-            SLICE: self._observe_owned,
+            SLICE: self._observe_slice,
+            POOL_STATUS_REQUEST: lambda change: self._add(self._pools.check, key_of(change.object)),
             TAINT_RULE: self._observe_owned,
             NODE: self._observe_node,
             DAEMON_SET: self._observe_workload,
@@ -132,6 +146,11 @@ class Controllers:
         if not change.deleted:
             self._add(self._garbage.check_of(change.resource), key_of(change.object))
 
+    def _observe_slice(self, change: Change) -> None:
+        for request in self._pools.waiting:
+            self._add(self._pools.check, request)
+        self._observe_owned(change)
+
     def _observe_node(self, change: Change) -> None:
         for key in self._daemon_sets:
             self._add(self._workloads.check_daemon_set, key)
@@ -159,7 +178,12 @@ class Controllers:
             except errors.ApiError as error:
                 _log.debug("controller tries again", object=str(key), error=str(error))
                 self._add(action, key)
-        delays = [self._evictor.act() if self._evicts else None, self._look_again(), self._backoff.next() if self._work else None]
+        delays = [
+            self._evictor.act() if self._evicts else None,
+            self._pools.act(),
+            self._look_again(),
+            self._backoff.next() if self._work else None,
+        ]
         if not self._work:
             self._backoff.reset()
         return min((delay for delay in delays if delay is not None), default=None)

@@ -19,7 +19,7 @@ from drakit.cluster.kubelet.services import Services
 from drakit.cluster.kubelet.starting import ContainerStarter
 from drakit.cluster.patching import PatchKind
 from drakit.cluster.resources import POD
-from drakit.cluster.runtime import ContainerView, Identity
+from drakit.cluster.runtime import ContainerView, Identity, RuntimeFailureError
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -144,7 +144,12 @@ class PodWorker:
         self._prepare_backoff.reset()
         for text in prepared:
             services.recorder.normal(POD, pod, "PreparedDynamicResources", text)
-        services.runtime.run_sandbox(Identity(namespace=key.namespace, name=key.name, uid=self.uid))
+        host_network = json_types.at(pod, "spec", "hostNetwork") is True
+        try:
+            services.runtime.run_sandbox(Identity(namespace=key.namespace, name=key.name, uid=self.uid, host_network=host_network))
+        except RuntimeFailureError as error:
+            services.recorder.warning(POD, pod, "FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
+            return services.timing.container_retry[1]
         return None
 
     def _finish(self, pod: Object, phase: Phase) -> None:

@@ -15,7 +15,7 @@ def lint(documents: Sequence[Document], gates: FeatureGates) -> list[Finding]:
     """Return what is wrong, in the order of the documents, errors of each first."""
     intake = manifests.take(documents, gates)
     position = {id(document): place for place, document in enumerate(documents)}
-    found = [*_misspelt(documents), *served.check(intake.problems), *_between(documents, intake, gates)]
+    found = [*_left_out(documents), *_misspelt(documents), *served.check(intake.problems), *_between(documents, intake, gates)]
     return sorted(found, key=lambda one: (position[id(one.document)], one.severity))
 
 
@@ -27,6 +27,12 @@ def skipped(documents: Sequence[Document]) -> list[Document]:
         for one in documents
         if one.resource is None and not users.is_user(one) and (_group(one) != resources.RESOURCE_GROUP or _kind(one) in kinds)
     ]
+
+
+def _left_out(documents: Sequence[Document]) -> Iterator[Finding]:
+    """What samples lack before a server could be asked about them."""
+    for document in documents:
+        yield from (findings.error(document, one.field, one.text, one.fix) for one in document.missing)
 
 
 def _misspelt(documents: Sequence[Document]) -> Iterator[Finding]:

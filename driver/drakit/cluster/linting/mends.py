@@ -173,6 +173,7 @@ _TABLE: tuple[tuple[str, str, Callable[[Mistake], str]], ...] = (
     (r".*", r"^(Forbidden|Duplicate)", _always("remove it")),
     (r".*", r"^Too many", lambda mistake: f"keep at most {re.findall(r'[0-9]+', mistake.problem.text)[-1]}"),
     (r".*", r"^Too long", _always("shorten it")),
+    (r"metadata\.name", r"^Required value", _always("add metadata: {name: NAME}")),
     (r".*", r"^Required value", _required),
 )
 _COMPILED = [(re.compile(field), re.compile(text), mend) for field, text, mend in _TABLE]
@@ -200,6 +201,8 @@ _RENAMED = {
     "deviceCounterConsumptionMixins": "write mixins.deviceCounterConsumption: mixins of all kinds are below spec.mixins",
 }
 _OF_REQUEST = re.compile(r".*\.requests\[\d+\]")
+_REQUIRED_TERM = re.compile(r".*\.requiredDuringSchedulingIgnoredDuringExecution\[\d+\]")
+_WEIGHTED = frozenset({"weight", "podAffinityTerm"})
 _MOVED = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"})
 
 
@@ -223,6 +226,8 @@ def _misplaced(problem: Problem, parent: str, name: str) -> str:
         return "move what it holds up into spec (only a ResourceClaimTemplate has spec.spec)"
     if kind is resources.CLAIM_TEMPLATE and problem.field == "spec.devices":
         return "put it into spec.spec: a template's spec holds the spec of a claim"
+    if _REQUIRED_TERM.fullmatch(parent) and name in _WEIGHTED:
+        return "a required term has no weight: move what podAffinityTerm holds into the term itself, or write preferredDuringScheduling..."
     if parent.endswith("nodeSelector"):
         value = json_types.text(Mistake(problem=problem).holder(), name) or "VALUE"
         expression = f"{{key: {name}, operator: In, values: [{value}]}}"

@@ -1,13 +1,18 @@
-"""Mistakes in pods, and in the pods of workloads: claims and templates that are not there, and containers that name them wrongly."""
+"""Mistakes in pods, and in the pods of workloads: claims and templates that are not there, and containers that name them wrongly.
+
+Of workloads, the pods are judged by what the server knows of a pod's fields; of pods, the server itself has said so.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from drakit.cluster import json_types, resources
+from drakit.cluster import errors, json_types, resources
 from drakit.cluster.json_types import Object
-from drakit.cluster.linting import findings
+from drakit.cluster.linting import findings, served
 from drakit.cluster.linting.findings import Finding
-from drakit.cluster.manifests import DEFAULT_NAMESPACE, Accepted, Document
+from drakit.cluster.manifests import DEFAULT_NAMESPACE, Accepted, Document, Problem
+from drakit.cluster.schema import core, shape
+from drakit.cluster.validation import fields
 
 _POD_SPECS = {
     "Pod": "spec",
@@ -73,12 +78,28 @@ class _Pod:
         self._used: set[str] = set()
 
     def check(self) -> Iterator[Finding]:
+        if self._document.resource is not resources.POD:
+            yield from served.check(self._problems())
         for kind in _CONTAINERS:
             for place, container in enumerate(json_types.objects(self._spec, kind)):
                 for number, use in enumerate(json_types.objects(container, "resources", "claims")):
                     yield from self._use(use, f"{self._path}.{kind}[{place}].resources.claims[{number}]")
         for place, entry in enumerate(json_types.objects(self._spec, "resourceClaims")):
             yield from self._entry(entry, f"{self._path}.resourceClaims[{place}]")
+
+    def _problems(self) -> Iterator[Problem]:
+        """Yield what the server refuses in the fields of the pods that it would be asked to make."""
+        known, decoder = core.POD.fields["spec"], shape.Decoder()
+        try:
+            found = decoder.decode(known, self._spec, self._path)
+        except errors.BadRequestError as error:
+            field_name, _, text = error.message.partition(": ")
+            yield Problem(document=self._document, field=field_name, text=text)
+            return
+        for path in decoder.unknown:
+            yield Problem(document=self._document, field=path, text="unknown field")
+        for failure in fields.check(known, found, self._path):
+            yield Problem(document=self._document, field=failure.field, text=failure.message)
 
     def _entry(self, entry: Object, path: str) -> Iterator[Finding]:
         for field_name, kind in _SOURCES:

@@ -16,7 +16,7 @@ from drakit.cluster.admission.request_review import RequestReview
 from drakit.cluster.errors import Details
 from drakit.cluster.json_types import Object
 from drakit.cluster.registry import Registry
-from drakit.cluster.rest import answers, discovery, openapi, targets, verbs
+from drakit.cluster.rest import answers, discovery, impersonation, openapi, targets, verbs
 from drakit.cluster.rest.paging import Pages
 from drakit.cluster.rest.reviews import Reviews
 from drakit.cluster.rest.streams import Streams
@@ -67,15 +67,28 @@ class App:
             return PlainTextResponse("ok")
         if path in _OPEN_DOCUMENTS:
             return answers.document(self._documents[path])
-        user = self._tokens.user(request.headers.get("authorization", ""))
+        user = self._user(request)
         if (found := self._documents.get(path.rstrip("/"))) is not None:
             self._authorize(user, Attributes(verb="get", path=path))
             return answers.document(found)
+        if path == openapi.OLD_PATH:
+            self._authorize(user, Attributes(verb="get", path=path))
+            return Response(openapi.OLD_DOCUMENT, media_type=openapi.OLD_MEDIA)
         target = targets.parse(path)
         if target is None:
             self._authorize(user, Attributes(verb=request.method.lower(), path=path))
             raise errors.NotFoundError(_unknown(path))
         return await self._act(request, user, target)
+
+    def _user(self, request: Request) -> User:
+        """Return who asks, or as whom."""
+        user = self._tokens.user(request.headers.get("authorization", ""))
+        acted = impersonation.wanted(request.headers)
+        if acted is None:
+            return user
+        for right in impersonation.rights(acted):
+            self._authorize(user, right)
+        return impersonation.completed(acted)
 
     async def _act(self, request: Request, user: User, target: Target) -> Response:
         verb = targets.verb(target, request.method, request.query_params)

@@ -9,6 +9,8 @@ from drakit.cluster.rest import scales
 
 GIT_VERSION = "v1.36.2+drakit"
 _VERSION = re.compile(r"v(?P<major>[0-9]+)((?P<stage>alpha|beta)(?P<minor>[0-9]+))?")
+_EXTENSIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+"""kubectl looks here before it says of a kind that nobody serves it; without an answer it says only that something is not found."""
 _STATUS_VERBS = ("get", "patch", "update")
 
 
@@ -31,6 +33,12 @@ def documents() -> dict[str, Object]:
         "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in groups]},
     }
     found |= {f"/apis/{name}": _group(name) | {"kind": "APIGroup", "apiVersion": "v1"} for name in groups}
+    found[_EXTENSIONS] = {
+        "kind": "CustomResourceDefinitionList",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"resourceVersion": "1"},
+        "items": [],
+    }
     for prefix in sorted({one.prefix for one in resources.SERVED}):
         found[prefix] = _resource_list([one for one in resources.SERVED if one.prefix == prefix])
     return found

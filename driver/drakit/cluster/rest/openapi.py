@@ -18,6 +18,10 @@ _LEAVES: dict[Type, Object] = {
     Type.TIME: {"type": "string", "format": "date-time"},
     Type.ANY: {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
 }
+OLD_PATH = "/openapi/v2"
+OLD_MEDIA = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+OLD_DOCUMENT = b"\x0a\x032.0"
+"""The document of OpenAPI v2, ``swagger: "2.0"`` and no kinds, as protobuf. kubectl reads it before it says that nobody serves a kind."""
 _PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 

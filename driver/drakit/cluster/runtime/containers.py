@@ -19,10 +19,11 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Mode(enum.Enum):
-    """Whether containers with a command run it."""
+    """Whether containers with a command run it; ``ISOLATED``: in a network namespace of their pod's, after their ``createRuntime`` hooks."""
 
     PRETEND = "pretend"
     REAL = "real"
+    ISOLATED = "isolated"
 
 
 class State(enum.Enum):
@@ -42,11 +43,12 @@ class RuntimeFailureError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """The pod that a sandbox is for."""
+    """The pod that a sandbox is for. ``host_network``: it uses the host's network namespace."""
 
     namespace: str
     name: str
     uid: str
+    host_network: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +107,14 @@ class Container:
             self._timer.daemon = True
             self._timer.start()
 
-    def run(self, log: pathlib.Path) -> None:
-        """Run the command as a child process that writes to ``log``; raise RuntimeFailureError."""
+    def run(self, log: pathlib.Path, before: tuple[str, ...] = ()) -> None:
+        """Run the command, after the words ``before``, as a child process that writes to ``log``; raise RuntimeFailureError."""
         environment = {"PATH": _PATH, "HOME": "/"} | self._env
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             with log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    self._config.command,
+                    (*before, *self._config.command),
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,

@@ -1,7 +1,8 @@
 """Sandboxes and their containers on one node. It outlives the kubelet that drives it, as a real runtime does.
 
 Containers are pretended: nothing is isolated, device nodes and mounts are recorded but not made. In real mode a container's command runs
-as a child process with its environment, which is what CDI gave it over what its pod says.
+as a child process with its environment, which is what CDI gave it over what its pod says; in isolated mode, besides, each pod has a network
+namespace, and the ``createRuntime`` hooks of its containers run (see ``networks``).
 """
 
 import pathlib
@@ -12,6 +13,7 @@ from typing import TypeAlias
 from drakit.cluster.runtime import specs
 from drakit.cluster.runtime.containers import Config, Container, ContainerView, Identity, Mode, RuntimeFailureError
 from drakit.cluster.runtime.edits import Edits, Hook
+from drakit.cluster.runtime.networks import Networks
 from drakit.cluster.runtime.specs import SpecCache, UnresolvableError
 
 HookRunner: TypeAlias = Callable[[Hook, Identity, str], None]
@@ -37,7 +39,8 @@ class Runtime:
         self._specs = SpecCache(cdi)
         self._logs = logs
         self._mode = mode
-        self._run_hook = run_hook
+        self._networks = Networks() if mode is Mode.ISOLATED else None
+        self._run_hook = run_hook or (self._networks.run_hook if self._networks else None)
         self._lock = threading.Lock()
         self._sandboxes: dict[str, tuple[Identity, dict[str, Container]]] = {}
         self._listener: Callable[[str], None] | None = None
@@ -58,7 +61,9 @@ class Runtime:
             return [identity for identity, _ in self._sandboxes.values()]
 
     def run_sandbox(self, pod: Identity) -> None:
-        """Make a pod's sandbox; one that is there stays."""
+        """Make a pod's sandbox; one that is there stays. Raise RuntimeFailureError."""
+        if self._networks is not None:
+            self._networks.make(pod)
         with self._lock:
             self._sandboxes.setdefault(pod.uid, (pod, {}))
 
@@ -104,7 +109,7 @@ class Runtime:
         return found[0]
 
     def stop(self, uid: str, grace: float) -> None:
-        """Stop the pod's containers, at once all of them, each with ``grace`` seconds."""
+        """Stop the pod's containers, at once all of them, each with ``grace`` seconds, and then its network."""
         with self._lock:
             _, containers = self._sandboxes.get(uid, (None, {}))
             running = list(containers.values())
@@ -113,6 +118,8 @@ class Runtime:
             thread.start()
         for thread in stopping:
             thread.join()
+        if self._networks is not None:
+            self._networks.remove(uid)
 
     def remove(self, uid: str) -> None:
         """Forget a pod's sandbox and stopped containers."""
@@ -143,8 +150,9 @@ class Runtime:
             for hook in edits.hooks:
                 if hook.name == _CREATE_RUNTIME:
                     self._run_hook(hook, pod, config.name)
-        if self._mode is Mode.REAL and config.command:
-            container.run(self._logs / pod.uid / f"{config.name}.log")
+        if self._mode is not Mode.PRETEND and config.command:
+            enter = self._networks.enter(pod.uid) if self._networks else ()
+            container.run(self._logs / pod.uid / f"{config.name}.log", enter)
         else:
             container.pretend()
 

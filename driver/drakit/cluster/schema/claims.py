@@ -2,11 +2,11 @@
 
 from drakit.cluster.schema import meta
 from drakit.cluster.schema.shape import (
-    ANY,
     BOOLEAN,
     COUNT,
     INTEGER,
     QUANTITY,
+    RAW,
     STRING,
     TIME,
     ListOf,
@@ -49,7 +49,7 @@ _REQUEST = Struct(
     },
     required=("name",),
 )
-_OPAQUE = Struct(fields={"driver": STRING, "parameters": ANY}, required=("driver", "parameters"))
+_OPAQUE = Struct(fields={"driver": STRING, "parameters": RAW}, required=("driver", "parameters"))
 CONFIG = ListOf(item=Struct(fields={"opaque": _OPAQUE}, required=("opaque",)))
 _RESERVATION = Struct(fields={"apiGroup": STRING, "resource": STRING, "name": STRING, "uid": STRING}, required=("resource", "name", "uid"))
 CLAIM_SPEC = Struct(
@@ -104,7 +104,7 @@ _DEVICE_STATUS = Struct(
         "device": STRING,
         "shareID": STRING,
         "conditions": ListOf(item=meta.CONDITION, keys=("type",)),
-        "data": ANY,
+        "data": RAW,
         "networkData": Struct(fields={"interfaceName": STRING, "ips": _STRINGS, "hardwareAddress": STRING}),
     },
     required=("driver", "pool", "device"),
@@ -120,7 +120,5 @@ _CLAIM_STATUS = Struct(
 TEMPLATE_SPEC = Struct(fields={"metadata": meta.OBJECT_META, "spec": CLAIM_SPEC}, required=("spec",))
 CLAIM = meta.kind({"spec": CLAIM_SPEC, "status": _CLAIM_STATUS}, required=("spec",))
 TEMPLATE = meta.kind({"spec": TEMPLATE_SPEC}, required=("spec",))
-CLASS = meta.kind(
-    {"spec": Struct(fields={"selectors": SELECTORS, "config": CONFIG, "extendedResourceName": STRING})},
-    required=("spec",),
-)
+CLASS_SPEC = Struct(fields={"selectors": SELECTORS, "config": CONFIG, "extendedResourceName": STRING})
+CLASS = meta.kind({"spec": CLASS_SPEC}, required=("spec",))

@@ -23,6 +23,36 @@ _CONTAINERS = _named(
     volumeDevices=_keyed("devicePath"),
     resources=Struct(fields={"claims": ListOf(item=ANY)}, open=True),
 )
+_STRINGS = ListOf(item=STRING)
+_POD_TERM = Struct(
+    fields={
+        "labelSelector": meta.LABEL_SELECTOR,
+        "matchLabelKeys": _STRINGS,
+        "mismatchLabelKeys": _STRINGS,
+        "namespaces": _STRINGS,
+        "namespaceSelector": meta.LABEL_SELECTOR,
+        "topologyKey": STRING,
+    },
+    required=("topologyKey",),
+)
+_NODE_TERM = Struct(fields={"matchExpressions": ListOf(item=meta.REQUIREMENT), "matchFields": ListOf(item=meta.REQUIREMENT)})
+
+
+def _affinity(required: Shape, term: str, preferred: Shape) -> Struct:
+    """Return what must hold, and what is preferred by weight, while a pod is scheduled."""
+    weighted = Struct(fields={"weight": INTEGER, term: preferred}, required=("weight", term))
+    when = "DuringSchedulingIgnoredDuringExecution"
+    return Struct(fields={f"required{when}": required, f"preferred{when}": ListOf(item=weighted)})
+
+
+_BETWEEN_PODS = _affinity(ListOf(item=_POD_TERM), "podAffinityTerm", _POD_TERM)
+_AFFINITY = Struct(
+    fields={
+        "nodeAffinity": _affinity(meta.NODE_SELECTOR, "preference", _NODE_TERM),
+        "podAffinity": _BETWEEN_PODS,
+        "podAntiAffinity": _BETWEEN_PODS,
+    }
+)
 _RESOURCE_CLAIMS = _named(resourceClaimName=STRING, resourceClaimTemplateName=STRING)
 _POD_SPEC = Struct(
     fields={
@@ -32,6 +62,7 @@ _POD_SPEC = Struct(
         "volumes": _named(),
         "imagePullSecrets": _named(),
         "resourceClaims": _RESOURCE_CLAIMS,
+        "affinity": _AFFINITY,
         "nodeName": STRING,
         "nodeSelector": MapOf(value=STRING),
         "restartPolicy": STRING,

@@ -54,7 +54,7 @@ CONDITION = Struct(
     },
     required=("type", "status", "lastTransitionTime", "reason"),
 )
-_REQUIREMENT = Struct(
+REQUIREMENT = Struct(
     fields={
         "key": STRING,
         "operator": STRING,
@@ -65,14 +65,14 @@ _REQUIREMENT = Struct(
 NODE_SELECTOR = Struct(
     fields={
         "nodeSelectorTerms": ListOf(
-            item=Struct(fields={"matchExpressions": ListOf(item=_REQUIREMENT), "matchFields": ListOf(item=_REQUIREMENT)})
+            item=Struct(fields={"matchExpressions": ListOf(item=REQUIREMENT), "matchFields": ListOf(item=REQUIREMENT)})
         )
     },
     required=("nodeSelectorTerms",),
     atomic=True,
 )
 LABEL_SELECTOR = Struct(
-    fields={"matchLabels": MapOf(value=STRING), "matchExpressions": ListOf(item=_REQUIREMENT)},
+    fields={"matchLabels": MapOf(value=STRING), "matchExpressions": ListOf(item=REQUIREMENT)},
     atomic=True,
 )
 

@@ -29,10 +29,14 @@ class Type(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """A single value. ``plain``: zero and absent are one, because the API's own type cannot tell them apart."""
+    """A single value. ``plain``: zero and absent are one, because the API's own type cannot tell them apart.
+
+    ``atomic`` makes apply treat free JSON as one value, as it does with a RawExtension.
+    """
 
     type: Type
     plain: bool = False
+    atomic: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +84,8 @@ BOOLEAN = Leaf(type=Type.BOOLEAN)
 QUANTITY = Leaf(type=Type.QUANTITY)
 TIME = Leaf(type=Type.TIME)
 ANY = Leaf(type=Type.ANY)
+RAW = Leaf(type=Type.ANY, atomic=True)
+"""Free JSON that belongs to its writer as a whole: a driver's parameters, or what it says of a device."""
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,1 @@
+"""cpu.example.com, a Kubernetes DRA driver."""

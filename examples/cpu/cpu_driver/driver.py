@@ -1,0 +1,74 @@
+"""Cores of a node, given out exclusively: one device for each NUMA node, shared by as many claims as it has cores.
+
+How many cores a claim gets the scheduler decides (KEP-5075, consumable capacity); which ones is decided here, in ``plan``, before anything else
+happens. The choice is in the journal from then on, so it survives the process, and no two grants that live have a core in common.
+"""
+
+from collections.abc import Sequence
+
+import drakit
+from cpu_driver import topology
+
+CORES = "cores"
+
+
+class CpuDriver(drakit.Driver[drakit.NoConfig]):
+    """Offers the cores of ``machine``."""
+
+    name = "cpu.example.com"
+
+    def __init__(self, machine: topology.Topology) -> None:
+        self._machine = machine
+
+    def discover(self) -> drakit.Inventory:
+        """A device for each NUMA node."""
+        return drakit.Inventory.of(_device(node) for node in self._machine.nodes())
+
+    def plan(self, grant: drakit.Grant[drakit.NoConfig]) -> drakit.Record:
+        """The cores of the grant: the lowest that no other grant of the NUMA node was promised."""
+        if grant.admin_access:
+            return {CORES: []}
+        wanted = grant.consumed_capacity[CORES].value
+        taken = {core for intent in self.promised(grant.device) for core in cores_of(intent)}
+        free = [core for core in self._present(grant.device) if core not in taken]
+        if len(free) < wanted:
+            raise drakit.DeviceBusyError(f"{grant.device.name} has {len(free)} free cores, the claim has {wanted}")
+        return {CORES: free[:wanted]}
+
+    def prepare(self, grant: drakit.Grant[drakit.NoConfig]) -> drakit.Prepared:
+        """Tell the container its cores. Nothing of the node is changed, so there is nothing to undo."""
+        cores = cores_of(grant.intent)
+        lost = set(cores).difference(self._present(grant.device))
+        if lost:
+            raise drakit.DeviceGoneError(f"cores {topology.written(lost)} are not online any more")
+        suffix = grant.device.name.upper().replace("-", "_") + (f"_{grant.share_id[:8]}" if grant.share_id else "")
+        edits = drakit.Edits(env={f"CPUSET_{suffix}": topology.written(cores)})
+        return drakit.Prepared(edits=edits, record={CORES: topology.written(cores)})
+
+    def _present(self, device: drakit.Device) -> Sequence[int]:
+        """The cores that the device's NUMA node has now; none where it is gone."""
+        return next((node.cores for node in self._machine.nodes() if _name(node) == device.name), ())
+
+
+def cores_of(intent: drakit.Record) -> tuple[int, ...]:
+    """The cores that ``plan`` chose."""
+    chosen = intent.get(CORES)
+    return tuple(core for core in chosen if isinstance(core, int)) if isinstance(chosen, Sequence) and not isinstance(chosen, str) else ()
+
+
+def _name(node: topology.NumaNode) -> str:
+    return f"numa-{node.number}"
+
+
+def _device(node: topology.NumaNode) -> drakit.Device:
+    one = drakit.Quantity.of(1)
+    policy = drakit.RequestPolicy(default=one, valid_range=drakit.ValidRange(min=one, step=one))
+    # A step beyond the only core would be above the capacity, which the API refuses.
+    if len(node.cores) == 1:
+        policy = drakit.RequestPolicy(default=one, valid_values=(one,))
+    return drakit.Device(
+        name=_name(node),
+        attributes={"numaNode": node.number, "coreList": topology.written(node.cores)},
+        capacity={CORES: drakit.Capacity(value=drakit.Quantity.of(len(node.cores)), policy=policy)},
+        allow_multiple_allocations=True,
+    )

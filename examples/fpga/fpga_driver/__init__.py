@@ -1,0 +1,1 @@
+"""fpga.example.com, a Kubernetes DRA driver."""

@@ -1,0 +1,85 @@
+"""Samples from texts are linted though they are parts of objects and leave things out; nothing else reads them."""
+
+import pytest
+
+from drakit.cluster import fragments, json_types, linting, manifests, reading
+from drakit.cluster.features import FeatureGates
+
+CLAIM = """\
+kind: ResourceClaim
+...
+spec:
+  devices:
+    requests:
+    - name: gpu
+      exactlyy: {deviceClassName: gpu}
+"""
+
+
+def said(text: str) -> list[tuple[str, str]]:
+    """Line and field of what linting says of a file ``f``."""
+    found = linting.lint(manifests.read("f", text, samples=True), FeatureGates())
+    return [(one.document.place(one.field), one.field or one.text) for one in found]
+
+
+@pytest.mark.parametrize(
+    "text, kind, path",
+    [
+        ("sharedCounters: []\ndevices: []", "ResourceSlice", "spec"),
+        ("devices: [{name: a}]", "ResourceSlice", "spec"),
+        ("devices: {requests: []}", "ResourceClaim", "spec"),
+        ("selectors: []", "DeviceClass", "spec"),
+        ("requestPolicy: {default: 1}", "ResourceSlice", "spec.devices[0].capacity[part]"),
+    ],
+)
+def test_a_part_is_put_where_its_fields_are_from(text: str, kind: str, path: str) -> None:
+    [sample] = fragments.read(text)
+    assert json_types.text(sample.part.body, "kind") == kind
+    assert [one.text for one in sample.missing] == [f"this is a part only: {path} of a {kind}"]
+
+
+def test_lines_are_those_of_the_part() -> None:
+    assert ("f:4", "spec.devices[1].basic") in said("# a part\ndevices:\n- name: a\n- {name: b, basic: {}}\n")
+
+
+def test_dots_are_named_and_what_is_beside_them_is_looked_at() -> None:
+    found = said(CLAIM)
+    assert ("f:1", "line 2: the dots stand for what is left out") in found
+    assert ("f:1", "apiVersion") in found
+    assert ("f:7", "spec.devices.requests[0].exactlyy") in found
+
+
+def test_dots_belong_to_the_document_that_they_are_in() -> None:
+    whole = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"
+    assert [len(one.missing) for one in fragments.read(f"{whole}---\n{CLAIM}---\n{whole}")] == [0, 2, 0]
+
+
+def test_dots_that_end_a_document_are_no_gap() -> None:
+    whole = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"
+    assert [one.missing for one in fragments.read(f"{whole}...\n---\n{whole}")] == [(), ()]
+
+
+@pytest.mark.parametrize("text", ["a: 1\n", "just text\n", "apiVersion: v1\n", "kind: Unheard\n", "- a\n"])
+def test_what_is_no_part_of_anything_known_is_refused(text: str) -> None:
+    with pytest.raises(manifests.ManifestError, match="an object needs apiVersion and kind"):
+        manifests.read("f", text, samples=True)
+
+
+def test_parts_are_refused_where_objects_are_meant() -> None:
+    with pytest.raises(manifests.ManifestError, match="an object needs apiVersion and kind"):
+        manifests.read("f", "devices: []\n")
+    with pytest.raises(manifests.ManifestError, match="is not YAML"):
+        manifests.read("f", CLAIM)
+
+
+@pytest.mark.parametrize(
+    "text, hint",
+    [
+        ("a:\n  b:\n    c: 1\n   d: 2\n", "(d: nothing above is indented by 3: write 4)"),
+        ("a: 'x['y'] > 1'\n", "(a: a quote within quotes? write the text on lines of its own, after a: |-)"),
+    ],
+)
+def test_a_mapping_that_ends_too_early_is_explained(text: str, hint: str) -> None:
+    with pytest.raises(reading.ReadingError) as refused:
+        reading.parts(text)
+    assert str(refused.value).endswith(hint)

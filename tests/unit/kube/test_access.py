@@ -1,0 +1,142 @@
+"""The two plain ways to the API server: what they take, and what they leave to the official client."""
+
+import base64
+import pathlib
+from typing import Any
+
+import pytest
+import yaml
+
+from drakit.kube import access
+
+PEM = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
+DATA = base64.b64encode(PEM.encode()).decode()
+PLAIN_CLUSTER: dict[str, Any] = {"server": "https://192.0.2.1:6443", "certificate-authority-data": DATA}
+
+
+def write(folder: pathlib.Path, cluster: Any = None, user: Any = None, **top: Any) -> pathlib.Path:
+    config = {
+        "clusters": [{"name": "c", "cluster": PLAIN_CLUSTER if cluster is None else cluster}],
+        "users": [{"name": "u", "user": {"token": "abc"} if user is None else user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+        **top,
+    }
+    path = folder / "config"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_server_its_authority_and_a_token_are_enough(tmp_path: pathlib.Path) -> None:
+    found = access.of_kubeconfig(write(tmp_path))
+    assert found is not None
+    assert (found.server, found.identity(), found.is_proxied) == ("https://192.0.2.1:6443", {"Authorization": "Bearer abc"}, False)
+    assert found.pools.connection_pool_kw["ca_cert_data"] == PEM
+    assert found.pools.connection_pool_kw["cert_reqs"] == "CERT_REQUIRED"
+
+
+def test_a_file_of_the_authority_is_found_beside_the_kubeconfig(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "ca.crt").write_text(PEM)
+    found = access.of_kubeconfig(write(tmp_path, {"server": "https://192.0.2.1", "certificate-authority": "ca.crt"}))
+    assert found is not None
+    assert found.pools.connection_pool_kw["ca_certs"] == str(tmp_path / "ca.crt")
+
+
+def test_another_context_may_be_named(tmp_path: pathlib.Path) -> None:
+    contexts = [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in ("x", "y")]
+    path = write(tmp_path, contexts=contexts, **{"current-context": "nowhere"})
+    assert access.of_kubeconfig(path) is None
+    assert access.of_kubeconfig(path, "y") is not None
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"server": "https://192.0.2.1"},
+        {**PLAIN_CLUSTER, "insecure-skip-tls-verify": True},
+        {**PLAIN_CLUSTER, "proxy-url": "http://192.0.2.2"},
+        {**PLAIN_CLUSTER, "tls-server-name": "kubernetes"},
+        {**PLAIN_CLUSTER, "certificate-authority": "ca.crt"},
+        {"server": "https://192.0.2.1", "certificate-authority": "missing.crt"},
+        {**PLAIN_CLUSTER, "certificate-authority-data": "no base64!"},
+        {**PLAIN_CLUSTER, "server": 7},
+        {},
+        [],
+    ],
+)
+def test_a_cluster_that_says_more_or_less_is_left_to_the_official_client(tmp_path: pathlib.Path, cluster: Any) -> None:
+    assert access.of_kubeconfig(write(tmp_path, cluster)) is None
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {},
+        {"token": ""},
+        {"token": 7},
+        {"token": "abc", "tokenFile": "/token"},
+        {"client-certificate-data": DATA, "client-key-data": DATA},
+        {"exec": {"command": "login"}},
+    ],
+)
+def test_a_user_that_says_more_or_less_is_left_to_the_official_client(tmp_path: pathlib.Path, user: Any) -> None:
+    assert access.of_kubeconfig(write(tmp_path, user=user)) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "a: [", "clusters: 3\ncurrent-context: x\n", "\0"])
+def test_what_is_no_kubeconfig_is_left_to_the_official_client(tmp_path: pathlib.Path, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    assert access.of_kubeconfig(tmp_path / "config") is None
+    assert access.of_kubeconfig(tmp_path / "nothing") is None
+
+
+def test_a_name_that_is_there_twice_is_left_to_the_official_client(tmp_path: pathlib.Path) -> None:
+    twice = [{"name": "u", "user": {"token": token}} for token in ("one", "two")]
+    assert access.of_kubeconfig(write(tmp_path, users=twice)) is None
+
+
+def test_a_proxy_of_the_environment_is_left_to_the_official_client(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://192.0.2.2:3128")
+    assert access.of_kubeconfig(write(tmp_path)) is None
+    assert access.of_kubeconfig(write(tmp_path, {**PLAIN_CLUSTER, "server": "https://127.0.0.1:1"})) is not None
+
+
+@pytest.mark.parametrize(
+    "host,server", [("192.0.2.1", "https://192.0.2.1:443"), ("2001:db8::1", "https://[2001:db8::1]:443")], ids=["IPv4", "IPv6"]
+)
+def test_a_pod_asks_by_its_service_account(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, host: str, server: str) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    (tmp_path / "token").write_text("abc\n")
+    assert access.in_cluster(tmp_path) is None
+    (tmp_path / "ca.crt").write_text(PEM)
+    found = access.in_cluster(tmp_path)
+    assert found is not None
+    assert (found.server, found.identity()) == (server, {"Authorization": "Bearer abc"})
+    (tmp_path / "token").write_text("")
+    assert access.in_cluster(tmp_path) is None
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    assert access.in_cluster(tmp_path) is None
+
+
+def test_a_renewed_token_is_used_within_a_minute_and_a_missing_file_keeps_the_last(tmp_path: pathlib.Path) -> None:
+    clock = [0.0]
+    path = tmp_path / "token"
+    path.write_text("first")
+    token = access.TokenFile(path, now=lambda: clock[0])
+    path.write_text("second")
+    assert token() == "first"
+    clock[0] = access.TOKEN_SECONDS
+    assert token() == "second"
+    path.unlink()
+    clock[0] *= 2
+    assert token() == "second"
+    path.write_text("")
+    clock[0] *= 2
+    assert token() == "second"
