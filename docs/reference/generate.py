@@ -1,9 +1,10 @@
-"""Write the reference pages that are made from the program itself: cli.md and settings.md.
+"""Write the reference pages that are made from the program itself: author.md, cli.md and settings.md.
 
 Run it as ``.venv/bin/python docs/reference/generate.py [FOLDER]``. FOLDER, by default the folder of this script, gets the pages. The same program
 gives the same bytes, whatever the terminal; a test compares them with what is committed.
 """  # noqa: INP001 - a script beside the files it writes, not a package
 
+import ast
 import enum
 import importlib
 import inspect
@@ -12,14 +13,20 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import typer.main
 
-from drakit import settings
+import drakit
+from drakit import settings, testing
 
 HERE = pathlib.Path(__file__).resolve().parent
 NOTE = "<!-- Written by docs/reference/generate.py; change the program, then run it again. -->"
+
+AUTHORS: Mapping[str, Callable[[], Sequence[str]]] = {
+    "drakit": lambda: drakit.__all__,
+    "drakit.testing": lambda: testing.__all__,
+}
 
 _STYLE = re.compile(r"\[/?[a-z ]+\]")
 # In help texts a remark stands in a second column, some spaces after the command.
@@ -28,7 +35,103 @@ _REMARK = re.compile(r" {3,}(\S.*)$")
 
 def pages() -> Mapping[str, str]:
     """The generated pages, by file name."""
-    return {"cli.md": _joined(_cli()), "settings.md": _joined(_settings())}
+    return {"author.md": _joined(_author()), "cli.md": _joined(_cli()), "settings.md": _joined(_settings())}
+
+
+def _author() -> Iterator[str]:
+    yield from ["# For driver authors: every public name", "", NOTE, ""]
+    yield "`import drakit` has what a driver is made of, `from drakit import testing` what tests of one are made of. To begin, read"
+    yield "[the tutorial](../tutorial/write-a-driver.md). Tables of what `Site` promises are in [site.md](site.md), errors in [errors.md](errors.md)."
+    yield from ["", "## The contract", "", *_doc(ast.get_docstring(_parsed("drakit.core.driver")) or "")]
+    for package, exported in AUTHORS.items():
+        module = importlib.import_module(package)
+        public = {name for one in AUTHORS.values() for name in one()}
+        yield from ["", f"## {package}", "", *_doc(inspect.getdoc(module) or "")]
+        for name in exported():
+            yield from _public(package, name, public)
+
+
+def _public(package: str, name: str, public: Collection[str]) -> Iterator[str]:
+    """A section for one public name, read from its source so that every Python writes the same."""
+    yield from ["", f"### {name}", ""]
+    node = _definition(package, name)
+    if isinstance(node, ast.ClassDef):
+        yield from _class(node, public)
+    elif isinstance(node, ast.FunctionDef):
+        yield from [*_code([_signature(node, public)]), "", *_doc(ast.get_docstring(node) or "")]
+    else:
+        yield from _code([_bare(ast.unparse(node), public)])
+
+
+def _class(node: ast.ClassDef, public: Collection[str]) -> Iterator[str]:
+    is_value = any("dataclass" in ast.unparse(mark) for mark in node.decorator_list)
+    bases = ", ".join(ast.unparse(base) for base in node.bases)
+    fields = [one for one in node.body if isinstance(one, ast.AnnAssign | ast.Assign) and not ast.unparse(one).startswith("_")]
+    head = f"class {node.name}{f'({_bare(bases, public)})' if bases else ''}"
+    yield from _code([head, *(f"    {_default_of(_bare(ast.unparse(one), public))}" for one in fields)])
+    yield from ["", *_doc(ast.get_docstring(node) or "")]
+    for member in node.body:
+        if isinstance(member, ast.FunctionDef) and (not member.name.startswith("_") or (member.name == "__init__" and not is_value)):
+            text = " ".join((ast.get_docstring(member) or "").split())
+            yield from ["", f"- `{_signature(member, public)}`{f': {_spans(text)}' if text else ''}"]
+
+
+def _definition(package: str, name: str) -> ast.stmt:
+    """Where a public name is defined: in the package itself, or in the module it is imported from."""
+    tree = _parsed(package)
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
+            return _definition(node.module, name)
+        named = [node.name] if isinstance(node, ast.ClassDef | ast.FunctionDef) else []
+        named += [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
+        if name in named:
+            return node
+    raise KeyError(f"{package}.{name}")
+
+
+def _parsed(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(importlib.import_module(module)))
+
+
+def _signature(node: ast.FunctionDef, public: Collection[str]) -> str:
+    marks = {ast.unparse(mark) for mark in node.decorator_list}
+    returned = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    if "property" in marks:
+        return _bare(f"{node.name}: {ast.unparse(node.returns) if node.returns else ''}", public)
+    arguments = ast.unparse(node.args).removeprefix("self, ").removeprefix("cls, ").removeprefix("self").removeprefix("cls")
+    return _bare(f"{'classmethod ' if 'classmethod' in marks else ''}{node.name}({arguments}){returned}", public)
+
+
+def _bare(text: str, public: Collection[str]) -> str:
+    """Code with public names as an author knows them: ``claims.ClaimRef`` is ``ClaimRef``."""
+    names = re.sub(r"\b[a-z_]+\.([A-Z]\w+)", lambda match: match[1] if match[1] in public else match[0], text)
+    return re.sub(r"'([\w.\[\], |]+)'", lambda match: match[1] if match[1].split("[")[0].split(".")[-1] in public else match[0], names)
+
+
+def _default_of(text: str) -> str:
+    """A field of a dataclass, its default as one would write it."""
+    return re.sub(r"dataclasses\.field\(default_factory=[\w.]*?(\w+)\)", r"\1()", text)
+
+
+def _doc(text: str) -> Iterator[str]:
+    """A docstring as Markdown; indented lines are code, and lists of names with two columns are left as they are written."""
+    for number, paragraph in enumerate(text.split("\n\n")):
+        lines = paragraph.splitlines()
+        yield from [""] if number else []
+        if all(line.startswith("    ") for line in lines):
+            yield from _code(line.removeprefix("    ") for line in lines)
+        elif all(line.startswith(("``", " ")) for line in lines) and len(lines) > 1:
+            yield from _code(line.replace("``", "") for line in lines)
+        else:
+            yield from (_spans(line) for line in lines)
+
+
+def _spans(text: str) -> str:
+    return text.replace("``", "`")
+
+
+def _code(lines: Iterable[str]) -> Iterator[str]:
+    yield from ["```python", *lines, "```"]
 
 
 def _cli() -> Iterator[str]:
