@@ -5,6 +5,8 @@ FROM python:${PYTHON}-slim AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY driver ./driver
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/* \
+    && driver/attach/build driver/drakit/devices/nic/attach/client
 RUN pip wheel --no-cache-dir --wheel-dir /wheels --constraint constraints.txt ".[gpu,nic]"
 
 FROM python:${PYTHON}-slim

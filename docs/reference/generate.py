@@ -131,7 +131,7 @@ def _spans(text: str) -> str:
 
 
 def _code(lines: Iterable[str]) -> Iterator[str]:
-    yield from ["```python", *lines, "```"]
+    yield from ["```text", *lines, "```"]
 
 
 def _cli() -> Iterator[str]:

@@ -5,13 +5,14 @@ own client uses, one durable append.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import grpc
 import urllib3
@@ -135,23 +136,42 @@ def together(caller: town.Caller, size: Size) -> None:
     table.line("16 devices with 50 ms hardware steps, at once", f"p50 {median:7.2f} ms", median / step, aim, met=median < 4 * step)
 
 
-def report(folder: pathlib.Path, size: Size) -> float:
-    """Print the lines; the floor in milliseconds."""
-    command = [sys.executable, bench_driver.__file__]
-    with (
-        town.api_server(folder, shares=size.shares) as api,
-        town.Served(command, bench_driver.DRIVER, folder / "n", api) as served,
-    ):
+@contextlib.contextmanager
+def _asked(folder: pathlib.Path, api: town.Api, **environment: str) -> Iterator[tuple[town.Served, town.Caller]]:
+    """A driver of its own process that is up and warm, and its caller."""
+    with town.Served([sys.executable, bench_driver.__file__], bench_driver.DRIVER, folder, api, **environment) as served:
         served.until(served.is_listening)
         served.register()
         with grpc.insecure_channel(f"unix:{served.socket}") as channel:
-            caller, server = town.Caller(channel, api.uids), Server(api)
+            caller = town.Caller(channel, api.uids)
             caller.prepare(0)
             caller.unprepare(0)
+            yield served, caller
+
+
+def volatile(caller: town.Caller, base: float, size: Size) -> None:
+    """Print prepare and unprepare of a driver that says its hardware forgets with the kernel."""
+    pairs = [(table.timed(lambda: caller.prepare(0)), table.timed(lambda: caller.unprepare(0))) for _ in range(size.rounds)]
+    for verb, which in (("prepare", 0), ("unprepare", 1)):
+        taken = [pair[which] for pair in pairs]
+        table.line(f"volatile: {verb} beside 0 claims", table.spread(taken), table.at(taken, 0.5) / base)
+    numbers = range(max(size.live), max(size.live) + size.rounds)
+    rates = [(_many(caller.prepare, numbers)[0], _many(caller.unprepare, numbers)[0]) for _ in range(size.repeats)]
+    for verb, which in (("prepare", 0), ("unprepare", 1)):
+        table.line(f"volatile: {verb}, 16 in flight on one shared device", f"{statistics.median(rate[which] for rate in rates):.0f}/s")
+
+
+def report(folder: pathlib.Path, size: Size) -> float:
+    """Print the lines; the floor in milliseconds."""
+    with town.api_server(folder, shares=size.shares) as api:
+        with _asked(folder / "n", api) as (served, caller):
+            server = Server(api)
             base = floor(folder, caller, server, size.rounds)
             before = served.cpu_seconds()
             one_by_one(caller, base, size)
             in_flight(caller, server, base, size)
             together(caller, size)
             table.line("processor time of the driver for all of this", f"{served.cpu_seconds() - before:.2f} s")
+        with _asked(folder / "v", api, **{bench_driver.VOLATILE: "1"}) as (_, caller):
+            volatile(caller, base, size)
     return base

@@ -3,6 +3,7 @@
 It is started as any author's driver is: ``python bench_driver.py run --node node-1 --folder DIR --kubeconfig FILE``.
 """
 
+import os
 import time
 from collections.abc import Iterator
 
@@ -10,6 +11,8 @@ import drakit
 
 DRIVER, UNITS, SLOW = "bench.example.com", 208, 16
 HARDWARE_SECONDS = 0.05
+VOLATILE = "BENCH_VOLATILE"
+"""Environment variable that, set to anything, asks for a volatile driver."""
 
 
 class BenchDriver(drakit.Driver[drakit.NoConfig]):
@@ -47,5 +50,11 @@ def _work(grant: drakit.Grant[drakit.NoConfig]) -> None:
         time.sleep(HARDWARE_SECONDS)
 
 
+class VolatileDriver(BenchDriver):
+    """The same, of hardware that forgets."""
+
+    volatile = True
+
+
 if __name__ == "__main__":
-    drakit.run(BenchDriver)
+    drakit.run(VolatileDriver if os.environ.get(VOLATILE) else BenchDriver)

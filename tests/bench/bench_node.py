@@ -24,12 +24,11 @@ def report(folder: pathlib.Path, size: bench_calls.Size) -> None:
     table.line("machine", table.load())
 
 
-def main(folder: pathlib.Path, size: bench_calls.Size = FULL) -> None:
-    """Measure in a folder below ``folder``, whose disk it is about."""
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        # Relative, because the path of a socket may have 107 bytes.
-        report(pathlib.Path(os.path.relpath(scratch)), size)
+def main(folder: pathlib.Path) -> None:
+    """Measure in an empty folder, whose disk it is about and whose path has to be short: that of a socket may have 107 bytes."""
+    report(folder, FULL)
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(), QUICK if "--quick" in sys.argv[1:] else FULL)
+    with tempfile.TemporaryDirectory(dir=pathlib.Path.cwd(), prefix=".bench-") as scratch:
+        report(pathlib.Path(scratch), QUICK if "--quick" in sys.argv[1:] else FULL)

@@ -21,7 +21,7 @@ def at(values: Sequence[float], share: float) -> float:
 
 
 def line(title: str, value: str, ratio: float | None = None, aim: str = "", *, met: bool | None = None) -> None:
-    """One line: what, how much, how many times the floor, and the aim with whether it was met."""
+    """One line: what, how much, how many times the floor (or what the title names), and the aim with whether it was met."""
     times = "" if ratio is None else f"{ratio:6.2f}x"
     verdict = "" if met is None else " met" if met else " MISSED"
     sys.stdout.write(f"node: {title:{TITLE}} {value:{VALUE}} {times:>8}  {aim}{verdict}".rstrip() + "\n")

@@ -55,7 +55,7 @@ def api_server(folder: pathlib.Path, *, shares: int, units: int = bench_driver.U
 class Served:
     """A driver's process, started with ``run``; ``folder`` holds all it keeps. Its log goes to a file there, as JSON."""
 
-    def __init__(self, command: Sequence[str], driver: str, folder: pathlib.Path, api: Api, *more: str) -> None:
+    def __init__(self, command: Sequence[str], driver: str, folder: pathlib.Path, api: Api, *more: str, **environment: str) -> None:
         self._registry = folder / "plugins_registry"
         self._registry.mkdir(parents=True)
         self.socket = folder / "plugins" / driver / "dra.sock"
@@ -63,7 +63,11 @@ class Served:
         arguments = ["run", "--node", NODE, "--folder", str(folder), "--kubeconfig", str(api.kubeconfig), "--log-format", "json"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, *arguments, *more, "--stop-with-stdin"], stdin=subprocess.PIPE, stdout=log, stderr=log
+                [*command, *arguments, *more, "--stop-with-stdin"],
+                env={**os.environ, **environment},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
             )
 
     def until(self, holds: Callable[[], bool]) -> None:

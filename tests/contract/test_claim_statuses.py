@@ -20,6 +20,7 @@ DRIVER, NODE = "gpu.drakit.dev", "n1"
 SHARE = names.ShareId(samples.SHARE)
 READY = sites.Condition(type="Ready", status=True, reason="Prepared", message="fine")
 BROKEN = sites.Condition(type="Ready", status=False, reason="DeviceGone", message="no such device")
+BOUND = sites.Condition(type="example.com/Attached", status=True, reason="Bound")
 LINK = sites.Condition(type="example.com/LinkUp", status=True, reason="Carrier")
 
 Standing = dict[str, tuple[dict[str, tuple[bool, str]], object]]
@@ -46,6 +47,7 @@ class World:
 class FakeWorld(World):
     def __init__(self) -> None:
         self.store = claim_statuses.FakeStatuses(NODE)
+        self.store.lasting = {BOUND.type}
         self.ref = claims.ClaimRef(uid=names.ClaimUid("0f2c8d3e-1a5b-4c7d-9e8f-102938475610"), namespace="default", name="c1")
         self.store.allocated[self.ref.uid] = {(NODE, "gpu-0", ""), (NODE, "pipe", SHARE)}
 
@@ -74,7 +76,8 @@ class RealWorld(World):
         place: Json = {
             "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}],
         }
-        results = (samples.result(), samples.result("pipe", share=SHARE), samples.result("nic-0", driver="nic.drakit.dev"))
+        conditional = samples.result() | {"bindingConditions": [BOUND.type], "bindingFailureConditions": ["example.com/Failed"]}
+        results = (conditional, samples.result("pipe", share=SHARE), samples.result("nic-0", driver="nic.drakit.dev"))
         wanted = samples.allocated(self.stored(), *results)
         json_types.mapping(wanted, "status", "allocation")["nodeSelector"] = place
         self.memory.update(resources.CLAIM, wanted, subresource="status")
@@ -166,6 +169,24 @@ def test_ready_is_set_on_all_devices_and_leaves_the_rest(world: World) -> None:
     }
     world.store.write(world.ref, said("gpu-0", LINK))
     assert world.standing()["gpu-0"] == ({LINK.type: (True, "Carrier"), "Ready": (False, "DeviceGone")}, {})
+
+
+def test_a_binding_condition_stands_beside_what_is_said_until_the_claim_is_deallocated(world: World) -> None:
+    world.store.write(world.ref, said("gpu-0", LINK, temperature=40))
+    world.store.write(world.ref, claim_status.StatusChange(bound={(NODE, "gpu-0", ""): BOUND}))
+    assert world.standing() == {"gpu-0": ({LINK.type: (True, "Carrier"), BOUND.type: (True, "Bound")}, {"temperature": 40})}
+    world.store.write(world.ref, said("gpu-0", temperature=50))
+    assert world.standing() == {"gpu-0": ({BOUND.type: (True, "Bound")}, {"temperature": 50})}
+    world.store.write(world.ref, claim_status.StatusChange(cleared=True))
+    assert world.standing() == {"gpu-0": ({BOUND.type: (True, "Bound")}, {})}
+
+
+def test_a_binding_condition_that_waits_to_be_told_is_not_lost_to_what_comes_after(world: World) -> None:
+    bound = claim_status.StatusChange(bound={(NODE, "gpu-0", ""): BOUND})
+    world.store.write(world.ref, bound.then(said("gpu-0", LINK)).then(claim_status.StatusChange(ready=READY)))
+    assert set(world.standing()["gpu-0"][0]) == {BOUND.type, LINK.type, "Ready"}
+    world.store.write(world.ref, bound.then(claim_status.StatusChange(cleared=True)))
+    assert world.standing() == {"gpu-0": ({BOUND.type: (True, "Bound")}, {})}
 
 
 def test_clearing_takes_back_all_that_was_said(world: World) -> None:

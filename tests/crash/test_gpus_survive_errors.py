@@ -1,11 +1,10 @@
 """Each NVML error at each call of prepare and unprepare, before its effect, after it, and from then on.
 
 Once the error is gone and the kubelet has tried again, the world is that of a node that never met it; a claim that is given up leaves nothing. The
-normal run takes a seeded sample. The full one takes every error at every call on one table that needs resets and one that does not, and on the others
-every call with the errors that mean something of their own to the driver, and one more.
+normal run takes a seeded sample. The full one takes every error at every call, before and after its effect, on one table that needs resets and one
+that does not; everything else with the errors that mean something of their own to the driver, and one more.
 """
 
-import itertools
 import pathlib
 import random
 
@@ -20,6 +19,7 @@ EVERY_CODE = frozenset({"a100-sxm4-40gb", "h100-sxm5-80gb"})
 OWN_MEANING = (port.Code.NOT_FOUND, port.Code.NOT_SUPPORTED, port.Code.IN_USE, port.Code.INSUFFICIENT_RESOURCES)
 # A call may fail once before or after its effect, or again and again from a point on.
 Point = tuple[str, int, bool, port.Code]
+Codes = tuple[port.Code, ...]
 
 
 class Failing(gpu_victims.Stepper):
@@ -44,14 +44,15 @@ class Failing(gpu_victims.Stepper):
         raise port.CallError(port.CALLS[name.split()[1]], self._code, f"injected {name}")
 
 
-def points(told: gpu_stories.Story, folder: pathlib.Path, codes: tuple[port.Code, ...]) -> list[Point]:
-    """Every hardware call of the story, before and after its effect, once and from then on, with every code."""
+def points(told: gpu_stories.Story, folder: pathlib.Path, once: Codes, lasting: Codes) -> list[Point]:
+    """Every hardware call of the story, before and after its effect, with the codes that it gives once and those that it gives from then on."""
     found: list[Point] = []
     node = told.before.copy(folder)
+    faults = [*((code, False) for code in once), *((code, True) for code in lasting)]
     for act in ("prepare", "unprepare"):
         names = HERE.names(node, act, device=told.device)
         calls = [step for step, name in enumerate(names) if name.split()[1] in port.CALLS]
-        found += [(act, step, lasts, code) for step, lasts, code in itertools.product(calls, (False, True), codes)]
+        found += [(act, step, lasts, code) for step in calls for code, lasts in faults]
     return found
 
 
@@ -62,9 +63,9 @@ def check(told: gpu_stories.Story, point: Point, folder: pathlib.Path) -> None:
     gpu_stories.judge(HERE, told, act, node, f"{told.name} {act} step {step} {code.name}{' lasting' if lasts else ''}")
 
 
-def codes_of(model: str, chance: random.Random) -> tuple[port.Code, ...]:
-    rest = tuple(code for code in port.Code if code not in OWN_MEANING)
-    return (*OWN_MEANING, *rest) if model in EVERY_CODE else (*OWN_MEANING, chance.choice(rest))
+def few(chance: random.Random) -> Codes:
+    """The codes with a meaning of their own, and one of the others."""
+    return (*OWN_MEANING, chance.choice([code for code in port.Code if code not in OWN_MEANING]))
 
 
 @pytest.mark.parametrize("model", gpu_stories.TABLES)
@@ -72,7 +73,7 @@ def test_a_sampled_error_changes_nothing_in_the_end(tmp_path: pathlib.Path, mode
     chance = random.Random(model)
     kind = gpu_stories.KINDS[gpu_stories.TABLES.index(model) % 3]
     told = gpu_stories.story(HERE, tmp_path / kind, model, kind)
-    found = points(told, tmp_path / "names", tuple(port.Code))
+    found = points(told, tmp_path / "names", tuple(port.Code), tuple(port.Code))
     assert len(found) > 400
     for number, point in enumerate(chance.sample(found, SAMPLE)):
         check(told, point, tmp_path / str(number))
@@ -86,7 +87,7 @@ def test_an_error_at_any_call_changes_nothing_in_the_end(tmp_path: pathlib.Path,
     total = 0
     for kind in gpu_stories.KINDS:
         told = gpu_stories.story(HERE, tmp_path / kind, model, kind)
-        found = points(told, tmp_path / f"{kind}-names", codes_of(model, chance))
+        found = points(told, tmp_path / f"{kind}-names", tuple(port.Code) if model in EVERY_CODE else few(chance), few(chance))
         for number, point in enumerate(found):
             check(told, point, tmp_path / f"{kind}-{number}")
         total += len(found)

@@ -15,7 +15,7 @@ from fakes.storm import place, storm
 ALL = 1000
 SAMPLE = 24
 EACH = 40
-GATES = (
+GATES: tuple[dict[str, bool], ...] = (
     {},
     {"DRAPartitionableDevices": False},
     {"DRAConsumableCapacity": False},

@@ -14,7 +14,8 @@ Conditions = dict[str, tuple[bool, str]]
 class FakeStatuses:
     """``standing`` is what the server has of each claim's devices: conditions by type, as (status, reason), and values.
 
-    ``allocated`` says which device keys a claim has; a claim that is not in it is gone. ``failures`` are raised by the next writes, one each.
+    ``allocated`` says which device keys a claim has; a claim that is not in it is gone. ``lasting`` are the types of binding conditions.
+    ``failures`` are raised by the next writes, one each.
     """
 
     def __init__(self, pool: str = "node-1") -> None:
@@ -22,6 +23,7 @@ class FakeStatuses:
         self.allocated: dict[names.ClaimUid, set[claim_status.DeviceKey]] = {}
         self.standing: dict[names.ClaimUid, dict[claim_status.DeviceKey, sites.DeviceStatus]] = {}
         self.failures: list[errors.DrakitError] = []
+        self.lasting: set[str] = set()
         self.writes = 0
         self.changed = threading.Condition()
 
@@ -39,7 +41,7 @@ class FakeStatuses:
     def _of(
         self, key: claim_status.DeviceKey, before: sites.DeviceStatus | None, change: claim_status.StatusChange
     ) -> sites.DeviceStatus | None:
-        conditions = claim_status.merged(before.conditions if before else (), key, change)
+        conditions = claim_status.merged(before.conditions if before else (), key, change, self.lasting)
         said = change.devices.get(key) or (None if change.cleared else before)
         made = sites.DeviceStatus(
             device=key[1], pool=key[0], conditions=conditions, values=said.values if said else {}, network=said.network if said else None

@@ -112,9 +112,9 @@ class Cell:
 
     def _write(self, pod: Object, found: Placement) -> None:
         for claim, allocation in found.allocate:
-            reservation.allocate(self.api, claim, allocation, pod, for_workloads=True)
+            reservation.allocate(self.api, claim, allocation, pod, for_workloads=self.gates.on(Gate.RESERVED_FOR_WORKLOADS))
         for claim in found.reserve:
-            reservation.reserve(self.api, claim, pod, for_workloads=True)
+            reservation.reserve(self.api, claim, pod, for_workloads=self.gates.on(Gate.RESERVED_FOR_WORKLOADS))
         name = json_types.text(pod, "metadata", "name")
         self.api.patch(POD, name, {"spec": {"nodeName": found.node}}, namespace="default", kind=PatchKind.MERGE)
 

@@ -41,6 +41,8 @@ class Crowd:
     engine: engine.Engine
     hardware: mock.MockGpus
     claims: tuple[core_claims.ClaimRef, ...]
+    source: claim_source.FakeClaimSource
+    journal: journal.Journal
 
     def prepare(self, claim: core_claims.ClaimRef) -> outcome.Outcome:
         """What the kubelet is told; raises AssertionError for an error."""
@@ -69,6 +71,7 @@ def crowd(
     file.write_text(_FILE.format(boards=boards, latencies=latencies if milliseconds else ""))
     hardware = mock.MockGpus(machines.Choice(name=str(file), directory=folder / "machine", owner=world.POOL))
     wanted = [_claim(number) for number in range(CLAIMS)]
+    source = claim_source.FakeClaimSource(*wanted)
     with journal.Journal.open(folder / "data", driver=gpu_driver.NAME, boot_id=hardware.boot_id()) as memory:
         driver = gpu_driver.GpuDriver(
             around(hardware),
@@ -81,13 +84,13 @@ def crowd(
             driver,
             place=engine.Place(pool=world.POOL, boot_id=hardware.boot_id()),
             offered=offered,
-            claim_source=claim_source.FakeClaimSource(*wanted),
+            claim_source=source,
             journal=memory,
             cdi=cdi.Directory(folder / "cdi", driver=gpu_driver.NAME),
             device_locks=locks.FileLocks(folder / "data"),
             locks_of_claims=locks.FileLocks(folder / "data", "claims", disposable=True),
         )
-        yield Crowd(engine=served, hardware=hardware, claims=tuple(one.ref for one in wanted))
+        yield Crowd(engine=served, hardware=hardware, claims=tuple(one.ref for one in wanted), source=source, journal=memory)
 
 
 def _claim(number: int) -> core_claims.Claim:

@@ -38,9 +38,15 @@ class Waiting:
 
 
 def claim(
-    number: int, *, shares: int = 1, bandwidth: str = "1G", parameters: records.Record | None = None, driver: str = nic_driver.NAME
+    number: int,
+    *,
+    shares: int = 1,
+    bandwidth: str = "1G",
+    parameters: records.Record | None = None,
+    source: claims.ConfigSource = claims.ConfigSource.CLAIM,
+    driver: str = nic_driver.NAME,
 ) -> claims.Claim:
-    """An allocated claim for shares of ``nic0``."""
+    """An allocated claim for shares of ``nic0``, with parameters of the claim or of its class."""
     ref = claims.ClaimRef(uid=names.ClaimUid(f"00000000-0000-4000-8000-{number:012}"), namespace="default", name=f"claim-{number}")
     results = tuple(
         claims.AllocationResult(
@@ -56,7 +62,7 @@ def claim(
     if parameters is None:
         return claims.Claim(ref=ref, results=results)
     written = {"apiVersion": "nic.drakit.dev/v1", "kind": "NicConfig", **parameters}
-    config = claims.OpaqueConfig(driver=driver, source=claims.ConfigSource.CLAIM, parameters=written)
+    config = claims.OpaqueConfig(driver=driver, source=source, parameters=written)
     return claims.Claim(ref=ref, results=results, configs=(config,))
 
 

@@ -123,7 +123,7 @@ class World:
     def boot(self, *, recover: bool = True) -> engine.Engine:
         """A new process of the driver."""
         self.driver = self.driver_type(self.hardware)
-        offered = offer.Offer(self.driver)
+        self.offered = offered = offer.Offer(self.driver)
         offered.refresh()
         started = engine.Engine(
             self.driver,

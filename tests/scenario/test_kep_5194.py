@@ -14,6 +14,7 @@ from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import CLAIM, CONFIGMAP, POD, SLICE, TAINT_RULE
 from drakit.cluster.watching import EventType
+from fakes.feature4815_cell import Cell
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
 from unit.cluster_kubelet.town import Town
@@ -21,6 +22,7 @@ from unit.cluster_kubelet.town import Town
 GATE = "DRAReservedForWorkloads"
 OFF = FeatureGates.of({GATE: False})
 MANY = 400
+THOUSANDS = 2000
 JOB: Object = {"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": "0d4f0b1e-7b1c-4d52-8c6a-0a3f1f1c9d11"}
 
 
@@ -118,7 +120,8 @@ def test_a_workload_is_named_in_full(town: Town, field: str) -> None:
         town.create(CLAIM, _claim(JOB | {field: ""}))
 
 
-def test_more_pods_than_a_list_can_hold_share_one_claim() -> None:
+@pytest.mark.parametrize("count", [MANY, pytest.param(THOUSANDS, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
+def test_more_pods_than_a_list_can_hold_share_one_claim(count: int) -> None:
     nodes = ("node-1", "node-2")
     with _town(nodes=nodes) as town:
         plugins = [town.plugin(node=node) for node in nodes]
@@ -127,11 +130,11 @@ def test_more_pods_than_a_list_can_hold_share_one_claim() -> None:
         del spec["nodeName"]
         town.create(SLICE, {"metadata": {"name": "fabric"}, "spec": spec | {"allNodes": True}})
         town.create(CLAIM, _claim())
-        for index in range(MANY):
+        for index in range(count):
             pod = objects.pod(f"p{index}", claim="c", nodeSelector={"kubernetes.io/hostname": nodes[index % 2]})
             town.create(POD, pod)
 
-        _follow(town, lambda phases: sum(phase == "Running" for phase in phases.values()) == MANY)
+        _follow(town, lambda phases: sum(phase == "Running" for phase in phases.values()) == count)
         assert _reserved(town) == [JOB]
         uid = town.uid("c")
         assert [set(plugin.uids(PREPARE)) for plugin in plugins] == [{uid}, {uid}]
@@ -229,6 +232,26 @@ def test_with_the_gate_off_the_fields_are_dropped_and_pods_are_listed() -> None:
         pod = town.run(objects.pod("p", claim="c"))
         assert _reserved(town) == [_pod_entry(pod)]
         assert _any_pod(town) is None
+
+
+def test_switched_on_again_it_goes_on_with_the_lists_of_pods_that_there_are() -> None:
+    cell = Cell(gates=FeatureGates(), scheduler=OFF)
+    cell.device_class("gpu", "true")
+    cell.apply({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **objects.resource_slice(objects.device("gpu-0"))})
+    cell.api.create(CLAIM, _claim())
+    assert cell.schedule("p", "c") == objects.NODE
+    [listed] = json_types.objects(cell.api.get(CLAIM, "c", "default"), "status", "reservedFor")
+    assert listed["name"] == "p"
+    again = cell.restarted()
+    assert again.schedule("q", "c") == objects.NODE
+    claim = again.api.get(CLAIM, "c", "default")
+    assert [one["name"] for one in json_types.objects(claim, "status", "reservedFor")] == ["p", "q"]
+    assert json_types.at(claim, "status", "allocation", "reservedForAnyPod") is None
+    again.api.update(CLAIM, claim | {"status": {}}, subresource="status")
+    assert again.schedule("r", "c") == objects.NODE
+    claim = again.api.get(CLAIM, "c", "default")
+    assert json_types.items(claim, "status", "reservedFor") == [JOB]
+    assert json_types.at(claim, "status", "allocation", "reservedForAnyPod") is True
 
 
 def test_an_older_kubelet_refuses_pods_that_are_not_listed() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from drakit.core import claim as claims
 from drakit.core import site as sites
 from drakit.devices.nic.attach import attacher, messages, minder, plans, sandboxes
 from fakes import netns, nic_attach
@@ -128,6 +129,39 @@ def test_a_new_sandbox_attaches_from_the_journal_also_by_another_process(world: 
         driver.unprepare(ref)
         assert not children(pod)
         assert not children(second)
+
+
+def by_class(number: int, **parameters: str) -> claims.Claim:
+    return nic_attach.claim(number, parameters=parameters, source=claims.ConfigSource.CLASS)
+
+
+def test_in_bridge_mode_what_a_child_sends_is_limited_in_the_pod_too(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
+    ref = driver.prepare(by_class(1, interfaceName="fast0", mode="bridge"))
+    for _ in range(2):
+        assert driver.world.call(ref, pod) == nic_attach.Said(0, "")
+    data = kind(only(pod))["info_data"]
+    assert isinstance(data, dict)
+    assert data["mode"] == "bridge"
+    (limiter,) = json.loads(pod.space.run("tc", "-j", "qdisc", "show", "dev", "fast0"))
+    assert limiter["kind"] == "tbf"
+    assert limiter["options"]["rate"] == 10**9 // 8
+    driver.unprepare(ref)
+
+
+def test_an_address_that_the_class_chose_is_one_pod_s_at_a_time(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
+    ref = driver.prepare(by_class(1, interfaceName="fast0", mac="02:ab:00:00:00:01"))
+    with nic_attach.pod("6b5e") as first:
+        assert driver.world.call(ref, first) == nic_attach.Said(0, "")
+        assert only(first)["address"] == "02:ab:00:00:00:01"
+        refused = driver.world.call(ref, pod)
+        assert (refused.code, "02:ab:00:00:00:01, which another pod has" in refused.stderr) == (1, True)
+        assert not children(pod)
+    nic_attach.until(lambda: driver.world.call(ref, pod).code == 0, "the first sandbox is gone")
+    assert [member.mac for member in driver.members()] == [only(pod)["address"]]
+    minding(driver, now=[0.0])[0].look()
+    assert children(pod), "what is forgotten of the first sandbox is not taken from the second"
+    assert driver.members()
+    driver.unprepare(ref)
 
 
 def test_a_sandbox_that_ends_before_unprepare_takes_its_interface_along(driver: nic_attach.Running) -> None:

@@ -86,6 +86,8 @@ class City:
     def links(self, name: str, container: str = "main") -> dict[str, Object]:
         """What the processes of a pod see of the network, but for lo."""
         process = self.cluster.node(NODE).runtime.view("default", name, container).process_id
+        # Until its program runs, the process is on its way into the pod's namespace.
+        self.until(lambda: pathlib.Path(f"/proc/{process}/comm").read_text() == "sleep\n", "the container's program")
         words = ["nsenter", f"--net=/proc/{process}/ns/net", "ip", "-j", "-d", "address"]
         told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
         return {link["ifname"]: link for link in json.loads(told) if link["ifname"] != "lo"}
@@ -183,7 +185,7 @@ def test_a_sandbox_that_dies_is_made_anew_and_attached_again(city: City) -> None
         runtime.kill_sandbox(runtime.view("default", "p").pod.uid)
 
         def is_back() -> bool:
-            with contextlib.suppress(KeyError, subprocess.CalledProcessError):
+            with contextlib.suppress(KeyError, FileNotFoundError, ProcessLookupError, subprocess.CalledProcessError):
                 return bool(city.links("p").get("fast0", first)["address"] != first["address"])
             return False
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.core import claim as claims
+from drakit.core import records
 from fakes import netns, nic_attach
 
 pytestmark = pytest.mark.root
 
-PARAMETERS = {"interfaceName": "fast0", "mtu": 1400, "addresses": ["10.99.1.2/16"]}
+PARAMETERS: records.Record = {"interfaceName": "fast0", "mtu": 1400, "addresses": ["10.99.1.2/16"]}
 
 
 @pytest.fixture
@@ -128,4 +129,58 @@ def test_what_the_pod_has_of_that_name_is_refused_and_nothing_is_moved(world: ni
         assert "the pod has an interface fast0 already" in said.stderr
         driver.unprepare(ref)
     nic_attach.until(lambda: world.node.links()["nic0"]["operstate"] == "UP", "the link did not come up again")
+    assert as_it_was(world) == before
+
+
+class Killed(BaseException):
+    """The process ends here; nobody may catch it, as nobody catches SIGKILL."""
+
+
+class Steps:
+    """Counts requests that change the kernel, and ends the process after so many."""
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+@pytest.mark.parametrize("attached", [False, True], ids=["never attached", "in a pod"])
+def test_a_death_after_any_request_of_unprepare_is_completed_by_the_next_process(
+    world: nic_attach.World, pod: nic_attach.Pod, *, attached: bool
+) -> None:
+    before, wanted, deaths = as_it_was(world), whole(), 0
+    for last in range(1, 20):
+        steps = Steps()
+        with world.driver(step=steps) as driver:
+            ref = driver.prepare(wanted)
+            assert not attached or world.call(ref, pod).code == 0
+            steps.left = last
+            try:
+                driver.unprepare(ref)
+            except Killed:
+                deaths += 1
+            steps.left = 0
+        with world.driver() as later:
+            later.unprepare(ref)
+        nic_attach.until(lambda: world.node.links()["nic0"]["operstate"] == "UP", "the link did not come up again")
+        assert as_it_was(world) == before
+        if deaths < last:
+            break
+    assert deaths >= (1 if not attached else 5), "each request was the last one once"
+
+
+def test_a_death_right_after_the_mark_is_undone_or_completed(world: nic_attach.World) -> None:
+    before, wanted, steps = as_it_was(world), whole(), Steps()
+    with world.driver(step=steps, start=False) as driver:
+        steps.left = 1
+        with pytest.raises(Killed):
+            driver.prepare(wanted)
+        steps.left = 0
+    assert world.node.links()["nic0"]["ifalias"] != before[2]
+    with world.driver() as later:
+        later.unprepare(later.prepare(wanted))
     assert as_it_was(world) == before

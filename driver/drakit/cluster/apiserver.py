@@ -21,6 +21,7 @@ from drakit.cluster.access import users
 from drakit.cluster.access.authorizer import Authorizer, KnownUsers, Rbac
 from drakit.cluster.access.tokens import Tokens
 from drakit.cluster.faults import ApiFaults
+from drakit.cluster.metrics import Metrics
 from drakit.cluster.registry import Registry
 from drakit.cluster.rest.app import App
 from drakit.cluster.rest.faulty import Faulty
@@ -60,6 +61,7 @@ class ApiServer:
         self.port = port
         self.faults = ApiFaults()
         self.tokens = Tokens()
+        self.metrics = Metrics()
         self._authority = tls.Authority()
         self._admin_token = self.tokens.issue(users.ADMIN_NAME, (users.MASTERS,))
         self._bookmark_every = bookmark_every
@@ -96,7 +98,14 @@ class ApiServer:
         """Start serving; returns when requests are answered. StartError if the port is taken or the server does not come up."""
         if self._running is not None:
             return
-        app = App(self.registry, self.tokens, self._authorizer, bookmark_every=self._bookmark_every, gone_as_status=self._gone_as_status)
+        app = App(
+            self.registry,
+            self.tokens,
+            self._authorizer,
+            self.metrics,
+            bookmark_every=self._bookmark_every,
+            gone_as_status=self._gone_as_status,
+        )
         listener = _listen(self.port)
         self.port = listener.getsockname()[1]
         config = uvicorn.Config(

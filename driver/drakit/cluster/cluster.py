@@ -130,7 +130,14 @@ class LocalCluster:
             for part in (
                 recorder,
                 Controllers(self.api, recorder, gates=self._components.controllers or self.gates),
-                Scheduler(self.api, recorder, Selectors(deciding), gates=deciding, binding_timeout=self._components.binding_timeout),
+                Scheduler(
+                    self.api,
+                    recorder,
+                    Selectors(deciding),
+                    gates=deciding,
+                    binding_timeout=self._components.binding_timeout,
+                    metrics=self.server.metrics,
+                ),
             ):
                 part.start()
                 parts.callback(part.stop)

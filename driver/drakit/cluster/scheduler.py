@@ -21,6 +21,7 @@ from drakit.cluster.binding_wait import Failed, Readiness
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, key_of, uid_of, version_of
 from drakit.cluster.json_types import Object
+from drakit.cluster.metrics import Metrics
 from drakit.cluster.node_amounts import NodeAmounts
 from drakit.cluster.patching import PatchKind
 from drakit.cluster.placement import Placement, Refusal, Site, Special
@@ -52,6 +53,7 @@ class Scheduler:
         new_share_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         binding_timeout: float = BINDING_SECONDS,
         now: Callable[[], datetime.datetime] = moments.present,
+        metrics: Metrics | None = None,
     ) -> None:
         self._api = api
         self._recorder = recorder
@@ -68,6 +70,7 @@ class Scheduler:
         self._allocated = AllocatedState(consumable_capacity=self._gates.on(Gate.CONSUMABLE_CAPACITY))
         self._binding_timeout = binding_timeout
         self._now = now
+        self._metrics = metrics or Metrics()
         self._chosen: dict[str, str] = {}
         """The nodes of pods that wait for binding conditions."""
         self._due: dict[str, datetime.datetime] = {}
@@ -125,6 +128,7 @@ class Scheduler:
 
     def _forget_pod(self, uid: str) -> None:
         self._pods.pop(uid, None)
+        self._metrics.unschedulable(uid, is_so=False)
         self._to_try.discard(uid)
         self._stop_waiting(uid)
 
@@ -185,12 +189,17 @@ class Scheduler:
         if failed := self._readiness(pod).failed:
             self._give_up(pod, failed)
             return
-        decision = placement.place(pod, self._site(pod))
+        with self._metrics.step("PreFilter"):
+            site = self._site(pod)
+        with self._metrics.step("Filter"):
+            decision = placement.place(pod, site)
         if isinstance(decision, Refusal):
             self._refuse(pod, decision.message)
-            self._free(decision.stuck)
+            with self._metrics.step("PostFilter"):
+                self._free(decision.stuck)
             return
-        pod = self._write(pod, decision)
+        with self._metrics.step("PreBind"):
+            pod = self._write(pod, decision)
         readiness = self._readiness(pod)
         if readiness.pending:
             self._wait(pod, decision.node, readiness)
@@ -325,6 +334,7 @@ class Scheduler:
         self._recorder.normal(POD, pod, "Scheduled", f"assigned {key.namespace}/{key.name} to {node}")
 
     def _refuse(self, pod: Object, message: str) -> None:
+        self._metrics.unschedulable(uid_of(pod), is_so=True)
         if _condition(pod).get("message") == message:
             return
         seen = self._set_condition(pod, {"status": "False", "reason": "Unschedulable", "message": message})

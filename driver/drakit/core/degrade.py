@@ -26,12 +26,18 @@ def without_counters(offered: inventory.Inventory) -> inventory.Inventory:
 def without_sharing(offered: inventory.Inventory) -> inventory.Inventory:
     """The exclusive form of every device, for servers that drop allowMultipleAllocations (gate DRAConsumableCapacity off)."""
     flat = offered.flat()
-    return dataclasses.replace(flat, devices=tuple(map(_exclusive, flat.devices)))
+    return dataclasses.replace(flat, devices=tuple(map(exclusive, flat.devices)))
 
 
 def without_taints(offered: inventory.Inventory) -> inventory.Inventory:
-    """Only devices without a taint, for servers that drop taints (gate DRADeviceTaints off): a tainted device must not look healthy."""
-    return dataclasses.replace(offered, devices=tuple(item for item in offered.devices if not item.taints))
+    """Only devices without a taint, for servers that drop taints (gate DRADeviceTaints off): a tainted device must not look healthy.
+
+    What draws from a counter set that a tainted device draws from goes with it. The tainted device may be in use, and a scheduler does not count what
+    a device draws that is in no slice: it would give the same hardware away once more.
+    """
+    touched = {part.counter_set for item in offered.devices if item.taints for part in item.consumes}
+    kept = (item for item in offered.devices if not item.taints and all(part.counter_set not in touched for part in item.consumes))
+    return dataclasses.replace(offered, devices=tuple(kept))
 
 
 def _draws_everything(item: device.Device, sets: Mapping[str, counters.CounterSet]) -> bool:
@@ -42,7 +48,8 @@ def _draws_whole(part: counters.CounterConsumption, whole: counters.CounterSet) 
     return all(not value or part.counters.get(name) == value for name, value in whole.counters.items())
 
 
-def _exclusive(item: device.Device) -> device.Device:
+def exclusive(item: device.Device) -> device.Device:
+    """The exclusive form of one flat device: without shares and without the rules for what a share may ask for."""
     if not item.allow_multiple_allocations:
         return item
     capacity = {name: policy.Capacity(value=entry.value) for name, entry in item.capacity.items()}

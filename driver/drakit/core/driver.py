@@ -94,12 +94,15 @@ class Driver(abc.ABC, Generic[Config]):
 
     ``name`` is the driver's name, a DNS subdomain. ``config_types`` are frozen dataclasses for opaque parameters: one, or several told apart by
     class attributes ``api_version`` and ``kind``. The first one's defaults are used where nothing is configured. With ``device_metadata`` the
-    programs in containers find the attributes of their devices in files (KEP-5304).
+    programs in containers find the attributes of their devices in files (KEP-5304). ``volatile`` says that nothing the driver makes outlives
+    the node's kernel, however that ends (reboot, crash, power cut): then no claim waits for the disk. What a process leaves when it dies is found
+    either way.
     """
 
     name: str
     config_types: ClassVar[tuple[type[object], ...]] = (NoConfig,)
     device_metadata: ClassVar[bool] = False
+    volatile: ClassVar[bool] = False
     _promised: Callable[[devices.Device], Sequence[records.Record]] | None = None
 
     @abc.abstractmethod

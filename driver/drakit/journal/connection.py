@@ -27,13 +27,13 @@ def connect(path: pathlib.Path) -> sqlite3.Connection:
     )
 
 
-def connect_durable(path: pathlib.Path) -> sqlite3.Connection:
-    """A connection whose commits survive a power cut (WAL, one fsync a commit). Raises sqlite3.Error or JournalError."""
+def connect_writer(path: pathlib.Path, *, is_durable: bool = True) -> sqlite3.Connection:
+    """A connection whose commits survive a power cut (WAL, one fsync a commit), else only this process. Raises sqlite3.Error or JournalError."""
     with _kept(connect(path)) as connection:
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise errors.JournalError(f"{path}: its file system cannot hold a write-ahead log; use a local one")
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
 

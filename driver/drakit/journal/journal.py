@@ -1,7 +1,7 @@
 """The journal: core.ports.Journal on SQLite.
 
-A method that returns has made its change durable; one that raises has changed nothing. Reads see every change that returned before, of any
-process. Any number of threads and processes may use one data directory; one process writes through one thread (``writer``).
+A method that returns has made its change durable (see ``relax``); one that raises has changed nothing. Reads see every change that returned
+before, of any process. Any number of threads and processes may use one data directory; one process writes through one connection (``writer``).
 """
 
 import collections
@@ -135,6 +135,13 @@ class Journal:
     def untaint(self, device: str, key: str) -> None:
         """Remove the taints of a key from a device; none is success. Raises JournalError."""
         self._commit(lambda database: notebook.remove_taints(database, device, key))
+
+    def relax(self) -> None:
+        """Wait for the disk no more: what is committed outlives this process from now on, and of the kernel's end only what happens to be written.
+
+        For hardware whose state ends with the kernel too. The file stays whole in any case.
+        """
+        self._writer.relax()
 
     def rebuilt(self) -> None:
         """Say that what a quarantine lost has been rebuilt: it is not reported again. Raises JournalError."""

@@ -78,7 +78,7 @@ def _open(path: pathlib.Path, use: files.Use, *, driver: str, boot_id: str, ladd
     quarantine = None if damage is None else _set_aside(path, use, damage)
     if not path.exists():
         files.create(path)
-    with contextlib.closing(connection.connect_durable(path)) as database, connection.transaction(database):
+    with contextlib.closing(connection.connect_writer(path)) as database, connection.transaction(database):
         schema.upgrade(database, ladder)
         _check_driver(database, path, driver)
         last_boot_id = schema.value(database, "boot_id") or ""

@@ -38,6 +38,14 @@ class Writer:
         self._turn = threading.Condition()
         self._is_led = False
         self._closed = False
+        self._is_durable = True
+
+    def relax(self) -> None:
+        """Let commits from now on return when the kernel has them; changes that wait already may still be synced."""
+        with self._turn:
+            self._turn.wait_for(lambda: not self._is_led)
+            self._is_durable = False
+            self._disconnect()
 
     def commit(self, change: Change) -> None:
         """Run a change and return when it is durable; raises what it raised, or JournalError when it could not be written."""
@@ -91,7 +99,7 @@ class Writer:
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
         if self._connection is None:
-            self._connection = connections.connect_durable(self._path)
+            self._connection = connections.connect_writer(self._path, is_durable=self._is_durable)
         with connections.transaction(self._connection):
             if len(batch) == 1:
                 # The transaction itself takes the place of a savepoint: what fails takes nobody with it.

@@ -59,6 +59,7 @@ class Node:
         self.station = station.Station.open(post, folders, outside.claim_source, outside.meter)
         target = publisher.Target(driver=post.driver_name, node=node_name, pool=post.place.pool)
         self.publisher = publisher.Publisher(target, store=outside.slice_store, clock=outside.clock, form=outside.form, meter=outside.meter)
+        self.station.offered.stores_sharing = lambda: self.publisher.stores_sharing
         self.calls = calls.Calls(metering.TimedEngine(self.station.engine, outside.meter) if outside.meter else self.station.engine)
         stale_seconds = max(health.STALE_SECONDS, 3 * outside.rescan_seconds)
         self.health = health.HealthBoard(post.place.pool, outside.clock, stale_seconds=stale_seconds)

@@ -5,10 +5,10 @@ A failed discovery keeps the last inventory: hardware that cannot be read for a 
 
 import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from drakit.core import device, driver
+from drakit.core import degrade, device, driver
 from drakit.core import inventory as inventories
 
 # Whatever its configuration type: the node passes configurations on and never looks inside.
@@ -16,13 +16,18 @@ Author = driver.Driver[Any]
 
 
 class Offer:
-    """The current inventory of one driver, shared by the engine and the publisher; safe between threads."""
+    """The current inventory of one driver, shared by the engine and the publisher; safe between threads.
+
+    ``stores_sharing`` says whether the API server stores what makes a device shared. Where it does not, devices are offered, granted and prepared in
+    their exclusive form.
+    """
 
     def __init__(self, author: Author) -> None:
         self._author = author
         self._lock = threading.Lock()
         self._discovering = threading.Lock()
         self._current = _Seen()
+        self.stores_sharing: Callable[[], bool] = lambda: True
 
     @property
     def inventory(self) -> inventories.Inventory:
@@ -50,10 +55,11 @@ class Offer:
                     self._current = _Seen(authored=found, flat=flat, devices=flat.by_name(), number=before.number + 1)
 
     def device(self, name: str) -> device.Device | None:
-        """The flat device of this name; hardware is asked once more before the answer is None."""
+        """The flat device of this name in the form in which it is offered; hardware is asked once more before the answer is None."""
         if name not in self._seen.devices:
             self.refresh()
-        return self._seen.devices.get(name)
+        found = self._seen.devices.get(name)
+        return found if found is None or self.stores_sharing() else degrade.exclusive(found)
 
     @property
     def _seen(self) -> "_Seen":

@@ -90,6 +90,11 @@ class Publisher:
         self._rounds = rounds.Rounds(target.driver, self.reconcile, clock, meter)
         self.published = threading.Event()
 
+    @property
+    def stores_sharing(self) -> bool:
+        """Whether the API server is not known to drop what makes a device shared."""
+        return self._server.sharing
+
     def offer(self, offered: inventory.Inventory) -> None:
         """Publish this inventory from now on; returns before anything is written."""
         self._offered = offered

@@ -51,6 +51,8 @@ class Station:
         self.cdi = directory.Directory(folders.cdi, driver=post.driver_name)
         self.place = post.place
         made = post.build(self._intents)
+        if made.volatile:
+            self.journal.relax()
         self.author, source, self.metadata = describing.described(made, claim_source, folders.home)
         self.offered = offer.Offer(self.author)
         device_locks, claim_locks = (_timed(locks_of_kind, meter) for locks_of_kind in _locks(folders.home))

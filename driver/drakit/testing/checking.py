@@ -4,14 +4,16 @@ Each check is a function of a ``Bench``: what is checked, and the claims to chec
 no parameters given) says so in the report; it is not silently passed. The suite takes seconds, most of them for the crash at every line.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import tempfile
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
-from drakit.core import paging, slices
+from drakit.core import paging, quantity, slices
 from drakit.testing import crashing
 from drakit.testing import node as nodes
 
@@ -51,6 +53,17 @@ class Report:
         return "\n".join([f"{self.driver}, {self.crash_points} crash points", *map(str, self.checks)])
 
 
+class _TidyNode(nodes.Node):
+    """Gives its devices back after a failed check, so that the next one does not find them."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+        if kind is not None and issubclass(kind, Exception):
+            for entry in self.entries:
+                with contextlib.suppress(Exception):
+                    self.unprepare(entry.claim)
+        super().__exit__(kind, error, trace)
+
+
 @dataclasses.dataclass(kw_only=True)
 class Bench:
     """What is checked, and with what."""
@@ -67,7 +80,7 @@ class Bench:
 
     def node(self, folder: pathlib.Path | None = None) -> nodes.Node:
         """A node of its own."""
-        return nodes.Node(self.make, folder=folder)
+        return _TidyNode(self.make, folder=folder)
 
     def claim(self, node: nodes.Node, *names: str, parameters: Mapping[str, object] | None = None) -> claims.ClaimRef:
         """A claim for these devices."""
@@ -221,13 +234,21 @@ def _shares_one_device(bench: Bench) -> None:
         shared = [name for name in bench.names if offered[name].allow_multiple_allocations]
         if not shared:
             raise NotApplicableError("no device allows multiple allocations")
-        for name in shared:
+        fitting = [name for name in shared if _takes_twice(offered[name], bench.consumed)]
+        if not fitting:
+            raise NotApplicableError(f"two claims of {dict(bench.consumed)} do not fit on {shared[0]}; let consumed be less")
+        for name in fitting:
             one, two = bench.claim(node, name), bench.claim(node, name)
             node.prepare(one)
             before = node.prepare(two)
             node.unprepare(one)
             _require(node.prepare(two) == before, f"{name}: the end of one share changed another")
             node.unprepare(two)
+
+
+def _takes_twice(device: devices.Device, consumed: Mapping[str, str]) -> bool:
+    amounts = {name: quantity.Quantity.parse(text) for name, text in consumed.items() if name in device.capacity}
+    return all(amount + amount <= device.capacity[name].value for name, amount in amounts.items())
 
 
 def _accepts_parameters(bench: Bench) -> None:

@@ -26,7 +26,7 @@ def machine(root: pathlib.Path, *lists: str, online: str = "0-15", isolated: str
 
 def test_the_driver_keeps_its_contract(tmp_path: pathlib.Path) -> None:
     cores = machine(tmp_path, "0-3", "4-7")
-    report = testing.check_driver(lambda: driver.CpuDriver(cores), consumed={"cores": "2"}, every=5)
+    report = testing.check_driver(lambda: driver.CpuDriver(cores), consumed={"cores": "2"}, every=12)
     assert report.crash_points > 10
 
 
@@ -104,7 +104,7 @@ class Life(stateful.RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=15, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck))
+TestLife.settings = settings(max_examples=10, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def test_pods_share_a_numa_node_and_what_they_ask_for_is_rounded_up(tmp_path: pathlib.Path) -> None:

@@ -100,7 +100,7 @@ class Parent:
 
 
 class Keeper:
-    """One node's driver. ``ends`` are the exit codes of its processes so far, negative for signals."""
+    """One node's driver. ``ends`` are the ends of its processes: which start it was, and the exit code, negative for signals."""
 
     def __init__(self, parent: Parent, order: process.Order) -> None:
         self._parent = parent
@@ -109,7 +109,7 @@ class Keeper:
         self._changed = threading.Condition()
         self._child: int | None = None
         self._full = False
-        self.ends: list[int] = []
+        self.ends: list[tuple[int, int]] = []
         self.starts = 0
         self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
         self._closed = False
@@ -173,13 +173,13 @@ class Keeper:
                 self._changed.wait_for(lambda: self._closed or (self._wanted and self._child is None))
                 if self._closed:
                     return
-                self._child = self._parent.make(self._order, self._ended)
                 self.starts += 1
+                self._child = self._parent.make(self._order, self._ended)
                 self._limit()
             threading.Event().wait(PAUSE_SECONDS)
 
     def _ended(self, code: int) -> None:
         with self._changed:
-            self.ends.append(code)
+            self.ends.append((self.starts, code))
             self._child = None
             self._changed.notify_all()

@@ -8,6 +8,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable
+from typing import Self
 
 from drakit.cluster import apiserver, errors, json_types
 from drakit.cluster.faults import ApiFault, Ill
@@ -26,6 +27,7 @@ TIMING = dataclasses.replace(
 AGENT = "drakit"
 CLASSES = {"whole": "whole", "half": "half", "pipe": "pipe"}
 PAIR = "-too"
+MEDDLED = "meddled"
 
 
 class Place:
@@ -44,7 +46,7 @@ class Place:
         self._leaving = contextlib.ExitStack()
         self._actions: dict[Do, Callable[[Step], None]] = self._table()
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> Self:
         with contextlib.ExitStack() as leaving:
             leaving.callback(shutil.rmtree, self._folder, ignore_errors=True)
             self.town.start()
@@ -89,8 +91,7 @@ class Place:
         self._api_up()
         for name in (hardware.LAG, hardware.DIE, hardware.CLOCK):
             hardware.turn(self.machine, name, "")
-        for base in hardware.BASES:
-            hardware.touch(self.machine / "present" / base)
+        self._plug()
         for path in (self.machine / "tainted").iterdir():
             path.unlink()
         self._set_cdi_mode(0o700)
@@ -136,7 +137,7 @@ class Place:
             Do.DIE: lambda step: hardware.turn(machine, hardware.DIE, step.what),
             Do.LAG: lambda step: hardware.turn(machine, hardware.LAG, str(step.amount)),
             Do.UNPLUG: lambda step: (machine / "present" / step.what).unlink(missing_ok=True),
-            Do.PLUG: lambda _: [hardware.touch(machine / "present" / base) for base in hardware.BASES] and None,
+            Do.PLUG: lambda _: self._plug(),
             Do.TAINT: lambda step: hardware.touch(machine / "tainted" / step.what),
             Do.DISK_FULL: lambda _: self.keeper.fill_disk(full=True),
             Do.DISK_FREE: lambda _: self.keeper.fill_disk(full=False),
@@ -173,7 +174,7 @@ class Place:
         self._fault(methods, ill=Ill.REFUSE, status=int(status), share=step.amount / 1000)
 
     def _fault(self, methods: str, *, ill: Ill, status: int = 500, seconds: float = 0.0, share: float = 1.0) -> None:
-        fault = ApiFault(ill=ill, status=status, seconds=seconds, share=share, methods=frozenset(methods.split()), agent=f"{AGENT}")
+        fault = ApiFault(ill=ill, status=status, seconds=seconds, share=share, methods=frozenset(methods.split()), agent=AGENT)
         self.town.cluster.server.faults.add(fault)
 
     def _api_up(self) -> None:
@@ -188,20 +189,25 @@ class Place:
         self.node.stop_kubelet()
         self._kubelet_up()
 
+    def _plug(self) -> None:
+        for base in hardware.BASES:
+            hardware.touch(self.machine / "present" / base)
+
     def _freeze(self, step: Step) -> None:
         self.keeper.send(signal.SIGSTOP)
         threading.Event().wait(step.amount / 1000)
         self.keeper.send(signal.SIGCONT)
 
     def _meddle(self, *, wipe: bool) -> None:
-        """Delete the driver's slices, or take a device out of each."""
+        """Delete the driver's slices, or write something into each."""
         for one in self.town.slices():
             name = json_types.text(one, "metadata", "name")
             with contextlib.suppress(errors.ApiError):
                 if wipe:
                     self.town.api.delete(SLICE, name)
                 elif devices := json_types.objects(one, "spec", "devices"):
-                    self.town.api.patch(SLICE, name, {"spec": {"devices": [*devices[1:]]}}, kind=PatchKind.MERGE)
+                    changed = [device | {"attributes": {MEDDLED: {"bool": True}}} for device in devices]
+                    self.town.api.patch(SLICE, name, {"spec": {"devices": [*changed]}}, kind=PatchKind.MERGE)
 
     def _unlink(self, step: Step) -> None:
         folder = self.node.folder.registry if step.what == "registration" else self.home

@@ -83,7 +83,7 @@ def main() -> None:
 def _begin(order: Order, close: tuple[int, ...]) -> None:
     child = os.fork()
     if child:
-        print(json.dumps({"made": child}), flush=True)
+        _tell({"made": child})
         return
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -104,7 +104,12 @@ def _tell_of_ends() -> None:
             return
         if not child:
             return
-        print(json.dumps({"ended": child, "code": os.waitstatus_to_exitcode(code)}), flush=True)
+        _tell({"ended": child, "code": os.waitstatus_to_exitcode(code)})
+
+
+def _tell(what: dict[str, int]) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
 
 
 def serve(order: Order) -> int:
@@ -125,7 +130,7 @@ def serve(order: Order) -> int:
             if serving.failed.is_set():
                 return PART_DIED
     except errors.DrakitError as error:
-        log.error("driver cannot start", error=str(error))
+        log.error("driver cannot start", error=str(error))  # noqa: TRY400 - an operator's matter, without a trace
         return CANNOT_START
     except Exception:
         log.exception("driver died")

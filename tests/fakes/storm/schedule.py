@@ -84,7 +84,7 @@ WEIGHTS = {
     Do.CALM: 2,
     Do.HANG_UP: 2,
     Do.API_DOWN: 1,
-    Do.KUBELET_RESTART: 2,
+    Do.KUBELET_RESTART: 4,
     Do.KUBELET_DOWN: 1,
     Do.CALL_TWICE: 1,
     Do.UNPREPARE_FIRST: 1,
@@ -99,7 +99,7 @@ WEIGHTS = {
     Do.DISK_FULL: 2,
     Do.CDI_READ_ONLY: 2,
     Do.CLOCK: 1,
-    Do.UPGRADE: 2,
+    Do.UPGRADE: 3,
     Do.WIPE: 1,
     Do.MEDDLE: 1,
     Do.UNLINK: 2,
@@ -149,10 +149,7 @@ class Scheduler:
 
     def steps(self) -> Sequence[Step]:
         """A schedule of 4 to 10 steps, the first of which makes a pod."""
-        drawn = [self._run()]
-        for _ in range(self._random.randint(3, 9)):
-            drawn.append(self._next())
-        return tuple(drawn)
+        return (self._run(), *(self._next() for _ in range(self._random.randint(3, 9))))
 
     def _next(self) -> Step:
         if self._due and self._random.random() < 0.3:

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
-from drakit.cluster import json_types
+from drakit.cluster import json_types, tls
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, POD, SLICE
 from fakes import feature_desk, feature_town
@@ -101,3 +102,35 @@ def test_the_largest_slice_with_the_new_fields_is_within_etcds_limit() -> None:
     assert json_types.items(made, "spec", "devices") == devices
     size = len(json.dumps(made, separators=(",", ":")))
     assert size < ETCD_BYTES
+
+
+def _metrics(town: Town) -> dict[str, float]:
+    """Return the metrics of API server and scheduler by name and labels."""
+    server = town.cluster.server
+    token = server.issue_token("prometheus", ("system:masters",))
+    with httpx.Client(base_url=server.url, verify=tls.client_context(server.ca_pem), trust_env=False) as http:
+        text = http.get("/metrics", headers={"Authorization": f"Bearer {token}"}).text
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}
+
+
+def _sum(found: dict[str, float], name: str, *labels: str) -> float:
+    return sum(value for key, value in found.items() if key.startswith(f"{name}{{") and all(label in key for label in labels))
+
+
+def test_metrics_tell_requests_for_claims_pods_that_do_not_fit_and_the_time_of_each_step(town: Town) -> None:
+    unschedulable = 'scheduler_unschedulable_pods{plugin="DynamicResources",profile="default-scheduler"}'
+    count = "scheduler_plugin_execution_duration_seconds_count"
+    assert _metrics(town)[unschedulable] == 0
+    town.create(SLICE, objects.resource_slice(objects.nic("eth0")))
+    _run(town, "first", "8G")
+    town.create(CLAIM, objects.claim("second", _wanting("4G")))
+    town.create(POD, objects.pod("second", claim="second"))
+    town.until(lambda: _metrics(town)[unschedulable] == 1, "a pod that does not fit")
+    found = _metrics(town)
+    assert _sum(found, "apiserver_request_total", 'resource="resourceclaims"', 'verb="POST"', 'code="201"') == 2
+    for point in ("PreFilter", "Filter", "PostFilter", "PreBind"):
+        assert _sum(found, count, 'plugin="DynamicResources"', f'extension_point="{point}"') >= 1
+    town.delete("first")
+    town.phase("second", "Running")
+    assert _metrics(town)[unschedulable] == 0

@@ -177,6 +177,24 @@ def test_mixins_have_the_names_and_limits_of_the_text(listed: Json, field: str) 
         cell_of(published(of_sets={"counterSet": listed}))
 
 
+def described(attributes: int, capacities: int) -> Object:
+    """So many attributes and capacities, with names of both kinds that are the same."""
+    values: Object = {f"n{place}": {"int": place} for place in range(attributes)}
+    amounts: Object = {f"n{place}": {"value": "1"} for place in range(capacities)}
+    return {"attributes": values, "capacity": amounts}
+
+
+def test_a_device_mixin_and_a_device_with_what_it_includes_have_32_attributes_and_capacities_at_most() -> None:
+    def one(mixin: Object, device: Object) -> list[Object]:
+        return published(devices=[{"name": "d", "includes": includes("m"), **device}], of_devices={"device": [{"name": "m", **mixin}]})
+
+    cell_of(one(described(16, 16), {}))
+    with pytest.raises(errors.InvalidError, match=r"spec\.mixins\.device\[0\]: Invalid value: 33: attributes and capacities together"):
+        cell_of(one(described(17, 16), {}))
+    with pytest.raises(errors.InvalidError, match=r"spec\.devices\[0\]\.includes: Invalid value: 33: with what is included"):
+        cell_of(one(described(16, 16), {"attributes": {"more": {"bool": True}}}))
+
+
 def test_a_server_without_mixins_drops_them_and_their_includes() -> None:
     with pytest.raises(errors.InvalidError, match=r"spec\.sharedCounters\[0\]\.counters: Required value"):
         cell_of(samples.mended("mixins-of-four-gpus"), OFF)

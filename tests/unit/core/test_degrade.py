@@ -51,9 +51,16 @@ def test_without_sharing_devices_are_exclusive_and_have_no_policies() -> None:
 
 def test_without_taints_a_tainted_device_is_withdrawn() -> None:
     whole = offered()
+    tainted = dataclasses.replace(whole.by_name()["pipe"], taints=(device.Taint(key="example.com/hot"),))
+    reduced = degrade.without_taints(dataclasses.replace(whole, devices=(*whole.devices[:-1], tainted)))
+    assert names(reduced) == names(whole)[:-1]
+
+
+def test_what_shares_counters_with_a_tainted_device_goes_with_it_because_it_may_be_in_use() -> None:
+    whole = offered()
     tainted = dataclasses.replace(whole.devices[0], taints=(device.Taint(key="example.com/hot"),))
     reduced = degrade.without_taints(dataclasses.replace(whole, devices=(tainted, *whole.devices[1:])))
-    assert names(reduced) == names(whole)[1:]
+    assert names(reduced) == ["chip-1-left", "chip-1-right", "chip-1", "pipe"]
 
 
 def test_every_reduction_is_idempotent() -> None:

@@ -453,3 +453,17 @@ def test_one_claim_cannot_have_two_devices_of_one_name_from_two_pools(node: worl
     node.claims.put(claims.Claim(ref=ref, results=(one, other)))
     assert "chip-0 is granted twice" in prepare(node, started, ref).error
     assert node.is_clean
+
+
+def test_where_sharing_is_dropped_a_device_is_prepared_in_its_exclusive_form(node: world.World) -> None:
+    started = node.boot()
+    first, second = node.claim("pipe"), node.claim("pipe")
+    assert "a share of a shared device needs an id" in prepare(node, started, first).error
+    node.offered.stores_sharing = lambda: False
+    assert prepare(node, started, first).error == ""
+    assert "pipe is still held" in prepare(node, started, second).error
+    assert "the device is not shared" in prepare(node, started, node.claim("pipe", shared=True)).error
+    node.offered.stores_sharing = lambda: True
+    assert prepare(node, started, first).error == "", "what is prepared stays prepared when the server learns to store more"
+    assert unprepare(node, started, first) == ""
+    assert node.is_clean

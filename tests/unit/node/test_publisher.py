@@ -135,6 +135,7 @@ def test_without_sharing_the_exclusive_form_is_offered() -> None:
     made.reconcile()
     pipe = next(item for one in store.list() for item in one.spec.page.devices if item.name == "pipe")
     assert not pipe.allow_multiple_allocations
+    assert not made.stores_sharing
     assert made.reconcile() == 0, "what the server cannot store is not sent again and again"
 
 

@@ -139,3 +139,31 @@ def test_work_that_fails_by_itself_is_no_crash_point(tmp_path: pathlib.Path, cap
     with pytest.raises(AssertionError, match="failed by itself"):
         next(testing.crash_points(author.FakeDriver(author.Hardware()), fails, death=crashing.Death.KILL))
     assert "a bug of the work" in capfd.readouterr().err
+
+
+def test_shares_that_do_not_fit_twice_are_said_and_not_tried() -> None:
+    hardware = author.Hardware()
+    report = testing.check_driver(on(hardware), hardware=lambda: dict(hardware.made), consumed={"bandwidth": "6G"}, every=9)
+    [told] = [item for item in report.checks if "two shares" in item.name]
+    assert (told.passed, told.message) == (None, "two claims of {'bandwidth': '6G'} do not fit on pipe; let consumed be less")
+
+
+class Picky(author.FakeDriver):
+    """Fails in the middle of a check."""
+
+    def prepare(self, grant: drakit.Grant[author.Tuning]) -> drakit.Prepared:
+        if grant.claim.uid != getattr(self.hardware, "first", grant.claim.uid):
+            raise drakit.RetryError("only one", after=1)
+        self.hardware.first = grant.claim.uid  # type: ignore[attr-defined] # a mark of the test's own
+        return super().prepare(grant)
+
+    def unprepare(self, grant: drakit.Grant[author.Tuning]) -> None:
+        vars(self.hardware).pop("first", None)
+        super().unprepare(grant)
+
+
+def test_a_failed_check_does_not_make_others_fail() -> None:
+    with pytest.raises(testing.CheckError) as raised:
+        check(Picky, device_names=["pipe"], every=9)
+    assert str(raised.value).count("FAIL") == 1
+    assert "FAIL  two shares of one device do not touch each other: only one" in str(raised.value)

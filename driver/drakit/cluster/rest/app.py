@@ -15,6 +15,7 @@ from drakit.cluster.access.users import Attributes, User, denial
 from drakit.cluster.admission.request_review import RequestReview
 from drakit.cluster.errors import Details
 from drakit.cluster.json_types import Object
+from drakit.cluster.metrics import MEDIA, Metrics
 from drakit.cluster.registry import Registry
 from drakit.cluster.rest import answers, discovery, impersonation, openapi, targets, verbs
 from drakit.cluster.rest.paging import Pages
@@ -24,6 +25,7 @@ from drakit.cluster.rest.targets import Target
 from drakit.cluster.rest.verbs import Call, Context
 
 _HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
+_METRICS_PATH = "/metrics"
 _OPEN_DOCUMENTS = ("/version",)
 
 _log = logging.getLogger(__name__)
@@ -32,11 +34,14 @@ _log = logging.getLogger(__name__)
 class App:
     """The ASGI callable. One instance serves one registry on one event loop."""
 
-    def __init__(self, registry: Registry, tokens: Tokens, authorizer: Authorizer, *, bookmark_every: float, gone_as_status: bool) -> None:
+    def __init__(
+        self, registry: Registry, tokens: Tokens, authorizer: Authorizer, metrics: Metrics, *, bookmark_every: float, gone_as_status: bool
+    ) -> None:
         self.streams = Streams(registry.store)
         self._registry = registry
         self._tokens = tokens
         self._authorizer = authorizer
+        self._metrics = metrics
         self._documents: Mapping[str, Object] = discovery.documents() | openapi.documents()
         self._context = Context(
             registry=registry,
@@ -59,6 +64,8 @@ class App:
         except Exception:  # noqa: BLE001 -- one bad request must not end the server; logged with its trace.
             _log.exception("request failed", extra={"method": request.method, "path": request.url.path})
             response = answers.refusal(errors.InternalError("the server failed; its log says why"))
+        if labels := getattr(request.state, "labels", None):
+            self._metrics.request(code=str(response.status_code), **labels)
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
@@ -74,6 +81,9 @@ class App:
         if path == openapi.OLD_PATH:
             self._authorize(user, Attributes(verb="get", path=path))
             return Response(openapi.OLD_DOCUMENT, media_type=openapi.OLD_MEDIA)
+        if path == _METRICS_PATH:
+            self._authorize(user, Attributes(verb="get", path=path))
+            return Response(self._metrics.text(), media_type=MEDIA)
         target = targets.parse(path)
         if target is None:
             self._authorize(user, Attributes(verb=request.method.lower(), path=path))
@@ -92,6 +102,7 @@ class App:
 
     async def _act(self, request: Request, user: User, target: Target) -> Response:
         verb = targets.verb(target, request.method, request.query_params)
+        request.state.labels = targets.labels(target, verb)
         self._authorize(user, targets.attributes(target, verb, request.query_params))
         review = RequestReview(user=user, verb=verb, authorizer=self._authorizer, store=self._registry.store, gates=self._registry.gates)
         return await verbs.TABLE[verb](self._context, Call(request=request, target=target, user=user, review=review))

@@ -28,6 +28,7 @@ class Target:
 _BY_PATH: dict[tuple[str, str], Resource] = {(one.prefix, one.plural): one for one in resources.SERVED}
 _OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+_COUNTED_AS = {"create": "POST", "update": "PUT"}
 
 
 def parse(path: str) -> Target | None:
@@ -82,6 +83,18 @@ def attributes(target: Target, word: str, parameters: Mapping[str, str]) -> Attr
         name=target.name or (named[0] if len(named) == 1 else ""),
         field_selector=selector,
     )
+
+
+def labels(target: Target, word: str) -> dict[str, str]:
+    """Return how a request is counted in Kubernetes' metrics."""
+    return {
+        "group": target.resource.group,
+        "resource": target.resource.plural,
+        "scope": "resource" if target.name else "namespace" if target.namespace else "cluster",
+        "subresource": target.subresource,
+        "verb": _COUNTED_AS.get(word, word.upper()),
+        "version": target.resource.version,
+    }
 
 
 def _asked_namespace(target: Target) -> str:

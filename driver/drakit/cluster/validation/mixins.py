@@ -46,18 +46,23 @@ def _flat_limits(spec: Object) -> Iterator[Failure]:
     except flattening.MixinError:
         return
     for index, counter_set in enumerate(json_types.items(flat, "sharedCounters")):
-        yield from _few(json_types.mapping(counter_set, "counters"), f"spec.sharedCounters[{index}].includes", "counters", MAX_COUNTERS)
+        count = len(json_types.mapping(counter_set, "counters"))
+        yield from _few(count, f"spec.sharedCounters[{index}].includes", "counters", MAX_COUNTERS)
     for index, device in enumerate(json_types.items(flat, "devices")):
-        described = json_types.mapping(device, "attributes") | json_types.mapping(device, "capacity")
-        yield from _few(described, f"spec.devices[{index}].includes", "attributes and capacities", MAX_NAMES)
+        yield from _few(_described(device), f"spec.devices[{index}].includes", "attributes and capacities", MAX_NAMES)
         for place, one in enumerate(json_types.items(device, "consumesCounters")):
             where = f"spec.devices[{index}].consumesCounters[{place}].includes"
-            yield from _few(json_types.mapping(one, "counters"), where, "counters", MAX_COUNTERS)
+            yield from _few(len(json_types.mapping(one, "counters")), where, "counters", MAX_COUNTERS)
 
 
-def _few(values: Object, path: str, what: str, limit: int) -> Iterator[Failure]:
-    if len(values) > limit:
-        yield failure.invalid(path, len(values), f"with what is included there must not be more than {limit} {what}")
+def _described(holder: Json) -> int:
+    """Return how many attributes and capacities there are together."""
+    return len(json_types.mapping(holder, "attributes")) + len(json_types.mapping(holder, "capacity"))
+
+
+def _few(count: int, path: str, what: str, limit: int) -> Iterator[Failure]:
+    if count > limit:
+        yield failure.invalid(path, count, f"with what is included there must not be more than {limit} {what}")
 
 
 def _name(holder: Json) -> str:
@@ -66,6 +71,8 @@ def _name(holder: Json) -> str:
 
 def _mixin(mixin: Json, path: str) -> Iterator[Failure]:
     yield from names.label(_name(mixin), f"{path}.name")
+    if (total := _described(mixin)) > MAX_NAMES:
+        yield failure.invalid(path, total, f"attributes and capacities together must not be more than {MAX_NAMES}")
     yield from attributes.check(json_types.mapping(mixin, "attributes"), f"{path}.attributes")
     capacity, counters = json_types.mapping(mixin, "capacity"), json_types.mapping(mixin, "counters")
     yield from each.entry(capacity, f"{path}.capacity", names.qualified, each.anything, shown=names.QUALIFIED_BYTES)

@@ -37,7 +37,9 @@ class Happenings:
             number = known[-1][0] + 1 if known else 1
             kept = [*known, (number, event)][-_KEPT:]
             beside = self._directory / f"{_FILE}.new"
-            beside.write_text(json.dumps({"events": [_encode(*one) for one in kept]}), "utf-8")
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                json.dump({"events": [_encode(*one) for one in kept]}, stream)
             beside.replace(self._directory / _FILE)
 
     def since(self, number: int) -> list[Numbered]:

@@ -6,20 +6,18 @@ It is looked for in the driver's own namespace, in that of the machine's first p
 every other that a process or /run/netns shows. A virtual interface dies with its namespace, so there may be nothing to bring back.
 """
 
-import concurrent.futures
 import contextlib
 import errno
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from drakit.core import errors
-from drakit.devices.nic import inside, pods, sysctls
+from drakit.devices.nic import inside, pods, procsys
 from drakit.devices.nic.tc import rtnetlink
 
 _NAMED = pathlib.Path("/run/netns")
 _PROC = pathlib.Path("/proc")
-_SYSCTLS = pathlib.Path("/proc/sys/net")
 _OWN = pathlib.Path("/proc/self/ns/net")
 
 
@@ -33,7 +31,8 @@ class KernelPods:
         with _failing_as("dress"), self._sock_in(child.namespace) as sock:
             link = _existing(sock, outfit.name)
             _set_figures(sock, link, outfit)
-            _write_sysctls(child.namespace, outfit.name, outfit.sysctls)
+            with _opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
+                procsys.write(descriptor, outfit.name, outfit.sysctls)
             inside.alter(sock, link.ifindex, up=True)
             _dress_up(sock, link.ifindex, outfit)
 
@@ -184,19 +183,6 @@ def _restore(sock: rtnetlink.Socket, link: inside.Link, former: pods.Former) -> 
         if address not in present:
             inside.add_address(sock, link.ifindex, address)
     inside.alter(sock, link.ifindex, alias=former.alias)
-
-
-def _write_sysctls(namespace: str | int, interface: str, wanted: Mapping[str, int]) -> None:
-    """Write sysctls of an interface, in a thread of its own: /proc/sys/net shows the namespace of whoever looks."""
-    if wanted:
-        with _opened(namespace) as descriptor, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-            thread.submit(_write_inside, descriptor, interface, wanted).result()
-
-
-def _write_inside(descriptor: int, interface: str, wanted: Mapping[str, int]) -> None:
-    rtnetlink.enter(descriptor)
-    for name, value in wanted.items():
-        (_SYSCTLS / sysctls.path(name, interface)).write_text(f"{value}\n", "ascii")
 
 
 @contextlib.contextmanager

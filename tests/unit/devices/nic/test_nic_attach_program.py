@@ -278,3 +278,16 @@ def test_a_program_that_cannot_be_run_is_refused_by_its_path(tmp_path: pathlib.P
     copies.path("attach-broken").chmod(0o700)
     with pytest.raises(errors.HardwareError, match="attach-broken cannot be run"):
         copies.try_out("attach-broken")
+
+
+@pytest.mark.root
+def test_a_folder_mounted_noexec_is_refused_with_what_to_change(program: pathlib.Path, folder: pathlib.Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,size=4m", "tmpfs", folder], check=True, timeout=60)
+    try:
+        copies = client.Copies(folder)
+        with pytest.raises(errors.HardwareError, match=r"mounted noexec; mount it exec, or move node\.plugins_dir"):
+            copies.try_out(copies.ensure())
+    finally:
+        subprocess.run(["umount", folder], check=True, timeout=60)

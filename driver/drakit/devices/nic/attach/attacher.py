@@ -146,8 +146,10 @@ class Attacher:
         if not _config(call.grant).mac:
             return
         for grant in self._site.grants():
-            for other in self.attachments(grant):
-                if other.mac == attachment.mac and other.cookie != attachment.cookie:
+            share = shares.from_record(grant.record)
+            for other in self.attachments(grant) if share is not None else ():
+                same = other.mac == attachment.mac and other.cookie != attachment.cookie
+                if same and share is not None and self.links(share, other):
                     raise RefusedError(f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}")
 
     def _complete(self, call: Call, attachment: plans.Attachment, link: sandboxes.Link | None) -> None:
@@ -164,6 +166,8 @@ class Attacher:
         if link.alias != alias:
             call.sandbox.mark(link, alias)
         self._machine.admit(call.share, cookie=attachment.cookie, mac=attachment.mac)
+        if outfit.mode is config.Mode.BRIDGE and not was_up:
+            call.sandbox.limit(link, max(call.share.bandwidth, call.share.ceil))
         child = pods.Child(namespace=call.descriptor, name=outfit.name)
         self._kernel.dress(child, dataclasses.replace(outfit, mac="", mtu=0) if was_up else outfit)
 
@@ -197,8 +201,11 @@ def _make(sandbox: sandboxes.Sandbox, outfit: pods.Outfit, share: port.Share) ->
 
 
 def _is_of(link: sandboxes.Link, alias: str, mac: str) -> bool:
-    """Whether a child is the attachment's. A pod's root may change its mark or its address; whoever changes both has a child that nobody counts."""
-    return alias == link.alias or mac == link.mac
+    """Whether a child is the attachment's. A pod's root may change its mark or its address; whoever changes both has a child that nobody counts.
+
+    An address that an admin chose says nothing beside a mark: the sandbox before may have had the same.
+    """
+    return link.alias == alias or (not plans.share_of(link.alias) and link.mac == mac)
 
 
 def _own(link: sandboxes.Link | None, share: port.Share, attachment: plans.Attachment) -> sandboxes.Link | None:
@@ -206,6 +213,6 @@ def _own(link: sandboxes.Link | None, share: port.Share, attachment: plans.Attac
     if link is None:
         return None
     alias = plans.alias(share.id, attachment.sandbox)
-    if link.parent != share.ifindex or (link.alias != alias and link.mac != attachment.mac):
+    if link.parent != share.ifindex or not _is_of(link, alias, attachment.mac):
         raise RefusedError(f"the pod has another interface named {link.name!r}; choose a different NicConfig.interfaceName")
     return link

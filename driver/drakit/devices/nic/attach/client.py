@@ -17,8 +17,8 @@ from drakit.core import errors
 
 FOLDER = "hook"
 _PREFIX = "attach-"
-_BUNDLED = pathlib.Path(__file__).with_name("client")
-_BUILD = pathlib.Path(__file__).parents[4] / "attach" / "build"
+BUNDLED = pathlib.Path(__file__).with_name("client")
+BUILD = pathlib.Path(__file__).parents[4] / "attach" / "build"
 _MODE = 0o700
 _BUILD_SECONDS = 60
 _TRIAL_SECONDS = 10
@@ -28,13 +28,13 @@ _KEPT_SECONDS = 86400.0
 @functools.cache
 def program() -> bytes:
     """The client, compiled once a process where it was not brought along; raises HardwareError that says what to install."""
-    if _BUNDLED.exists():
-        return _BUNDLED.read_bytes()
-    if not _BUILD.exists():
+    if BUNDLED.exists():
+        return BUNDLED.read_bytes()
+    if not BUILD.exists():
         raise errors.HardwareError("attach client", "it is not part of this installation; use the driver's image or a checkout")
     with tempfile.TemporaryDirectory(prefix="drakit-attach-") as folder:
         out = pathlib.Path(folder) / "attach"
-        built = subprocess.run([_BUILD, out], capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
+        built = subprocess.run([BUILD, out], capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
         if built.returncode:
             raise errors.HardwareError("attach client", f"it cannot be compiled: {' '.join(built.stderr.split())[-512:]}")
         return out.read_bytes()

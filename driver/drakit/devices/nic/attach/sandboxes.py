@@ -6,7 +6,7 @@ is ``netlink_pods``' part.
 
 The NIC's namespace gets a number (nsid) for the sandbox's. By it, links inside can be listed and deleted later, by any process, without a descriptor
 that would keep a dead namespace alive. A number is free again when its namespace is gone and may then mean another, so a link is only taken for ours
-by its parent and its mark. Constants and layouts: linux/if_link.h, linux/net_namespace.h.
+by its parent and its mark. Constants and layouts: linux/if_link.h, linux/net_namespace.h, linux/pkt_sched.h.
 """
 
 import contextlib
@@ -29,6 +29,11 @@ _ADDRESS, _NAME, _MTU, _LINK, _LINKINFO, _ALIAS, _NAMESPACE, _TARGET = 1, 3, 4, 
 _INFO_KIND, _INFO_DATA, _MACVLAN_MODE = 1, 2, 1
 _NSID, _NSID_DESCRIPTOR = 1, 3
 _MODES = {config.Mode.PRIVATE: 1, config.Mode.BRIDGE: 4}
+_NEWQDISC, _QDISC_KIND, _QDISC_OPTIONS = 36, 1, 2
+_TCMSG, _RATE, _TBF = struct.Struct("=BxxxiIII"), struct.Struct("=BBHhHI"), struct.Struct("=III")
+_TBF_PARAMETERS, _TBF_RATE, _TBF_BURST = 1, 4, 6
+_HANDLE, _AT_ROOT, _ETHERNET, _UINT32_MAX = 0x00DA0000, 0xFFFFFFFF, 1, 2**32 - 1
+_FRAMES, _HUNDREDTH, _THOUSANDTH = 2 * 65536, 100, 1000
 _KIND = "macvlan"
 _UP = 1
 _ANY_NSID = -1
@@ -92,6 +97,23 @@ class Sandbox:
             + rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, _KIND) + mode),
             rtnetlink.CREATE | rtnetlink.EXCLUSIVE,
         )
+
+    def limit(self, link: Link, rate: int) -> None:
+        """Hold what the child sends to a rate in bits per second, by a token bucket in the sandbox itself: the second limiter of bridge mode.
+
+        Frames for a sibling never reach the NIC's classes. A pod's root may take this away, as it may switch modes.
+        """
+        whole = rate // 8
+        spec = _RATE.pack(0, _ETHERNET, 0, 0, 0, min(whole, _UINT32_MAX))
+        room = max(_FRAMES, whole // _HUNDREDTH)
+        options = rtnetlink.pack(_TBF_PARAMETERS, spec + bytes(_RATE.size) + _TBF.pack(room, 0, 0))
+        options += rtnetlink.pack(_TBF_RATE, struct.pack("=Q", whole)) + rtnetlink.number(_TBF_BURST, max(_FRAMES, whole // _THOUSANDTH))
+        body = (
+            _TCMSG.pack(0, link.ifindex, _HANDLE, _AT_ROOT, 0)
+            + rtnetlink.text(_QDISC_KIND, "tbf")
+            + rtnetlink.pack(_QDISC_OPTIONS, options)
+        )
+        self._inside.ask(_NEWQDISC, body, rtnetlink.CREATE | rtnetlink.REPLACE)
 
     def mark(self, link: Link, alias: str) -> None:
         """Write whose the link is."""

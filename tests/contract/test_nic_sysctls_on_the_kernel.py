@@ -1,0 +1,43 @@
+"""Sysctls of an interface in a pod, also where the runtime gave the driver a read-only /proc/sys."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from fakes import netns
+
+pytestmark = pytest.mark.root
+
+WRITE = """
+import os, sys
+from drakit.devices.nic import procsys
+before = os.stat("/proc/thread-self/ns/net").st_ino, os.stat("/proc/thread-self/ns/mnt").st_ino
+descriptor = os.open(sys.argv[1], os.O_RDONLY)
+procsys.write(descriptor, "net1", {"ipv4.arp_ignore": 2, "ipv4.forwarding": 1})
+assert (os.stat("/proc/thread-self/ns/net").st_ino, os.stat("/proc/thread-self/ns/mnt").st_ino) == before
+"""
+READ_ONLY = (
+    'mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && ! echo 1 > /proc/sys/net/ipv4/ip_forward && exec "$@"'
+)
+
+
+@pytest.fixture
+def pod() -> Iterator[netns.Namespace]:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with netns.namespace() as made:
+        made.make_nic("net1", mac="02:00:00:00:00:31")
+        yield made
+
+
+@pytest.mark.parametrize("before", [[], ["unshare", "-m", "sh", "-c", READ_ONLY, "sh"]], ids=["writable", "read-only"])
+def test_they_are_written_for_that_interface_alone(pod: netns.Namespace, before: list[str]) -> None:
+    subprocess.run([*before, sys.executable, "-c", WRITE, pod.path], check=True, capture_output=True, timeout=60)
+    values = [
+        pod.run("cat", f"/proc/sys/net/ipv4/conf/{name}/{leaf}").strip()
+        for name in ("net1", "net1-wire")
+        for leaf in ("arp_ignore", "forwarding")
+    ]
+    assert values == ["2", "1", "0", "0"]

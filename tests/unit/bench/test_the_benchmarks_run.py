@@ -1,0 +1,43 @@
+"""The benchmark of a node runs, and says all it should. Its figures are of no interest here: a small size says little, and tests share machines."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+REPOSITORY = pathlib.Path(__file__).parents[3]
+LINES = (
+    "floor: empty call + GET + durable append",
+    "prepare beside 0 claims",
+    "unprepare beside 2 claims",
+    "GET of the API server, 16 in flight",
+    "prepare, 16 in flight on 16 devices",
+    "prepare, 16 in flight on one shared device",
+    "16 devices with 50 ms hardware steps, at once",
+    "volatile: prepare beside 0 claims",
+    "slices of 8 GPUs, flat",
+    "slices of 16 GPUs, mixins",
+    "start to sockets listening",
+    "start to first slice accepted",
+    "resident memory, published and registered",
+    "processor time when idle",
+    "import of grpc",
+)
+
+
+@pytest.mark.timeout(400)
+def test_the_table_of_a_node_has_every_line_beside_its_floor() -> None:
+    command = [sys.executable, "-m", "bench.bench_node", "--quick"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "tests")}
+    # Not tmp_path: sockets lie below, whose paths may have 107 bytes.
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=360)
+        assert done.returncode == 0, done.stderr
+        assert list(pathlib.Path(folder).iterdir()) == []
+    for line in LINES:
+        found = re.search(rf"^node: +{re.escape(line)}.*\d", done.stdout, re.MULTILINE)
+        assert found, f"{line!r} is missing in\n{done.stdout}"

@@ -1,0 +1,20 @@
+"""The hook's client gets into the image: compiled where the driver looks for it, by the script a checkout uses."""
+
+import pathlib
+import re
+
+from drakit.devices.nic.attach import client
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+def test_the_image_is_built_with_the_client_where_the_driver_looks_for_it() -> None:
+    built = re.search(r"(driver/attach/build) (\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert built is not None
+    assert ROOT / built[1] == client.BUILD
+    assert ROOT / built[2] == client.BUNDLED
+    assert client.BUILD.stat().st_mode & 0o111
+
+
+def test_a_checkout_never_commits_a_compiled_client() -> None:
+    assert f"/{client.BUNDLED.relative_to(ROOT)}" in (ROOT / ".gitignore").read_text().splitlines()
