@@ -7,12 +7,14 @@ own client uses, one durable append.
 import concurrent.futures
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import pathlib
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import Self
 
 import grpc
 import urllib3
@@ -20,6 +22,7 @@ import urllib3
 from bench import bench_driver, table, town
 
 FLIGHT = 16
+LATENCY_AIM = 1.5
 RATE_AIM, SHARE_AIM = 300.0, 0.6
 PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim-{}"
 
@@ -51,38 +54,67 @@ class Server:
         assert json.loads(answer.data)["metadata"]["name"] == f"claim-{number}"
 
 
-def floor(folder: pathlib.Path, caller: town.Caller, server: Server, rounds: int) -> float:
-    """Print what an empty call, a GET and a durable append take together; their median in milliseconds."""
-    with (folder / "floor").open("wb", buffering=0) as file:
+class Floor:
+    """An empty call of the driver, a GET and a durable append, one after the other."""
 
+    def __init__(self, file: io.FileIO, caller: town.Caller, server: Server) -> None:
         def append() -> None:
             file.write(bytes(4096))
             os.fsync(file.fileno())
 
-        parts: dict[str, Callable[[], object]] = {"call": caller.nothing, "GET": lambda: server.get(0), "append": append}
-        taken = [{name: table.timed(work) for name, work in parts.items()} for _ in range(rounds)]
-    whole = [sum(one.values()) for one in taken]
-    each = ", ".join(f"{name} {table.at([one[name] for one in taken], 0.5):.2f}" for name in parts)
-    table.line("floor: empty call + GET + durable append", table.spread(whole), 1.0, each)
-    return table.at(whole, 0.5)
+        self._parts: Sequence[Callable[[], object]] = (caller.nothing, lambda: server.get(0), append)
+
+    def sample(self) -> tuple[float, ...]:
+        """Milliseconds of each part, once."""
+        return tuple(table.timed(part) for part in self._parts)
+
+    def report(self, rounds: int) -> float:
+        """Print them; the median of all together."""
+        taken = [self.sample() for _ in range(rounds)]
+        call, get, append = (table.at([one[which] for one in taken], 0.5) for which in range(3))
+        whole = [sum(one) for one in taken]
+        table.line(
+            "floor: empty call + GET + durable append", table.spread(whole), 1.0, f"call {call:.2f}, GET {get:.2f}, append {append:.2f}"
+        )
+        return table.at(whole, 0.5)
 
 
-def _beside(caller: town.Caller, live: int, base: float, size: Size, first: float | None) -> float:
-    """Time one claim beside ``live`` others; the median of prepare, which is compared with ``first``."""
-    one = max(size.live)
-    pairs = [(table.timed(lambda: caller.prepare(one)), table.timed(lambda: caller.unprepare(one))) for _ in range(size.rounds)]
-    taken, given = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    median = table.at(taken, 0.5)
-    if first is None:
-        table.line(f"prepare beside {live} claims", table.spread(taken), median / base, "<= 1.5x", met=median <= 1.5 * base)
-    else:
-        aim = f"<= 1.5x, within 10% of 0 ({median / first - 1:+.0%})"
-        table.line(f"prepare beside {live} claims", table.spread(taken), median / base, aim, met=median <= min(1.5 * base, 1.1 * first))
-    table.line(f"unprepare beside {live} claims", table.spread(given), table.at(given, 0.5) / base)
-    return median
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pairs:
+    """Milliseconds of one claim prepared and unprepared again and again, each time beside the floor at that moment, for machines with other work."""
+
+    floor: Sequence[float]
+    prepare: Sequence[float]
+    unprepare: Sequence[float]
+
+    @property
+    def base(self) -> float:
+        """The floor's median."""
+        return table.at(self.floor, 0.5)
+
+    @property
+    def ratio(self) -> float:
+        """How many floors a prepare takes, of medians."""
+        return table.at(self.prepare, 0.5) / self.base
+
+    @classmethod
+    def of(cls, caller: town.Caller, floor: Floor, number: int, rounds: int) -> Self:
+        """Measure one claim."""
+        taken = [
+            (sum(floor.sample()), table.timed(lambda: caller.prepare(number)), table.timed(lambda: caller.unprepare(number)))
+            for _ in range(rounds)
+        ]
+        return cls(floor=[one[0] for one in taken], prepare=[one[1] for one in taken], unprepare=[one[2] for one in taken])
+
+    def report(self, title: str, first: float | None = None) -> None:
+        """Print both; prepare also against ``first``, the ratio that is to be kept within a tenth."""
+        more = "" if first is None else f", within 10% of 0 ({self.ratio / first - 1:+.0%})"
+        met = self.ratio <= LATENCY_AIM and (first is None or self.ratio <= 1.1 * first)
+        table.line(f"prepare {title}", table.spread(self.prepare), self.ratio, f"<= {LATENCY_AIM}x{more}", met=met)
+        table.line(f"unprepare {title}", table.spread(self.unprepare), table.at(self.unprepare, 0.5) / self.base)
 
 
-def one_by_one(caller: town.Caller, base: float, size: Size) -> None:
+def one_by_one(caller: town.Caller, floor: Floor, size: Size) -> None:
     """Print prepare and unprepare, one call at a time, beside more and more live claims; all are unprepared in the end."""
     first: float | None = None
     there = 0
@@ -90,8 +122,9 @@ def one_by_one(caller: town.Caller, base: float, size: Size) -> None:
         for number in range(there, live):
             caller.prepare(number)
         there = live
-        median = _beside(caller, live, base, size, first)
-        first = median if first is None else first
+        pairs = Pairs.of(caller, floor, max(size.live), size.rounds)
+        pairs.report(f"beside {live} claims", first)
+        first = pairs.ratio if first is None else first
     _many(caller.unprepare, range(there))
 
 
@@ -149,29 +182,27 @@ def _asked(folder: pathlib.Path, api: town.Api, **environment: str) -> Iterator[
             yield served, caller
 
 
-def volatile(caller: town.Caller, base: float, size: Size) -> None:
+def volatile(caller: town.Caller, floor: Floor, size: Size) -> None:
     """Print prepare and unprepare of a driver that says its hardware forgets with the kernel."""
-    pairs = [(table.timed(lambda: caller.prepare(0)), table.timed(lambda: caller.unprepare(0))) for _ in range(size.rounds)]
-    for verb, which in (("prepare", 0), ("unprepare", 1)):
-        taken = [pair[which] for pair in pairs]
-        table.line(f"volatile: {verb} beside 0 claims", table.spread(taken), table.at(taken, 0.5) / base)
+    Pairs.of(caller, floor, 0, size.rounds).report("beside 0 claims, volatile driver")
     numbers = range(max(size.live), max(size.live) + size.rounds)
     rates = [(_many(caller.prepare, numbers)[0], _many(caller.unprepare, numbers)[0]) for _ in range(size.repeats)]
     for verb, which in (("prepare", 0), ("unprepare", 1)):
-        table.line(f"volatile: {verb}, 16 in flight on one shared device", f"{statistics.median(rate[which] for rate in rates):.0f}/s")
+        table.line(f"{verb}, 16 in flight on one device, volatile driver", f"{statistics.median(rate[which] for rate in rates):.0f}/s")
 
 
 def report(folder: pathlib.Path, size: Size) -> float:
     """Print the lines; the floor in milliseconds."""
-    with town.api_server(folder, shares=size.shares) as api:
+    with town.api_server(folder, shares=size.shares) as api, (folder / "floor").open("wb", buffering=0) as file:
+        server = Server(api)
         with _asked(folder / "n", api) as (served, caller):
-            server = Server(api)
-            base = floor(folder, caller, server, size.rounds)
+            floor = Floor(file, caller, server)
+            base = floor.report(size.rounds)
             before = served.cpu_seconds()
-            one_by_one(caller, base, size)
+            one_by_one(caller, floor, size)
             in_flight(caller, server, base, size)
             together(caller, size)
             table.line("processor time of the driver for all of this", f"{served.cpu_seconds() - before:.2f} s")
         with _asked(folder / "v", api, **{bench_driver.VOLATILE: "1"}) as (_, caller):
-            volatile(caller, base, size)
+            volatile(caller, Floor(file, caller, server), size)
     return base

@@ -18,7 +18,7 @@ LINES = (
     "prepare, 16 in flight on 16 devices",
     "prepare, 16 in flight on one shared device",
     "16 devices with 50 ms hardware steps, at once",
-    "volatile: prepare beside 0 claims",
+    "prepare beside 0 claims, volatile driver",
     "slices of 8 GPUs, flat",
     "slices of 16 GPUs, mixins",
     "start to sockets listening",

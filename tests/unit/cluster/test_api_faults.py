@@ -1,0 +1,109 @@
+"""The API server's switches do the real thing on the real socket, to whom they are meant for, until they are cleared."""
+
+import pathlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.cluster.apiserver import ApiServer
+from drakit.cluster.faults import ApiFault, Ill
+from drakit.cluster.registry import Registry
+from drakit.core import errors, records
+from drakit.kube import client, fields
+
+NODES = "/api/v1/nodes"
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer(Registry()) as running:
+        yield running
+
+
+@pytest.fixture
+def driver(server: ApiServer, tmp_path: pathlib.Path) -> Iterator[client.Client]:
+    server.write_kubeconfig(tmp_path / "kubeconfig")
+    connected = client.connect(tmp_path / "kubeconfig", seconds=20.0)
+    yield connected
+    connected.close()
+
+
+def create(driver: client.Client, name: str) -> None:
+    driver.request("POST", NODES, body=records.freeze_record({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}))
+
+
+def names(driver: client.Client) -> list[str]:
+    return [item["metadata"]["name"].text() for item in fields.Field(driver.request("GET", NODES))["items"].each()]
+
+
+@pytest.mark.parametrize("status", [401, 403, 409, 410, 422, 429, 500, 503])
+def test_a_refusal_has_its_status_and_does_nothing(server: ApiServer, driver: client.Client, status: int) -> None:
+    server.faults.add(ApiFault(ill=Ill.REFUSE, status=status, methods=frozenset({"POST"})))
+    with pytest.raises(errors.ApiError, match="refused on purpose") as caught:
+        create(driver, "a")
+    assert caught.value.status == status
+    assert names(driver) == []
+    server.faults.clear()
+    create(driver, "a")
+    assert (names(driver), server.faults.hits) == (["a"], 1)
+
+
+def test_half_an_answer_is_told_as_none_although_the_work_was_done(server: ApiServer, driver: client.Client) -> None:
+    fault = ApiFault(ill=Ill.CUT, methods=frozenset({"POST"}))
+    server.faults.add(fault)
+    with pytest.raises(errors.ApiError, match="no answer") as caught:
+        create(driver, "a")
+    assert caught.value.status == 0
+    server.faults.clear(fault)
+    assert names(driver) == ["a"]
+
+
+def test_nonsense_is_an_error_of_the_api(server: ApiServer, driver: client.Client) -> None:
+    server.faults.add(ApiFault(ill=Ill.NONSENSE))
+    with pytest.raises(errors.ApiError, match="not JSON"):
+        names(driver)
+
+
+def test_a_delay_ends_when_it_is_cleared(server: ApiServer, driver: client.Client) -> None:
+    server.faults.add(ApiFault(ill=Ill.DELAY, seconds=3600.0))
+    answered = threading.Event()
+
+    def ask() -> None:
+        names(driver)
+        answered.set()
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    assert not answered.wait(0.2)
+    server.faults.clear()
+    assert answered.wait(15)
+    asking.join()
+
+
+def test_other_clients_are_served_meanwhile(server: ApiServer, driver: client.Client) -> None:
+    server.faults.add(ApiFault(ill=Ill.REFUSE, agent="kubectl"))
+    assert names(driver) == []
+    server.faults.add(ApiFault(ill=Ill.REFUSE, agent="drakit"))
+    with pytest.raises(errors.ApiError):
+        names(driver)
+
+
+def test_hanging_up_breaks_a_watch_and_serves_the_next(server: ApiServer, driver: client.Client) -> None:
+    broken = threading.Event()
+    watch = driver.stream(NODES, query={"watch": "true"}, timeout=60.0)
+
+    def follow() -> None:
+        try:
+            list(watch)
+        except errors.ApiError:
+            pass
+        finally:
+            broken.set()
+
+    following = threading.Thread(target=follow, daemon=True)
+    following.start()
+    server.hang_up()
+    assert broken.wait(15)
+    following.join()
+    assert names(driver) == []
