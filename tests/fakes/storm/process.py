@@ -64,6 +64,7 @@ def main() -> None:
     waker, waking = os.pipe()
     os.set_blocking(waking, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
     with selectors.DefaultSelector() as selector:
         selector.register(sys.stdin, selectors.EVENT_READ)

@@ -1,6 +1,7 @@
 """One schedule over a place: the steps, the calm after them, and everything that must be true then. A lie is a ``StormError`` with all its story."""
 
 import dataclasses
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from fakes.storm.schedule import SHARES_MAX, Do, Shop, Step, draw
 
 SECONDS = 40.0
 POLL_SECONDS = 0.01
-TOLERATED_ENDS = {process.STOPPED, process.CANNOT_START, -9}
+TOLERATED_ENDS = {process.STOPPED, process.CANNOT_START, -signal.SIGKILL, -signal.SIGTERM}
 LOG_SHOWN = 40
 Problems = Iterator[str]
 
@@ -215,7 +216,12 @@ class Storm:
         return Counter(name for name in names if not name.endswith(("_", "-", ")")))
 
     def _story(self, seed: int, steps: Sequence[Step], error: Exception) -> str:
-        lines = [f"seed {seed}: {error}", "", f"gates off: {sorted(set(Gate) - self._place.gates.enabled)}", "steps:"]
+        lines = [
+            f"seed {seed}: {type(error).__name__}: {error}",
+            "",
+            f"gates off: {sorted(set(Gate) - self._place.gates.enabled)}",
+            "steps:",
+        ]
         lines += [f"  {step}" for step in steps]
         lines += ["the driver's last words:", *list(self._place.log)[-LOG_SHOWN:], f"ends: {self._place.keeper.ends}"]
         lines += [f"events: {message}" for message in self._town.events("FailedPrepareDynamicResources")[-5:]]

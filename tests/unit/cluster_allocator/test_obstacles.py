@@ -25,9 +25,7 @@ from fakes.simple_selectors import SimpleSelectors
 SIZES = {"set.slice-0": "1", "set.slice-1": "1", "set.memory": "4"}
 
 
-def found(
-    slices: list[Object], *claims: Object, used: AllocatedState | None = None, holders: Holders | None = None
-) -> list[Obstacle]:
+def found(slices: list[Object], *claims: Object, used: AllocatedState | None = None, holders: Holders | None = None) -> list[Obstacle]:
     allocator = Allocator(slices, CLASSES, SimpleSelectors(), ALL_FEATURES)
     problem = allocator.problem(claims=claims, node=NODE, allocated=used or AllocatedState())
     return obstacles.find(problem, holders or {})
