@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from typing import Self
 
@@ -28,6 +29,7 @@ AGENT = "drakit"
 CLASSES = {"whole": "whole", "half": "half", "pipe": "pipe"}
 PAIR = "-too"
 MEDDLED = "meddled"
+SETTLE_SECONDS = 0.5
 
 
 class Place:
@@ -115,6 +117,8 @@ class Place:
         cluster, machine = self.town.cluster, self.machine
         return {
             Do.RUN: self._run,
+            Do.JOIN: self._join,
+            Do.SETTLE: lambda _: self._settle(),
             Do.DELETE: lambda step: self._delete(step.what, force=False),
             Do.DELETE_BY_FORCE: lambda step: self._delete(step.what, force=True),
             Do.REFUSE: self._refuse,
@@ -159,6 +163,22 @@ class Place:
         for pod in (name, f"{name}{PAIR}") if kind == "pair" else (name,):
             self.town.create(POD, objects.pod(pod, claim=name))
             self.pods[pod] = name
+
+    def _join(self, step: Step) -> None:
+        pod = f"{step.what}-{len(self.pods)}-{time.monotonic_ns()}"
+        self.town.create(POD, objects.pod(pod, claim=step.what))
+        self.pods[pod] = step.what
+
+    def _settle(self) -> None:
+        end = time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < end and self._waiting():
+            threading.Event().wait(0.01)
+
+    def _waiting(self) -> bool:
+        phases = {
+            json_types.text(one, "metadata", "name"): json_types.text(one, "status", "phase") for one in self.town.api.list(POD).items
+        }
+        return any(phases.get(pod) != "Running" for pod in self.pods)
 
     def _delete(self, name: str, *, force: bool) -> None:
         """Let the pods of a claim go; by force, the claim too."""

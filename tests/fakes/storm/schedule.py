@@ -17,6 +17,10 @@ class Do(enum.Enum):
     """One thing to do. What has a beginning and an end is ended at the end of the schedule at the latest."""
 
     RUN = "run"
+    JOIN = "join"
+    """One more pod for a claim that is there: after a restart the kubelet prepares it again under the pods that run."""
+    SETTLE = "settle"
+    """Wait until the pods run, a moment at most."""
     DELETE = "delete"
     DELETE_BY_FORCE = "delete by force"
     REFUSE = "refuse"
@@ -74,7 +78,9 @@ class Shop:
 
 
 WEIGHTS = {
-    Do.RUN: 14,
+    Do.RUN: 12,
+    Do.JOIN: 5,
+    Do.SETTLE: 4,
     Do.DELETE: 5,
     Do.DELETE_BY_FORCE: 2,
     Do.REFUSE: 8,
@@ -110,7 +116,13 @@ ENDS = {
     Do.UNPLUG: Do.PLUG,
     Do.DISK_FULL: Do.DISK_FREE,
     Do.CDI_READ_ONLY: Do.CDI_WRITABLE,
+    Do.UPGRADE: Do.KUBELET_RESTART,
+    Do.KUBELET_RESTART: Do.JOIN,
 }
+"""What is likely to come after a step: its end, or what brings to light what it did."""
+
+
+OF_A_POD = {Do.JOIN, Do.DELETE, Do.DELETE_BY_FORCE}
 
 
 class Scheduler:
@@ -148,18 +160,21 @@ class Scheduler:
         }
 
     def steps(self) -> Sequence[Step]:
-        """A schedule of 4 to 10 steps, the first of which makes a pod."""
-        return (self._run(), *(self._next() for _ in range(self._random.randint(3, 9))))
+        """A schedule of 4 to 11 steps, the first of which makes a pod."""
+        settled = [self._step(Do.SETTLE)] if self._random.random() < 0.5 else []
+        return (self._run(), *settled, *(self._next() for _ in range(self._random.randint(3, 9))))
 
     def _next(self) -> Step:
-        if self._due and self._random.random() < 0.3:
-            return self._step(self._due.pop(0))
-        do = self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        is_due = self._due and self._random.random() < 0.4
+        do = self._due.pop(0) if is_due else self._random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         if do is Do.UNPREPARE_FIRST and "pair" in self._kinds:
             do = Do.CALL_TWICE
         self._kinds.add("no pair" if do is Do.UNPREPARE_FIRST else "")
-        if do is Do.RUN or (not self._pods and do in {Do.DELETE, Do.DELETE_BY_FORCE}):
+        if do is Do.RUN or (not self._pods and do in OF_A_POD) or (do is Do.JOIN and "no pair" in self._kinds):
             return self._run()
+        if do is Do.JOIN:
+            self._kinds.add("pair")
+            return self._step(do, self._random.choice(list(self._pods)))
         if do in {Do.DELETE, Do.DELETE_BY_FORCE}:
             name = self._random.choice(list(self._pods))
             del self._pods[name]

@@ -169,6 +169,8 @@ def _kind(path: pathlib.Path) -> str:
     """The row of the page that a file belongs to."""
     if path.parent.name == "locks":
         return "locks/<name>.lock"
+    if path.parent.name == "claims":
+        return "claims/shared.lock"
     if path.parent.name == "cdi":
         return "<driver>-claim_<claim UID>-<device>[-<share id>][-<request>].json"
     if "driver-root" in path.parts:
