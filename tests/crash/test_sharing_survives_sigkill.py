@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -97,13 +98,20 @@ def environment(pid: int) -> list[bytes]:
 
 
 @pytest.fixture
-def world(tmp_path: pathlib.Path) -> Iterator[World]:
-    (tmp_path / "lab.yaml").write_text(FILE)
-    root = mps_daemon.install(tmp_path / "root").path
+def place() -> Iterator[pathlib.Path]:
+    """A folder with a short path: MPS has a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="dk") as folder:
+        yield pathlib.Path(folder)
+
+
+@pytest.fixture
+def world(place: pathlib.Path) -> Iterator[World]:
+    (place / "lab.yaml").write_text(FILE)
+    root = mps_daemon.install(place / "root").path
     command = [sys.executable, "-m", "crash.gpu_victims"]
     python = {"PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=python) as running:
-        made = World(folder=tmp_path / "world", file=tmp_path / "lab.yaml", root=root, running=running)
+        made = World(folder=place / "world", file=place / "lab.yaml", root=root, running=running)
         made.must("unprepare")
         yield made
         made.must("unprepare")

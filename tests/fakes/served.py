@@ -77,8 +77,9 @@ class Served:
         return self.offered() == {device.name for device in self.driver.discover().devices}
 
     def offered(self) -> set[str]:
-        """Devices in slices."""
-        found = [device for one in self.town.slices() for device in json_types.objects(one, "spec", "devices")]
+        """Devices in slices, but for those of the pool in which the publisher asks what the server stores."""
+        slices = [one for one in self.town.slices() if not json_types.text(one, "spec", "pool", "name").endswith("/probe")]
+        found = [device for one in slices for device in json_types.objects(one, "spec", "devices")]
         return {json_types.text(device, "name") for device in found}
 
 

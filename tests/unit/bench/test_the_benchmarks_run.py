@@ -29,6 +29,7 @@ LINES = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.timeout(400)
 def test_the_table_of_a_node_has_every_line_beside_its_floor() -> None:
     command = [sys.executable, "-m", "bench.bench_node", "--quick"]

@@ -1,14 +1,21 @@
 """Registration by sockets in the node's folder."""
 
 import os
+import pathlib
 import socket
+from collections.abc import Callable
+from typing import cast
 
 import pytest
 
+from drakit.cluster.faults import Faults
+from drakit.cluster.kubelet import plugins
+from drakit.cluster.kubelet.health_streams import HealthStreams
+from drakit.cluster.kubelet.wiping import SliceWiper
 from drakit.cluster.resources import CLAIM, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE
-from unit.cluster_kubelet.town import Town
+from unit.cluster_kubelet.town import QUICK, Town
 
 
 def test_a_plugin_is_told_that_it_is_registered(town: Town) -> None:
@@ -132,3 +139,28 @@ def test_a_pod_that_came_before_its_driver_starts_when_the_driver_comes(town: To
     plugin = town.plugin()
     town.phase("p", "Running")
     assert plugin.count(PREPARE) == 1
+
+
+class ClosedMeanwhile:
+    """Listens to drivers' health; the kubelet stops just before it begins to."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.stop: Callable[[], None] = lambda: None
+
+    def begin(self, *_: object) -> None:
+        self.stop()
+        self.calls.append("begin")
+
+    def end(self, *_: object) -> None:
+        self.calls.append("end")
+
+
+def test_a_driver_that_registers_while_the_kubelet_stops_is_listened_to_no_more(tmp_path: pathlib.Path) -> None:
+    health = ClosedMeanwhile()
+    known = plugins.Plugins(QUICK, Faults(), cast("SliceWiper", None), cast("HealthStreams", health))
+    health.stop = known.close
+    facts = plugins.PluginFacts(type="DRAPlugin", name="gpu.example.com", endpoint=tmp_path / "dra.sock", versions=("v1.DRAPlugin",))
+    with pytest.raises(plugins.RegistrationError, match="stopping"):
+        known.add(facts)
+    assert health.calls == ["end", "begin", "end"]

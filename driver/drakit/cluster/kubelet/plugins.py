@@ -77,6 +77,10 @@ class Plugins:
         endpoint.connect()
         if self._health is not None:
             self._health.begin(facts.name, endpoint, facts.versions)
+        if self._has_ended():
+            # Whoever closed may have done so before there was a stream to end.
+            self._close(endpoint)
+            raise RegistrationError("the kubelet is stopping")
         return endpoint
 
     def remove(self, name: str, endpoint: Endpoint) -> None:
@@ -120,6 +124,10 @@ class Plugins:
             self._usable.clear()
         for endpoint in endpoints:
             self._close(endpoint)
+
+    def _has_ended(self) -> bool:
+        with self._lock:
+            return self._closed
 
     def _close(self, endpoint: Endpoint) -> None:
         if self._health is not None:
