@@ -78,9 +78,13 @@ class Served:
 
     def offered(self) -> set[str]:
         """Devices in slices, but for those of the pool in which the publisher asks what the server stores."""
-        slices = [one for one in self.town.slices() if not json_types.text(one, "spec", "pool", "name").endswith("/probe")]
-        found = [device for one in slices for device in json_types.objects(one, "spec", "devices")]
+        found = [device for one in offers(self.town) for device in json_types.objects(one, "spec", "devices")]
         return {json_types.text(device, "name") for device in found}
+
+
+def offers(town: Town) -> list[Object]:
+    """The slices that offer something: those of the pool in which the publisher asks what the server stores come and go."""
+    return [one for one in town.slices() if not json_types.text(one, "spec", "pool", "name").endswith("/probe")]
 
 
 class World:

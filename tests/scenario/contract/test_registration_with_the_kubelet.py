@@ -117,10 +117,10 @@ def test_slices_come_back_after_a_kubelet_restart_and_running_pods_notice_nothin
 def test_a_driver_that_restarts_keeps_its_slices_and_its_claims(world: served.World) -> None:
     first = world.serve()
     world.run("p")
-    names = {json_types.text(one, "metadata", "uid") for one in world.town.slices()}
+    names = {json_types.text(one, "metadata", "uid") for one in served.offers(world.town)}
     first.stop()
     world.serve(driver=served.Driver(world.hardware))
-    assert {json_types.text(one, "metadata", "uid") for one in world.town.slices()} == names
+    assert {json_types.text(one, "metadata", "uid") for one in served.offers(world.town)} == names
     world.town.delete("p")
     world.town.gone(POD, "p")
     assert world.made() == []
