@@ -92,6 +92,7 @@ def world() -> Iterator[nic_attach.World]:
                 CDI.rmdir()
 
 
+@pytest.mark.full
 def test_the_containers_of_a_podman_pod_share_one_interface_and_none_starts_without_the_driver(world: nic_attach.World) -> None:
     with podman() as runtime:
         with world.driver() as driver:
