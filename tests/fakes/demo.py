@@ -47,12 +47,12 @@ def finished(folder: pathlib.Path, *arguments: str, prefix: Sequence[str] = ()) 
 
 
 class Running:
-    """A command that runs while it is being read. ``out`` is what it wrote so far, errors included."""
+    """A command that runs while it is being read. ``out`` is what it wrote so far, errors included; ``prefix`` must end by executing the rest."""
 
-    def __init__(self, folder: pathlib.Path, *arguments: str) -> None:
+    def __init__(self, folder: pathlib.Path, *arguments: str, prefix: Sequence[str] = ()) -> None:
         self.out = ""
         self._process = subprocess.Popen(
-            drakit(*arguments),
+            [*prefix, *drakit(*arguments)],
             cwd="/",
             env=environment(folder) | {"PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,
@@ -71,6 +71,11 @@ class Running:
             if found := re.search(pattern, line):
                 return found
         raise AssertionError(f"ended without {pattern!r}:\n{self.out}")
+
+    @property
+    def pid(self) -> int:
+        """The command's process."""
+        return self._process.pid
 
     def end(self, number: signal.Signals | None = None) -> int:
         """Send a signal, if one is given, read to the end, and return the exit status."""
@@ -91,9 +96,9 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(folder: pathlib.Path, *arguments: str) -> Iterator[Running]:
+def running(folder: pathlib.Path, *arguments: str, prefix: Sequence[str] = ()) -> Iterator[Running]:
     """A running command that is gone afterwards."""
-    started = Running(folder, *arguments)
+    started = Running(folder, *arguments, prefix=prefix)
     try:
         yield started
     finally:

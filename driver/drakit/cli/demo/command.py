@@ -6,21 +6,50 @@ from typing import Annotated
 import typer
 
 from drakit.cli import hosting, output
+from drakit.core import errors
 
 DEFAULT_MACHINE = "dgx-a100-40gb-2gpu"
 
 
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up at the end, with a kubeconfig, until Ctrl-C.")] = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Leave everything up at the end until Ctrl-C: the cluster, with a kubeconfig, or the shares of --nic."),
+    ] = False,
     folder: Annotated[
         pathlib.Path | None, typer.Option("--folder", metavar="DIR", help="Work in DIR (new or empty) and leave every file there.")
     ] = None,
-    mock: Annotated[str, typer.Option("--mock", metavar="MACHINE", help="The machine to pretend.")] = DEFAULT_MACHINE,
+    mock: Annotated[
+        str | None, typer.Option("--mock", metavar="MACHINE", help=f"The machine to pretend; {DEFAULT_MACHINE} if not given.")
+    ] = None,
+    nic: Annotated[
+        str | None, typer.Option("--nic", metavar="IFNAME", help="Share this real interface instead of pretending; needs root.")
+    ] = None,
+    speed: Annotated[
+        str | None,
+        typer.Option(
+            "--speed", metavar="RATE", help="With --nic: its speed, such as 1G, where the kernel knows none or less is to be used."
+        ),
+    ] = None,
+    traffic: Annotated[
+        bool,
+        typer.Option("--traffic", help="With --nic: send for a few seconds on the real network, and measure. Without it no frame is sent."),
+    ] = False,
+    yes_take_over: Annotated[
+        bool, typer.Option("--yes-take-over", help="With --nic: take an interface that has an address or the default route of this host.")
+    ] = False,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="With --nic: only put back what a demo that was killed has left of it.")
+    ] = False,
 ) -> None:
     """Watch it all work: GPUs partitioned, NICs shared, a driver killed and nothing lost.
 
     Starts a local cluster and a node driver as a process of its own, with pretended hardware; needs no root, no GPU and no Kubernetes. Everything
     that is claimed is checked: the exit status is 0 only if all of it held.
+
+    With --nic the NIC's part is real: three claims share an interface of this machine, the kernel holds each to its rate, and pods (network
+    namespaces) get interfaces of their own. It says first what it will change, and puts all of it back: at the end, after an error, at Ctrl-C, and,
+    where it was killed, at the next start. Meanwhile the host's own traffic by this interface is held to a reserve.
 
     [bold]Examples[/bold]
 
@@ -29,8 +58,30 @@ def demo(
       drakit demo --keep --folder /tmp/demo
 
       drakit demo --mock dgx-a100-40gb
+
+      drakit demo --nic eth1
+
+      drakit demo --nic eth1 --speed 1G --traffic
+
+      drakit demo --nic eth1 --restore
     """
     hosting.check_installed()
-    from drakit.cli.demo import story
+    if nic is None:
+        _check_not_given({"--speed": speed, "--traffic": traffic, "--yes-take-over": yes_take_over, "--restore": restore})
+        from drakit.cli.demo import story
 
-    raise typer.Exit(story.play(mock, folder, keep=keep, out=output.console()))
+        raise typer.Exit(story.play(mock or DEFAULT_MACHINE, folder, keep=keep, out=output.console()))
+    if mock is not None:
+        raise errors.SettingsError("a machine is pretended, or an interface is real: give one of --mock and --nic", key="--mock")
+    from drakit.cli.demo.nic import ground
+    from drakit.cli.demo.nic import story as real
+
+    wish = ground.Wish(interface=nic, speed=speed, folder=folder, traffic=traffic, take_over=yes_take_over, keep=keep, restore=restore)
+    raise typer.Exit(real.play(wish, output.console()))
+
+
+def _check_not_given(options: dict[str, str | bool | None]) -> None:
+    """Raise SettingsError for an option that says something of a real interface only."""
+    for name, value in options.items():
+        if value:
+            raise errors.SettingsError("is about a real interface: name it with --nic", key=name)

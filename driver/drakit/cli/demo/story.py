@@ -4,16 +4,14 @@ import contextlib
 import dataclasses
 import pathlib
 import shlex
-import signal
 import time
-import types
 from collections.abc import Callable, Iterator
 
 import rich.console
 
 from drakit import settings as values
 from drakit.cli import hosting, options
-from drakit.cli.demo import child, onlooker, samples, stage, world
+from drakit.cli.demo import child, interruption, onlooker, samples, stage, world
 from drakit.cli.demo.chapters import container, crash, farewell, partitions, publishing, sharing
 from drakit.cluster import errors as api_errors
 from drakit.core import errors
@@ -30,8 +28,6 @@ CHAPTERS: tuple[Callable[[world.World], None], ...] = (
     crash.show,
     farewell.show,
 )
-INTERRUPTED = 128 + signal.SIGINT
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PROFILES = frozenset({"1g.5gb", "2g.10gb", "3g.20gb"})
 _INTERFACE = "eth1"
 _LOOK_SECONDS = 1.0
@@ -59,12 +55,12 @@ class Plan:
 def play(machine: str, folder: pathlib.Path | None, *, keep: bool, out: rich.console.Console) -> int:
     """Show everything; returns the exit status. What is printed goes to ``out``. Raises SettingsError before anything begins."""
     try:
-        with _interruptible(), hosting.workplace(folder, (NODE,)) as place:
+        with interruption.interruptible(), hosting.workplace(folder, (NODE,)) as place:
             _check_empty(place)
             return _play(Plan(machine=machine, folder=place, keep=keep), out)
     except KeyboardInterrupt:
         out.print("\nInterrupted. The driver and the cluster are stopped.", markup=False)
-        return INTERRUPTED
+        return interruption.INTERRUPTED
 
 
 def _play(plan: Plan, out: rich.console.Console) -> int:
@@ -129,7 +125,7 @@ def _scene(plan: Plan, told: stage.Stage, node: onlooker.Onlooker) -> Iterator[w
         scene.create([*samples.classes(), *samples.load("00-namespace")])
         driver.start()
         told.check_alive = driver.check_alive
-        stack.callback(_ignore_interrupts)
+        stack.callback(interruption.ignore)
         yield scene
 
 
@@ -183,24 +179,3 @@ def _tell_failure(plan: Plan, out: rich.console.Console, error: Exception) -> No
 def _check_empty(place: pathlib.Path) -> None:
     if any(entry.name != hosting.LOCK for entry in place.iterdir()):
         raise errors.SettingsError(f"{place} is not empty, and the demo begins with an empty node; give a new folder", key="--folder")
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does, also where SIGINT was ignored before (as in a shell's background job)."""
-
-    def interrupt(_number: int, _frame: types.FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in _ENDING}
-    try:
-        yield
-    finally:
-        for number, action in before.items():
-            signal.signal(number, action)
-
-
-def _ignore_interrupts() -> None:
-    """From now on a second Ctrl-C keeps nothing from being stopped."""
-    for number in _ENDING:
-        signal.signal(number, signal.SIG_IGN)

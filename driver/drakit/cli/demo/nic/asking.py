@@ -1,0 +1,89 @@
+"""Three claims, allocated on the interface as a scheduler does it: by the local cluster's allocator, from the slices the driver would publish."""
+
+from collections.abc import Mapping, Sequence
+
+import yaml
+
+from drakit.cli import composition, slices
+from drakit.cli.demo.nic import figures
+from drakit.cluster import features, json_types, manifests, resources, whatif
+from drakit.core import errors, inventory
+from drakit.core import slices as forms
+from drakit.devices.nic import driver as nic_driver
+
+NAMESPACE = "drakit-demo"
+INTERFACE = "net1"
+NETWORK = "192.0.2"
+PREFIX = 24
+_VERSION = "resource.k8s.io/v1"
+_FIRST_HOST = 11
+
+
+def address(claim: str, chosen: figures.Figures) -> str:
+    """The address of a claim's pod, of a network that is reserved for documentation (RFC 5737)."""
+    return f"{NETWORK}.{_FIRST_HOST + list(chosen.asked).index(claim)}"
+
+
+def documents(family: composition.Family, offered: inventory.Inventory, chosen: figures.Figures) -> list[object]:
+    """The slices, two classes, and the claims: two held to their rates, one that may borrow what others leave."""
+    borrowing = {"ceil": figures.rate(chosen.speed)}
+    made = [_class(figures.LIMITED, None), _class(figures.BORROWING, borrowing)]
+    sheaf = slices.sheaf(family, offered, forms.Form.FLAT)
+    named = [_named(one, number) for number, one in enumerate(sheaf.objects)]
+    return [*named, *made, *(_claim(name, amount, chosen) for name, amount in chosen.asked.items())]
+
+
+def allocated(wanted: Sequence[object]) -> list[json_types.Object]:
+    """The claims with their allocations, in order; raises ConfigError where one does not fit."""
+    taken = manifests.take(manifests.read("demo", yaml.safe_dump_all(wanted)), features.FeatureGates())
+    if taken.problems:
+        raise errors.ConfigError(taken.problems[0].text, field=taken.problems[0].field)
+    world = whatif.World.of(taken.objects)
+    given: dict[str, json_types.Object] = {}
+    for decision in whatif.Scheduler(world, features.FeatureGates(), world.known_nodes()).decide():
+        if not decision.fits:
+            raise errors.ConfigError(f"{decision.asked} does not fit: {decision.message}")
+        given |= {one.claim: one.allocation for one in decision.given}
+    kind: json_types.Object = {"apiVersion": _VERSION, "kind": "ResourceClaim"}
+    return [kind | claim | {"status": {"allocation": given[_label(claim)]}} for claim in taken.objects(resources.CLAIM)]
+
+
+def result(claim: json_types.Object) -> json_types.Object:
+    """What a claim was given."""
+    return json_types.objects(claim, "status", "allocation", "devices", "results")[0]
+
+
+def _label(claim: json_types.Object) -> str:
+    return f"{json_types.text(claim, 'metadata', 'namespace')}/{json_types.text(claim, 'metadata', 'name')}"
+
+
+def _named(slice_object: object, number: int) -> object:
+    """A slice with a name, which a server would make up."""
+    if not isinstance(slice_object, dict):
+        raise TypeError("a slice is an object")
+    return {**slice_object, "metadata": {"name": f"{nic_driver.NAME}-{number}"}}
+
+
+def _class(name: str, parameters: Mapping[str, str] | None) -> object:
+    spec: dict[str, object] = {"selectors": [{"cel": {"expression": f'device.driver == "{nic_driver.NAME}"'}}]}
+    if parameters:
+        spec["config"] = [_config(parameters)]
+    return {"apiVersion": _VERSION, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+def _claim(name: str, amount: int | None, chosen: figures.Figures) -> object:
+    exactly: dict[str, object] = {"deviceClassName": figures.LIMITED if amount else figures.BORROWING}
+    if amount:
+        exactly["capacity"] = {"requests": {"bandwidth": figures.rate(amount)}}
+    config = _config({"interfaceName": INTERFACE, "addresses": [f"{address(name, chosen)}/{PREFIX}"]})
+    return {
+        "apiVersion": _VERSION,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"devices": {"requests": [{"name": "net", "exactly": exactly}], "config": [config]}},
+    }
+
+
+def _config(parameters: Mapping[str, object]) -> dict[str, object]:
+    whole = {"apiVersion": f"{nic_driver.NAME}/v1", "kind": "NicConfig", **parameters}
+    return {"opaque": {"driver": nic_driver.NAME, "parameters": whole}}

@@ -1,0 +1,250 @@
+"""What the demo shows on a real interface, in order. Each chapter says what it does, does it, and checks what the kernel says of it."""
+
+import os
+from collections.abc import Mapping
+
+import yaml
+
+from drakit.cli import drawing, show
+from drakit.cli.demo import stage as told
+from drakit.cli.demo.nic import asking, figures, pods, portrait, scene, sending
+from drakit.cluster import json_types
+from drakit.core import quantity
+from drakit.devices.nic import attributes, shaping
+from drakit.devices.nic import pods as wearing
+
+COUNT = 7
+_SAID = ("ifName", "mac", "mtu", "driver", "kind", "state", "carrier", "speed", "shaping")
+_OVER, _UNDER = 0.02, 0.05
+_TRIES = 3
+_KILO = 1000
+_CLAIMS = "claims.yaml"
+
+
+def announce(act: scene.Scene) -> None:
+    """The interface as it is, and what will be changed of it; nothing is changed yet."""
+    stage, chosen = act.stage, act.figures
+    stage.chapter(f"{act.name}, as it is, and what will be changed")
+    stage.show(act.written.lines)
+    stage.say("While this runs:")
+    changes = [
+        f"the root queueing discipline of {act.name} is replaced by an HTB of {figures.rate(chosen.speed)} bit/s with a class for each share",
+        f"what {act.name} receives is redirected to a new interface drb{act.written.ifindex}, with classes of the same rates",
+        f"the host's own traffic by {act.name} is held to {figures.rate(chosen.reserve)} bit/s each way, what it forwards for others to 1M",
+        "three pods (network namespaces) get a macvlan child each",
+    ]
+    stage.show([f"- {change}" for change in changes])
+    sent = "a few seconds of datagrams at the shares' rates, twice" if act.wish.traffic else "none, without --traffic"
+    stage.say(f"Its name, address, MTU, IP addresses and routes are not touched. Frames sent on the network: {sent}.")
+    stage.say(f"At the end, and at any Ctrl-C, all of it is put back. Should it be killed: drakit demo --nic {act.name} --restore")
+    if act.ground.used_by_host:
+        stage.say(f"You gave --yes-take-over: {act.name} {act.ground.used_by_host}.", style="yellow")
+
+
+def remember(act: scene.Scene) -> None:
+    """The note is on disk, and still true."""
+    act.place.write(act.written)
+    act.stage.check(f"what was found is written to {act.place.file}, before the first change", act.place.read(), act.written)
+    act.stage.check("nothing has changed so far", portrait.differences(act.written.lines, act.portrait()), ())
+
+
+def offer(act: scene.Scene) -> None:
+    """The device, as the driver would publish it."""
+    stage = act.stage
+    stage.chapter("The driver sees it, and offers it as a device that many claims may share")
+    act.driver.start()
+    offered = act.driver.opened.offered.inventory
+    stage.check("one device is offered", len(offered.devices), 1)
+    device = offered.devices[0]
+    stage.table(["ATTRIBUTE", "VALUE"], [(name, device.attributes[name]) for name in _SAID])
+    bandwidth = device.capacity[attributes.BANDWIDTH]
+    stage.say(
+        f"Device {device.name} has {bandwidth.value} of bandwidth to share out: its speed less {figures.rate(act.figures.reserve)} for the host. "
+        f"Shares come in steps of {figures.rate(act.figures.step)}; who asks for none gets {figures.rate(act.figures.default)}."
+    )
+    stage.check("it is this interface", device.attributes[attributes.IF_NAME], act.name)
+    stage.check("it is shared by bandwidth", device.allow_multiple_allocations)
+    room = act.figures.speed - act.figures.reserve
+    stage.check(
+        "its capacity is the speed less the reserve, in whole steps",
+        bandwidth.value,
+        quantity.Quantity.of(room - room % act.figures.step),
+    )
+
+
+def ask(act: scene.Scene) -> None:
+    """Three claims are allocated, their requests rounded up."""
+    stage, chosen = act.stage, act.figures
+    stage.chapter("Three claims ask for bandwidth, and a scheduler allocates them")
+    stage.say("The local cluster's allocator decides, from the slice that the driver would publish (KEP-5075).")
+    wanted = asking.documents(act.driver.family(), act.driver.opened.offered.inventory, chosen)
+    given = asking.allocated(wanted)
+    file = act.place.node / _CLAIMS
+    file.write_text(yaml.safe_dump_all(given, sort_keys=False), "utf-8")
+    act.refs.update({ref.name: ref for ref in act.driver.give(file)})
+    results = {json_types.text(claim, "metadata", "name"): asking.result(claim) for claim in given}
+    rows = [
+        (name, figures.rate(amount) if amount else "(nothing)", _consumed(results[name]), json_types.text(results[name], "shareID"))
+        for name, amount in chosen.asked.items()
+    ]
+    stage.table(["CLAIM", "REQUESTED", "CONSUMED", "SHARE ID"], rows)
+    stage.check(
+        "what they consume is rounded up to the step",
+        {name: quantity.Quantity.parse(_consumed(one)).value for name, one in results.items()},
+        dict(chosen.consumed),
+    )
+    stage.check(
+        "each has a share id of its own", len({json_types.text(one, "shareID") for one in results.values()} - {""}), len(chosen.asked)
+    )
+
+
+def prepare(act: scene.Scene) -> None:
+    """The shares are made in the kernel; what the host had is still there."""
+    stage, chosen = act.stage, act.figures
+    stage.chapter("The driver prepares them: classes in the kernel")
+    for ref in act.refs.values():
+        act.driver.prepare(ref)
+    opened = act.driver.opened
+    for bar in show.bars(opened.offered.inventory, tuple(opened.journal.entries())):
+        stage.show([bar.device, *drawing.draw_bar(bar)])
+    stage.say(f"What tc -s class show dev {act.name} would list, and drb{act.written.ifindex} for what comes in:")
+    stage.table(["CLASS", "FOR", "RATE", "CEIL"], act.class_rows())
+    stage.check("the root queueing discipline is the driver's HTB", _roots(act), [f"qdisc htb {shaping.MAJOR:x}:"])
+    _check_rates(act, chosen.speed)
+    kept = portrait.only(act.written.lines, "address", "route")
+    stage.check("the host's addresses and routes by it are as before", portrait.only(act.portrait(), "address", "route"), kept)
+
+
+def attach(act: scene.Scene) -> None:
+    """Each pod gets an interface by the hook that its claim's CDI file names."""
+    stage = act.stage
+    stage.chapter("Each pod gets an interface of its own, by the hook in its CDI file")
+    hook = pods.hooks(act.cdi_files(act.refs[figures.TRAINING]))[0]
+    stage.say("A container runtime finds this hook in the claim's CDI file, and calls it before the container starts:")
+    stage.show([f"{hook.path}", f"  {' '.join(hook.args)}", f"  within {hook.timeout} s, with the container's state on standard input"])
+    for name, ref in act.refs.items():
+        pod = act.living[name] = pods.Pod(name)
+        for one in pods.hooks(act.cdi_files(ref)):
+            said = pods.call(one, pods.state(name, pod.sandbox, pod.pid))
+            stage.check(f"the hook of pod {name} succeeds", (said.status, said.words), (0, ""))
+    worn = {name: _worn(act, pod) for name, pod in act.living.items()}
+    stage.table(
+        ["POD", "INTERFACE", "MAC", "ADDRESSES"], [(name, one.name, one.mac, ", ".join(one.addresses)) for name, one in worn.items()]
+    )
+    stage.check(
+        "each has its claim's address, and is up",
+        {name: (one.addresses, one.up) for name, one in worn.items()},
+        {name: ((f"{asking.address(name, act.figures)}/{asking.PREFIX}",), True) for name in act.refs},
+    )
+    stage.check("the kernel leads their frames to their shares' classes", _members(act), _expected_members(act))
+    said = pods.call(hook, pods.state("main", "0" * 32, os.getpid()))
+    stage.check("a pod on the host's network is refused", (said.status, "hostNetwork" in said.words), (1, True))
+    _check_silence(act)
+
+
+def lower(act: scene.Scene) -> None:
+    """The interface's speed is lowered while the shares are in use; classes are changed where they are."""
+    stage, chosen = act.stage, act.figures
+    stage.chapter("The speed is lowered while the pods use it: classes are changed in place")
+    stage.say(
+        f"The driver is stopped, and started again by an admin who gives {act.name} {figures.rate(chosen.lowered)}. The pods are not touched. Claim "
+        f"{figures.METRICS} may borrow as much as the interface has, which is less now."
+    )
+    before, worn = act.view(), {name: _worn(act, pod) for name, pod in act.living.items()}
+    act.driver.stop()
+    act.driver.start(chosen.lowered)
+    stage.wait("the driver has changed the classes", lambda: act.view().rates(shaping.ROOT)[0] == _whole(chosen.lowered))
+    stage.table(["CLASS", "FOR", "RATE", "CEIL"], act.class_rows())
+    _check_rates(act, chosen.lowered)
+    after = act.view()
+    for side, classes in before.sides.items():
+        stage.check(f"{side}: the same classes, none lost and none made anew", sorted(after.sides[side]), sorted(classes))
+    grown = all(after.sent(minor).bytes >= before.sent(minor).bytes for minor in before.sides[scene.EGRESS])
+    stage.check("their counters count on", grown)
+    stage.check("the pods' interfaces are the same", {name: _worn(act, pod) for name, pod in act.living.items()}, worn)
+
+
+def send(act: scene.Scene) -> None:
+    """With --traffic: all pods send as fast as they can, and each class lets out its rate."""
+    if not act.wish.traffic:
+        return
+    stage = act.stage
+    shares = act.shares()
+    limits = {name: share.bandwidth for name, share in shares.items() if not share.ceil}
+    senders = {name: act.living[name] for name in limits}
+    stage.say(f"The pods of {' and '.join(limits)} send as fast as they can for {sending.SECONDS:.0f} s; their classes count what leaves:")
+    found = _sent(act, limits, senders)
+    rows = [
+        (name, figures.rate(limits[name]), figures.rate(round(one.rate / _KILO) * _KILO), f"{100 * one.rate / limits[name]:.1f}%")
+        for name, one in found.items()
+    ]
+    stage.table(["CLAIM", "RATE", "SENT EACH SECOND", "OF RATE"], rows)
+    for name, one in found.items():
+        stage.check(f"{name}: no more than its rate", one.rate <= (1 + _OVER) * limits[name])
+        if one.rate >= (1 - _UNDER) * limits[name] or one.is_fair:
+            stage.check(f"{name}: no less than its rate", one.rate >= (1 - _UNDER) * limits[name])
+        else:
+            stage.say(
+                f"{name}: the machine was too busy ({100 * one.idle:.0f}% idle) to try whether it gets all of its rate.", style="yellow"
+            )
+
+
+def _sent(act: scene.Scene, limits: Mapping[str, int], senders: Mapping[str, pods.Pod]) -> Mapping[str, sending.Measured]:
+    """What left; measured again where it was little, because a machine that does something else meanwhile serves nobody in time."""
+    minors = {name: share.minor for name, share in act.shares().items() if name in limits}
+    for _ in range(_TRIES):
+        with sending.flowing(senders, limits):
+            found = sending.measure(act, minors)
+        if any(one.rate > (1 + _OVER) * limits[name] for name, one in found.items()):
+            return found
+        if all(one.rate >= (1 - _UNDER) * limits[name] for name, one in found.items()):
+            return found
+    return found
+
+
+def _check_rates(act: scene.Scene, speed: int) -> None:
+    """The kernel's rates are those of the claims, both ways; who may borrow may up to the speed."""
+    shares, view = act.shares(), act.view()
+    found = {name: view.rates(share.minor) for name, share in shares.items()}
+    wanted = {name: (_whole(amount), _whole(amount if act.figures.asked[name] else speed)) for name, amount in act.figures.consumed.items()}
+    act.stage.check("rate and ceil of every share are its claim's, in both directions", found, wanted)
+    act.stage.check("all together have the interface's speed", view.rates(shaping.ROOT), (_whole(speed), _whole(speed)))
+    act.stage.check("the host has its reserve", view.rates(shaping.HOST)[0], _whole(act.figures.reserve))
+
+
+def _check_silence(act: scene.Scene) -> None:
+    """No pod has sent a frame by itself."""
+    view = act.view()
+    sent = {name: view.sent(share.minor).packets for name, share in act.shares().items()}
+    act.stage.check("not one frame of theirs has left", sent, dict.fromkeys(act.refs, 0))
+
+
+def _roots(act: scene.Scene) -> list[str]:
+    """The root queueing discipline of the interface, without its place."""
+    return [line.partition(" parent ")[0] for line in act.portrait() if line.startswith("qdisc ") and line.endswith("parent ffffffff")]
+
+
+def _members(act: scene.Scene) -> set[tuple[str, int]]:
+    """Shares and the namespaces that use them, as the kernel has them."""
+    own = {share.id for share in act.shares().values()}
+    return {(member.share_id, member.cookie) for member in act.machine.members() if member.share_id in own}
+
+
+def _expected_members(act: scene.Scene) -> set[tuple[str, int]]:
+    return {(share.id, act.living[name].cookie()) for name, share in act.shares().items()}
+
+
+def _worn(act: scene.Scene, pod: pods.Pod) -> wearing.Worn:
+    found = act.machine.worn(wearing.Child(namespace=pod.namespace, name=asking.INTERFACE))
+    if found is None:
+        raise told.DemoError(f"pod {pod.name} has no interface {asking.INTERFACE}")
+    return found
+
+
+def _consumed(result: json_types.Object) -> str:
+    return json_types.text(result, "consumedCapacity", attributes.BANDWIDTH)
+
+
+def _whole(rate: int) -> int:
+    """A rate in whole bytes, as the kernel keeps it."""
+    return rate // 8 * 8

@@ -1,0 +1,131 @@
+"""What the kernel says of one interface, as lines that can be kept, compared and shown.
+
+All that could be changed by sharing it is there, and nothing that changes by itself: the link, its addresses, the routes by it, its queueing
+disciplines and the filters at its hooks, and the driver's own ifb. Layouts: linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h, linux/pkt_sched.h.
+"""
+
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+
+from drakit.devices.nic.tc import links, messages, rtnetlink
+
+Lines = tuple[str, ...]
+
+_GETLINK, _GETADDR, _GETROUTE, _GETQDISC, _GETFILTER = 18, 22, 26, 38, 46
+_IFINFO = struct.Struct("=BxHiII")
+_IFADDR = struct.Struct("=BBBBI")
+_RTMSG = struct.Struct("=BBBBBBBBI")
+_TCMSG = struct.Struct("=BxxxiIII")
+_MAC, _NAME, _MTU, _MASTER, _QUEUE, _ALIAS, _PROMISCUITY = 1, 3, 4, 10, 13, 20, 30
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_DST, _OIF, _GATEWAY, _PRIORITY, _PREFSRC, _TABLE, _MULTIPATH = 1, 4, 5, 6, 7, 15, 9
+_KIND = 1
+_FLAGS = {0x1: "up", 0x100: "promisc", 0x200: "allmulti"}
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+_HOP = struct.Struct("=HBBi")
+
+
+def read(sock: rtnetlink.Socket, ifindex: int) -> Lines:
+    """The lines of the interface of this index; none where there is none. Raises OSError."""
+    if not links.name_of(sock, ifindex):
+        return ()
+    parts = (_link, _ifb, _addresses, _routes, _qdiscs, _filters)
+    return tuple(line for part in parts for line in part(sock, ifindex))
+
+
+def differences(was: Sequence[str], found: Sequence[str]) -> Lines:
+    """What is lacking, with ``-``, and what is there too many, with ``+``; empty where all is as it was."""
+    return (*(f"- {line}" for line in was if line not in found), *(f"+ {line}" for line in found if line not in was))
+
+
+def only(lines: Sequence[str], *kinds: str) -> Lines:
+    """The lines of some kinds: ``link``, ``address``, ``route``, ``qdisc``, ``filter``."""
+    return tuple(line for line in lines if line.startswith(tuple(f"{kind} " for kind in kinds)))
+
+
+def _link(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
+    for body in sock.ask(_GETLINK, _IFINFO.pack(0, 0, ifindex, 0, 0)):
+        _, _, _, flags, _ = _IFINFO.unpack_from(body)
+        told = rtnetlink.attributes(body[_IFINFO.size :])
+        numbers = {word: rtnetlink.as_number(told[kind]) for word, kind in _NUMBERS.items() if kind in told}
+        words = [f"link {rtnetlink.as_text(told[_NAME])}", f"mac {told.get(_MAC, b'').hex(':')}"]
+        words += [f"{word} {number}" for word, number in numbers.items()]
+        words += [f"alias {rtnetlink.as_text(told[_ALIAS])!r}"] if _ALIAS in told else []
+        yield " ".join([*words, *(word for flag, word in _FLAGS.items() if flags & flag)])
+
+
+def _ifb(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
+    found = links.find(sock, ifindex)
+    if found is not None:
+        yield f"link {found.name} {found.kind}"
+
+
+def _addresses(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
+    for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)):
+        _, prefix, _, scope, index = _IFADDR.unpack_from(body)
+        told = rtnetlink.attributes(body[_IFADDR.size :])
+        packed = told.get(_IFA_LOCAL, told.get(_IFA_ADDRESS, b""))
+        if index == ifindex and packed:
+            yield f"address {ipaddress.ip_address(packed)}/{prefix} scope {scope}"
+
+
+def _routes(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
+    found: set[str] = set()
+    for family in _FAMILIES:
+        for body in sock.dump(_GETROUTE, _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)):
+            if _RTMSG.unpack_from(body)[0] == family:
+                found.update(_route(body, ifindex))
+    yield from sorted(found)
+
+
+def _route(body: bytes, ifindex: int) -> Iterator[str]:
+    family, length, _, _, short, protocol, _, kind, _ = _RTMSG.unpack_from(body)
+    told = rtnetlink.attributes(body[_RTMSG.size :])
+    table = rtnetlink.as_number(told[_TABLE]) if _TABLE in told else short
+    metric = rtnetlink.as_number(told[_PRIORITY]) if _PRIORITY in told else 0
+    size = 4 if family == socket.AF_INET else 16
+    to = f"{ipaddress.ip_address(told[_DST])}/{length}" if _DST in told else "default" if not length else f"{bytes(size).hex()}/{length}"
+    for hop in _hops(told, ifindex):
+        yield f"route {to}{hop} table {table} metric {metric} protocol {protocol} type {kind}"
+
+
+def _hops(told: rtnetlink.Attributes, ifindex: int) -> Iterator[str]:
+    """The ways of one route that leave by the interface."""
+    if _OIF in told and rtnetlink.as_number(told[_OIF]) == ifindex:
+        yield _way(told)
+    rest = told.get(_MULTIPATH, b"")
+    while len(rest) >= _HOP.size:
+        size, _, weight, index = _HOP.unpack_from(rest)
+        if size < _HOP.size:
+            return
+        if index == ifindex:
+            yield f"{_way(rtnetlink.attributes(rest[_HOP.size : size]))} weight {weight + 1}"
+        rest = rest[size + -size % 4 :]
+
+
+def _way(told: rtnetlink.Attributes) -> str:
+    words = ((_GATEWAY, "via"), (_PREFSRC, "from"))
+    return "".join(f" {word} {ipaddress.ip_address(told[kind])}" for kind, word in words if kind in told)
+
+
+def _qdiscs(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
+    for body in sock.dump(_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)):
+        _, index, handle, parent, _ = _TCMSG.unpack_from(body)
+        if index == ifindex:
+            kind = rtnetlink.as_text(rtnetlink.attributes(body[_TCMSG.size :])[_KIND])
+            yield f"qdisc {kind} {handle >> 16:x}: parent {parent:x}"
+
+
+def _filters(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
+    if messages.qdisc(sock, ifindex, messages.AT_INGRESS) is None:
+        return
+    for hook in (messages.HOOK_INGRESS, messages.HOOK_EGRESS):
+        for body in sock.dump(_GETFILTER, _TCMSG.pack(0, ifindex, 0, hook, 0)):
+            _, _, handle, _, order = _TCMSG.unpack_from(body)
+            kind = rtnetlink.as_text(rtnetlink.attributes(body[_TCMSG.size :])[_KIND])
+            yield f"filter {kind} at {hook:x} pref {order >> 16} protocol {order & 0xFFFF:x} handle {handle:x}"
+
+
+_NUMBERS = {"mtu": _MTU, "master": _MASTER, "qlen": _QUEUE, "promiscuity": _PROMISCUITY}

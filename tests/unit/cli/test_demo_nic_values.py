@@ -1,0 +1,74 @@
+"""What the demo asks of an interface of any speed, what it remembers, and how it tells a difference."""
+
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drakit.cli.demo.nic import figures, note, portrait
+from drakit.core import errors, quantity
+from drakit.devices.nic import model
+from drakit.devices.nic import settings as nic_settings
+
+NOTE = note.Note(
+    interface="eth1", ifindex=3, mac="02:00:00:00:00:01", cookie=2**63 + 1, boot="b", pid=7, lines=("link eth1", "qdisc mq 0:")
+)
+
+
+@given(st.integers(min_value=figures.SPEED_MIN, max_value=10**12))
+def test_what_is_asked_for_is_rounded_up_and_fits_at_either_speed(speed: int) -> None:
+    chosen = figures.Figures.of(speed)
+    rates = {"default": chosen.default, "min": chosen.step, "step": chosen.step}
+    policy = nic_settings.BandwidthPolicy.of({name: quantity.Quantity.of(amount) for name, amount in rates.items()})
+    for at in (speed, chosen.lowered):
+        capacity = model.shareable(at - chosen.reserve, policy)
+        assert capacity is not None
+        assert sum(chosen.consumed.values()) <= capacity.value.value
+    for name, amount in chosen.asked.items():
+        if amount is not None:
+            assert amount % chosen.step, "a request that is no multiple shows rounding"
+            assert chosen.consumed[name] == -(-amount // chosen.step) * chosen.step
+    assert chosen.consumed[figures.METRICS] == chosen.default
+
+
+@given(st.integers(min_value=0, max_value=figures.SPEED_MIN - 1))
+def test_an_interface_too_slow_to_be_shared_is_refused(speed: int) -> None:
+    with pytest.raises(errors.SettingsError, match="is too slow to be shared; it takes 10M"):
+        figures.Figures.of(speed)
+
+
+def test_what_is_remembered_comes_back(tmp_path: pathlib.Path) -> None:
+    place = note.Place.of("eth1", tmp_path)
+    assert place.read() is None
+    place.write(NOTE)
+    assert place.read() == NOTE
+    assert [entry.name for entry in tmp_path.iterdir()] == [note.FILE]
+    place.forget()
+    assert place.read() is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 2}', NOTE.to_json().replace('"pid": 7', '"pid": "7"')])
+def test_a_note_that_is_none_is_an_error_that_names_the_file(tmp_path: pathlib.Path, text: str) -> None:
+    place = note.Place.of("eth1", tmp_path)
+    place.file.write_text(text)
+    with pytest.raises(errors.SettingsError, match=rf"^{place.file}: cannot be read \(.*Remove it when the interface is in order"):
+        place.read()
+
+
+def test_without_a_folder_the_place_is_the_interface_s_own() -> None:
+    assert note.Place.of("eth1", None) == note.Place(folder=pathlib.Path("/var/lib/drakit/demo/eth1"))
+
+
+def test_one_demo_at_a_time_has_a_place(tmp_path: pathlib.Path) -> None:
+    place = note.Place.of("eth1", tmp_path / "place")
+    with note.held(place), pytest.raises(errors.SettingsError, match="another demo is at work in "), note.held(place):
+        pass
+    with note.held(place):
+        assert place.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_differences_say_what_is_lacking_and_what_is_too_much() -> None:
+    assert portrait.differences(("a", "b"), ("b", "c")) == ("- a", "+ c")
+    assert portrait.differences(("a", "b"), ("b", "a")) == ()
+    assert portrait.only(("link x", "route y", "linker"), "link", "qdisc") == ("link x",)
