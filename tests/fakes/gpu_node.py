@@ -37,9 +37,11 @@ class Steps:
         self._crash_at = crash_at
         self.passed = 0
         self.last = ""
+        self.names: list[str] = []
 
     def __call__(self, name: str) -> None:
         self.passed, step, self.last = self.passed + 1, self.passed, name
+        self.names.append(name)
         if step == self._crash_at:
             raise CrashError(name)
 

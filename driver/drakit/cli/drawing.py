@@ -11,6 +11,8 @@ from drakit.core import inventory, quantity
 
 _SLICE = re.compile(r"memory-slice-([0-9]+)")
 _CELL = 7
+OTHERS = "admin"
+"""The label of memory slices that an instance has which drakit did not make."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,10 @@ class Bar:
 
 
 def gpu_maps(offered: inventory.Inventory, taken: Mapping[str, str]) -> tuple[GpuMap, ...]:
-    """The map of every counter set that counts memory slices; ``taken`` gives a label for each device in use."""
+    """The map of every counter set that counts memory slices; ``taken`` gives a label for each device in use, alone or by shares.
+
+    Slices of which the set has none to give belong to instances of others.
+    """
     flat = offered.flat()
     spans: dict[str, list[Span]] = {}
     for device in flat.devices:
@@ -51,7 +56,14 @@ def gpu_maps(offered: inventory.Inventory, taken: Mapping[str, str]) -> tuple[Gp
             places = sorted(_places(part.counters))
             if places:
                 spans.setdefault(part.counter_set, []).append(Span(start=places[0], size=len(places), label=taken[device.name]))
-    widths = {item.name: len(list(_places(item.counters))) for item in flat.counter_sets}
+    for item in flat.counter_sets:
+        gone = sorted(_numbers(item.counters) - set(_places(item.counters)))
+        starts = [place for place in gone if place - 1 not in gone]
+        ends = [place + 1 for place in gone if place + 1 not in gone]
+        spans.setdefault(item.name, []).extend(
+            Span(start=start, size=end - start, label=OTHERS) for start, end in zip(starts, ends, strict=True)
+        )
+    widths = {item.name: len(_numbers(item.counters)) for item in flat.counter_sets}
     return tuple(
         GpuMap(counter_set=name, width=width, spans=tuple(sorted(spans.get(name, []), key=lambda span: span.start)))
         for name, width in widths.items()
@@ -88,7 +100,7 @@ def draw_bar(bar: Bar, width: int = 50) -> list[str]:
 
 
 def fragmentation(offered: inventory.Inventory, taken: Iterable[str]) -> Mapping[str, tuple[int, int]]:
-    """For each counter set: how many of its devices still fit beside those taken, and how many there are."""
+    """For each counter set: how many of its devices still fit beside those taken, and how many there are; a device's shared form is not counted."""
     flat = offered.flat()
     by_name = flat.by_name()
     left = {item.name: {name: value.nanos for name, value in item.counters.items()} for item in flat.counter_sets}
@@ -98,7 +110,7 @@ def fragmentation(offered: inventory.Inventory, taken: Iterable[str]) -> Mapping
                 left[part.counter_set][counter] -= value.nanos
     result: dict[str, tuple[int, int]] = {}
     for device in flat.devices:
-        for part in device.consumes:
+        for part in () if device.allow_multiple_allocations else device.consumes:
             fits = all(value.nanos <= left[part.counter_set][counter] for counter, value in part.counters.items())
             possible, total = result.get(part.counter_set, (0, 0))
             result[part.counter_set] = (possible + fits, total + 1)
@@ -112,6 +124,10 @@ def indent(lines: Sequence[str], by: str = "  ") -> str:
 
 def _places(counters: Mapping[str, quantity.Quantity]) -> Iterable[int]:
     return (int(match[1]) for name, value in counters.items() if value and (match := _SLICE.fullmatch(name)))
+
+
+def _numbers(counters: Mapping[str, quantity.Quantity]) -> set[int]:
+    return {int(match[1]) for name in counters if (match := _SLICE.fullmatch(name))}
 
 
 def _letter(index: int) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from drakit.cli import composition, drawing, local, options, output, traffic
+from drakit.cli import composition, drawing, local, options, output, packing, traffic
 from drakit.core import device as devices
 from drakit.core import inventory, lifecycle, quantity
 
@@ -46,12 +46,14 @@ def _print(family: composition.Family, seen: local.View) -> None:
     offered, entries = seen.offered, seen.entries
     out = output.console()
     output.heading(out, f"{family.post.driver_name} on {family.post.place.pool}")
-    taken = taken_by(entries)
-    fitting = drawing.fragmentation(offered, taken)
+    taken = holders(entries)
+    fitting, best = drawing.fragmentation(offered, taken), packing.at_best(offered, taken)
     for gpu in drawing.gpu_maps(offered, taken):
-        possible, total = fitting[gpu.counter_set]
+        possible, total = fitting.get(gpu.counter_set, (0, 0))
         out.print(f"{gpu.counter_set}: {possible} of {total} devices still fit", markup=False)
         out.print(drawing.indent(drawing.draw_gpu(gpu)), markup=False, soft_wrap=True)
+        if (most := best.get(gpu.counter_set, possible)) > possible:
+            out.print(f"  fragmented: {most} would fit if what is in use lay better", markup=False)
     for bar in bars(offered, entries):
         out.print(bar.device, markup=False)
         out.print(drawing.indent(drawing.draw_bar(bar)), markup=False, soft_wrap=True)
@@ -81,6 +83,16 @@ def taken_by(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
     }
 
 
+def holders(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
+    """Device name to the claims that hold it, alone or by shares; admin access holds nothing."""
+    found: dict[str, dict[str, None]] = {}
+    for entry in entries:
+        for grant in entry.grants:
+            if not grant.admin_access:
+                found.setdefault(grant.device.name, {})[entry.claim.name] = None
+    return {device: ", ".join(names) for device, names in found.items()}
+
+
 def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tuple[drawing.Bar, ...]:
     """The bandwidth of every shared device, and the shares taken from it."""
     shares: dict[str, list[tuple[str, quantity.Quantity]]] = {}
@@ -98,12 +110,14 @@ def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tu
 
 def _document(family: composition.Family, seen: local.View) -> dict[str, object]:
     offered, entries = seen.offered, seen.entries
-    taken = taken_by(entries)
+    taken, held = taken_by(entries), holders(entries)
+    best = packing.at_best(offered, held)
+    fitting = drawing.fragmentation(offered, held)
     return {
         "driver": family.post.driver_name,
         "pool": family.post.place.pool,
         "devices": [_device(item, taken.get(item.name)) for item in offered.flat().devices],
-        "fitting": {name: {"fit": fit, "of": total} for name, (fit, total) in drawing.fragmentation(offered, taken).items()},
+        "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
         "traffic": traffic.of(seen.readings),
         "claims": [_claim(entry) for entry in entries],
     }

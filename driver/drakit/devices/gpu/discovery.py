@@ -89,7 +89,9 @@ def _or_none(gpu: port.Gpu, look: Callable[[], Result]) -> Result | None:
 
 
 def _look(hardware: port.GpuPort, gpu: port.Gpu) -> _Seen:
-    mode = None if gpu.is_vgpu else hardware.mig_mode(gpu.uuid)
+    if gpu.is_vgpu:  # what its hypervisor made it of is no instance of this machine's
+        return _Seen(gpu=gpu, mode=None, partitions=(), present=())
+    mode = hardware.mig_mode(gpu.uuid)
     return _Seen(gpu=gpu, mode=mode, partitions=_partitions(hardware, gpu, mode), present=hardware.gpu_instances(gpu.uuid))
 
 

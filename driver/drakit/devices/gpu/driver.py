@@ -35,6 +35,7 @@ from drakit.devices.gpu import (
     mps,
     nodes,
     port,
+    several,
     sharing,
     watching,
 )
@@ -45,8 +46,6 @@ Grant = drivers.Grant[config.AnyConfig]
 Intents = discovery.Intents
 
 _log = logging.getLogger(__name__)
-_SEVERAL = 2
-_TWO_MIG = "has several MIG devices; CUDA sees only one of them in each process, so give each container one"
 
 
 def no_intents() -> Sequence[records.Record]:
@@ -77,9 +76,15 @@ class Watching:
 
 
 class GpuDriver(drivers.Driver[config.AnyConfig]):
-    """Offers the GPUs of one node."""
+    """Offers the GPUs of one node.
+
+    It is volatile. GPU instances end with the kernel, as does the MIG mode of the GPUs whose mode is changed here (MIG user guide), and compute
+    mode and time slice with the driver's hold on the GPU (NVIDIA, "Data Persistence"). MPS daemons are processes; a folder that one leaves is
+    swept at the start.
+    """
 
     config_types = config.TYPES
+    volatile = True
 
     def __init__(
         self,
@@ -109,6 +114,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         A container that this process was in may have taken the daemons along.
         """
         self._site = site
+        self._around.daemons.sweep(lambda: identity.holders(self._intents()))
         for grant in site.grants():
             self._revive(site, grant)
         if self._watching is None:
@@ -143,9 +149,9 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """
         wanted = identity.Identity.of(grant.device, boot=self._hardware.boot_id(), borrowed=grant.admin_access, holder=_holder(grant))
         gpu = self._gpu(wanted.gpu)
-        if not wanted.borrowed:
-            self._check_free(grant.device.name, wanted)
-        known = self._known() if wanted.shared else ()
+        known = self._known(wanted.gpu) if wanted.shared else ()
+        if not wanted.borrowed and not gpu.is_vgpu:
+            self._check_free(grant.device.name, wanted, known)
         settings = sharing.plan(grant, wanted, gpu, self._hardware, known)
         is_marked = wanted.slot is not None and not wanted.borrowed and self._around.made.folder is not None
         return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
@@ -167,6 +173,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
                 return drivers.Prepared()
             raise errors.DeviceGoneError(f"{grant.device.name} was planned in an earlier boot")
         gpu = self._gpu(wanted.gpu)
+        if not grant.record:
+            self._warn_of_several(grant)
         if wanted.slot is None:
             if not wanted.borrowed and not self._is_whole(grant, gpu):
                 return drivers.Prepared()
@@ -175,8 +183,6 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         made = self._mig_device(grant, gpu, wanted, wanted.slot)
         if made is None:
             return drivers.Prepared()
-        if not grant.record:
-            self._warn_of_several(grant, wanted)
         majors = self._hardware.device_majors()
         minors = self._hardware.capability_minors(gpu.uuid, made.instance_id, made.compute_id)
         ready = edits.of_mig(grant.request, grant.device.name, gpu, made.uuid, majors, minors)
@@ -193,9 +199,9 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         settings = sharing.Settings.from_record(wanted.settings)
         if settings.mps is not None:
             self._around.daemons.stop(wanted.holder)
-        if wanted.boot != self._hardware.boot_id() or (wanted.shared and self._others(wanted)):
+        if wanted.boot != self._hardware.boot_id() or self._others(wanted):
             return
-        sharing.undo(self._hardware, wanted.gpu, settings)
+        sharing.undo(self._hardware, wanted.gpu, settings, applied=bool(grant.record))
         if wanted.slot is not None and not wanted.borrowed:
             mark = self._around.made.of(wanted)
             known = identity.Made.from_record(grant.record) if grant.record else None
@@ -235,41 +241,47 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         except errors.DrakitError as error:
             _log.warning("an MPS daemon does not run and cannot be started: claim=%s error=%s", grant.claim, error)
 
-    def _warn_of_several(self, grant: Grant, wanted: identity.Identity) -> None:
-        """Say so once for a claim, at its last MIG device: CUDA enumerates a single MIG device in a process (MIG user guide)."""
-        claim = wanted.holder.partition("/")[0]
-        same = [one.to_record() for one in self._known() if one.slot is not None and one.holder.partition("/")[0] == claim]
-        if len(same) < _SEVERAL or max(same, key=repr) != wanted.to_record():
+    def _warn_of_several(self, grant: Grant) -> None:
+        if not several.concerns(grant.intent):
             return
-        _log.warning("a claim %s: claim=%s devices=%d", _TWO_MIG, grant.claim, len(same))
-        if self._site is not None:
-            self._site.notice(grant.claim, sites.Notice(reason="SeveralMigDevices", message=f"The claim {_TWO_MIG}."))
+        for notice in several.notices(self._intents(), grant.intent):
+            _log.warning("a claim should not be used so: claim=%s advice=%s", grant.claim, notice.message)
+            if self._site is not None:
+                self._site.notice(grant.claim, notice)
 
-    def _known(self) -> tuple[identity.Identity, ...]:
-        return identity.read(self._intents(), self._hardware.boot_id())
+    def _known(self, gpu: port.GpuUuid) -> tuple[identity.Identity, ...]:
+        return identity.read(self._intents(), self._hardware.boot_id(), gpu=gpu)
 
     def _others(self, wanted: identity.Identity) -> bool:
         """Whether another grant still holds the same shared device."""
-        same = (one for one in self._known() if one.shared and not one.borrowed and (one.gpu, one.slot) == (wanted.gpu, wanted.slot))
-        return any(one.holder != wanted.holder for one in same)
+        return wanted.shared and _is_held(wanted, self._known(wanted.gpu))
 
     def _is_whole(self, grant: Grant, gpu: port.Gpu) -> bool:
-        """Make the GPU usable as a whole; whether it is, for one that was prepared before."""
+        """Make the GPU usable as a whole, where that is drakit's to do; whether it is, for one that was prepared before."""
+        if gpu.is_vgpu or (self._choices.whole_beside_partitions and not gpu.switches_mig_at_once):
+            return True
+        if not grant.record:
+            instances.set_mode(self._hardware, gpu, enabled=False, pause=self._pause)
+        if instances.has_mode(self._hardware, gpu, enabled=False):
+            return True
         if grant.record:
-            return not gpu.switches_mig_at_once or instances.has_mode(self._hardware, gpu, enabled=False)
-        instances.set_mode(self._hardware, gpu, enabled=False, pause=self._pause)
-        return True
+            return False
+        if gpu.switches_mig_at_once:
+            raise errors.DeviceBusyError(f"{grant.device.name} was put into MIG mode by somebody else meanwhile")
+        raise errors.DeviceGoneError(
+            f"{grant.device.name} is in MIG mode, so it cannot be used whole; its mode is the admin's, and takes a reset"
+        )
 
     def _gpu(self, uuid: port.GpuUuid) -> port.Gpu:
-        found = next((gpu for gpu in self._hardware.gpus() if gpu.uuid == uuid), None)
+        found = self._hardware.gpu(uuid)
         if found is None:
-            raise errors.DeviceGoneError(f"{uuid} is not in this machine any more")
+            raise errors.DeviceGoneError(f"{uuid} is not in this machine any more, or does not answer")
         return found
 
-    def _check_free(self, device: str, wanted: identity.Identity) -> None:
+    def _check_free(self, device: str, wanted: identity.Identity, known: Sequence[identity.Identity]) -> None:
         for instance in instances.obstacles(self._hardware, wanted):
             slot = identity.Slot(gpu=wanted.gpu, profile_id=instance.profile_id, placement=instance.placement)
-            if slot == wanted.slot and wanted.shared and self._others(wanted):
+            if slot == wanted.slot and _is_held(wanted, known):
                 continue
             whose = "belongs to another claim" if slot in identity.owned(self._intents(), wanted.boot) else "was not made by this driver"
             raise errors.DeviceBusyError(f"{device}: GPU instance {instance.id} ({instances.describe(slot)}) is in the way and {whose}")
@@ -279,12 +291,18 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return instances.look(self._hardware, slot)
         if not wanted.borrowed:
             instances.set_mode(self._hardware, gpu, enabled=True, pause=self._pause)
-            mark = marks.NO_MARK if wanted.shared and self._others(wanted) else self._around.made.of(wanted)
+            mark = marks.NO_MARK if self._others(wanted) else self._around.made.of(wanted)
             return instances.ensure(self._hardware, slot, self._pause, mark)
         made = instances.look(self._hardware, slot)
         if made is None or made.uuid != grant.device.attributes.get(attributes.UUID, made.uuid):
             raise errors.DeviceGoneError(f"{grant.device.name}: the MIG device that was there is gone, and drakit makes none in its place")
         return made
+
+
+def _is_held(wanted: identity.Identity, known: Sequence[identity.Identity]) -> bool:
+    """Whether a grant other than this one holds the same shared device."""
+    same = (one for one in known if one.shared and not one.borrowed and (one.gpu, one.slot) == (wanted.gpu, wanted.slot))
+    return wanted.shared and any(one.holder != wanted.holder for one in same)
 
 
 def _holder(grant: Grant) -> str:

@@ -23,7 +23,11 @@ def of_gpu(request: str, device: str, gpu: port.Gpu, majors: port.DeviceMajors) 
 def of_mig(
     request: str, device: str, gpu: port.Gpu, mig_uuid: str, majors: port.DeviceMajors, minors: port.CapabilityMinors
 ) -> edits.Edits:
-    """The edits of a MIG device."""
+    """The edits of a MIG device; raises CallError where the kernel driver says nothing of capabilities, without which CUDA sees none."""
+    if majors.caps is None:
+        raise port.CallError(
+            port.CALLS["device_majors"], port.Code.NOT_SUPPORTED, "nvidia-caps is not in /proc/devices; MIG devices need it"
+        )
     capabilities = (
         _node(f"/dev/nvidia-caps/nvidia-cap{minor}", majors.caps, minor, _READABLE)
         for minor in (minors.gpu_instance, minors.compute_instance)

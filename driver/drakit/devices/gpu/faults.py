@@ -8,7 +8,6 @@ process that starts anew does not meet the one that killed its predecessor.
 import contextlib
 import dataclasses
 import enum
-import fcntl
 import json
 import os
 import pathlib
@@ -17,14 +16,13 @@ import time
 from collections.abc import Iterator
 
 from drakit.core import errors
-from drakit.devices import tables
+from drakit.devices import machines, tables
 from drakit.devices.gpu import port
 
 _FILE = "gpu-faults.json"
 _LOCK = "gpu-faults.lock"
 _STALLS = "gpu-stalled"
 _POLL_SECONDS = 0.01
-_FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
 
 
@@ -134,12 +132,8 @@ class Faults:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         self._directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-        descriptor = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with machines.locked(self._directory, _LOCK):
             yield
-        finally:
-            os.close(descriptor)
 
     def _read(self) -> list[Fault]:
         file = self._directory / _FILE

@@ -3,16 +3,13 @@
 They are written and read under a lock of their own and never synced: like a real GPU's, an event that nobody waited for is gone with the machine.
 """
 
-import contextlib
-import fcntl
 import json
 import os
 import pathlib
 import time
-from collections.abc import Iterator
 from typing import Self
 
-from drakit.devices import tables
+from drakit.devices import machines, tables
 from drakit.devices.gpu import vitals
 
 _FILE = "gpu-events.json"
@@ -32,7 +29,7 @@ class Happenings:
 
     def tell(self, event: vitals.Event) -> None:
         """Let an event happen."""
-        with self._locked():
+        with machines.locked(self._directory, _LOCK):
             known = self.since(0)
             number = known[-1][0] + 1 if known else 1
             kept = [*known, (number, event)][-_KEPT:]
@@ -64,15 +61,6 @@ class Happenings:
         """The events from now on."""
         known = self.since(0)
         return MockEvents(self, known[-1][0] if known else 0)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
 
 class MockEvents(vitals.Events):

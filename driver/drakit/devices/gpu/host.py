@@ -31,12 +31,10 @@ class Host:
         return self._read(self._proc / "sys/kernel/random/boot_id", "boot_id").strip()
 
     def device_majors(self) -> port.DeviceMajors:
-        """Majors of the three kinds of device nodes; DRIVER_NOT_LOADED names the module that is missing."""
+        """Majors of the kinds of device nodes; DRIVER_NOT_LOADED names the module that is missing. Whole GPUs need no capabilities."""
         text = self._read(self._proc / "devices", "device_majors")
         majors = {name: int(number) for number, _, name in (line.strip().partition(" ") for line in text.splitlines()) if number.isdigit()}
-        return port.DeviceMajors(
-            nvidia=_major(majors, *_DRIVER_NAMES), uvm=_major(majors, "nvidia-uvm"), caps=_major(majors, "nvidia-caps")
-        )
+        return port.DeviceMajors(nvidia=_major(majors, *_DRIVER_NAMES), uvm=_major(majors, "nvidia-uvm"), caps=majors.get("nvidia-caps"))
 
     def capability_minors(self, minor: int, instance_id: int, compute_id: int) -> port.CapabilityMinors:
         """Minors of a MIG device's capabilities; NOT_FOUND the device is gone."""

@@ -108,10 +108,18 @@ def is_whole(device: devices.Device) -> bool:
     return device.attributes.get(attributes.TYPE) in {attributes.TYPE_GPU, attributes.TYPE_SHARED_GPU}
 
 
-def read(intents: Iterable[records.Record], boot: str) -> tuple[Identity, ...]:
-    """The identities of the intents of this boot; those that cannot be read are left out."""
-    found = (_readable(intent) for intent in intents)
-    return tuple(one for one in found if one is not None and one.boot == boot)
+def read(intents: Iterable[records.Record], boot: str, *, gpu: port.GpuUuid | None = None) -> tuple[Identity, ...]:
+    """The identities of the intents of this boot, of one GPU where one is named; those that cannot be read are left out.
+
+    What is of another GPU or boot is not looked into, because a node may have many claims.
+    """
+    wanted = (one for one in intents if one.get("boot") == boot and (gpu is None or one.get("gpu") == gpu))
+    return tuple(found for one in wanted if (found := _readable(one)) is not None)
+
+
+def holders(intents: Iterable[records.Record]) -> frozenset[str]:
+    """Whose grants these are, of any boot."""
+    return frozenset(str(one.get("holder", "")) for one in intents)
 
 
 def owned(intents: Iterable[records.Record], boot: str) -> frozenset[Slot]:

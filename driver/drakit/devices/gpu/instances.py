@@ -10,7 +10,7 @@ What a process still uses is asked for again a few times, because a container's 
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from drakit.core import errors
 from drakit.devices.gpu import identity, marks, port
@@ -22,6 +22,7 @@ PAUSES = (0.1, 0.2, 0.4, 0.8)
 
 _log = logging.getLogger(__name__)
 _GONE = frozenset({port.Code.NOT_FOUND, port.Code.NOT_SUPPORTED})
+_LOST = _GONE | {port.Code.GPU_IS_LOST}
 
 
 def obstacles(hardware: port.GpuPort, wanted: identity.Identity) -> tuple[port.GpuInstance, ...]:
@@ -42,7 +43,7 @@ def look(hardware: port.GpuPort, slot: identity.Slot) -> identity.Made | None:
 
 def static(hardware: port.GpuPort, slot: identity.Slot) -> identity.Made | None:
     """The MIG device that fills the slot alone; None where its GPU instance is empty or shared by several compute instances."""
-    with _gone_is_success():
+    with port.unless(_GONE):
         made = look(hardware, slot)
         if made is not None and len(hardware.compute_instances(slot.gpu, made.instance_id)) == 1:
             return made
@@ -53,17 +54,19 @@ def ensure(hardware: port.GpuPort, slot: identity.Slot, pause: Pause, mark: mark
     """The MIG device that fills the slot, made as far as it is not there.
 
     Raises DeviceBusyError when something else lies there, also a whole MIG device that has no mark, DeviceGoneError when the GPU or its MIG mode is
-    gone, CallError otherwise. When the mark or the compute instance cannot be made, the GPU instance is removed at once.
+    gone, CallError otherwise. When the mark or the compute instance cannot be made, a GPU instance that was made here is removed at once. One that
+    was found is left to whoever knows what else it is used for: it may be a device that another claim shares.
     """
-    instance = _filling(hardware, slot)
-    if instance is not None and _is_of_others(hardware, slot, instance, mark):
+    found = _filling(hardware, slot)
+    if found is not None and _is_of_others(hardware, slot, found, mark):
         raise errors.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
-    instance = instance or _create(hardware, slot)
+    instance = found or _create(hardware, slot)
     try:
         mark.put(instance)
         compute = _whole_compute(hardware, slot, instance) or _create_compute(hardware, slot, instance)
     except port.CallError as error:
-        _undo(hardware, slot, error, pause)
+        if found is None:
+            _undo(hardware, slot, error, pause)
         raise
     return _made(instance, compute)
 
@@ -79,7 +82,7 @@ def remove(
     instance = _present(hardware, slot)
     if instance is None or (known is not None and instance.id != known.instance_id):
         return
-    with _gone_is_success():
+    with port.unless(_GONE):
         computes = hardware.compute_instances(slot.gpu, instance.id)
         if known is not None and any(item.id == known.compute_id and item.mig_uuid != known.uuid for item in computes):
             return
@@ -87,7 +90,7 @@ def remove(
             _log.warning("an instance is left alone, because this driver has not made it: instance=%d %s", instance.id, describe(slot))
             return
         for compute in computes:
-            with _gone_is_success():
+            with port.unless(_GONE):
                 destroy = functools.partial(hardware.destroy_compute_instance, slot.gpu, instance.id, compute.id)
                 _insist(hardware, slot.gpu, destroy, pause, instance)
         destroy = functools.partial(hardware.destroy_gpu_instance, slot.gpu, instance.id)
@@ -126,17 +129,20 @@ def _filling(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | 
 
 
 def _present(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
-    """What fills the slot; nothing does once the GPU or its MIG mode is gone, but one error is not believed to say so."""
+    """What fills the slot; nothing does once the GPU or its MIG mode is gone, but one error is not believed to say so.
+
+    A GPU that is lost comes back by a reset or a reboot, and neither leaves it an instance.
+    """
     try:
         return _filling(hardware, slot)
     except port.CallError as error:
-        if error.code in _GONE and not _has_mig(hardware, slot.gpu):
+        if error.code in _LOST and not _has_mig(hardware, slot.gpu):
             return None
         raise
 
 
 def _has_mig(hardware: port.GpuPort, gpu: port.GpuUuid) -> bool:
-    if all(item.uuid != gpu for item in hardware.gpus()):
+    if hardware.gpu(gpu) is None:
         return False
     mode = hardware.mig_mode(gpu)
     return mode is not None and mode.current
@@ -213,12 +219,3 @@ def _users(hardware: port.GpuPort, gpu: port.GpuUuid, instance: port.GpuInstance
         if pids:
             return f"processes {', '.join(map(str, pids))}"
     return "a process that NVML does not name"
-
-
-@contextlib.contextmanager
-def _gone_is_success() -> Iterator[None]:
-    try:
-        yield
-    except port.CallError as error:
-        if error.code not in _GONE:
-            raise

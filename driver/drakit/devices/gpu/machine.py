@@ -5,6 +5,7 @@ Every table says where it comes from: measured on hardware, documented by the ve
 
 import dataclasses
 import enum
+import functools
 import importlib.resources
 import uuid
 from collections.abc import Mapping
@@ -113,6 +114,12 @@ def load_model(name: str, *, field: str = "model") -> Model:
     """The model of that name; raises SettingsError that lists the known ones."""
     if name not in model_names():
         raise errors.SettingsError(f"no GPU model {name!r}; known are {', '.join(model_names())}", key=field)
+    return _stored_model(name)
+
+
+@functools.cache
+def _stored_model(name: str) -> Model:
+    """The model of a file of this package, read once."""
     text = (importlib.resources.files(__package__) / "models" / f"{name}{_SUFFIX}").read_text("utf-8")
     return read_model(tables.from_yaml(text, name))
 

@@ -19,7 +19,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from drakit.core import edits, errors
 from drakit.devices.gpu import gate, processes, programs, roots, sharing
@@ -53,23 +53,29 @@ class Daemons:
     def ensure(self, grant: str, device: str, wanted: sharing.Mps) -> None:
         """Let a daemon run for a grant of a device (its UUID); one that runs already is left. Raises HardwareError; then none is left running."""
         folder = self._folder(grant)
-        if _daemon(folder) is not None and self._answers(folder):
+        if _daemon(folder) is not None and _is_limited(folder) and self._answers(folder):
             return
         self._end(folder)
         program = self.root.program(CONTROL)
         if program is None:
             raise errors.HardwareError(CONTROL, f"is not installed below {self.root.path}; MPS needs it")
-        _make(folder)
         try:
+            _make(folder)
             self._start(folder, program, device, wanted)
             self._await(folder)
             self._limit(folder, wanted)
+            _remember_limits(folder)
+        except OSError as error:
+            self._end(folder)
+            raise errors.HardwareError(CONTROL, f"cannot be started: {error}") from error
         except BaseException:
             self._end(folder)
             raise
 
     def stop(self, grant: str) -> None:
         """End the daemon of a grant and remove its folder; nothing to stop is success. Raises HardwareError when something of it lives on."""
+        if self.home is None:
+            return
         folder = self._folder(grant)
         if not folder.exists():
             return
@@ -78,6 +84,14 @@ class Daemons:
             shutil.rmtree(folder)
         except OSError as error:
             raise errors.HardwareError(CONTROL, f"cannot remove {folder}: {error}") from error
+
+    def sweep(self, known: Callable[[], Collection[str]]) -> None:
+        """Remove folders without a grant or a process: a power cut may take the last that the journal knew. ``known`` is asked after looking."""
+        found = [] if self.home is None or not self.home.is_dir() else [folder for folder in self.home.iterdir() if folder.is_dir()]
+        kept = {self._folder(grant) for grant in known()} if found else set()
+        for folder in found:
+            if folder not in kept and not _living(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def is_running(self, grant: str) -> bool:
         """Whether a grant's daemon is there and answers."""
@@ -183,24 +197,34 @@ def _make(folder: pathlib.Path) -> None:
         place.chmod(mode)
 
 
-def _remember(folder: pathlib.Path, running: processes.Running) -> None:
-    """Write down the process, durably, before the gate opens."""
+def _remember(folder: pathlib.Path, running: processes.Running, *, limited: bool = False) -> None:
+    """Write down the process, durably, before the gate opens, and again once it was told its limits."""
     file, beside = folder / "daemon.json", folder / "daemon.new"
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="ascii") as stream:
-        json.dump({"pid": running.pid, "start": running.start}, stream)
+        json.dump({"pid": running.pid, "start": running.start, "limited": limited}, stream)
         stream.flush()
         os.fsync(stream.fileno())
     beside.replace(file)
 
 
+def _remember_limits(folder: pathlib.Path) -> None:
+    running = _daemon(folder)
+    if running is not None:
+        _remember(folder, running, limited=True)
+
+
+def _is_limited(folder: pathlib.Path) -> bool:
+    """Whether the daemon was told its limits; a driver may have died in between, and a daemon without limits is not what was granted."""
+    return json.loads((folder / "daemon.json").read_text("ascii")).get("limited", True) is not False
+
+
 def _remembered(folder: pathlib.Path) -> processes.Running | None:
+    """The process that was written down; a file that cannot be read names none, and what lives of the daemon is found by its environment."""
     try:
         told = json.loads((folder / "daemon.json").read_text("ascii"))
         return processes.Running(pid=int(told["pid"]), start=int(told["start"]))
-    except FileNotFoundError:
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise errors.HardwareError(CONTROL, f"{folder / 'daemon.json'} cannot be read: {error}") from error
 
 
 def _variable(folder: pathlib.Path) -> str:

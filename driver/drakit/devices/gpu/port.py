@@ -5,9 +5,10 @@ UUID. Profile ids are hardware ids (``profileInfo.id``), never NVML's enum. Valu
 ``CallError`` and nothing else; they are safe to call from several threads.
 """
 
+import contextlib
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NewType, Protocol
 
 from drakit.core import errors
@@ -95,6 +96,16 @@ class CallError(errors.HardwareError):
     def __init__(self, call: str, code: Code, detail: str = "") -> None:
         super().__init__(call, f"{code.name} ({detail})" if detail else code.name)
         self.code = code
+
+
+@contextlib.contextmanager
+def unless(codes: Collection[Code]) -> Iterator[None]:
+    """Calls for which an error of one of these codes is as good as success; all others are raised."""
+    try:
+        yield
+    except CallError as error:
+        if error.code not in codes:
+            raise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,11 +250,14 @@ class ComputeInstance:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceMajors:
-    """Major numbers of the character devices; those but the first are assigned when the modules are loaded (/proc/devices)."""
+    """Major numbers of the character devices; those but the first are assigned when the modules are loaded (/proc/devices).
+
+    ``caps`` is None where the kernel driver knows no MIG.
+    """
 
     nvidia: int
     uvm: int
-    caps: int
+    caps: int | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -265,6 +279,10 @@ class GpuPort(Protocol):
 
     def gpus(self) -> Sequence[Gpu]:
         """All GPUs, by minor number."""
+
+    def gpu(self, uuid: GpuUuid) -> Gpu | None:
+        """One GPU; None when it is not there or does not answer. An adapter that need not ask all the others does not."""
+        return next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
 
     def mig_mode(self, gpu: GpuUuid) -> MigMode | None:
         """The GPU's MIG mode; None when it has no MIG."""

@@ -1,8 +1,8 @@
 """How MIG hardware behaves, as pure moves from one GPU state to the next: what NVML allows, what it refuses and with which code.
 
 A change of MIG mode takes a GPU that nobody uses. Where someone does, the mode stays pending until the GPU is reset (Ampere), or nothing is
-pending (Hopper and newer). Instance ids are the lowest free ones, so they are reused; the UUID of a MIG device depends on its GPU and ids alone, so
-it is reused as well.
+pending (Hopper and newer). It takes the time slice along: guessed, because NVML may reset the GPU for it (nvml.h, nvmlDeviceSetMigMode). Instance ids
+are the lowest free ones, so they are reused; the UUID of a MIG device depends on its GPU and ids alone, so it is reused as well.
 """
 
 import dataclasses
@@ -92,7 +92,7 @@ def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tup
     if enabled == gpu.mig_mode:
         return dataclasses.replace(gpu, pending_mode=None), None
     if not gpu.clients:
-        return dataclasses.replace(gpu, mig_mode=enabled, pending_mode=None), None
+        return dataclasses.replace(gpu, mig_mode=enabled, pending_mode=None, time_slice=port.TimeSlice.DEFAULT), None
     used = failure(call, port.Code.IN_USE, f"{len(gpu.clients)} clients")
     if board.gpu.switches_mig_at_once:
         return gpu, used

@@ -4,9 +4,8 @@ A GPU has one time slice and one compute mode for everybody. So all claims that 
 is remembered by all, and only the last to leave puts it back. Admin access changes nothing. A reboot undoes everything by itself.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from drakit.core import claim as claims
@@ -96,13 +95,31 @@ def apply(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None
         hardware.set_time_slice(gpu, settings.time_slice)
 
 
-def undo(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None:
-    """Put back what ``apply`` changed; a GPU that is gone needs nothing."""
-    with _gone_is_success():
+def undo(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings, *, applied: bool) -> None:
+    """Put back what ``apply`` changed, which is known to have come to its end (``applied``) or not.
+
+    A GPU that is gone or lost needs nothing, but one error is not believed to say so.
+    """
+    try:
         if settings.before is not None and hardware.compute_mode(gpu) not in (None, settings.before):
             hardware.set_compute_mode(gpu, settings.before)
         if settings.time_slice not in (None, port.TimeSlice.DEFAULT):
-            hardware.set_time_slice(gpu, port.TimeSlice.DEFAULT)
+            _undo_time_slice(hardware, gpu, applied=applied)
+    except port.CallError as error:
+        if error.code not in _GONE or hardware.gpu(gpu) is not None:
+            raise
+
+
+def _undo_time_slice(hardware: port.GpuPort, gpu: port.GpuUuid, *, applied: bool) -> None:
+    """The default again. A GPU that never had another, or that is in MIG mode now, may say that it has no time slices at all."""
+    try:
+        hardware.set_time_slice(gpu, port.TimeSlice.DEFAULT)
+    except port.CallError as error:
+        if error.code is not port.Code.NOT_SUPPORTED:
+            raise
+        mode = hardware.mig_mode(gpu) if applied else None
+        if applied and not (mode is not None and mode.current):
+            raise
 
 
 def _check_author(grant: Grant, sharing: config.Sharing) -> None:
@@ -176,12 +193,3 @@ def _remembering(chosen: Settings, others: Iterable[Settings], gpu: port.Gpu, ha
         return chosen
     found = next((other.before for other in others if other.before is not None), None) or hardware.compute_mode(gpu.uuid)
     return dataclasses.replace(chosen, before=found)
-
-
-@contextlib.contextmanager
-def _gone_is_success() -> Iterator[None]:
-    try:
-        yield
-    except port.CallError as error:
-        if error.code not in _GONE:
-            raise

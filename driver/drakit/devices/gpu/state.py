@@ -6,13 +6,10 @@ machine has been booted anew since they were written, and so are processes; MIG 
 not keep it.
 """
 
-import contextlib
 import dataclasses
-import fcntl
 import json
-import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from drakit.core import errors
@@ -24,7 +21,6 @@ Result = TypeVar("Result")
 _VERSION = 1
 _FILE = "gpus.json"
 _LOCK = "gpus.lock"
-_FILE_MODE = 0o600
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,33 +131,11 @@ class StateFile:
 
     def change(self, move: Callable[[MachineState], tuple[MachineState, Result]]) -> Result:
         """Apply a move to the state, durably; nothing changes when the move raises."""
-        with self._locked():
-            after, result = move(self.read())
-            self._replace(_encode(after))
-        return result
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
         machines.boot_id(self._directory)
-        descriptor = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _replace(self, text: str) -> None:
-        beside = self._directory / f"{_FILE}.new"
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE), "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(self._directory / _FILE)
-        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with machines.locked(self._directory, _LOCK):
+            after, result = move(self.read())
+            machines.rewrite(self._directory / _FILE, _encode(after))
+        return result
 
 
 def _encode(state: MachineState) -> str:

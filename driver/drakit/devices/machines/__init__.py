@@ -7,11 +7,13 @@ understands. The directory outlives the driver that uses it: it holds the state 
 import contextlib
 import dataclasses
 import difflib
+import fcntl
 import importlib.resources
 import os
 import pathlib
 import tempfile
 import uuid
+from collections.abc import Iterator
 
 from drakit.core import errors
 from drakit.devices import tables
@@ -21,6 +23,7 @@ _FAMILIES = ("gpus", "nics", "tpus")
 _BOOT_ID = "boot_id"
 _WHOSE = "machine"
 _DIRECTORY_MODE = 0o700
+_FILE_MODE = 0o600
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,6 +121,36 @@ def reboot(directory: pathlib.Path) -> str:
     """Boot the machine anew: what hardware forgets at a reboot is forgotten from now on. Returns the new boot id."""
     directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
     return _publish(directory / _BOOT_ID, replace=True)
+
+
+@contextlib.contextmanager
+def locked(directory: pathlib.Path, name: str) -> Iterator[None]:
+    """Hold the lock of that name in a machine's directory, which processes and threads share; a holder's death lets go of it. Raises OSError."""
+    descriptor = os.open(directory / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def rewrite(file: pathlib.Path, text: str) -> None:
+    """Make a file of a machine's directory hold exactly this, durably, or leave it as it was; raises OSError.
+
+    The new content is written beside it, synced and renamed, and the directory synced. The caller holds the file's lock, so one name for what is
+    beside is enough.
+    """
+    beside = file.with_name(f"{file.name}.new")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE), "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.replace(file)
+    descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _publish(file: pathlib.Path, *, replace: bool) -> str:

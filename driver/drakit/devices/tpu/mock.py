@@ -4,9 +4,7 @@ The file is replaced whole and durably under a lock that processes share; what w
 """
 
 import contextlib
-import fcntl
 import json
-import os
 import pathlib
 from collections.abc import Callable, Iterator
 
@@ -56,12 +54,8 @@ class MockChips:
     def _locked(self, call: str) -> Iterator[None]:
         """Hold the machine's lock; what goes wrong with its files is a HardwareError of the call."""
         try:
-            descriptor = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with machines.locked(self._directory, _LOCK):
                 yield
-            finally:
-                os.close(descriptor)
         except (OSError, ValueError, errors.SettingsError) as error:
             raise errors.HardwareError(call, f"the mock machine's state: {error}") from error
 
@@ -75,15 +69,4 @@ class MockChips:
         return user if boot == machines.boot_id(self._directory) else ""
 
     def _write(self, user: str) -> None:
-        content = json.dumps({"bootID": machines.boot_id(self._directory), "user": user}).encode()
-        fresh = self._directory / f"{_STATE}.new"
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        fresh.replace(self._directory / _STATE)
-        folder = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        machines.rewrite(self._directory / _STATE, json.dumps({"bootID": machines.boot_id(self._directory), "user": user}))

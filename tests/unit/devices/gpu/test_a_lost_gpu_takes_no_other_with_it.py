@@ -44,3 +44,22 @@ def test_no_answer_from_any_is_an_error_so_that_the_last_offer_stays(node: gpu_n
     fail(node, "mig_mode", times=2)
     with pytest.raises(errors.HardwareError, match="none of 2 GPUs answers"):
         node.driver.discover()
+
+
+def test_a_claim_on_a_lost_gpu_can_be_given_up_because_what_brings_the_gpu_back_leaves_it_no_instance(node: gpu_node.GpuNode) -> None:
+    gpu = node.hardware.gpus()[1].uuid
+    node.prepare("gpu-1-mig-1g5gb-19-6")
+    node.hardware.lose(gpu)
+    node.unprepare()
+    node.hardware.reset(gpu)
+    assert not node.instances()
+
+
+def test_one_error_that_says_lost_is_not_believed_while_the_gpu_answers(node: gpu_node.GpuNode) -> None:
+    node.prepare("gpu-1-mig-1g5gb-19-6")
+    fail(node, "gpu_instances")
+    with pytest.raises(port.CallError, match="GPU_IS_LOST"):
+        node.unprepare()
+    assert node.instances() == [(1, 19, 6)]
+    node.unprepare()
+    assert not node.instances()

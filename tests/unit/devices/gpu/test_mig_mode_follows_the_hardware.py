@@ -1,5 +1,6 @@
 """MIG mode is changed only where that takes no reset; elsewhere the admin's choice decides what is offered."""
 
+import dataclasses
 import pathlib
 
 import pytest
@@ -117,8 +118,20 @@ def test_a_pending_change_of_an_ampere_gpu_changes_the_offer_once_it_is_reset(tm
     assert offered(tmp_path, "dgx-a100-80gb")[7] == (25, False)
 
 
-def test_a_vgpu_is_offered_whole_whatever_its_host_made_of_it(tmp_path: pathlib.Path) -> None:
-    text = """
+def test_a_whole_ampere_gpu_whose_mode_was_turned_on_since_is_refused_and_one_in_use_answers_differently(tmp_path: pathlib.Path) -> None:
+    node = gpu_node.GpuNode(tmp_path, "dgx-a100-80gb")
+    late = node.grant("gpu-6")
+    node.prepare("gpu-7", uid="a")
+    for gpu in node.hardware.gpus()[6:]:
+        node.hardware.set_mig_mode(gpu.uuid, enabled=True)
+    with pytest.raises(errors.DeviceGoneError, match="gpu-6 is in MIG mode, so it cannot be used whole"):
+        node.driver.prepare(dataclasses.replace(late, intent=node.driver.plan(late)))
+    assert not node.driver.prepare(node.journal["a"].grant).record, "so the engine looks what is offered now"
+    node.unprepare("a")
+    assert is_on(node, 7)
+
+
+GUEST = """
 name: guest
 description: a virtual machine with a vGPU
 gpus:
@@ -127,5 +140,21 @@ gpus:
   cudaDriverVersion: "13.0"
   boards: [{model: h100-sxm5-80gb, pciBusID: "0000:07:00.0", migMode: true, vgpu: true}]
 """
-    (tmp_path / "guest.yaml").write_text(text)
+
+
+def test_a_vgpu_is_offered_whole_whatever_its_host_made_of_it(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "guest.yaml").write_text(GUEST)
     assert offered(tmp_path / "state", str(tmp_path / "guest.yaml")) == {0: (0, True)}
+
+
+def test_a_vgpu_that_its_host_made_of_a_mig_device_is_prepared_and_its_mode_is_left(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "guest.yaml").write_text(GUEST)
+    node = gpu_node.GpuNode(tmp_path / "state", str(tmp_path / "guest.yaml"))
+    (gpu,) = node.hardware.gpus()
+    node.hardware.create_gpu_instance(gpu.uuid, 0, port.Placement(start=0, size=8))
+    prepared = node.prepare("gpu-0")
+    assert prepared.record == {"uuid": gpu.uuid}
+    assert node.driver.prepare(node.journal["a"].grant) == prepared
+    node.unprepare()
+    assert is_on(node, 0)
+    assert node.instances() == [(0, 0, 0)]

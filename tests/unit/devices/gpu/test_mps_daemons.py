@@ -4,6 +4,7 @@ Shown on a stand-in for nvidia-cuda-mps-control.
 """
 
 import dataclasses
+import hashlib
 import os
 import pathlib
 import subprocess
@@ -151,3 +152,31 @@ def test_the_daemon_has_the_grants_folder_as_its_shared_memory(tmp_path: pathlib
         assert [file.read_text() for file in (tmp_path / "mps").glob("*/shm/mps-stand-in")] == ["shared"]
     finally:
         daemons.stop(GRANT)
+
+
+def test_a_note_that_cannot_be_read_keeps_nobody_from_being_stopped_or_started(daemons: mps.Daemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    assert daemons.home is not None
+    (note,) = daemons.home.glob("*/daemon.json")
+    first = living(daemons)
+    note.write_text("")
+    daemons.ensure(GRANT, GPU, WANTED)
+    second = living(daemons)
+    assert second
+    assert not set(first) & set(second)
+    note.write_text("{}")
+    daemons.stop(GRANT)
+    assert not living(daemons)
+
+
+def test_a_folder_of_a_grant_that_nobody_knows_is_swept_unless_something_of_it_lives(daemons: mps.Daemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    assert daemons.home is not None
+    (kept,) = daemons.home.iterdir()
+    lost = daemons.home / hashlib.sha256(b"lost").hexdigest()[:16]
+    known = daemons.home / hashlib.sha256(b"known").hexdigest()[:16]
+    lost.mkdir()
+    known.mkdir()
+    daemons.sweep(lambda: {"known"})
+    assert sorted(daemons.home.iterdir()) == sorted([kept, known])
+    assert daemons.is_running(GRANT)

@@ -9,7 +9,7 @@ import pytest
 from drakit.core import errors
 from drakit.devices import machines, registry
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import host, mock, nvml, port, processes, programs, roots, settings, smi, words
+from drakit.devices.gpu import edits, host, mock, nvml, port, processes, programs, roots, settings, smi, words
 from fakes import gpu_node, nvml_library
 
 GPU_IS_LOST, NOT_SUPPORTED, FUNCTION_NOT_FOUND, DRIVER_NOT_LOADED = 15, 3, 13, 9
@@ -155,6 +155,21 @@ def test_handles_are_kept_and_fetched_anew_once_nvml_disowns_them(gpus: nvml.Nvm
     assert library.calls.count("nvmlDeviceGetHandleByUUID") == 1
 
 
+def test_one_gpu_is_looked_at_without_asking_any_other(
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = gpus.gpus()
+    library.calls.clear()
+    assert gpus.gpu(second.uuid) == second
+    assert library.calls.count("nvmlDeviceGetUUID") == 1
+    assert "nvmlDeviceGetCount" not in library.calls
+    assert gpus.gpu(port.GpuUuid("GPU-unknown")) is None
+    assert not caplog.text
+    library.returns["nvmlDeviceGetName"] = GPU_IS_LOST
+    assert gpus.gpu(first.uuid) is None
+    assert f"a GPU does not answer: gpu={first.uuid} error=nvmlDeviceGetHandleByIndex: GPU_IS_LOST" in caplog.text
+
+
 def test_a_lost_session_is_begun_anew(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
     uuid = gpus.gpus()[0].uuid
     library.calls.clear()
@@ -216,6 +231,18 @@ def test_a_module_that_is_not_loaded_is_named(hardware: mock.MockGpus, tmp_path:
     with pytest.raises(port.CallError, match="nvidia-uvm is not in /proc/devices; load its kernel module"):
         host.Host(root).device_majors()
     assert not host.Host(root).has_driver()
+
+
+def test_a_kernel_driver_without_capabilities_serves_whole_gpus_and_refuses_mig_by_name(
+    hardware: mock.MockGpus, tmp_path: pathlib.Path
+) -> None:
+    root = nvml_library.host_root(tmp_path / "root", hardware)
+    (root / "proc/devices").write_text("195 nvidia-frontend\n505 nvidia-uvm\n")
+    majors = host.Host(root).device_majors()
+    gpu = hardware.gpus()[0]
+    assert [node.major for node in edits.of_gpu("gpu", "gpu-0", gpu, majors).device_nodes] == [195, 195, 195, 505, 505]
+    with pytest.raises(port.CallError, match="nvidia-caps is not in /proc/devices; MIG devices need it"):
+        edits.of_mig("gpu", "gpu-0", gpu, "MIG-1", majors, port.CapabilityMinors(gpu_instance=3, compute_instance=4))
 
 
 def test_a_machine_without_sysfs_tells_neither_root_nor_node(tmp_path: pathlib.Path) -> None:

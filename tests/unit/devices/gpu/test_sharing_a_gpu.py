@@ -153,6 +153,20 @@ def test_a_share_that_died_while_it_was_made_takes_nothing_from_the_next(node: g
     assert not node.instances()
 
 
+@pytest.mark.parametrize("call", ["compute_instances", "compute_instance_profiles", "capability_minors", "device_majors"])
+def test_a_share_that_cannot_be_prepared_takes_nothing_from_those_who_hold_the_device(node: gpu_node.GpuNode, call: str) -> None:
+    name = "gpu-1-mig-2g20gb-14-4-shared"
+    node.prepare(name, uid="a", **share(1))
+    made = node.mig_devices()
+    faults.Faults(node.choice.directory).arm(faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL))
+    with pytest.raises(port.CallError):
+        node.prepare(name, uid="b", **share(2))
+    assert node.mig_devices() == made
+    node.recover()
+    assert node.mig_devices() == made
+    assert list(node.journal) == ["a"]
+
+
 def test_the_two_forms_of_a_partition_cannot_be_in_use_together(node: gpu_node.GpuNode) -> None:
     node.prepare("gpu-1-mig-2g20gb-14-4-shared", uid="a", **share(1))
     with pytest.raises(errors.DeviceBusyError, match="belongs to another claim"):
@@ -232,14 +246,26 @@ def test_a_setting_that_fails_is_undone_by_recovery(node: gpu_node.GpuNode, call
     assert state(node) == (port.ComputeMode.PROHIBITED, port.TimeSlice.DEFAULT)
 
 
-def test_two_mig_devices_in_one_claim_are_warned_of_once(node: gpu_node.GpuNode, caplog: pytest.LogCaptureFixture) -> None:
-    grants = [node.grant(name, uid="a", request=name[-1]) for name in ("gpu-1-mig-1g10gb-19-6", "gpu-1-mig-1g10gb-19-5")]
+@pytest.mark.parametrize(
+    "names,wanted,said",
+    [
+        (("gpu-1-mig-1g10gb-19-6", "gpu-1-mig-1g10gb-19-5"), None, "CUDA sees only one of them"),
+        (("gpu-1", "gpu-2"), MPS, "a container reaches only one daemon"),
+    ],
+)
+def test_what_one_container_cannot_use_together_is_warned_of_once(
+    node: gpu_node.GpuNode, caplog: pytest.LogCaptureFixture, names: tuple[str, ...], wanted: gpu_config.GpuConfig | None, said: str
+) -> None:
+    grants = [node.grant(name, uid="a", request=name[-1]) for name in names]
+    grants = [dataclasses.replace(grant, config=wanted or grant.config) for grant in grants]
     planned = [dataclasses.replace(grant, intent=node.driver.plan(grant)) for grant in grants]
     node.journal = {grant.request: gpu_node.Kept(grant=grant) for grant in planned}
     with caplog.at_level(logging.WARNING):
         for grant in planned:
             node.driver.prepare(grant)
-    assert caplog.text.count("CUDA sees only one of them") == 1
+    assert caplog.text.count(said) == 1
+    assert caplog.text.count("a claim should not be used so") == 1
+    node.recover()
 
 
 @pytest.mark.parametrize(

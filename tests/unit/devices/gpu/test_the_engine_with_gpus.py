@@ -1,6 +1,8 @@
 """The real engine and recovery with the GPU driver: killed at any step of hardware, journal or CDI directory, nothing is lost or leaked."""
 
+import dataclasses
 import pathlib
+from collections.abc import Sequence
 
 import pytest
 
@@ -8,7 +10,7 @@ from drakit.core import claim as claims
 from drakit.core import names, outcome
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import mock
+from drakit.devices.gpu import libraries, mock, port, pretend
 from drakit.node import engine, offer, recovery
 from fakes import claim_source, gpu_node, world
 
@@ -19,15 +21,17 @@ DEVICES = ("gpu-0-mig-1g5gb-19-6", "gpu-1-mig-3g20gb-9-4")
 class GpuWorld:
     """What is left when the driver dies, and how it is started again."""
 
-    def __init__(self, directory: pathlib.Path) -> None:
+    def __init__(self, directory: pathlib.Path, devices: Sequence[str] = DEVICES) -> None:
         self.choice = machines.Choice(name="dgx-a100-40gb-2gpu", directory=directory, owner="node-1")
+        self.hardware = mock.MockGpus
+        self.surroundings: gpu_driver.Surroundings | None = None
         self.steps = gpu_node.Steps()
         self.journal = world.SteppingJournal(self._step)
         self.cdi = world.SteppingCdi(gpu_driver.NAME, self._step)
         self.ref = claims.ClaimRef(uid=UID, namespace="default", name="two")
         results = tuple(
             claims.AllocationResult(request=f"r{index}", driver=gpu_driver.NAME, pool=world.POOL, device=device)
-            for index, device in enumerate(DEVICES)
+            for index, device in enumerate(devices)
         )
         self.claims = claim_source.FakeClaimSource(claims.Claim(ref=self.ref, results=results))
 
@@ -37,8 +41,12 @@ class GpuWorld:
     def boot(self, crash_at: int | None = None) -> engine.Engine:
         """A new process, recovered as at every start; it dies at a step counted from when it begins to serve."""
         self.steps = gpu_node.Steps()
-        hardware = gpu_node.stepping(mock.MockGpus(self.choice), self._step)
-        author = gpu_driver.GpuDriver(hardware, intents=lambda: [one.intent for entry in self.journal.entries() for one in entry.grants])
+        hardware = gpu_node.stepping(self.hardware(self.choice), self._step)
+        author = gpu_driver.GpuDriver(
+            hardware,
+            intents=lambda: [one.intent for entry in self.journal.entries() for one in entry.grants],
+            surroundings=self.surroundings,
+        )
         offered = offer.Offer(author)
         offered.refresh()
         started = engine.Engine(
@@ -144,3 +152,89 @@ def test_a_claim_whose_instance_an_admin_destroyed_is_prepared_anew(gpus: GpuWor
     hardware.destroy_gpu_instance(gpu, 1)
     assert gpus.prepare(gpus.boot()) == answer
     assert gpus.instances() == [19, 9]
+
+
+class Upgraded(mock.MockGpus):
+    """A machine whose kernel driver is another version, and gave its devices other numbers."""
+
+    def versions(self) -> port.Versions:
+        return dataclasses.replace(super().versions(), driver=NEWER)
+
+    def device_majors(self) -> port.DeviceMajors:
+        return port.DeviceMajors(nvidia=195, uvm=499, caps=498)
+
+
+NEWER = "590.10.01"
+CHANGES = {"create_gpu_instance", "create_compute_instance", "destroy_gpu_instance", "destroy_compute_instance", "set_mig_mode"}
+
+
+def with_files(gpus: GpuWorld, folder: pathlib.Path) -> libraries.DriverFiles:
+    """Let containers have the driver's files."""
+    root = pretend.driver_root(folder, mock.MockGpus(gpus.choice).versions().driver)
+    files = libraries.DriverFiles(root, use_toolkit=False)
+    gpus.surroundings = gpu_driver.Surroundings(files=files)
+    return files
+
+
+def told(gpus: GpuWorld) -> str:
+    """Everything in the CDI files."""
+    return b"".join(gpus.cdi.files.values()).decode()
+
+
+def test_a_library_that_came_later_reaches_the_containers_to_come_and_no_instance_is_touched(
+    gpus: GpuWorld, tmp_path: pathlib.Path
+) -> None:
+    with_files(gpus, tmp_path / "root")
+    answer = gpus.prepare(gpus.boot())
+    made = told(gpus)
+    (tmp_path / "root/driver-root/usr/lib64/libnvidia-late.so.580.95.05").write_bytes(b"")
+    served = gpus.boot()
+    names = gpus.steps.names
+    assert gpus.prepare(served) == answer
+    assert "libnvidia-late" in told(gpus)
+    assert "libnvidia-late" not in made
+    assert not {step.split()[-1] for step in names} & CHANGES
+    assert gpus.instances() == [19, 9]
+
+
+def test_a_driver_loaded_in_another_version_refreshes_a_whole_gpu_and_leaves_it_alone(tmp_path: pathlib.Path) -> None:
+    gpus = GpuWorld(tmp_path, ("gpu-0",))
+    mock.MockGpus(gpus.choice).set_mig_mode(mock.MockGpus(gpus.choice).gpus()[0].uuid, enabled=False)
+    with_files(gpus, tmp_path / "root")
+    answer = gpus.prepare(gpus.boot())
+    gpus.hardware = Upgraded
+    pretend.driver_root(tmp_path / "root", NEWER)
+    mock.MockGpus(gpus.choice).reload()
+    served = gpus.boot()
+    names = gpus.steps.names
+    assert gpus.prepare(served) == answer
+    assert f"libcuda.so.{NEWER}" in told(gpus)
+    assert "580.95.05" not in told(gpus)
+    assert '"major":499' in told(gpus).replace(" ", "")
+    assert not {step.split()[-1] for step in names} & CHANGES
+
+
+def test_a_driver_loaded_in_another_version_took_the_instances_so_they_are_made_anew(gpus: GpuWorld, tmp_path: pathlib.Path) -> None:
+    with_files(gpus, tmp_path / "root")
+    answer = gpus.prepare(gpus.boot())
+    gpus.hardware = Upgraded
+    pretend.driver_root(tmp_path / "root", NEWER)
+    mock.MockGpus(gpus.choice).reload()
+    assert not gpus.instances()
+    assert gpus.prepare(gpus.boot()) == answer
+    assert gpus.instances() == [19, 9]
+    assert f"libcuda.so.{NEWER}" in told(gpus)
+    assert '"major":498' in told(gpus).replace(" ", "")
+
+
+def test_a_reboot_that_numbers_capabilities_anew_is_in_the_files_of_the_claim(gpus: GpuWorld) -> None:
+    gpus.prepare(gpus.boot())
+    machines.reboot(gpus.choice.directory)
+    gpus.hardware = Upgraded
+    gpus.prepare(gpus.boot())
+    assert '"major":498' in told(gpus).replace(" ", "")
+    assert '"major":510' not in told(gpus).replace(" ", "")
+
+
+def test_nothing_of_the_family_outlives_the_kernel_so_no_claim_waits_for_the_disk() -> None:
+    assert gpu_driver.GpuDriver.volatile

@@ -77,6 +77,15 @@ class NvmlGpus(port.GpuPort):
         found = [gpu for index in range(count) if (gpu := self._gpu_or_none(index)) is not None]
         return tuple(sorted(found, key=lambda gpu: gpu.minor))
 
+    def gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
+        """One GPU by its kept handle, without a question to any other: a GPU that hangs holds up nobody else's claims."""
+        try:
+            return self._on(uuid, "gpus", self._gpu)
+        except port.CallError as error:
+            if error.code is not port.Code.NOT_FOUND:
+                _log.warning("a GPU does not answer: gpu=%s error=%s", uuid, error)
+            return None
+
     def mig_mode(self, gpu: port.GpuUuid) -> port.MigMode | None:
         try:
             current, pending = self._on(gpu, "mig_mode", pynvml.nvmlDeviceGetMigMode)

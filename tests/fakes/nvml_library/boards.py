@@ -1,0 +1,167 @@
+"""What a GPU and its driver say of themselves."""
+
+import ctypes
+import uuid
+
+from drakit.devices.gpu import port
+from fakes.nvml_library import cells
+
+ARCHITECTURES = {"Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}
+BRANDS = {"Tesla": 2, "Nvidia": 14, "NvidiaRTX": 13}
+ADDRESSING = {"None": 0, "HMM": 1, "ATS": 2}
+FABRIC_STATES = {"not-started": 1, "in-progress": 2, "completed": 3}
+COMPUTE_MODES = {port.ComputeMode.DEFAULT: 0, port.ComputeMode.PROHIBITED: 2, port.ComputeMode.EXCLUSIVE_PROCESS: 3}
+
+
+def driver_version(library: cells.Library, buffer: object, _length: object) -> None:
+    cells.text(buffer, library.hardware.versions().driver)
+
+
+def cuda_version(library: cells.Library, pointer: object) -> None:
+    major, minor = map(int, library.hardware.versions().cuda.split("."))
+    cells.write(pointer, major * 1000 + minor * 10)
+
+
+def count(library: cells.Library, pointer: object) -> None:
+    cells.write(pointer, len(library.hardware.gpus()))
+
+
+def by_index(library: cells.Library, index: object, pointer: object) -> int | None:
+    gpus = library.hardware.gpus()
+    if cells.number(index) >= len(gpus):
+        return cells.INVALID_ARGUMENT
+    library.give(pointer, gpus[cells.number(index)].uuid)
+    return None
+
+
+def by_uuid(library: cells.Library, uuid: object, pointer: object) -> int | None:
+    wanted = uuid.value.decode()  # type: ignore[attr-defined]
+    if all(gpu.uuid != wanted for gpu in library.hardware.gpus()):
+        return cells.NOT_FOUND
+    library.give(pointer, wanted)
+    return None
+
+
+def uuid_of(library: cells.Library, handle: object, buffer: object, _length: object) -> None:
+    cells.text(buffer, str(library.meant(handle)))
+
+
+def minor(library: cells.Library, handle: object, pointer: object) -> None:
+    cells.write(pointer, library.gpu(handle).minor)
+
+
+def name(library: cells.Library, handle: object, buffer: object, _length: object) -> None:
+    cells.text(buffer, library.gpu(handle).product_name)
+
+
+def pci(library: cells.Library, handle: object, pointer: object) -> None:
+    cells.fill(pointer, busId=f"0000{library.gpu(handle).pci_bus_id.upper()}".encode())
+
+
+def brand(library: cells.Library, handle: object, pointer: object) -> None:
+    cells.write(pointer, BRANDS[library.gpu(handle).brand or ""])
+
+
+def architecture(library: cells.Library, handle: object, pointer: object) -> None:
+    cells.write(pointer, ARCHITECTURES[library.gpu(handle).architecture or ""])
+
+
+def memory(library: cells.Library, handle: object, pointer: object) -> None:
+    cells.fill(pointer, total=library.gpu(handle).memory)
+
+
+def capability(library: cells.Library, handle: object, major_pointer: object, minor_pointer: object) -> None:
+    found = library.gpu(handle).compute_capability
+    assert found is not None
+    cells.write(major_pointer, found[0])
+    cells.write(minor_pointer, found[1])
+
+
+def virtualization(library: cells.Library, handle: object, pointer: object) -> None:
+    cells.write(pointer, 2 if library.gpu(handle).is_vgpu else 0)
+
+
+def serial(library: cells.Library, handle: object, buffer: object, _length: object) -> int | None:
+    told = library.gpu(handle).serial
+    if told is None:
+        return cells.NOT_SUPPORTED
+    cells.text(buffer, told)
+    return None
+
+
+def module_id(library: cells.Library, handle: object, pointer: object) -> int | None:
+    told = library.gpu(handle).module_id
+    if told is None:
+        return cells.NOT_SUPPORTED
+    cells.write(pointer, told)
+    return None
+
+
+def ecc(library: cells.Library, handle: object, current: object, pending: object) -> int | None:
+    told = library.gpu(handle).ecc
+    if told is None:
+        return cells.NOT_SUPPORTED
+    cells.write(current, int(told))
+    cells.write(pending, int(told))
+    return None
+
+
+def addressing(library: cells.Library, handle: object, pointer: object) -> int | None:
+    told = library.gpu(handle).addressing_mode
+    if told is None:
+        return cells.NOT_SUPPORTED
+    cells.fill(pointer, value=ADDRESSING[told])
+    return None
+
+
+def cc_state(library: cells.Library, pointer: object) -> int | None:
+    told = library.hardware.versions().cc_mode
+    if told is None:
+        return cells.NOT_SUPPORTED
+    cells.fill(pointer, ccFeature=int(told != "off"), devToolsMode=int(told == "devtools"))
+    return None
+
+
+def fabric(library: cells.Library, handle: object, pointer: object) -> int | None:
+    told = library.gpu(handle).fabric
+    if told is None:
+        cells.fill(pointer, state=0)
+        return None
+    cells.fill(pointer, state=FABRIC_STATES[told.state], status=cells.SUCCESS, cliqueId=told.clique or 0)
+    if told.cluster is not None:
+        cells.fill(pointer, clusterUuid=(ctypes.c_uint8 * 16)(*uuid.UUID(told.cluster).bytes))
+    return None
+
+
+def link_ends(library: cells.Library, handle: object) -> list[str]:
+    """The other end of each link: a PCI address, or nothing for a switch."""
+    links = library.gpu(handle).nvlinks
+    return [*links.gpus, *([""] if links.switched else [])]
+
+
+def link_state(library: cells.Library, handle: object, link: object, pointer: object) -> int | None:
+    """A GPU has one link more than it uses, which is not active; others are invalid."""
+    used = len(link_ends(library, handle))
+    if cells.number(link) > used:
+        return cells.INVALID_ARGUMENT
+    cells.write(pointer, int(cells.number(link) < used))
+    return None
+
+
+def link_kind(library: cells.Library, handle: object, link: object, pointer: object) -> None:
+    cells.write(pointer, 0 if link_ends(library, handle)[cells.number(link)] else 2)
+
+
+def link_pci(library: cells.Library, handle: object, link: object, pointer: object) -> None:
+    cells.fill(pointer, busId=f"0000{link_ends(library, handle)[cells.number(link)].upper()}".encode())
+
+
+def compute_mode(library: cells.Library, handle: object, pointer: object) -> None:
+    told = library.hardware.compute_mode(library.gpu(handle).uuid)
+    assert told is not None
+    cells.write(pointer, COMPUTE_MODES[told])
+
+
+def set_compute_mode(library: cells.Library, handle: object, mode: object) -> None:
+    wanted = next(known for known, value in COMPUTE_MODES.items() if value == cells.number(mode))
+    library.hardware.set_compute_mode(library.gpu(handle).uuid, wanted)

@@ -1,0 +1,114 @@
+"""The ground of the library: handles that mean something, and what is written through C's pointers."""
+
+import ctypes
+import itertools
+from collections.abc import Callable, Mapping
+from typing import ClassVar, cast
+
+from drakit.devices.gpu import mock, port, vitals
+
+SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, TIMEOUT = 0, 2, 3, 6, 7, 10
+ANY = 0xFFFFFFFF  # nvml.h: no instance.
+Instance = tuple[port.GpuUuid, int]
+Compute = tuple[port.GpuUuid, int, int]
+Function = Callable[..., int | None]
+
+
+class Library:
+    """The loaded library; ``calls`` are the symbols called, in order, ``functions`` those there are."""
+
+    functions: ClassVar[Mapping[str, Function]] = {}
+
+    def __init__(self, hardware: mock.MockGpus, *, missing: frozenset[str] = frozenset()) -> None:
+        self.hardware = hardware
+        self.missing = missing
+        self.returns: dict[str, int] = {}
+        self.calls: list[str] = []
+        self.event_sets: list[vitals.Events] = []
+        self.registered: dict[port.GpuUuid, int] = {}
+        self._numbers = itertools.count(0x1000, 16)
+        self._meanings: dict[int, object] = {}
+
+    def __getattr__(self, symbol: str) -> Callable[..., int]:
+        found = self.functions.get(symbol)
+        if found is None or symbol in self.missing:
+            raise AttributeError(symbol)
+
+        def called(*args: object) -> int:
+            self.calls.append(symbol)
+            if symbol in self.returns:
+                return self.returns[symbol]
+            try:
+                return found(self, *args) or SUCCESS
+            except port.CallError as error:
+                return error.code.value
+            except KeyError:
+                return INVALID_ARGUMENT
+
+        return called
+
+    def handles_end(self) -> None:
+        """Disown every handle, as a reloaded driver does."""
+        self._meanings.clear()
+
+    def give(self, pointer: object, meaning: object) -> None:
+        """Write a handle through a pointer to one."""
+        known = next((number for number, kept in self._meanings.items() if kept == meaning), None)
+        number = next(self._numbers) if known is None else known
+        self._meanings[number] = meaning
+        value = ctypes.c_void_p(number)
+        ctypes.memmove(ctypes.addressof(target(pointer)), ctypes.addressof(value), ctypes.sizeof(value))
+
+    def meant(self, handle: object) -> object:
+        """What a handle stands for; KeyError for one not given out."""
+        return self._meanings[ctypes.cast(handle, ctypes.c_void_p).value or 0]  # type: ignore[arg-type]  # a pointer of the binding's
+
+    def gpu(self, handle: object) -> port.Gpu:
+        """The GPU of a handle."""
+        meaning = self.meant(handle)
+        found = next((gpu for gpu in self.hardware.gpus() if gpu.uuid == meaning), None)
+        if found is None:
+            raise port.CallError("", port.Code.GPU_IS_LOST)
+        return found
+
+    def instance(self, handle: object) -> Instance:
+        """The GPU instance of a handle."""
+        meaning = self.meant(handle)
+        assert isinstance(meaning, tuple)
+        return meaning[0], meaning[1]
+
+    def compute(self, handle: object) -> Compute:
+        """The compute instance of a handle."""
+        meaning = self.meant(handle)
+        assert isinstance(meaning, tuple)
+        return meaning[0], meaning[1], meaning[2]
+
+
+def target(pointer: object) -> "ctypes._CData":
+    """What a byref or an array holds."""
+    return cast("ctypes._CData", getattr(pointer, "_obj", pointer))
+
+
+def number(value: object) -> int:
+    """An integer argument, whether or not ctypes wraps it."""
+    return int(getattr(value, "value", value))  # type: ignore[call-overload,no-any-return]
+
+
+def write(pointer: object, value: int) -> None:
+    target(pointer).value = value  # type: ignore[attr-defined]
+
+
+def text(buffer: object, value: str) -> None:
+    buffer.value = value.encode()  # type: ignore[attr-defined]
+
+
+def fill(pointer: object, **fields: object) -> None:
+    for name, value in fields.items():
+        setattr(target(pointer), name, value)
+
+
+def place(library: Library, array: object, meanings: list[tuple[object, ...]]) -> None:
+    """Write handles into an array of them."""
+    for index, meaning in enumerate(meanings):
+        cell = ctypes.c_void_p.from_buffer(array, index * ctypes.sizeof(ctypes.c_void_p))  # type: ignore[arg-type]
+        library.give(cell, meaning)

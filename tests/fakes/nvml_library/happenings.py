@@ -1,0 +1,64 @@
+"""Events, and what a GPU asks to be done to it."""
+
+import ctypes
+
+from drakit.devices.gpu import port, vitals
+from fakes.nvml_library import cells
+
+# nvml.h: bits of event types, and the field that holds the recovery action.
+EVENTS = {
+    vitals.EventKind.DOUBLE_BIT_ECC: 0x2,
+    vitals.EventKind.XID: 0x8,
+    vitals.EventKind.MIG: 0x100,
+    vitals.EventKind.UNAVAILABLE: 0x4000,
+    vitals.EventKind.RECOVERY: 0x8000,
+}
+EVENT_TYPES = sum(EVENTS.values())
+RECOVERY_ACTION = 230
+
+
+def create_set(library: cells.Library, pointer: object) -> None:
+    library.event_sets.append(library.hardware.events())
+    library.give(pointer, ("event set", len(library.event_sets) - 1))
+
+
+def event_set(library: cells.Library, handle: object) -> vitals.Events:
+    meaning = library.meant(handle)
+    assert isinstance(meaning, tuple)
+    return library.event_sets[meaning[1]]
+
+
+def register(library: cells.Library, handle: object, mask: object, set_handle: object) -> None:
+    event_set(library, set_handle)
+    library.registered[library.gpu(handle).uuid] = cells.number(mask)
+
+
+def event_types(library: cells.Library, handle: object, pointer: object) -> None:
+    library.gpu(handle)
+    cells.write(pointer, EVENT_TYPES)
+
+
+def wait_for_event(library: cells.Library, set_handle: object, pointer: object, milliseconds: object) -> int | None:
+    """The mock's next event of a kind and a GPU that was registered for."""
+    event = event_set(library, set_handle).wait(cells.number(milliseconds) / 1000)
+    if event is None or not library.registered.get(port.GpuUuid(event.gpu), 0) & EVENTS[event.kind]:
+        return cells.TIMEOUT
+    told = cells.target(pointer)
+    library.give(ctypes.c_void_p.from_buffer(told, type(told).device.offset), event.gpu)  # type: ignore[attr-defined]
+    cells.fill(pointer, eventType=EVENTS[event.kind], eventData=event.xid or 0, computeInstanceId=cells.ANY)
+    cells.fill(pointer, gpuInstanceId=cells.ANY if event.instance_id is None else event.instance_id)
+    return None
+
+
+def free_set(library: cells.Library, set_handle: object) -> None:
+    event_set(library, set_handle).close()
+
+
+def field_values(library: cells.Library, handle: object, length: object, values: object) -> None:
+    """The one field there is; others are not supported, field by field."""
+    told = library.hardware.recovery_action(library.gpu(handle).uuid)
+    known = {number: action for number, action in vitals.ACTIONS.items() if action is told}
+    for index in range(cells.number(length)):
+        value = cells.target(values)[index]  # type: ignore[index]
+        value.nvmlReturn = cells.SUCCESS if known and value.fieldId == RECOVERY_ACTION else cells.NOT_SUPPORTED
+        value.value.uiVal = next(iter(known), 0)

@@ -1,0 +1,80 @@
+"""``drakit show`` tells the truth of a GPU's memory slices: who has which, by which form of a device, and how badly what is in use lies."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from drakit.devices import machines
+from drakit.devices.gpu import mock, port
+from fakes import desk as desks
+
+SHARING = ("--set", "gpu.share_memory=true", "--set", "gpu.shares=4", "--set", "gpu.share_mig=true")
+OTHER = "5cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
+SHARE = "6cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
+
+
+def lines_of(desk: desks.Desk, *more: str) -> dict[str, list[str]]:
+    """What is said of each GPU: the figure, the map's cells, and what else is said."""
+    told = [line.strip() for line in desk.on_node("show", "--family", "gpu", *more).out.splitlines()]
+    found: dict[str, list[str]] = {}
+    for index, line in enumerate(told):
+        if " devices still fit" in line:
+            name, _, figure = line.partition(": ")
+            more_said = [told[index + 5]] if told[index + 5].startswith("fragmented") else []
+            found[name] = [figure, told[index + 3].replace(" ", ""), *more_said]
+    return found
+
+
+def fitting(desk: desks.Desk) -> Mapping[str, Mapping[str, int]]:
+    (told,) = json.loads(desk.on_node("show", "--family", "gpu", "-o", "json").out)
+    return told["fitting"]  # type: ignore[no-any-return]  # what json gives is of no type
+
+
+# Counted by hand on an A100 40GB: of 25 partitions and the whole GPU, 3g.20gb leaves 10 at its first place and 14 at its second; 1g.5gb leaves
+# 18 at 0 to 3, 19 at 4 and 5, and 20 at 6.
+@pytest.mark.parametrize(
+    "device,left,best",
+    [
+        ("3g20gb-9-0", 10, 14),
+        ("3g20gb-9-4", 14, 14),
+        ("1g5gb-19-0", 18, 20),
+        ("1g5gb-19-5", 19, 20),
+        ("1g5gb-19-6", 20, 20),
+        ("7g40gb-0-0", 0, 0),
+    ],
+)
+def test_the_figure_is_what_counting_by_hand_gives(desk: desks.Desk, device: str, left: int, best: int) -> None:
+    assert desk.on_node("prepare", desk.claim_file(desks.mig(f"gpu-0-mig-{device}"))).status == 0
+    assert fitting(desk)["gpu-0-counter-set"] == {"fit": left, "best": best, "of": 26}
+    said = lines_of(desk)["gpu-0-counter-set"]
+    assert said[0] == f"{left} of 26 devices still fit"
+    assert said[2:] == ([f"fragmented: {best} would fit if what is in use lay better"] if best > left else [])
+
+
+def test_several_partitions_are_moved_together(desk: desks.Desk) -> None:
+    """3g at 0 and 1g at 6 leave slices 4 and 5; 3g at 4 and 1g at 0 would leave 1, 2 and 3: six devices of one slice, and two at 2."""
+    both = desk.claim_file(desks.mig(), desks.mig("gpu-0-mig-1g5gb-19-6", request="small"))
+    assert desk.on_node("prepare", both).status == 0
+    assert fitting(desk)["gpu-0-counter-set"] == {"fit": 6, "best": 8, "of": 26}
+
+
+def test_what_shares_hold_is_taken(desk: desks.Desk) -> None:
+    consumed = {"memory": "5Gi", "shares": "1"}
+    partition = desks.mig("gpu-0-mig-2g10gb-14-4-shared", shareID=OTHER, consumedCapacity=consumed)
+    whole = desks.mig("gpu-1-shared", shareID=SHARE, consumedCapacity=consumed)
+    assert desk.on_node("prepare", desk.claim_file(partition, name="part"), *SHARING).status == 0
+    assert desk.on_node("prepare", desk.claim_file(whole, name="whole", uid=OTHER), *SHARING).status == 0
+    said = lines_of(desk, *SHARING)
+    assert said["gpu-0-counter-set"][:2] == ["17 of 26 devices still fit", "|.|.|.|.|part|.|.|"]
+    assert said["gpu-1-counter-set"][:2] == ["0 of 26 devices still fit", "|whole|"]
+
+
+def test_an_admins_instance_has_its_slices_and_moves_nobody_elses(desk: desks.Desk) -> None:
+    assert desk.on_node("prepare", desk.claim_file(desks.mig("gpu-0-mig-1g5gb-19-6"))).status == 0
+    (state,) = (desk.folder / "node").rglob("gpus.json")
+    hardware = mock.MockGpus(machines.Choice(name=desks.MACHINE, directory=state.parent, owner="node-1"))
+    gpu = hardware.gpus()[0].uuid
+    made = hardware.create_gpu_instance(gpu, 14, port.Placement(start=0, size=2))
+    hardware.create_compute_instance(gpu, made.id, 1)
+    assert lines_of(desk)["gpu-0-counter-set"][1] == "|admin|.|.|.|.|claim|.|"
