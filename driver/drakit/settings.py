@@ -17,7 +17,6 @@ from drakit.core import errors, names
 
 ENV_PREFIX = "DRAKIT_"
 ENV_NESTING = "__"
-
 Seconds = float
 
 
@@ -152,6 +151,9 @@ class NicRule(_Group):
     reserve: str | None = None
     """Kept back for the host's own traffic."""
 
+    ceil: str | None = None
+    """Most that a share may borrow up to, whatever its class says; nic.ceil if not given."""
+
     default: str | None = None
     """What a share gets that does not ask."""
 
@@ -189,6 +191,9 @@ class Nic(_Group):
     reserve: str = "0"
     """Bandwidth of every interface kept back for the host's own traffic, unless a rule says otherwise."""
 
+    ceil: str | None = None
+    """Most that a share of any interface may borrow up to, whatever its class says; the interface's speed if not given, 0: nothing."""
+
     netns: str | None = None
     """Name of the network namespace to look at; without one, the process's own."""
 
@@ -202,7 +207,7 @@ class Nic(_Group):
     """Whether the container runtime moves whole interfaces itself (CDI 1.1 netDevices); without it, the attach hook does."""
 
     shares: Annotated[int, pydantic.Field(ge=0, le=10000)] = 0
-    """Shares of one interface at most; 0 sets no limit."""
+    """Shares of one interface at most; 0: as many as its bandwidth has room for, but never over 10000."""
 
     carrier_loss: Literal["report", "taint", "evict"] = "report"
     """What an interface without a link becomes: unhealthy only, tainted for new pods (NoSchedule), or for running ones too (NoExecute)."""
@@ -318,8 +323,7 @@ def known_keys() -> Iterator[tuple[str, str, object]]:
     for group, field in Settings.model_fields.items():
         model = field.annotation
         if isinstance(model, type) and issubclass(model, pydantic.BaseModel):
-            for name, inner in model.model_fields.items():
-                yield f"{group}.{name}", inner.description or "", inner.default
+            yield from ((f"{group}.{name}", inner.description or "", inner.default) for name, inner in model.model_fields.items())
 
 
 def _read(file: pathlib.Path | None) -> dict[str, Any]:
@@ -360,9 +364,8 @@ def _variable(key: str) -> str:
 
 def _check_environment(environ: Mapping[str, str]) -> None:
     known = {_variable(key) for key, _, _ in known_keys()}
-    for name in sorted(environ):
-        if name.startswith(ENV_PREFIX) and name not in known:
-            raise errors.SettingsError(f"is not a setting{_suggest(name, known)}", key=name)
+    for name in sorted(name for name in environ if name.startswith(ENV_PREFIX) and name not in known):
+        raise errors.SettingsError(f"is not a setting{_suggest(name, known)}", key=name)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:

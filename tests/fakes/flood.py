@@ -23,6 +23,7 @@ def frames(link: str, source: str) -> socket.socket:
 
 def datagrams(address: str, priority: str) -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
     sock.setsockopt(socket.SOL_SOCKET, _SO_PRIORITY, struct.pack("=I", int(priority, 0)))
     sock.connect((address, 9))
     sock.setblocking(False)

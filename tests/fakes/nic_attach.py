@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from drakit.core import claim as claims
-from drakit.core import names, quantity, records
+from drakit.core import names, ports, quantity, records
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import netlink, port
 from drakit.devices.nic import settings as nic_settings
@@ -111,19 +111,23 @@ class World:
         self.node, self.settings, self.name = node, settings, name
         self.home, self.cdi = folder / name, cdi or folder / "cdi"
         self.source = claim_source.FakeClaimSource()
+        self.namespace: str | None = node.name
+        """Where the driver works; None: in the namespace of the thread that starts it, as on a real node."""
 
     @contextlib.contextmanager
-    def driver(self, *, step: Callable[[], None] = lambda: None, start: bool = True) -> Iterator["Running"]:
+    def driver(
+        self, *, step: Callable[[], None] = lambda: None, start: bool = True, meter: ports.Meter | None = None
+    ) -> Iterator["Running"]:
         """One life of the driver: opened, recovered and started; ``step`` is called after everything it does to the kernel."""
-        kernel = sandboxes.KernelSandboxes(self.node.name, after_effect=step)
-        machine = netlink.KernelPort(self.node.name, after_effect=step)
+        kernel = sandboxes.KernelSandboxes(self.namespace, after_effect=step)
+        machine = netlink.KernelPort(self.namespace, after_effect=step)
 
         def build(intents: station.Intents) -> Any:
             attachment = service.Service(self.home, machine, kernel, node=NODE)
             return nic_driver.NicDriver(machine, node=NODE, name=self.name, settings=self.settings, intents=intents, attachment=attachment)
 
         post = station.Post(driver_name=self.name, build=build, place=engine.Place(pool=NODE, boot_id="boot-1"))
-        with station.Station.open(post, station.Folders(home=self.home, cdi=self.cdi), self.source) as local:
+        with station.Station.open(post, station.Folders(home=self.home, cdi=self.cdi), self.source, meter) as local:
             local.offered.refresh()
             running = Running(self, local, machine)
             if start:
@@ -212,9 +216,9 @@ def inhabited(space: netns.Namespace) -> Iterator[int]:
         made.wait()
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
+def until(holds: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
     """Wait until something holds."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)

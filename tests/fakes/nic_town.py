@@ -8,6 +8,7 @@ import concurrent.futures
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import itertools
 import json
 import pathlib
@@ -18,13 +19,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from drakit.devices.nic import netlink, port
+from drakit.devices.nic.attach import sandboxes
 from drakit.devices.nic.tc import rtnetlink
 from fakes import netns
 
 NIC_MAC = "02:00:00:00:00:20"
 SERVER = "10.99.0.1"
 HOST = "10.99.0.2"
+EVERYBODY = "10.99.255.255"
 _PORTS = itertools.count(5201)
+_CONGESTION = "cubic"
+_ALGORITHMS = pathlib.Path("/proc/sys/net/ipv4")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +44,13 @@ class Pod:
 
 @dataclasses.dataclass(frozen=True)
 class Flow:
-    """One measured transfer: from a namespace to the server, or back; ``udp`` is a rate that is offered, of datagrams."""
+    """One measured transfer: from a namespace to the server, or to another pod, or back; ``udp`` is a rate that is offered, of datagrams."""
 
     source: netns.Namespace
     reverse: bool = False
     streams: int = 1
     udp: int = 0
+    target: Pod | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +106,19 @@ class Town:
             self.port.install(self.uplink(speed, reserve), share)
         return [self.pod(number, share) for number, share in enumerate(shares, start=1)]
 
+    def bridged(self, *shares: port.Share) -> list[Pod]:
+        """Shares installed, each with one pod in bridge mode and the limiter that the driver gives such a pod."""
+        for share in shares:
+            self.port.install(self.uplink(), share)
+        made = [self.pod(number, share, mode="bridge") for number, share in enumerate(shares, start=1)]
+        kernel = sandboxes.KernelSandboxes(self.node.name)
+        for pod, share in zip(made, shares, strict=True):
+            with pathlib.Path(pod.space.path).open("rb") as file, kernel.opened(file.fileno()) as sandbox:
+                link = sandbox.find("net1")
+                assert link is not None
+                sandbox.limit(link, share.bandwidth)
+        return made
+
     def received(self) -> int:
         """Bytes that the network has received from the NIC."""
         return int(self.network.run("cat", "/sys/class/net/wire/statistics/rx_bytes"))
@@ -108,26 +127,27 @@ class Town:
         """All flows at once."""
         with contextlib.ExitStack() as servers, concurrent.futures.ThreadPoolExecutor(len(flows)) as threads:
             ports = [next(_PORTS) for _ in flows]
-            for number in ports:
-                servers.enter_context(self._server(number))
+            for number, flow in zip(ports, flows, strict=True):
+                servers.enter_context(_server(flow.target.space if flow.target else self.network, number))
             runs = [threads.submit(_run, flow, number, seconds) for flow, number in zip(flows, ports, strict=True)]
             return [run.result() for run in runs]
 
-    @contextlib.contextmanager
-    def _server(self, number: int) -> Iterator[None]:
-        words = ["ip", "netns", "exec", self.network.name, "iperf3", "-s", "-p", str(number)]
-        server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        try:
-            deadline = time.monotonic() + 30
-            while f":{number} " not in self.network.run("ss", "-ltn"):
-                assert time.monotonic() < deadline, "iperf3 did not start"
-                time.sleep(0.02)
-            yield
-        finally:
-            server.terminate()
-            server.wait(10)
-            if server.stdout:
-                server.stdout.close()
+
+@contextlib.contextmanager
+def _server(space: netns.Namespace, number: int) -> Iterator[None]:
+    words = ["ip", "netns", "exec", space.name, "iperf3", "-s", "-p", str(number)]
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + 30
+        while f":{number} " not in space.run("ss", "-ltn"):
+            assert time.monotonic() < deadline, "iperf3 did not start"
+            time.sleep(0.02)
+        yield
+    finally:
+        server.terminate()
+        server.wait(10)
+        if server.stdout:
+            server.stdout.close()
 
 
 Answer = TypeVar("Answer")
@@ -158,6 +178,16 @@ def town(classifier: port.Classifier | None = None) -> Iterator[Town]:
         yield Town(node, network, stack, classifier)
 
 
+@functools.cache
+def congestion() -> str:
+    """TCP's congestion control in every flow: cubic, Linux's own default, else what this machine has.
+
+    One that paces itself (bbr) spends several times the processor on each frame, and on two processors measures them instead of the shares.
+    """
+    available = (_ALGORITHMS / "tcp_available_congestion_control").read_text().split()
+    return _CONGESTION if _CONGESTION in available else (_ALGORITHMS / "tcp_congestion_control").read_text().strip()
+
+
 def why_not() -> str:
     """Why traffic cannot be measured here; empty when it can."""
     missing = [tool for tool in ("iperf3", "ss", "ping") if shutil.which(tool) is None]
@@ -165,9 +195,23 @@ def why_not() -> str:
 
 
 def _run(flow: Flow, number: int, seconds: float) -> Seen:
-    words = ["iperf3", "-c", SERVER, "-p", str(number), "-t", str(int(seconds)), "-J", "-P", str(flow.streams), "--connect-timeout", "5000"]
+    address = flow.target.address if flow.target else SERVER
+    words = [
+        "iperf3",
+        "-c",
+        address,
+        "-p",
+        str(number),
+        "-t",
+        str(int(seconds)),
+        "-J",
+        "-P",
+        str(flow.streams),
+        "--connect-timeout",
+        "5000",
+    ]
     words += ["-R"] if flow.reverse else []
-    words += ["-u", "-b", str(flow.udp // flow.streams), "-l", "1400"] if flow.udp else []
+    words += ["-u", "-b", str(flow.udp // flow.streams), "-l", "1400"] if flow.udp else ["-C", congestion()]
     told = json.loads(flow.source.run(*words, timeout=seconds + 30))
     assert "error" not in told, told["error"]
     end = told["end"]

@@ -42,17 +42,20 @@ class Runc:
         """Run a container in a sandbox's network namespace until it ends."""
         name, bundle = self._bundle(space, words, sandbox, edits)
         ran = subprocess.run(
-            self._words("run", "--bundle", str(bundle), name), capture_output=True, text=True, timeout=SECONDS, check=False
+            self.command("run", "--bundle", str(bundle), name), capture_output=True, text=True, timeout=SECONDS, check=False
         )
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
     @contextlib.contextmanager
-    def running(self, space: netns.Namespace, *, sandbox: str, edits: Sequence[Mapping[str, Any]] = ()) -> Iterator[str]:
-        """A container that stays; its name. It is killed and deleted afterwards."""
+    def running(
+        self, space: netns.Namespace, *, sandbox: str, edits: Sequence[Mapping[str, Any]] = (), rights: Sequence[str] = ()
+    ) -> Iterator[str]:
+        """A container that stays, its root with these capabilities beside runc's own (``CAP_NET_ADMIN``); its name. It is killed and deleted."""
         name, bundle = self._bundle(space, ["sleep", "infinity"], sandbox, edits)
+        _permit(bundle / "config.json", rights)
         # A detached container inherits the standard streams, so nobody may wait for their end.
         subprocess.run(
-            self._words("run", "--detach", "--bundle", str(bundle), name),
+            self.command("run", "--detach", "--bundle", str(bundle), name),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -62,14 +65,15 @@ class Runc:
         try:
             yield name
         finally:
-            subprocess.run(self._words("delete", "--force", name), capture_output=True, timeout=SECONDS, check=True)
+            subprocess.run(self.command("delete", "--force", name), capture_output=True, timeout=SECONDS, check=True)
 
     def execute(self, name: str, *words: str) -> str:
         """What a program prints in a running container."""
-        ran = subprocess.run(self._words("exec", name, *words), capture_output=True, text=True, timeout=SECONDS, check=True)
+        ran = subprocess.run(self.command("exec", name, *words), capture_output=True, text=True, timeout=SECONDS, check=True)
         return ran.stdout
 
-    def _words(self, *words: str) -> list[str]:
+    def command(self, *words: str) -> list[str]:
+        """The command line of a call of runc."""
         return ["runc", "--root", str(self._folder / "state"), *words]
 
     def _bundle(
@@ -104,6 +108,12 @@ def _config(space: netns.Namespace, words: Sequence[str], sandbox: str, edits: S
         own = {key: value for key, value in hook.items() if key != "hookName"}
         config["hooks"].setdefault(hook["hookName"], []).append(own)
     return config
+
+
+def _permit(file: pathlib.Path, rights: Sequence[str]) -> None:
+    config = json.loads(file.read_text())
+    config["process"]["capabilities"] = {kind: [*held, *rights] for kind, held in config["process"]["capabilities"].items()}
+    file.write_text(json.dumps(config))
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ Pods are network namespaces; the order of hooks and deaths is that of a real kub
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.core import claim as claims
+from drakit.core import records
 from drakit.core import site as sites
 from drakit.devices.nic.attach import attacher, messages, minder, plans, sandboxes
 from fakes import netns, nic_attach
@@ -276,6 +278,51 @@ def test_a_name_the_pod_has_already_is_refused_by_the_field(driver: nic_attach.R
     assert (said.code, "NicConfig.interfaceName" in said.stderr) == (1, True)
     driver.unprepare(ref)
     assert set(children(pod)) == {"fast0"}, "what the driver did not make it does not destroy"
+
+
+ADDRESS: records.Record = {"addresses": ["10.99.1.2/16"]}
+NAME: records.Record = {"interfaceName": "fast0"}
+
+
+def test_a_static_address_with_a_second_pod_is_refused_by_name(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
+    ref = driver.prepare(nic_attach.claim(1, parameters=ADDRESS))
+    assert driver.world.call(ref, pod).code == 0
+    with nic_attach.pod("6b5e") as another:
+        second = dataclasses.replace(another, uid="1f1f1f1f-0000-4000-8000-000000000000")
+        said = driver.world.call(ref, second)
+        assert (said.code, "10.99.1.2 is used by another pod of the claim default/claim-1" in said.stderr) == (1, True)
+        assert not children(second)
+    driver.unprepare(ref)
+
+
+@pytest.mark.parametrize(
+    "asked, told",
+    [(NAME, "the pod has another interface named 'fast0'"), (ADDRESS, "10.99.1.2 is used by the claim default/claim-1")],
+    ids=["a name", "an address"],
+)
+def test_two_claims_of_one_pod_that_ask_for_the_same_are_told_apart_when_it_attaches(
+    driver: nic_attach.Running, pod: nic_attach.Pod, asked: records.Record, told: str
+) -> None:
+    first, second = (driver.prepare(nic_attach.claim(number, parameters=asked)) for number in (1, 2))
+    assert driver.world.call(first, pod).code == 0
+    said = driver.world.call(second, pod)
+    assert (said.code, told in said.stderr) == (1, True)
+    assert len(children(pod)) == len(driver.members()) == 1
+    for ref in (first, second):
+        driver.unprepare(ref)
+
+
+@pytest.mark.parametrize("asked, told", [(NAME, "'fast0'"), (ADDRESS, "10.99.1.2")], ids=["a name", "an address"])
+def test_two_shares_of_one_claim_that_ask_for_the_same_are_refused_before_anything_is_touched(
+    driver: nic_attach.Running, asked: records.Record, told: str
+) -> None:
+    before = driver.world.node.state()
+    wanted = driver.world.source.put(nic_attach.claim(1, shares=2, parameters=asked))
+    for _ in range(2):
+        answer = driver.local.engine.prepare([wanted], nic_attach.Waiting())[wanted.uid]
+        assert f"{told} is asked for by the requests net-0 and net-1 of claim default/claim-1" in answer.error
+    assert driver.world.node.state() == before
+    assert not driver.local.journal.entries()
 
 
 def test_an_inode_that_is_used_again_is_another_sandbox(driver: nic_attach.Running) -> None:

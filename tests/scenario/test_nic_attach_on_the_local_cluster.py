@@ -19,9 +19,10 @@ from drakit.cluster import errors as api_errors
 from drakit.cluster import resources
 from drakit.cluster.cluster import LocalCluster
 from drakit.cluster.runtime import Mode
+from drakit.core import site as core_site
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import netlink
-from drakit.devices.nic.attach import sandboxes, service
+from drakit.devices.nic.attach import attacher, minder, sandboxes, service
 from drakit.kube import bindings, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import beside, clock, engine, station
@@ -46,8 +47,8 @@ class City:
         self.machine = netlink.KernelPort(space.name)
 
     @contextlib.contextmanager
-    def driver(self) -> Iterator[None]:
-        """The driver, from its start until it has stopped."""
+    def driver(self) -> Iterator[core_site.Site]:
+        """The driver, from its start until it has stopped; its way to the node and the API server."""
         folder = self.cluster.node(NODE).folder
         home = folder.plugins / nic_driver.NAME
         attachment = service.Service(home, self.machine, sandboxes.KernelSandboxes(self.space.name), node=NODE)
@@ -63,7 +64,7 @@ class City:
             stack.callback(node.stop)
             node.start()
             self.until(lambda: self.cluster.api.list(resources.SLICE).items, "a slice")
-            yield
+            yield node.station.site
 
     def until(self, probe: Any, what: str) -> Any:
         return self.cluster.wait_for(probe, timeout=SECONDS, what=what)
@@ -235,3 +236,23 @@ def test_while_the_driver_is_down_a_container_does_not_start_and_once_it_is_back
         assert set(city.links("second")) == {"fast0"}
         for name in ("first", "second"):
             city.delete(name)
+
+
+def test_a_claim_that_no_container_lists_is_told_to_its_pod_by_an_event(city: City) -> None:
+    """The pod runs and has no interface; after a while, which passes here by a clock of the test's, an Event on the pod says why."""
+    with city.driver() as site:
+        idle = pod("p", "c")
+        idle["spec"]["containers"][0]["resources"] = {}
+        city.apply(claim("c"))
+        city.run(idle)
+        assert city.links("p") == {}
+        kernel, now = sandboxes.KernelSandboxes(city.space.name), [0.0]
+        attaching = attacher.Attacher(city.machine, kernel, site, node=NODE)
+        minds = minder.Minder(city.machine, kernel, site, attaching, intents=tuple, monotonic=lambda: now[0])
+        for now[0] in (0.0, minder.GRACE):
+            minds.look()
+        assert "list the claim in the resources.claims" in city.told("ShareNotAttached", "no container has attached")
+        event: Any
+        (event,) = [item for item in city.cluster.api.list(resources.EVENT).items if item.get("reason") == "ShareNotAttached"]
+        assert (event["type"], event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("Warning", "Pod", "p")
+        city.delete("p")

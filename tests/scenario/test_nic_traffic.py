@@ -1,6 +1,7 @@
 """Shares hold their rates on the real kernel: short runs with real traffic, and what a hostile pod tries against them.
 
-The figures of record are measured by ``make bench``; here runs are short and other work may share the processors, so each claim may be tried again.
+The figures of record are measured by ``make bench``; here runs are short and other work may share the processors. So rates are judged by what the
+classes count while frames wait in them (``nic_rates``), and may be tried again from below; from above they must hold every time.
 """
 
 import contextlib
@@ -8,14 +9,13 @@ import dataclasses
 import pathlib
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
-from drakit.devices.nic import port
-from fakes import flood, netns, nic_town
+from drakit.devices.nic import port, shaping
+from fakes import flood, netns, nic_rates, nic_town
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -23,6 +23,8 @@ MEGA = 10**6
 GOODPUT = 0.956
 TRIES = 5
 BUSY = 0.25
+MOST = 0.02
+FIRST, SECOND = 0x101, 0x102
 FLOOD = str(pathlib.Path(flood.__file__))
 
 
@@ -46,55 +48,83 @@ def holds(measure: Callable[[], Sequence[float]], bounds: Sequence[tuple[float, 
 
 
 def near(rate: float, part: float = 0.03) -> tuple[float, float]:
-    """Never more than the rate. A busy machine delivers less than a class allows, so how exact rates are from below is measured by ``make bench``."""
-    return (GOODPUT * rate * (1 - max(part, BUSY)), GOODPUT * rate * (1 + part))
+    """Goodput near a rate from above. From below a busy machine delivers less than a class allows; see ``holds_rates`` for what it is judged by."""
+    return (GOODPUT * rate * (1 - BUSY), GOODPUT * rate * (1 + part))
 
 
 def goodput(town: nic_town.Town, *flows: nic_town.Flow, seconds: float = 2) -> list[float]:
     return [seen.goodput / MEGA for seen in town.measure(flows, seconds)]
 
 
+def holds_rates(
+    town: nic_town.Town, flows: Sequence[nic_town.Flow], wanted: Mapping[nic_rates.Key, float], part: float = 0.03, seconds: float = 2
+) -> Mapping[nic_rates.Key, nic_rates.Rate]:
+    """Assert that these classes give these rates while they have frames to send, in one of some tries, and never more over all the time."""
+    seen = []
+    for _ in range(TRIES):
+        with nic_rates.running(town, flows, seconds + 1):
+            found = nic_rates.counted(town, seconds)
+        excess = {key: rate for key, rate in wanted.items() if found[key].whole > rate * (1 + max(part, MOST))}
+        assert not excess, f"{excess} was exceeded: {found}"
+        if all(found[key].is_at(rate, part) for key, rate in wanted.items()):
+            return found
+        seen.append({key: found[key] for key in wanted})
+    raise AssertionError(f"{seen} never within {part:.0%} of {wanted}")
+
+
+def both(minor: int, rate: float) -> dict[nic_rates.Key, float]:
+    return {(nic_rates.OUT, minor): rate, (nic_rates.IN, minor): rate}
+
+
 def test_a_share_gets_what_it_asked_for_in_both_directions_at_once(town: nic_town.Town) -> None:
     (pod,) = town.sharing(town.share(1, 100 * MEGA))
-    both = [nic_town.Flow(pod.space), nic_town.Flow(pod.space, reverse=True)]
-    holds(lambda: goodput(town, both[0]), [near(100)])
-    holds(lambda: goodput(town, both[1]), [near(100)])
-    holds(lambda: goodput(town, *both), [near(100, 0.06), near(100, 0.06)])
+    holds_rates(town, [nic_town.Flow(pod.space), nic_town.Flow(pod.space, reverse=True)], both(FIRST, 100))
+    holds(lambda: goodput(town, nic_town.Flow(pod.space)), [near(100)])
 
 
 def test_datagrams_offered_beyond_the_rate_are_cut_to_it_in_both_directions(town: nic_town.Town) -> None:
     (pod,) = town.sharing(town.share(1, 100 * MEGA))
-    bounds = [(90.0, 100.0)]
-    holds(lambda: goodput(town, nic_town.Flow(pod.space, udp=300 * MEGA)), bounds)
-    holds(lambda: goodput(town, nic_town.Flow(pod.space, udp=300 * MEGA, reverse=True)), bounds)
+    flows = [nic_town.Flow(pod.space, udp=300 * MEGA), nic_town.Flow(pod.space, udp=300 * MEGA, reverse=True)]
+    holds_rates(town, flows, both(FIRST, 100))
 
 
 def test_two_shares_do_not_disturb_each_other(town: nic_town.Town) -> None:
     pods = town.sharing(town.share(1, 100 * MEGA), town.share(2, 50 * MEGA))
-    holds(lambda: goodput(town, *(nic_town.Flow(pod.space) for pod in pods)), [near(100), near(50)])
+    holds_rates(town, [nic_town.Flow(pod.space) for pod in pods], {(nic_rates.OUT, FIRST): 100, (nic_rates.OUT, SECOND): 50})
 
 
-def test_two_pods_of_one_claim_share_its_rate_fairly_whatever_number_of_flows_they_have(town: nic_town.Town) -> None:
+@pytest.mark.parametrize("way", [nic_rates.OUT, pytest.param(nic_rates.IN, marks=pytest.mark.full)])
+def test_two_pods_of_one_claim_share_its_rate_fairly_whatever_number_of_flows_they_have(town: nic_town.Town, way: str) -> None:
     share = town.share(1, 100 * MEGA)
     (first,) = town.sharing(share)
     second = town.pod(2, share)
-    many, one = nic_town.Flow(first.space, streams=8), nic_town.Flow(second.space)
-    holds(lambda: goodput(town, many, one, seconds=3), [near(50, 0.1), near(50, 0.1)])
-    back = [dataclasses.replace(flow, reverse=True) for flow in (many, one)]
-    holds(lambda: goodput(town, *back, seconds=3), [near(50, 0.1), near(50, 0.1)])
+    reverse = way == nic_rates.IN
+    flows = [nic_town.Flow(first.space, streams=8, reverse=reverse), nic_town.Flow(second.space, reverse=reverse)]
+    found = holds_rates(town, flows, {(way, FIRST): 100}, seconds=3)
+    parts = [found[way, minor].whole for minor in (0x8000, 0x8001)]
+    assert sum(parts) <= 102
+    holds_rates(town, flows, {(way, 0x8000): 50, (way, 0x8001): 50}, part=0.1, seconds=3)
 
 
 def test_what_is_guaranteed_is_kept_and_what_is_left_is_borrowed(town: nic_town.Town) -> None:
     pods = town.sharing(town.share(1, 50 * MEGA, ceil=200 * MEGA), town.share(2, 150 * MEGA, ceil=200 * MEGA), speed=200 * MEGA)
-    holds(lambda: goodput(town, *(nic_town.Flow(pod.space) for pod in pods)), [near(50, 0.05), near(150, 0.05)])
-    holds(lambda: goodput(town, nic_town.Flow(pods[0].space)), [near(200, 0.05)])
+    flows = [nic_town.Flow(pod.space) for pod in pods]
+    holds_rates(town, flows, {(nic_rates.OUT, FIRST): 50, (nic_rates.OUT, SECOND): 150}, part=0.05)
+    holds_rates(town, flows[:1], {(nic_rates.OUT, FIRST): 200})
 
 
-@pytest.mark.full
 def test_the_host_keeps_its_reserve(town: nic_town.Town) -> None:
     full = 200 * MEGA
     pods = town.sharing(town.share(1, 100 * MEGA, ceil=full), speed=full, reserve=100 * MEGA)
-    holds(lambda: goodput(town, nic_town.Flow(pods[0].space, streams=4), nic_town.Flow(town.node)), [near(100, 0.05), near(100, 0.05)])
+    flows = [nic_town.Flow(pods[0].space, streams=4), nic_town.Flow(town.node)]
+    holds_rates(town, flows, {(nic_rates.OUT, shaping.HOST): 100, (nic_rates.OUT, FIRST): 100}, part=0.05)
+
+
+def test_no_frame_waits_for_long_however_many_flows_there_are(town: nic_town.Town) -> None:
+    (pod,) = town.sharing(town.share(1, 100 * MEGA))
+    found = holds_rates(town, [nic_town.Flow(pod.space, streams=8)], {(nic_rates.OUT, FIRST): 100})
+    waited = found[nic_rates.OUT, FIRST].waiting * 8 / (100 * MEGA) * 1000
+    assert 0 < waited < 25, f"{waited} ms"
 
 
 @pytest.mark.full
@@ -103,16 +133,64 @@ def test_latency_stays_low_with_many_flows(town: nic_town.Town) -> None:
     holds(lambda: [town.measure([nic_town.Flow(pod.space, streams=8)], 2)[0].round_trip], [(0, 25)])
 
 
-def test_a_rate_changed_under_traffic_holds_without_breaking_it(town: nic_town.Town) -> None:
-    share = town.share(1, 200 * MEGA)
+def test_what_a_share_may_borrow_and_the_nic_s_speed_change_under_a_flow_that_goes_on(town: nic_town.Town) -> None:
+    """One TCP connection lives through it all: the class is changed in place, so its counters go on, and no frame of it is lost to a new queue."""
+    share = town.share(1, 50 * MEGA, ceil=200 * MEGA)
     (pod,) = town.sharing(share)
-    changed = town.share(1, 100 * MEGA)
-    timer = threading.Timer(1, lambda: town.port.repair(town.uplink(), [changed]))
-    timer.start()
-    (across,) = goodput(town, nic_town.Flow(pod.space), seconds=4)
-    timer.join()
-    assert 80 < across < 180
-    holds(lambda: goodput(town, nic_town.Flow(pod.space)), [near(100)])
+    key = (nic_rates.OUT, FIRST)
+    phases = [
+        (200, town.uplink(), share),
+        (100, town.uplink(), dataclasses.replace(share, ceil=100 * MEGA)),
+        (50, town.uplink(), dataclasses.replace(share, ceil=0)),
+        (80, town.uplink(80 * MEGA), share),
+    ]
+    passed = 0
+    for _ in range(TRIES):
+        rates = []
+        with nic_rates.running(town, [nic_town.Flow(pod.space)], 8) as seen:
+            for _, uplink, now in phases:
+                town.port.repair(uplink, [now])
+                time.sleep(0.2)
+                rates.append(nic_rates.counted(town, 1.2)[key])
+                before, passed = passed, town.port.traffic()[0].egress.bytes
+                assert passed > before, "the class is the same"
+        town.port.repair(*phases[0][1:2], [share])
+        assert seen[0].goodput > 0
+        assert all(rate.whole <= 1.03 * wanted for rate, (wanted, _, _) in zip(rates, phases, strict=True)), rates
+        if all(rate.is_at(wanted, 0.04) for rate, (wanted, _, _) in zip(rates, phases, strict=True)):
+            return
+    raise AssertionError(f"the last was {rates}")
+
+
+def test_siblings_in_bridge_mode_are_held_to_their_shares_in_both_directions(town: nic_town.Town) -> None:
+    """They do not pass the NIC's egress. Who deletes the limiter in its pod spends its sibling's share, and nobody else's."""
+    fast, slow = town.bridged(town.share(1, 100 * MEGA), town.share(2, 50 * MEGA))
+    to_slow, to_fast = nic_town.Flow(fast.space, target=slow), nic_town.Flow(slow.space, target=fast)
+    holds_rates(town, [to_slow], {(nic_rates.IN, SECOND): 50})
+    holds(lambda: goodput(town, to_fast), [near(50)])
+    slow.space.run("tc", "qdisc", "del", "dev", "net1", "root")
+    holds_rates(town, [to_fast], {(nic_rates.IN, FIRST): 100})
+    fast.space.run("tc", "qdisc", "del", "dev", "net1", "root")
+    holds_rates(town, [to_slow], {(nic_rates.IN, SECOND): 50})
+
+
+def test_what_goes_to_all_siblings_in_bridge_mode_is_held_by_the_limiter_in_the_pod_alone(town: nic_town.Town) -> None:
+    """macvlan copies frames for a group to siblings itself; on the wire they count as the share's in any case."""
+    sender, receiver = town.bridged(town.share(1, 20 * MEGA), town.share(2, 20 * MEGA))
+
+    def passing() -> list[float]:
+        with flooding(sender.space, "datagrams", nic_town.EVERYBODY, "0"):
+            before, start = got(receiver), time.monotonic()
+            wire = arriving(town)
+            return [(got(receiver) - before) * 8 / MEGA / (time.monotonic() - start), wire]
+
+    holds(passing, [(10, 21), (10, 20.4)])
+    sender.space.run("tc", "qdisc", "del", "dev", "net1", "root")
+    holds(passing, [(40, 10**6), (10, 20.4)])
+
+
+def got(pod: nic_town.Pod) -> int:
+    return int(pod.space.run("cat", "/sys/class/net/net1/statistics/rx_bytes"))
 
 
 @contextlib.contextmanager
@@ -137,12 +215,14 @@ def arriving(town: nic_town.Town, seconds: float = 1.5) -> float:
 def test_frames_with_a_sibling_s_address_count_as_the_sender_s(town: nic_town.Town) -> None:
     attacker, sibling = town.sharing(town.share(1, 100 * MEGA), town.share(2, 100 * MEGA))
     with flooding(attacker.space, "frames", "net1", sibling.mac):
-        holds(lambda: goodput(town, nic_town.Flow(sibling.space)), [near(100)])
+        holds_rates(town, [nic_town.Flow(sibling.space)], {(nic_rates.OUT, FIRST): 100, (nic_rates.OUT, SECOND): 100})
         holds(lambda: [arriving(town)], [(80.0, 102.0)])
 
 
-@pytest.mark.full
-def test_frames_forwarded_from_a_nested_namespace_are_nobody_s(town: nic_town.Town) -> None:
+@pytest.mark.parametrize(
+    "forged", ["sibling", *(pytest.param(other, marks=pytest.mark.full) for other in ("own", nic_town.NIC_MAC, "02:00:00:00:00:99"))]
+)
+def test_frames_forwarded_from_a_nested_namespace_are_nobody_s(town: nic_town.Town, forged: str) -> None:
     attacker, sibling = town.sharing(town.share(1, 100 * MEGA), town.share(2, 100 * MEGA))
     with netns.namespace() as nested:
         attacker.space.ip("link", "add", "in0", "type", "veth", "peer", "name", "out0", "netns", nested.name)
@@ -151,13 +231,11 @@ def test_frames_forwarded_from_a_nested_namespace_are_nobody_s(town: nic_town.To
         attacker.space.run("tc", "qdisc", "add", "dev", "in0", "clsact")
         redirect = ("match", "u32", "0", "0", "action", "mirred", "egress", "redirect", "dev", "net1")
         attacker.space.run("tc", "filter", "add", "dev", "in0", "ingress", "protocol", "all", "u32", *redirect)
-        for forged in (sibling.mac, attacker.mac, nic_town.NIC_MAC, "02:00:00:00:00:99"):
-            with flooding(nested, "frames", "out0", forged):
-                holds(lambda: [arriving(town)], [(0.1, 1.5)])
-                holds(lambda: goodput(town, nic_town.Flow(sibling.space)), [near(100)])
+        with flooding(nested, "frames", "out0", {"sibling": sibling.mac, "own": attacker.mac}.get(forged, forged)):
+            holds(lambda: [arriving(town)], [(0.1, 1.5)])
+            holds_rates(town, [nic_town.Flow(sibling.space)], {(nic_rates.OUT, SECOND): 100})
 
 
-@pytest.mark.full
 def test_a_nested_namespace_with_a_child_of_its_own_is_nobody_s(town: nic_town.Town) -> None:
     town.sharing(town.share(1, 100 * MEGA))
     stranger = town.pod(9)
@@ -180,7 +258,6 @@ def test_a_socket_s_priority_chooses_no_class(town: nic_town.Town, priority: str
     assert sibling.cookie != attacker.cookie
 
 
-@pytest.mark.full
 def test_another_address_changes_nothing(town: nic_town.Town) -> None:
     attacker, _ = town.sharing(town.share(1, 100 * MEGA), town.share(2, 100 * MEGA))
     attacker.space.ip("link", "set", "net1", "address", "02:de:ad:00:00:01")

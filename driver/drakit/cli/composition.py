@@ -147,16 +147,13 @@ def _gpu_options(gpu: values.Gpu, home: pathlib.Path) -> gpu_settings.GpuSetting
 
 
 def _nic_options(nic: values.Nic, home: pathlib.Path) -> nic_settings.NicSettings:
-    try:
-        reserve = quantity.Quantity.parse(nic.reserve)
-    except errors.QuantityError as error:
-        raise errors.SettingsError(error.reason, key="nic.reserve") from error
     return nic_settings.NicSettings(
         include=nic.include,
         exclude=nic.exclude,
         take_over=nic.take_over,
         offer_addressed=nic.offer_addressed,
-        reserve=reserve,
+        reserve=_rate(nic.reserve, "nic.reserve"),
+        ceil=None if nic.ceil is None else _rate(nic.ceil, "nic.ceil"),
         interfaces=tuple(_rule(index, rule) for index, rule in enumerate(nic.rules)),
         home=home,
         whole=nic.whole,
@@ -164,6 +161,13 @@ def _nic_options(nic: values.Nic, home: pathlib.Path) -> nic_settings.NicSetting
         shares=nic.shares,
         carrier_loss=nic_settings.CarrierLoss(nic.carrier_loss),
     )
+
+
+def _rate(text: str, key: str) -> quantity.Quantity:
+    try:
+        return quantity.Quantity.parse(text)
+    except errors.QuantityError as error:
+        raise errors.SettingsError(error.reason, key=key) from error
 
 
 def _rule(index: int, rule: values.NicRule) -> nic_settings.InterfaceRule:

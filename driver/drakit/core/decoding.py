@@ -105,7 +105,16 @@ class _Field:
 
 
 def _fields(schema: type[object]) -> Mapping[str, _Field]:
-    """The fields of a dataclass by their names on the wire."""
+    """The fields of a dataclass by their names on the wire; worked out once, because the annotations of a type take a millisecond to evaluate."""
+    if schema not in _FIELDS:
+        _FIELDS[schema] = _read_fields(schema)
+    return _FIELDS[schema]
+
+
+_FIELDS: dict[type[object], Mapping[str, _Field]] = {}
+
+
+def _read_fields(schema: type[object]) -> Mapping[str, _Field]:
     hints = typing.get_type_hints(schema)
     return {
         camel(field.name): _Field(

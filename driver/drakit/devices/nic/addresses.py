@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.core import site as sites
-from drakit.devices.nic import addressing, config, exclusive
+from drakit.devices.nic import addressing, config, exclusive, siblings
 
 LOCK = "nic-addresses"
 _NOTE = "address-"
@@ -109,13 +109,13 @@ class Book:
         return replaced or not self._lives(lease.who)
 
     def _check_static(self, chosen: config.NicConfig, grant: Grant, who: Who, others: list[Lease]) -> None:
-        wanted = {text.partition("/")[0] for text in chosen.addresses}
+        wanted = hosts_of(chosen)
         for lease in others:
             for address in sorted(wanted & lease.hosts):
                 raise errors.ConfigError(_taken(address, lease, grant, who), field="parameters.addresses")
         for other in self._site.grants():
             if other.claim.uid == grant.claim.uid and not _is_same(other, grant) and isinstance(other.config, config.NicConfig):
-                _check_apart(chosen, other.config, grant, other)
+                siblings.check_apart(grant.claim, _asked(grant, chosen), _asked(other, other.config))
 
     def _from_pools(self, chosen: config.NicConfig, who: Who, taken: set[str]) -> tuple[str, ...]:
         own = {ipaddress.ip_interface(text).version for text in chosen.addresses}
@@ -123,19 +123,13 @@ class Book:
         return addressing.take(pools, taken, start=zlib.crc32(f"{who.cookie:x}".encode()))
 
 
-def _check_apart(chosen: config.NicConfig, other_config: config.NicConfig, grant: Grant, other: Grant) -> None:
-    """Two shares of one claim are in one pod: raise ConfigError where they ask for one name or one address."""
-    if chosen.interface_name and chosen.interface_name == other_config.interface_name:
-        raise errors.ConfigError(
-            f"{chosen.interface_name!r} is asked for by the requests {grant.request} and {other.request} of claim {grant.claim}",
-            field="parameters.interfaceName",
-        )
-    hosts = ({text.partition("/")[0] for text in one.addresses} for one in (chosen, other_config))
-    for address in sorted(set.intersection(*hosts)):
-        raise errors.ConfigError(
-            f"{address} is asked for by the requests {grant.request} and {other.request} of claim {grant.claim}",
-            field="parameters.addresses",
-        )
+def hosts_of(chosen: config.NicConfig) -> frozenset[str]:
+    """The configured addresses without their prefixes."""
+    return frozenset(text.partition("/")[0] for text in chosen.addresses)
+
+
+def _asked(grant: Grant, chosen: config.NicConfig) -> siblings.Asked:
+    return siblings.Asked(key="", request=grant.request, name=chosen.interface_name, hosts=hosts_of(chosen))
 
 
 def _taken(address: str, lease: Lease, grant: Grant, who: Who) -> str:

@@ -8,7 +8,7 @@ nothing.
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from drakit.core import claim as claims
@@ -16,6 +16,7 @@ from drakit.core import device as devices
 from drakit.core import driver, errors, inventory, records
 from drakit.core import site as sites
 from drakit.devices.nic import (
+    addresses,
     attributes,
     checks,
     config,
@@ -28,6 +29,7 @@ from drakit.devices.nic import (
     numbering,
     port,
     reporting,
+    siblings,
     speeds,
 )
 from drakit.devices.nic import settings as nic_settings
@@ -66,12 +68,16 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._lookout: lookout.Lookout | None = None
         self._speeds = speeds.Remembered()
         self._numbers = numbering.Numbering()
+        self._siblings = siblings.Siblings()
+        self._believed: Mapping[str, int] = {}
         self._whole = exclusive.Whole(machine, node=node, settings=self._settings)
 
     def survey(self) -> model.Survey:
         """What is offered and what is withheld, with reasons; raises HardwareError. What is in a pod whole is still offered."""
         present = self._speeds.filled(self._machine.interfaces())
-        return model.survey((*present, *exclusive.away(self._intents(), present)), self._settings, self._shaping())
+        found = model.survey((*present, *exclusive.away(self._intents(), present)), self._settings, self._shaping())
+        self._believed = {nic.name: nic.speed for nic in found.nics}
+        return found
 
     def discover(self) -> inventory.Inventory:
         return self.survey().to_inventory()
@@ -81,6 +87,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         if grant.admin_access:
             return types.MappingProxyType({})
         interface = self._interface(grant.device)
+        self._siblings.add(grant.claim, self._asked(grant, interface))
         if exclusive.is_whole(grant.device):
             return self._whole.plan(grant, interface)
         checks.check_share(grant, interface, self._node)
@@ -88,6 +95,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def prepare(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
         """Install the share. Admin access needs nothing of the node and is given no bandwidth."""
+        self._siblings.forget()
         if grant.admin_access:
             return driver.Prepared()
         if exclusive.is_whole(grant.device):
@@ -97,8 +105,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
             raise errors.HardwareError("prepare", lacking)
         interface = self._interface(grant.device)
         share = self._share(grant, interface)
-        speed = grant.device.attributes[attributes.SPEED]
-        self._machine.install(self.uplink(interface, speed if isinstance(speed, int) else share.bandwidth), share)
+        uplink = self.uplink(interface, self._speed_of(grant.device, share))
+        self._machine.install(uplink, uplink.allowed(share))
         named = functools.partial(edits.of, share, request=grant.request, device=grant.device.name)
         if self._attachment is None:
             return driver.Prepared(edits=named(interface_name=grant.config.interface_name), record=shares.to_record(share))
@@ -162,13 +170,14 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
         """A NIC as it is to be shaped, for a speed in bits per second."""
-        reserve = self._settings.rule_for(interface).reserve
+        rule = self._settings.rule_for(interface)
         return port.Uplink(
             interface=interface.name,
             ifindex=interface.ifindex,
             mac=interface.mac,
             speed=speed,
-            reserve=reserve.value if reserve is not None else 0,
+            reserve=rule.reserve.value if rule.reserve is not None else 0,
+            ceil=None if rule.ceil is None else rule.ceil.value,
         )
 
     def settle(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
@@ -193,6 +202,21 @@ class NicDriver(driver.Driver[config.NicConfig]):
             bandwidth=bandwidth,
             ceil=grant.config.ceil.value if grant.config.ceil else 0,
             minor=self._minor(identity, grant.intent),
+        )
+
+    def _speed_of(self, device: devices.Device, share: port.Share) -> int:
+        """The NIC's speed as it was last seen; else as it was when the claim was prepared."""
+        published = device.attributes[attributes.SPEED]
+        return self._believed.get(device.name, published if isinstance(published, int) else share.bandwidth)
+
+    def _asked(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> siblings.Asked:
+        identity = shares.identity(grant.claim, grant.device, grant.share_id)
+        named = interface.name if exclusive.is_whole(grant.device) else plans.interface_name(grant.config, identity)
+        return siblings.Asked(
+            key=f"{grant.request} {identity}",
+            request=grant.request,
+            name=grant.config.interface_name or named,
+            hosts=addresses.hosts_of(grant.config),
         )
 
     def _minor(self, identity: str, intent: records.Record) -> int:

@@ -98,7 +98,7 @@ class Whole:
 
     def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings) -> None:
         self._machine, self._node = machine, node
-        self._runtime_moves = settings.net_devices
+        self._settings, self._runtime_moves = settings, settings.net_devices
 
     def plan(self, grant: Grant, interface: port.Interface) -> records.Record:
         """What the interface is now, and what it will be; raises ConfigError, DeviceBusyError, DeviceGoneError."""
@@ -115,8 +115,8 @@ class Whole:
         planned = None
         if was is not None:
             rate = shares.bandwidth(grant.device, grant.consumed_capacity, "")
-            most = max(rate, grant.config.ceil.value if grant.config.ceil else 0)
-            planned = vf.wanted(was, mac=grant.config.mac, vlan=grant.config.vlan, min_rate=rate, max_rate=most)
+            most = self._ceil(grant.config, interface)
+            planned = vf.wanted(was, mac=grant.config.mac, vlan=grant.config.vlan, min_rate=rate, max_rate=max(rate, most))
         elif grant.config.vlan is not None:
             raise errors.ConfigError(
                 f"{interface.name} is no virtual function, and only those have a VLAN by their parent", field="parameters.vlan"
@@ -177,6 +177,12 @@ class Whole:
 
     def _outfit(self, grant: Grant, name: str) -> pods.Outfit:
         return pods.outfit_of(grant.config, name=name)
+
+    def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
+        """What a virtual function may send beyond its rate: as its class says, but not above the admin's bound."""
+        bound = self._settings.rule_for(interface).ceil
+        asked = chosen.ceil.value if chosen.ceil else 0
+        return asked if bound is None else min(asked, bound.value)
 
     def _function_of(self, interface: port.Interface) -> vf.Function | None:
         """Where the interface is a virtual function; None when it is none, or its parent has no interface here."""

@@ -102,7 +102,7 @@ class Keeper:
     def _wanted(self, uplink: port.Uplink, grants: Collection[Grant]) -> tuple[port.Share, ...]:
         """The shares of prepared claims, and of those installed the ones that others than a prepared claim still want."""
         recorded = (shares.from_record(grant.record) for grant in grants)
-        wanted = {share.id: share for share in recorded if share is not None and share.ifindex == uplink.ifindex}
+        wanted = {share.id: uplink.allowed(share) for share in recorded if share is not None and share.ifindex == uplink.ifindex}
         spared = {intent.get("id") for intent in self._intents()} | {member.share_id for member in self._machine.members()}
         for share in self._machine.shares():
             if share.ifindex == uplink.ifindex and share.id in spared:

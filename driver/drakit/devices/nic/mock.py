@@ -7,10 +7,7 @@ directory) under a lock file that processes share; what an earlier boot of the m
 
 import contextlib
 import dataclasses
-import fcntl
 import json
-import os
-import pathlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -162,12 +159,8 @@ class MockPort(mock_pods.MockPods, mock_functions.MockFunctions):
     def _locked(self, call: str) -> Iterator[None]:
         """Hold the machine's lock; what goes wrong with its files is a HardwareError of the call."""
         try:
-            descriptor = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with machines.locked(self._directory, _LOCK):
                 yield
-            finally:
-                os.close(descriptor)
         except (OSError, ValueError, errors.SettingsError) as error:
             raise errors.HardwareError(call, f"the mock machine's state: {error}") from error
 
@@ -195,7 +188,7 @@ class MockPort(mock_pods.MockPods, mock_functions.MockFunctions):
             "shares": [dataclasses.asdict(held.shares[key]) for key in sorted(held.shares)],
             "members": [dataclasses.asdict(held.members[key]) for key in sorted(held.members)],
         }
-        _replace(self._directory / _STATE, json.dumps(document, indent=1).encode())
+        machines.rewrite(self._directory / _STATE, json.dumps(document, indent=1))
 
 
 def from_machine(machine: machines.Machine) -> tuple[port.Interface, ...]:
@@ -261,18 +254,3 @@ def _differences(held: _Held, uplink: port.Uplink, shares: Sequence[port.Share])
     missing = [f"share {key} is missing" for key in sorted(wanted.keys() - found.keys())]
     altered = [f"share {key} has other figures" for key in sorted(found.keys() & wanted.keys()) if found[key] != wanted[key]]
     return (*nobodys, *missing, *altered)
-
-
-def _replace(file: pathlib.Path, content: bytes) -> None:
-    """Make the file hold exactly this, durably, or leave it as it was; the caller holds the lock, so one name for the new file is enough."""
-    fresh = file.with_suffix(".new")
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

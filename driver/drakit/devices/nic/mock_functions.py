@@ -3,10 +3,7 @@
 What was never set is what a fresh function has: the address of its interface, no VLAN, no rates. A reboot forgets, as hardware does.
 """
 
-import fcntl
 import json
-import os
-import pathlib
 
 from drakit.core import errors
 from drakit.devices import machines
@@ -32,9 +29,8 @@ class MockFunctions:
     def set_function(self, of: vf.Function, wanted: vf.Settings) -> None:
         if self._function_interface(of) is None:
             raise errors.HardwareError("set_function", f"{of.parent} has no virtual function {of.number}")
-        with (self._folder / _LOCK).open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            _replace(self._folder / _STATE, {**self._functions(), _key(of): wanted}, machines.boot_id(self._folder))
+        with machines.locked(self._folder, _LOCK):
+            machines.rewrite(self._folder / _STATE, _encode({**self._functions(), _key(of): wanted}, machines.boot_id(self._folder)))
 
     def _function_interface(self, of: vf.Function) -> port.Interface | None:
         parents = {item.pci.bus_id for item in self._interfaces if item.name == of.parent and item.pci}
@@ -57,11 +53,5 @@ def _key(of: vf.Function) -> str:
     return f"{of.parent} {of.number}"
 
 
-def _replace(file: pathlib.Path, functions: dict[str, vf.Settings], boot_id: str) -> None:
-    fresh = file.with_suffix(".new")
-    document = {"bootID": boot_id, "functions": {key: dict(vf.to_record(settings)) for key, settings in functions.items()}}
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as stream:
-        stream.write(json.dumps(document).encode())
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(file)
+def _encode(functions: dict[str, vf.Settings], boot_id: str) -> str:
+    return json.dumps({"bootID": boot_id, "functions": {key: dict(vf.to_record(settings)) for key, settings in functions.items()}})

@@ -24,7 +24,7 @@ WHOLE_SUFFIX = "-whole"
 class Nic:
     """An interface that is offered: its device name, the speed believed (bits per second) and the bandwidth to share out.
 
-    ``whole`` says that it is offered in the exclusive form too, ``shares`` how many shares it may have, 0 any number.
+    ``whole`` says that it is offered in the exclusive form too, ``shares`` how many shares it may have, 0 any number that its bandwidth has room for.
     """
 
     name: str
@@ -184,8 +184,13 @@ def _judge(name: str, interface: port.Interface, around: _Surroundings) -> Nic |
         bandwidth=bandwidth,
         classifier=around.shaping.classifier,
         whole=whole,
-        shares=around.settings.shares,
+        shares=around.settings.shares or _bound(bandwidth, rates),
     )
+
+
+def _bound(bandwidth: policy.Capacity, rates: nic_settings.BandwidthPolicy) -> int:
+    """How many shares to offer at most where the admin does not say: 0, no bound, where the bandwidth is used up first."""
+    return nic_settings.SHARES_MAX if bandwidth.value.value // rates.min.value > nic_settings.SHARES_MAX else 0
 
 
 def _slots(shares: int) -> policy.Capacity:

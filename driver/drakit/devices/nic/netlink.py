@@ -6,16 +6,13 @@ thread of the process is ever moved. The only importer of pyroute2, which is loa
 
 import concurrent.futures
 import contextlib
-import errno
-import os
-import pathlib
 import socket
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drakit.core import errors
-from drakit.devices.nic import ethtool, netlink_pods, pci, port, vf
+from drakit.devices.nic import calls, ethtool, glance, netlink_pods, pci, port, vf
 from drakit.devices.nic.tc import messages, parts, rtnetlink, shares
 
 if TYPE_CHECKING:
@@ -24,15 +21,9 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-_NAMESPACES = pathlib.Path("/run/netns")
 _NAME_BYTES_MAX = 15
 _DUMP_TRIES = 10
 _DUMP_INTERRUPTED = 0x10
-_LOOPBACK_FLAG = 0x8
-_UNICAST = 1
-_PAIRS = frozenset({"veth", "netkit", "vxcan"})
-_SCOPE_LINK = 253
-_ENCAPSULATIONS = {1: port.ETHERNET, 772: port.LOOPBACK, 32: "infiniband", 65534: "none", 512: "ppp", 768: "ipip", 776: "sit"}
 
 
 class _Sockets(NamedTuple):
@@ -60,7 +51,13 @@ class KernelPort(shares.KernelShares, netlink_pods.KernelPods, vf.KernelFunction
         return self._inside(_read)
 
     def interface(self, name: str) -> port.Interface | None:
-        return self._inside(lambda sockets: _read_one(sockets, name)) if len(name.encode()) <= _NAME_BYTES_MAX else None
+        if len(name.encode()) > _NAME_BYTES_MAX:
+            return None
+        with calls.failing_as("RTM_GETLINK"), _opened(self._namespace) as descriptor:
+            if descriptor is None:
+                return _glance(name)
+            with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+                return thread.submit(_glance_inside, descriptor, name).result()
 
     def _inside(self, work: Callable[[_Sockets], Answer]) -> Answer:
         """The result of ``work`` on sockets of the namespace, in a thread that ends here."""
@@ -93,15 +90,13 @@ def _library() -> types.ModuleType:
 @contextlib.contextmanager
 def _opened(namespace: str | int | None) -> Iterator[int | None]:
     """The descriptor of a namespace; one that is opened here is closed here."""
-    if namespace is None or isinstance(namespace, int):
-        yield namespace
+    if namespace is None:
+        yield None
         return
-    with _failing_as("open"):
-        descriptor = os.open(_NAMESPACES / namespace, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with contextlib.ExitStack() as stack:
+        with calls.failing_as("open"):
+            descriptor = stack.enter_context(rtnetlink.opened(namespace))
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -123,29 +118,22 @@ def _read(sockets: _Sockets) -> tuple[port.Interface, ...]:
     return tuple(sorted(found, key=lambda item: item.ifindex))
 
 
-def _read_one(sockets: _Sockets, name: str) -> port.Interface | None:
-    """One interface; None also where the kernel knows it by this name only as an alternative one."""
-    library = _library()
-    with _failing_as("RTM_GETLINK"):
-        try:
-            answer = tuple(sockets.route.link("get", ifname=name))
-        except library.NetlinkError as error:
-            if error.code == errno.ENODEV:
-                return None
-            raise
-    link = next((link for link in answer if link.get_attr("IFLA_IFNAME") == name), None)
-    if link is None:
-        return None
-    with _failing_as("RTM_GETQDISC"):
-        root = messages.qdisc(sockets.traffic, link["index"], messages.AT_ROOT)
-    return _interface(link, sockets.plain, _read_use(sockets.route), parts.chosen_by_others(root))
+def _glance_inside(descriptor: int, name: str) -> port.Interface | None:
+    """Must be called in a thread that ends afterwards: it stays in the namespace."""
+    rtnetlink.enter(descriptor)
+    return _glance(name)
+
+
+def _glance(name: str) -> port.Interface | None:
+    with rtnetlink.Socket.open() as route, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
+        return glance.read(route, plain, name)
 
 
 def _read_use(route: "pyroute2.IPRoute") -> _Use:
     addresses = _dump("RTM_GETADDR", route.get_addr)
     routes = _dump("RTM_GETROUTE", route.get_routes)
     return _Use(
-        addressed=frozenset(item["index"] for item in addresses if item["scope"] < _SCOPE_LINK),
+        addressed=frozenset(item["index"] for item in addresses if item["scope"] < glance.SCOPE_LINK),
         uplinks=frozenset(index for item in routes for index in _default_by(item)),
     )
 
@@ -162,7 +150,7 @@ def _dump(call: str, read: Callable[[], Iterable["nlmsg"]]) -> tuple["nlmsg", ..
 
 def _default_by(route: "nlmsg") -> list[int]:
     """The interfaces by which a default route of any table and metric leaves; a spare uplink is an uplink too."""
-    if route["dst_len"] or route["type"] != _UNICAST:
+    if route["dst_len"] or route["type"] != glance.UNICAST:
         return []
     hops = [route.get_attr("RTA_OIF"), *(hop["oif"] for hop in route.get_attr("RTA_MULTIPATH") or ())]
     return [hop for hop in hops if hop]
@@ -180,7 +168,7 @@ def _interface(link: "nlmsg", plain: socket.socket, use: _Use, queueing: str) ->
         mac=(link.get_attr("IFLA_ADDRESS") or "").lower(),
         mtu=link.get_attr("IFLA_MTU"),
         kind=kind,
-        encapsulation=_ENCAPSULATIONS.get(link["ifi_type"], f"type-{link['ifi_type']}"),
+        encapsulation=glance.ENCAPSULATIONS.get(link["ifi_type"], f"type-{link['ifi_type']}"),
         speed=told.speed,
         carrier=bool(link.get_attr("IFLA_CARRIER")),
         state=(link.get_attr("IFLA_OPERSTATE") or "unknown").lower(),
@@ -195,7 +183,7 @@ def _interface(link: "nlmsg", plain: socket.socket, use: _Use, queueing: str) ->
 
 
 def _kind(link: "nlmsg") -> str:
-    if link["flags"] & _LOOPBACK_FLAG:
+    if link["flags"] & glance.LOOPBACK_FLAG:
         return port.LOOPBACK
     return link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") or port.PHYSICAL
 
@@ -207,6 +195,6 @@ def _altnames(link: "nlmsg") -> tuple[str, ...]:
 
 def _lower(link: "nlmsg", kind: str) -> int | None:
     """The interface below, if it is in this namespace. IFLA_LINK of a pair's end is its peer, which is not below it."""
-    if kind in _PAIRS or link.get_attr("IFLA_LINK_NETNSID") is not None:
+    if kind in glance.PAIRS or link.get_attr("IFLA_LINK_NETNSID") is not None:
         return None
     return link.get_attr("IFLA_LINK") or None

@@ -8,12 +8,10 @@ every other that a process or /run/netns shows. A virtual interface dies with it
 
 import contextlib
 import errno
-import os
 import pathlib
 from collections.abc import Callable, Iterator
 
-from drakit.core import errors
-from drakit.devices.nic import inside, pods, procsys
+from drakit.devices.nic import calls, inside, pods, procsys
 from drakit.devices.nic.tc import rtnetlink
 
 _NAMED = pathlib.Path("/run/netns")
@@ -28,28 +26,28 @@ class KernelPods:
     _after_effect: Callable[[], None]
 
     def dress(self, child: pods.Child, outfit: pods.Outfit) -> None:
-        with _failing_as("dress"), self._sock_in(child.namespace) as sock:
+        with calls.failing_as("dress"), self._sock_in(child.namespace) as sock:
             link = _existing(sock, outfit.name)
             _set_figures(sock, link, outfit)
-            with _opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
+            with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
                 procsys.write(descriptor, outfit.name, outfit.sysctls)
             inside.alter(sock, link.ifindex, up=True)
             _dress_up(sock, link.ifindex, outfit)
 
     def undress(self, child: pods.Child, outfit: pods.Outfit) -> None:
-        with _failing_as("undress"), self._sock_in(child.namespace) as sock:
+        with calls.failing_as("undress"), self._sock_in(child.namespace) as sock:
             for rule in outfit.rules:
                 inside.drop_rule(sock, rule)
 
     def worn(self, child: pods.Child) -> pods.Worn | None:
-        with _failing_as("worn"), self._sock_in(child.namespace) as sock:
+        with calls.failing_as("worn"), self._sock_in(child.namespace) as sock:
             link = inside.find(sock, child.name)
             if link is None:
                 return None
             return pods.Worn(name=link.name, mac=link.mac, mtu=link.mtu, up=link.up, addresses=inside.addresses(sock, link.ifindex))
 
     def former(self, name: str) -> pods.Former | None:
-        with _failing_as("former"), self._sock_in(self._namespace) as sock:
+        with calls.failing_as("former"), self._sock_in(self._namespace) as sock:
             link = inside.find(sock, name)
             if link is None:
                 return None
@@ -57,13 +55,13 @@ class KernelPods:
             return pods.Former(name=name, mac=link.mac, mtu=link.mtu, up=link.up, addresses=own, alias=link.alias, place=link.place)
 
     def mark(self, former: pods.Former, mark: str) -> None:
-        with _failing_as("mark"), self._sock_in(self._namespace) as sock:
+        with calls.failing_as("mark"), self._sock_in(self._namespace) as sock:
             link = _existing(sock, former.name)
             if link.alias != mark:
                 inside.alter(sock, link.ifindex, alias=mark)
 
     def move_in(self, mark: str, child: pods.Child, outfit: pods.Outfit) -> None:
-        with _failing_as("move_in"), _opened(child.namespace) as target:
+        with calls.failing_as("move_in"), rtnetlink.opened(child.namespace) as target:
             with self._sock_in(target) as sock:
                 there, named = inside.marked(sock, mark), inside.find(sock, outfit.name)
             if named is not None and named.alias != mark:
@@ -81,14 +79,14 @@ class KernelPods:
             inside.alter(sock, link.ifindex, name=outfit.name, namespace=target)
 
     def is_home(self, mark: str, former: pods.Former) -> bool:
-        with _failing_as("is_home"), self._sock_in(self._namespace) as sock:
+        with calls.failing_as("is_home"), self._sock_in(self._namespace) as sock:
             return inside.marked(sock, mark, former.place) is not None
 
     def bring_back(self, mark: str, former: pods.Former) -> bool:
-        with _failing_as("bring_back"), self._sock_in(self._namespace) as own:
+        with calls.failing_as("bring_back"), self._sock_in(self._namespace) as own:
             here = inside.marked(own, mark, former.place)
             if here is None:
-                with self._place_of(mark, former.place) as place, _opened(self._namespace or str(_OWN)) as home:
+                with self._place_of(mark, former.place) as place, rtnetlink.opened(self._namespace or str(_OWN)) as home:
                     if place is None:
                         return _is_back(own, former)
                     sock, link = place
@@ -183,24 +181,3 @@ def _restore(sock: rtnetlink.Socket, link: inside.Link, former: pods.Former) -> 
         if address not in present:
             inside.add_address(sock, link.ifindex, address)
     inside.alter(sock, link.ifindex, alias=former.alias)
-
-
-@contextlib.contextmanager
-def _opened(namespace: str | int) -> Iterator[int]:
-    """The descriptor of a namespace; one that is opened here is closed here."""
-    if isinstance(namespace, int):
-        yield namespace
-        return
-    descriptor = os.open(_NAMED / namespace, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _failing_as(call: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise errors.HardwareError(call, error.strerror or str(error)) from error

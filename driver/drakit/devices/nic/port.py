@@ -90,13 +90,21 @@ class Shaping:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Uplink:
-    """A NIC as it is shared: ``speed`` is what all its traffic together may use in each direction, ``reserve`` what of it the host keeps."""
+    """A NIC as it is shared: ``speed`` is what all its traffic together may use in each direction, ``reserve`` what of it the host keeps.
+
+    ``ceil`` is the admin's bound of what a share may use while others do not; None: the speed.
+    """
 
     interface: str
     ifindex: int
     mac: str
     speed: int
     reserve: int = 0
+    ceil: int | None = None
+
+    def allowed(self, share: "Share") -> "Share":
+        """The share as it is to be installed: its own ceil, but not above the admin's."""
+        return share if self.ceil is None or share.ceil <= self.ceil else dataclasses.replace(share, ceil=self.ceil)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

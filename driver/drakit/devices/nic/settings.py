@@ -16,8 +16,11 @@ from drakit.devices.nic import port
 
 _NANO = 10**9
 _RATE_MAX = 2**63 - 1
-_SHARES_MAX = 10**4
+SHARES_MAX = 10**4
+"""Shares of one NIC at most: what its maps and the node's class numbers hold with room for several sandboxes of each."""
+
 _PREFIXES = ("pci", "driver", "vendor")
+_OWN_FIGURES = ("speed", "reserve", "ceil")
 _POLICY_FIGURES = ("default", "min", "step", "max")
 _DEFAULT = quantity.Quantity.of("100M")
 _MIN = quantity.Quantity.of("10M")
@@ -75,12 +78,13 @@ class InterfaceRule:
     """What the admin says about interfaces whose name matches the glob ``match``; None keeps the family's setting.
 
     ``speed`` caps what the hardware reports, and stands in where it reports nothing that can be believed: a virtual interface is only offered
-    where a rule gives its speed. ``reserve`` is kept for the host's own traffic.
+    where a rule gives its speed. ``reserve`` is kept for the host's own traffic, ``ceil`` bounds what a share borrows up to.
     """
 
     match: str
     speed: quantity.Quantity | None = None
     reserve: quantity.Quantity | None = None
+    ceil: quantity.Quantity | None = None
     policy: BandwidthPolicy | None = None
 
     def __post_init__(self) -> None:
@@ -88,23 +92,25 @@ class InterfaceRule:
             _check_rate(self.speed, f"interfaces[{self.match}].speed", least=1)
         if self.reserve is not None:
             _check_rate(self.reserve, f"interfaces[{self.match}].reserve", least=0)
+        if self.ceil is not None:
+            _check_rate(self.ceil, f"interfaces[{self.match}].ceil", least=0)
 
     @classmethod
     def parse(cls, match: str, figures: Mapping[str, str | None]) -> Self:
-        """A rule from texts: ``speed`` and ``reserve``, and the policy's ``default``, ``min``, ``step`` and ``max``; None is not given.
+        """A rule from texts: ``speed``, ``reserve`` and ``ceil``, and the policy's ``default``, ``min``, ``step`` and ``max``; None is not given.
 
         Raises SettingsError whose key is ``interfaces[<match>].<figure>``.
         """
         root = f"interfaces[{match}]"
         amounts = {name: _parse(text, f"{root}.{name}") for name, text in figures.items() if text is not None}
-        for name in amounts.keys() - {"speed", "reserve", *_POLICY_FIGURES}:
+        for name in amounts.keys() - {*_OWN_FIGURES, *_POLICY_FIGURES}:
             raise errors.SettingsError("is not a figure of an interface", key=f"{root}.{name}")
         rates = {name: amounts[name] for name in _POLICY_FIGURES if name in amounts}
         try:
             chosen = BandwidthPolicy.of(rates) if rates else None
         except errors.SettingsError as error:
             raise errors.SettingsError(str(error), key=root) from error
-        return cls(match=match, speed=amounts.get("speed"), reserve=amounts.get("reserve"), policy=chosen)
+        return cls(match=match, policy=chosen, **{name: amounts[name] for name in _OWN_FIGURES if name in amounts})
 
 
 class CarrierLoss(enum.Enum):
@@ -125,8 +131,9 @@ class NicSettings:
     container runtime comes for an interface; None where containers get none.
 
     ``whole`` lists the interfaces that are offered in the exclusive form too, ``net_devices`` says that the container runtime moves those itself (CDI
-    1.1 netDevices). ``shares`` bounds the number of shares of one interface, 0 does not. ``carrier_loss`` says what becomes of an interface whose
-    link is lost: nothing but a report of its health, a taint for new pods, or one that evicts pods too.
+    1.1 netDevices). ``shares`` bounds the number of shares of one interface; 0 leaves it to the bandwidth, and to ``SHARES_MAX`` on a NIC that
+    has room for more. ``ceil`` bounds what a share may borrow up to, whatever its class says; None is the NIC's speed. ``carrier_loss`` says what
+    becomes of an interface whose link is lost: nothing but a report of its health, a taint for new pods, or one that evicts pods too.
     """
 
     include: tuple[str, ...] = ("*",)
@@ -134,6 +141,7 @@ class NicSettings:
     take_over: tuple[str, ...] = ()
     offer_addressed: bool = False
     reserve: quantity.Quantity = quantity.ZERO
+    ceil: quantity.Quantity | None = None
     policy: BandwidthPolicy = dataclasses.field(default_factory=BandwidthPolicy)
     interfaces: tuple[InterfaceRule, ...] = ()
     home: pathlib.Path | None = None
@@ -144,8 +152,10 @@ class NicSettings:
 
     def __post_init__(self) -> None:
         _check_rate(self.reserve, "reserve", least=0)
-        if not 0 <= self.shares <= _SHARES_MAX:
-            raise errors.SettingsError(f"{self.shares} is not between 0 and {_SHARES_MAX}", key="shares")
+        if self.ceil is not None:
+            _check_rate(self.ceil, "ceil", least=0)
+        if not 0 <= self.shares <= SHARES_MAX:
+            raise errors.SettingsError(f"{self.shares} is not between 0 and {SHARES_MAX}", key="shares")
         for key in ("include", "exclude", "take_over", "whole"):
             for glob in getattr(self, key):
                 _check_glob(glob, key)
@@ -159,6 +169,7 @@ class NicSettings:
         return dataclasses.replace(
             rule,
             reserve=self.reserve if rule.reserve is None else rule.reserve,
+            ceil=self.ceil if rule.ceil is None else rule.ceil,
             policy=rule.policy or self.policy,
         )
 

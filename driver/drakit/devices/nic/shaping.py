@@ -35,7 +35,7 @@ ANY_NAMESPACE = 0
 KERNEL_MADE = 2**64 - 1
 
 _TICK_NS = 64
-_BURST_NS = 10**6
+_BURST_NS = 4 * 10**6
 _BURST_BYTES = 3000
 _NANO = 10**9
 _QUEUE_NS = 15 * 10**6
@@ -196,7 +196,11 @@ def _inner(minor: int, parent: int, rate: int, ceil: int) -> Band:
 
 
 def _burst(rate: int) -> int:
-    """A millisecond's worth at the rate, or the time two full frames take."""
+    """Four milliseconds' worth at the rate, or the time two full frames take.
+
+    What a class could not send in a gap longer than its burst is lost to it for ever, so this is the longest time for which the processor may be
+    elsewhere without a share falling below its rate. It lets a share that was silent send that much at once, which is less than a queue holds.
+    """
     return max(_BURST_NS, _BURST_BYTES * 8 * _NANO // rate) // _TICK_NS
 
 

@@ -4,15 +4,14 @@ The parent enforces it in hardware, outside of the pod: address, VLAN, and rates
 messages are written after linux/if_link.h and have not been tried on hardware; the mock machine keeps the same values.
 """
 
-import contextlib
 import dataclasses
 import errno
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
-from drakit.core import errors, records
-from drakit.devices.nic import inside
+from drakit.core import records
+from drakit.devices.nic import calls, inside
 from drakit.devices.nic.tc import rtnetlink
 
 _GETLINK, _SETLINK = 18, 19
@@ -94,12 +93,12 @@ class KernelFunctions:
     _after_effect: Callable[[], None]
 
     def function(self, of: Function) -> Settings | None:
-        with _failing_as("function"), rtnetlink.Socket.open(self._namespace) as sock:
+        with calls.failing_as("function"), rtnetlink.Socket.open(self._namespace) as sock:
             ifindex = _index_of(sock, of.parent)
             return read(sock, ifindex, of.number) if ifindex else None
 
     def set_function(self, of: Function, wanted: Settings) -> None:
-        with _failing_as("set_function"), rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
+        with calls.failing_as("set_function"), rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
             ifindex = _index_of(sock, of.parent)
             if not ifindex:
                 raise OSError(errno.ENODEV, f"there is no interface {of.parent}")
@@ -155,11 +154,3 @@ def _parsed(told: rtnetlink.Attributes) -> tuple[int, Settings]:
 def _index_of(sock: rtnetlink.Socket, name: str) -> int:
     link = inside.find(sock, name)
     return link.ifindex if link else 0
-
-
-@contextlib.contextmanager
-def _failing_as(call: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise errors.HardwareError(call, error.strerror or str(error)) from error

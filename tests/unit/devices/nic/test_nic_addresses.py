@@ -134,6 +134,7 @@ def test_only_what_is_taken_is_locked_for() -> None:
     assert addresses.locks_for(POOLED) == addresses.locks_for(STATIC) == (addresses.LOCK,)
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(strategies.integers(1, 200), strategies.integers(0, 2**32), strategies.data())
 def test_a_pool_gives_each_address_once(size: int, start: int, data: strategies.DataObject) -> None:
     pool = addressing.AddressPool(subnet="10.9.0.0/16", first="10.9.1.1", last=f"10.9.1.{size}")

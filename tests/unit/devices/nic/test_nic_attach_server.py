@@ -212,6 +212,31 @@ def test_a_new_instance_takes_the_socket_over_and_the_old_one_s_end_leaves_it(pa
     assert (len(old.asked), len(new.asked)) == (1, 2)
 
 
+def is_served(path: pathlib.Path) -> bool:
+    with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+        return say(path, GOOD) == messages.OK
+    return False
+
+
+def test_an_instance_whose_successor_died_takes_the_socket_back(path: pathlib.Path) -> None:
+    old, new = Attaching(), Attaching()
+    with serving(path, old):
+        with serving(path, new):
+            assert say(path, GOOD) == messages.OK
+        until(lambda: is_served(path))
+        path.unlink()
+        until(lambda: is_served(path))
+    assert (len(old.asked), len(new.asked)) == (2, 1)
+
+
+def test_who_only_looks_whether_somebody_listens_is_not_answered(path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(path, Attaching()):
+        for _ in range(3):
+            connected(path).close()
+        assert say(path, GOOD) == messages.OK
+    assert not caplog.records
+
+
 def test_a_stop_waits_for_the_call_at_hand(path: pathlib.Path) -> None:
     attaching, answers = Attaching(), []
     reached = threading.Event()

@@ -11,7 +11,7 @@ from hypothesis import strategies
 from drakit.core import claim as claims
 from drakit.core import degrade, device, driver, errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.nic import config, mock, port
+from drakit.devices.nic import config, mock, port, settings
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import share as shares
 
@@ -251,3 +251,21 @@ def test_a_record_is_read_back_as_the_share_it_was_written_of(nics: nic_driver.N
     older = {key: value for key, value in record.items() if key not in {"ceil", "minor"}}
     assert shares.from_record(older) == dataclasses.replace(machine.shares()[0], minor=0)
     assert shares.from_record({}) is shares.from_record({**record, "mac": 5}) is None
+
+
+@pytest.mark.parametrize(
+    "bound, asked, ceil",
+    [(None, "5G", 5 * 10**9), ("2G", "5G", 2 * 10**9), ("8G", "5G", 5 * 10**9), ("0", "5G", 0), ("0", None, 0)],
+    ids=["no bound", "above the bound", "below the bound", "nobody borrows", "nobody asked"],
+)
+def test_a_share_borrows_up_to_its_class_s_ceil_and_the_admin_s_and_remembers_what_was_asked(
+    machine: mock.MockPort, bound: str | None, asked: str | None, ceil: int
+) -> None:
+    choices = settings.NicSettings(ceil=None if bound is None else quantity.Quantity.of(bound))
+    nics = nic_driver.NicDriver(machine, node="node-1", settings=choices)
+    chosen = config.NicConfig(ceil=None if asked is None else quantity.Quantity.of(asked))
+    one = planned(nics, config=chosen)
+    prepared = nics.prepare(one)
+    (installed,) = machine.shares()
+    assert installed.ceil == ceil
+    assert prepared.record["ceil"] == (0 if chosen.ceil is None else chosen.ceil.value), "another bound makes no claim another one"

@@ -16,6 +16,7 @@ from drakit.devices import machines
 from drakit.devices.nic import config, keeper, mock, netlink, port
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import settings as nic_settings
+from drakit.devices.nic import share as shares
 from fakes import netns, site
 
 NIC = "pci-0000-0c-00-0"
@@ -169,3 +170,17 @@ def eventually(holds: Callable[[], bool]) -> None:
             return
         waiting.wait(0.1)
     raise AssertionError("did not come to hold within 30 s")
+
+
+def test_what_the_admin_allows_is_changed_in_place_and_is_no_damage(node: Node) -> None:
+    share = node.prepared(1)
+    wide = dataclasses.replace(share, ceil=5 * 10**9)
+    (grant,) = node.site.grants()
+    node.site.put(dataclasses.replace(grant, record=shares.to_record(wide)))
+    for bound, ceil in ((None, 5 * 10**9), ("2G", 2 * 10**9), ("0", 0), (None, 5 * 10**9)):
+        choices = nic_settings.NicSettings(ceil=None if bound is None else quantity.Quantity.of(bound))
+        node.driver = nic_driver.NicDriver(node.machine, node="node-1", settings=choices)
+        looks = node.keeper()
+        assert not any(looks.look().values())
+        assert node.machine.shares() == (dataclasses.replace(wide, ceil=ceil),)
+    assert not node.site.reports

@@ -221,3 +221,25 @@ def test_nothing_is_offered_where_no_rate_could_be_held() -> None:
 def test_the_classifier_in_use_is_published(classifier: port.Classifier) -> None:
     found = model.survey([nic()], nic_settings.NicSettings(), port.Shaping(classifier=classifier))
     assert found.to_inventory().devices[0].attributes["shaping"] == classifier.value
+
+
+@pytest.mark.parametrize(
+    "speed, choices, wanted",
+    [
+        (100 * GIGA, {}, None),
+        (100 * GIGA, {"shares": 128}, "128"),
+        (400 * GIGA, {}, "10k"),
+        (400 * GIGA, {"shares": 20}, "20"),
+        (400 * GIGA, {"policy": nic_settings.BandwidthPolicy(min=BITS("100M"), step=BITS("100M"))}, None),
+    ],
+    ids=["bandwidth is used up first", "the admin's bound", "more room than the kernel has", "the admin's bound of that", "larger shares"],
+)
+def test_shares_are_bounded_by_bandwidth_by_the_admin_or_by_what_the_kernel_holds(
+    speed: int, choices: dict[str, object], wanted: str | None
+) -> None:
+    (offered,) = survey(nic(speed=speed), **choices).to_inventory().devices
+    slots = offered.capacity.get("shares")
+    assert (None if slots is None else str(slots.value)) == wanted
+    if slots is not None:
+        assert slots.policy is not None
+        assert slots.policy.valid_values == (quantity.ONE,)

@@ -34,21 +34,24 @@ def test_steps_count_from_min() -> None:
     assert rates.floor(4) < 5
 
 
-@pytest.mark.parametrize("key, value", [("speed", "0"), ("speed", "1500m"), ("reserve", "-1G")])
+@pytest.mark.parametrize("key, value", [("speed", "0"), ("speed", "1500m"), ("reserve", "-1G"), ("ceil", "-1"), ("ceil", "1500m")])
 def test_a_rule_s_rates_are_whole_and_in_range(key: str, value: str) -> None:
     with pytest.raises(errors.SettingsError, match=rf"interfaces\[eth\*\]\.{key}"):
         settings.InterfaceRule(match="eth*", **{key: BITS(value)})  # type: ignore[arg-type]
 
 
-def test_a_negative_reserve_is_refused() -> None:
-    with pytest.raises(errors.SettingsError, match="reserve"):
-        settings.NicSettings(reserve=BITS("-1"))
+@pytest.mark.parametrize("key", ["reserve", "ceil"])
+def test_a_negative_rate_is_refused(key: str) -> None:
+    with pytest.raises(errors.SettingsError, match=key):
+        settings.NicSettings(**{key: BITS("-1")})  # type: ignore[arg-type]
 
 
 def test_a_rule_overrides_only_what_it_says() -> None:
     chosen = settings.NicSettings(reserve=BITS("1G"), interfaces=(settings.InterfaceRule(match="eth?", speed=BITS("10G")),))
     assert chosen.rule_for("eth1") == settings.InterfaceRule(match="eth?", speed=BITS("10G"), reserve=BITS("1G"), policy=chosen.policy)
     assert chosen.rule_for("ib0").speed is None
+    bounded = settings.NicSettings(ceil=BITS("5G"), interfaces=(settings.InterfaceRule.parse("eth?", {"ceil": "0"}),))
+    assert (bounded.rule_for("eth1").ceil, bounded.rule_for("ib0").ceil) == (BITS("0"), BITS("5G"))
     assert chosen.rule_for("ib0").reserve == BITS("1G")
 
 

@@ -97,6 +97,14 @@ def test_a_queue_is_short_but_holds_the_largest_frames() -> None:
     assert bands[0x101].limit == 18_750_000
 
 
+def test_a_class_makes_up_for_a_gap_of_four_milliseconds_and_never_gains_more() -> None:
+    """In the kernel's ticks of 64 ns; two full frames where the rate is so small that they take longer."""
+    bands = shaping.bands(UPLINK, [share(0x100, 10**8), share(0x101, GIGA, ceil=5 * GIGA), share(0x102, 10**6)], [])
+    assert {bands[minor].burst * 64 for minor in (shaping.ROOT, 0x100, 0x101)} == {4 * 10**6}
+    assert bands[0x101].cburst * 64 == 4 * 10**6
+    assert bands[0x102].burst * 64 == 3000 * 8 * 10**9 // 10**6
+
+
 def test_a_known_address_without_a_known_owner_leads_to_no_share() -> None:
     seats = [seat(0x8000, cookie=7), seat(0x8001, of=0x101, cookie=8)]
     found = shaping.owners(port.Classifier.NETNS, host=1, mac=NIC, seats=seats)

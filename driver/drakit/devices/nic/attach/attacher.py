@@ -62,14 +62,16 @@ class Attacher:
         self._machine, self._kernel, self._site = machine, kernel, site
         self._node = node
 
-    def attach(self, request: messages.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
-        """Give the sandbox whose namespace is open as ``descriptor`` its interface; raises RefusedError, DrakitError. Afterwards nothing is held."""
+    def attach(self, request: messages.Request, descriptor: int, is_waited_for: Callable[[], bool], *, known: Grant | None = None) -> None:
+        """Give the sandbox whose namespace is open as ``descriptor`` its interface; afterwards nothing is held. ``known`` is the grant, if just read.
+
+        Raises RefusedError, DrakitError.
+        """
         if self._kernel.is_host(descriptor):
             raise RefusedError("the pod uses the host's network (hostNetwork), into which no share of a NIC can be put")
-        grant, _ = self._prepared(request)
+        grant = known or self._prepared(request)[0]
         with self._site.hold((*grant.device.lock_names, *addresses.locks_for(_config(grant)))):
-            self._check_wanted(request, is_waited_for)
-            grant, share = self._prepared(request)
+            grant, share = self._wanted(request, is_waited_for)
             with self._kernel.opened(descriptor) as sandbox:
                 call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor)
                 self._attach(call, is_waited_for)
@@ -117,7 +119,7 @@ class Attacher:
             self._site.note(call.grant, attachment.key, plans.to_record(attachment))
         try:
             self._complete(call, attachment, link)
-            self._check_wanted(call.request, is_waited_for)
+            self._wanted(call.request, is_waited_for)
         except Exception:
             if known is None:
                 self._undo_after_failure(call.grant, call.share, attachment)
@@ -154,7 +156,7 @@ class Attacher:
 
     def _complete(self, call: Call, attachment: plans.Attachment, link: sandboxes.Link | None) -> None:
         """Make what is not there yet. An address or a size that the pod has changed meanwhile stays as it is."""
-        found = self._book().take(call.grant, _config(call.grant), _who(attachment))
+        found = self._addresses(call, attachment)
         outfit = pods.outfit_of(_config(call.grant), name=attachment.name, mac=attachment.mac, addresses=found)
         was_up = link is not None and link.up
         if link is None:
@@ -171,16 +173,21 @@ class Attacher:
         child = pods.Child(namespace=call.descriptor, name=outfit.name)
         self._kernel.dress(child, dataclasses.replace(outfit, mac="", mtu=0) if was_up else outfit)
 
+    def _addresses(self, call: Call, attachment: plans.Attachment) -> tuple[str, ...]:
+        """The sandbox's addresses. The book of all claims of the node is opened only for a configuration that asks for some."""
+        chosen = _config(call.grant)
+        return self._book().take(call.grant, chosen, _who(attachment)) if addresses.locks_for(chosen) else ()
+
     def _book(self) -> addresses.Book:
         """The addresses given out; a sandbox lives as long as its frames are led to a class."""
         admitted = functools.cache(lambda: {member.cookie for member in self._machine.members()})
         return addresses.Book(self._site, node=self._node, lives=lambda who: who.cookie in admitted())
 
-    def _check_wanted(self, request: messages.Request, is_waited_for: Callable[[], bool]) -> None:
-        """Raise RefusedError where the interface came too late to be used: a runtime that has given up never takes it back."""
+    def _wanted(self, request: messages.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
+        """The grant as it is now. Raises RefusedError where the interface comes too late: a runtime that has given up never takes it back."""
         if not is_waited_for():
             raise RefusedError("nobody waits for the interface any more")
-        self._prepared(request)
+        return self._prepared(request)
 
 
 def _config(grant: Grant) -> config.NicConfig:

@@ -17,8 +17,7 @@ import pathlib
 import struct
 from collections.abc import Callable, Iterator
 
-from drakit.core import errors
-from drakit.devices.nic import config, netlink_pods, pods
+from drakit.devices.nic import calls, config, netlink_pods, pods
 from drakit.devices.nic.attach import plans
 from drakit.devices.nic.tc import rtnetlink
 
@@ -151,7 +150,7 @@ class KernelSandboxes(netlink_pods.KernelPods):
     def opened(self, descriptor: int) -> Iterator[Sandbox]:
         """A sandbox's namespace; nothing of it is held afterwards. Raises HardwareError, also for what is no network namespace."""
         with (
-            failing_as("attach"),
+            calls.failing_as("attach"),
             rtnetlink.Socket.open(descriptor, self._after_effect) as inside,
             rtnetlink.Socket.open(self._namespace, self._after_effect) as host,
         ):
@@ -159,29 +158,20 @@ class KernelSandboxes(netlink_pods.KernelPods):
 
     def children(self, nsid: int, nic: int) -> tuple[Link, ...]:
         """The children of a NIC in the namespace of this number; none where there is no such namespace any more."""
-        with failing_as("RTM_GETLINK"), rtnetlink.Socket.open(self._namespace) as host:
+        with calls.failing_as("RTM_GETLINK"), rtnetlink.Socket.open(self._namespace) as host:
             return tuple(link for link in _links(host, nsid) if link.parent == nic)
 
     def marked(self) -> tuple[tuple[int, Link], ...]:
         """Every link with a mark of ours in every namespace that has a number, with that number."""
-        with failing_as("RTM_GETNSID"), rtnetlink.Socket.open(self._namespace) as host:
+        with calls.failing_as("RTM_GETNSID"), rtnetlink.Socket.open(self._namespace) as host:
             numbers = {_nsid(answer) for answer in host.dump(_GETNSID, _GENERIC.pack(0))} - {_ANY_NSID}
             found = ((nsid, link) for nsid in sorted(numbers) for link in _links(host, nsid))
             return tuple((nsid, link) for nsid, link in found if plans.share_of(link.alias))
 
     def delete(self, nsid: int, link: Link) -> None:
         """Delete a link in the namespace of this number; one that is gone is success."""
-        with failing_as("RTM_DELLINK"), rtnetlink.Socket.open(self._namespace, self._after_effect) as host, _gone_is_success():
+        with calls.failing_as("RTM_DELLINK"), rtnetlink.Socket.open(self._namespace, self._after_effect) as host, _gone_is_success():
             host.ask(_DELLINK, _IFINFO.pack(0, 0, link.ifindex, 0, 0) + rtnetlink.number(_TARGET, nsid))
-
-
-@contextlib.contextmanager
-def failing_as(call: str) -> Iterator[None]:
-    """Turn what the kernel refuses into a HardwareError of that call."""
-    try:
-        yield
-    except OSError as error:
-        raise errors.HardwareError(call, error.strerror or str(error)) from error
 
 
 @contextlib.contextmanager

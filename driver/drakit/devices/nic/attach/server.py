@@ -2,7 +2,8 @@
 
 Only root of this host may speak; a message has a bound, and a connection a deadline. The socket is made under another name and renamed, so that a new
 instance of a rolling update takes it over without a moment in which nobody listens, and it stays when the server stops, because by then it may be
-another's; a client that finds nobody behind it waits for a while and then says so.
+another's; a client that finds nobody behind it waits for a while and then says so. Where the new instance dies while this one still lives, this one
+takes it back.
 """
 
 import contextlib
@@ -22,6 +23,8 @@ from drakit.devices.nic.attach import attacher, messages
 SECONDS = 8
 """How long a client waits for its answer."""
 CALLS_MAX = 16
+LOOK_SECONDS = 2.0
+"""How often a server looks whether somebody listens at its path."""
 
 _RECEIVE_SECONDS = 2.0
 _BACKLOG = 128
@@ -42,7 +45,8 @@ class Server:
         self._attach = attach
         self._stopping = threading.Event()
         self._turns = threading.BoundedSemaphore(CALLS_MAX)
-        self._socket = listen(path)
+        self._path = path
+        self._socket, self._inode = listen(path)
         self._woken, self._waker = os.pipe2(os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="nic-attach", daemon=True)
 
@@ -62,11 +66,27 @@ class Server:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            select.select([self._socket.fileno(), self._woken], [], [])
+            ready, _, _ = select.select([self._socket.fileno(), self._woken], [], [], LOOK_SECONDS)
             if self._stopping.is_set():
                 return
+            if not ready:
+                self._take_back()
+                continue
             with contextlib.suppress(OSError):  # The client gave up before it was served.
                 self._take(self._socket.accept()[0])
+
+    def _take_back(self) -> None:
+        """Listen at the path again where nobody does: a newer instance took it over and died, or somebody removed it."""
+        if _is_served(self._path, self._inode):
+            return
+        try:
+            fresh, inode = listen(self._path)
+        except errors.HardwareError as error:
+            _log.warning("nobody listens at the attach socket, and it cannot be taken back: error=%s", error)
+            return
+        self._socket.close()
+        self._socket, self._inode = fresh, inode
+        _log.warning("nobody listened at the attach socket; this instance does again")
 
     def _take(self, connection: socket.socket) -> None:
         self._turns.acquire()
@@ -76,7 +96,7 @@ class Server:
         try:
             with connection:
                 connection.settimeout(_RECEIVE_SECONDS)
-                if _is_root(connection):
+                if _is_root(connection) and not _is_a_look(connection):
                     connection.send(self._answer(connection))
         except OSError as error:
             _log.info("a client of the attach socket went away: error=%s", error)
@@ -98,8 +118,8 @@ class Server:
         return messages.OK
 
 
-def listen(path: pathlib.Path) -> socket.socket:
-    """A listening socket of mode 0600 in the place of whatever has this path; raises HardwareError."""
+def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
+    """A listening socket of mode 0600 in the place of whatever has this path, and its inode there; raises HardwareError."""
     if len(os.fsencode(path)) > _PATH_MAX - len(".new"):
         raise errors.HardwareError("bind", f"the path {path} is too long for a socket; choose a shorter node.plugins_dir")
     fresh = path.with_name(f"{path.name}.new")
@@ -110,11 +130,32 @@ def listen(path: pathlib.Path) -> socket.socket:
             found.bind(str(fresh))
             fresh.chmod(0o600)
             found.listen(_BACKLOG)
+            inode = fresh.stat().st_ino
             fresh.rename(path)
     except OSError as error:
         found.close()
         raise errors.HardwareError("bind", f"{path}: {error.strerror or error}") from error
-    return found
+    return found, inode
+
+
+def _is_served(path: pathlib.Path, own: int) -> bool:
+    """Whether somebody listens at the path: this instance, whose socket has the inode ``own`` there, or another."""
+    try:
+        if path.stat().st_ino == own:
+            return True
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as caller:
+            caller.settimeout(_RECEIVE_SECONDS)
+            caller.connect(str(path))
+    except (ConnectionRefusedError, FileNotFoundError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_a_look(connection: socket.socket) -> bool:
+    """Whether the caller hung up without a word: another instance, which wanted to know whether somebody listens."""
+    return not connection.recv(1, socket.MSG_PEEK)
 
 
 def is_waiting(connection: socket.socket) -> bool:

@@ -106,7 +106,7 @@ class Service:
                 raise attacher.RefusedError("the pod uses the host's network (hostNetwork), where the interface is already")
             self._wholes.attach(request, grant, descriptor, is_waited_for)
         elif self._attacher is not None:
-            self._attacher.attach(request, descriptor, is_waited_for)
+            self._attacher.attach(request, descriptor, is_waited_for, known=grant)
 
     def stop(self) -> None:
         """Answer no more; what is attached stays."""

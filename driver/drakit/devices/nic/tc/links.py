@@ -71,7 +71,8 @@ def name_of(sock: rtnetlink.Socket, ifindex: int) -> str:
 
 def ours(sock: rtnetlink.Socket) -> Mapping[int, Link]:
     """Every ifb of ours, by the index of its NIC, which need not be there any more."""
-    found = map(_link, sock.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0)))
+    only = rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, "ifb"))
+    found = map(_link, sock.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + only))
     return {
         int(link.name[len(_PREFIX) :]): link for link in found if link.alias.startswith(_MARK) and link.name[len(_PREFIX) :].isdecimal()
     }

@@ -32,10 +32,15 @@ _MAJOR = shaping.MAJOR << 16
 
 
 class Maps:
-    """Descriptors of the three maps; ``close`` gives them back."""
+    """Descriptors of the three maps; ``close`` gives them back.
+
+    ``verified`` are the programs that were found to look into these maps and no others of ours. What a program looks into never changes, and the
+    kernel gives a number again only after two thousand million others, so a program is asked once.
+    """
 
     def __init__(self, found: Mapping[str, int]) -> None:
         self._found = dict(found)
+        self.verified: set[int] = set()
 
     @classmethod
     def complete(cls, found: Mapping[str, int]) -> Self:

@@ -22,13 +22,13 @@ _OUT, _IN = "egress", "ingress"
 class Nic:
     """One NIC, read for one call. ``held`` are maps known from before, for where no classifier has them any more.
 
-    ``memory`` is the caller's to close.
+    ``memory``, which may be these very maps, is the caller's to close.
     """
 
     def __init__(self, place: parts.Place, held: maps.Maps | None = None) -> None:
         self.place = place
         self.found = parts.find(place.sock, place.nic)
-        self.memory = maps.Maps.complete(parts.used_maps(self.found, held))
+        self.memory = parts.memory_of(self.found, held)
 
     @property
     def _sides(self) -> Mapping[str, int]:
@@ -55,6 +55,15 @@ class Nic:
         """Take a share away, and with the last one all of the NIC's parts."""
         self._take(minor)
         if not self.memory.has_shares():
+            self._release()
+
+    def tidy(self) -> None:
+        """Leave the NIC as it was where nobody has a share of it: a death in the first ``install`` or the last ``remove`` leaves parts alone.
+
+        Where classes of shares are there and the memory of whose they are is lost, all stays: their pods go on with what they have.
+        """
+        classes = {minor for ifindex in self._sides.values() for minor in messages.classes(self.place.sock, ifindex)}
+        if self.found.any_of_ours and not self.memory.has_shares() and classes.isdisjoint(shaping.SHARES):
             self._release()
 
     def _empty(self) -> None:

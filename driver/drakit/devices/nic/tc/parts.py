@@ -8,7 +8,7 @@ import dataclasses
 import enum
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from drakit.core import errors
 from drakit.devices.nic import port, shaping
@@ -84,6 +84,12 @@ def find(sock: rtnetlink.Socket, nic: int) -> Found:
     )
 
 
+def classifiers(sock: rtnetlink.Socket, nic: int, ifb: int) -> Iterator[messages.Filter | None]:
+    """The two filters that look into maps: of what comes in, and of what goes out."""
+    yield messages.filter_at(sock, ifb, messages.OURS)
+    yield messages.filter_at(sock, nic, messages.OURS)
+
+
 def is_our_root(root: messages.Qdisc | None) -> bool:
     """Whether a root qdisc is our HTB."""
     return root is not None and root.kind == "htb" and root.handle == messages.OURS
@@ -108,8 +114,20 @@ def refuse_foreign(found: Found, name: str) -> None:
         raise errors.HardwareError("RTM_NEWLINK", f"the name {found.link.name} belongs to a link of somebody else's; rename it")
 
 
-def used_maps(found: Found, held: maps.Maps | None) -> dict[str, int]:
-    """Descriptors of the maps that the classifiers use; of those that none uses, what is still held. The caller closes them."""
+def memory_of(found: Found, held: maps.Maps | None) -> maps.Maps:
+    """The maps that the classifiers use: those held where they are known to, else all that can be found, completed. The caller closes them."""
+    if held is not None and are_verified((found.ingress, found.egress), held):
+        return held
+    return maps.Maps.complete(_used_maps(found, held))
+
+
+def are_verified(classifiers: Iterable[messages.Filter | None], held: maps.Maps) -> bool:
+    """Whether all of these classifiers are there and known to look into these maps."""
+    return all(item is not None and item.program in held.verified for item in classifiers)
+
+
+def _used_maps(found: Found, held: maps.Maps | None) -> dict[str, int]:
+    """Descriptors of the maps that the classifiers use; of those that none uses, what is still held."""
     kept: dict[str, int] = {}
     for item in (found.ingress, found.egress):
         for name, descriptor in (bpf.maps_of(item.program) if item else {}).items():
@@ -125,13 +143,12 @@ def used_maps(found: Found, held: maps.Maps | None) -> dict[str, int]:
 
 def lacking(place: Place, found: Found, memory: maps.Maps) -> tuple[Part, ...]:
     """The parts that are missing or not as they should be, in the order in which they are to be made."""
-    numbers = memory.numbers()
     is_there: Mapping[Part, bool] = {
         Part.IFB: found.link is not None and found.link.up and bool(found.link.alias),
         Part.IFB_ROOT: is_our_root(found.ifb_root),
-        Part.INGRESS: _is_current(place, Part.INGRESS, found.ingress) and _uses(found.ingress, _INGRESS_MAPS, numbers),
+        Part.INGRESS: _is_current(place, Part.INGRESS, found.ingress) and _uses(found.ingress, _INGRESS_MAPS, memory),
         Part.ROOT: is_our_root(found.root),
-        Part.EGRESS: _is_current(place, Part.EGRESS, found.egress) and _uses(found.egress, _EGRESS_MAPS, numbers),
+        Part.EGRESS: _is_current(place, Part.EGRESS, found.egress) and _uses(found.egress, _EGRESS_MAPS, memory),
         Part.HOOK: found.hook is not None,
         Part.REDIRECT: _is_current(place, Part.REDIRECT, found.redirect) and _leads_to(found.redirect, found.link),
         Part.GUARD: _is_current(place, Part.GUARD, found.guard) or (found.hook is not None and not has_egress_hook(found.hook)),
@@ -177,12 +194,17 @@ def _leads_to(item: messages.Filter | None, link: links.Link | None) -> bool:
     return item is not None and link is not None and item.redirect == link.ifindex
 
 
-def _uses(item: messages.Filter | None, names: frozenset[str], numbers: Mapping[str, int]) -> bool:
+def _uses(item: messages.Filter | None, names: frozenset[str], memory: maps.Maps) -> bool:
     """Whether a classifier looks into just these of our maps."""
     if item is None:
         return False
-    with maps.lent(bpf.maps_of(item.program)) as used:
-        return {name: bpf.map_id(descriptor) for name, descriptor in used.items()} == {name: numbers[name] for name in names}
+    if item.program not in memory.verified:
+        numbers = memory.numbers()
+        with maps.lent(bpf.maps_of(item.program)) as used:
+            if {name: bpf.map_id(descriptor) for name, descriptor in used.items()} != {name: numbers[name] for name in names}:
+                return False
+        memory.verified.add(item.program)
+    return True
 
 
 def _ifb(place: Place) -> int:

@@ -111,7 +111,7 @@ def listen(groups: int, namespace: str | int | None = None) -> socket.socket:
     """A plain socket in a namespace, given as to ``Socket.open``, that hears of what happens in these multicast groups. Raises OSError."""
     if namespace is None:
         return _open(groups)
-    with _descriptor(namespace) as descriptor, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+    with opened(namespace) as descriptor, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(_open_inside, descriptor, groups).result()
 
 
@@ -199,7 +199,8 @@ def _open(groups: int = 0) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _descriptor(namespace: str | int) -> Iterator[int]:
+def opened(namespace: str | int) -> Iterator[int]:
+    """The descriptor of a namespace, given as to ``Socket.open``; one that is opened here is closed here. Raises OSError."""
     if isinstance(namespace, int):
         yield namespace
         return

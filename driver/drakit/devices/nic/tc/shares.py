@@ -55,37 +55,49 @@ class KernelShares:
 
     def remove(self, share_id: str, hint: port.Share | None = None) -> None:
         with self._sock("remove") as sock:
-            place = self._search(sock, share_id, hint)
-            if place is None:
+            if hint is not None and self._remove_at(sock, hint):
                 return
-            ifindex, minor = place
-            with self._nic(sock, ifindex) as found:
-                found.remove(minor)
+            place = self._search(sock, share_id)
+            if place is not None:
+                ifindex, minor = place
+                with self._nic(sock, ifindex) as found:
+                    found.remove(minor)
+            elif hint is not None:
+                with self._nic(sock, hint.ifindex, hint.interface) as found:
+                    found.tidy()
+
+    def _remove_at(self, sock: rtnetlink.Socket, hint: port.Share) -> bool:
+        """Whether the share was where it was planned to be."""
+        with self._nic(sock, hint.ifindex, hint.interface) as found:
+            is_there = _holds(found, hint)
+            if is_there:
+                found.remove(hint.minor)
+            return is_there
 
     def shares(self) -> tuple[port.Share, ...]:
         with self._sock("shares") as sock:
-            found = [share for item in self._nics(sock) for share in item.memory.read_shares(item.place.nic, item.place.name).values()]
+            found = [share for ifindex, name, memory in self._memories(sock) for share in memory.read_shares(ifindex, name).values()]
         return tuple(sorted(found, key=lambda share: share.id))
 
     def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
         with self._sock("admit") as sock, self._nic(sock, share.ifindex, share.interface) as found:
-            if not _holds(found, share):
+            kept = found.memory.share(share.minor)
+            if kept is None or kept.id != share.id:
                 raise errors.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
-            found.admit(share, cookie, mac.lower())
+            found.admit(kept, cookie, mac.lower())  # As it is installed: the admin may allow it less than it was planned with.
 
     def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
         with self._sock("dismiss") as sock, self._nic(sock, share.ifindex, share.interface) as found:
-            if _holds(found, share):
-                found.dismiss(share, cookie, mac.lower())
+            kept = found.memory.share(share.minor)
+            if kept is not None and kept.id == share.id:
+                found.dismiss(kept, cookie, mac.lower())
 
     def members(self) -> tuple[port.Member, ...]:
         found = []
         with self._sock("members") as sock:
-            for item in self._nics(sock):
-                ids = {minor: share.id for minor, share in item.memory.read_shares(item.place.nic, "").items()}
-                found += [
-                    port.Member(share_id=ids.get(seat.share, ""), cookie=seat.cookie, mac=seat.mac) for seat in item.memory.read_seats()
-                ]
+            for ifindex, _, memory in self._memories(sock):
+                ids = {minor: share.id for minor, share in memory.read_shares(ifindex, "").items()}
+                found += [port.Member(share_id=ids.get(seat.share, ""), cookie=seat.cookie, mac=seat.mac) for seat in memory.read_seats()]
         return tuple(sorted(found, key=lambda member: (member.share_id, member.mac)))
 
     def check(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
@@ -121,9 +133,10 @@ class KernelShares:
     def _nic(self, sock: rtnetlink.Socket, ifindex: int, name: str = "") -> Iterator[nic.Nic]:
         """One NIC; afterwards its maps are kept as long as they hold shares."""
         place = parts.Place(sock=sock, nic=ifindex, name=name or links.name_of(sock, ifindex), classifier=self.shaping().classifier)
-        held = self._held.pop(ifindex, None)
+        held = self._held.get(ifindex)
         found = nic.Nic(place, held)
-        if held is not None:
+        self._held.pop(ifindex, None)
+        if held is not None and found.memory is not held:
             held.close()
         try:
             yield found
@@ -138,16 +151,23 @@ class KernelShares:
             with self._nic(sock, ifindex) as found:
                 yield found
 
-    def _search(self, sock: rtnetlink.Socket, share_id: str, hint: port.Share | None) -> tuple[int, int] | None:
+    def _memories(self, sock: rtnetlink.Socket) -> Iterator[tuple[int, str, maps.Maps]]:
+        """Index, name and maps of every NIC: the maps held, as long as the very classifiers are there that are known to use them."""
+        ours = links.ours(sock)
+        for ifindex in sorted(ours.keys() | self._held.keys()):
+            held = self._held.get(ifindex)
+            if held is not None and ifindex in ours and parts.are_verified(parts.classifiers(sock, ifindex, ours[ifindex].ifindex), held):
+                yield ifindex, links.name_of(sock, ifindex), held
+            else:
+                with self._nic(sock, ifindex) as found:
+                    yield ifindex, found.place.name, found.memory
+
+    def _search(self, sock: rtnetlink.Socket, share_id: str) -> tuple[int, int] | None:
         """Interface index and class of a share."""
-        if hint is not None:
-            with self._nic(sock, hint.ifindex) as found:
-                if _holds(found, hint):
-                    return hint.ifindex, hint.minor
-        for item in self._nics(sock):
-            for minor, share in item.memory.read_shares(item.place.nic, "").items():
+        for ifindex, _, memory in self._memories(sock):
+            for minor, share in memory.read_shares(ifindex, "").items():
                 if share.id == share_id:
-                    return item.place.nic, minor
+                    return ifindex, minor
         return None
 
     def _sweep(self, sock: rtnetlink.Socket) -> None:

@@ -1,0 +1,50 @@
+"""A look at one interface tells exactly what a look at all of them does, on the real kernel."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.devices.nic import netlink
+from fakes import netns
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def node() -> Iterator[netns.Namespace]:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with netns.namespace() as made:
+        made.make_nic("nic0", mac="02:00:00:00:00:20", mtu=9000)
+        yield made
+
+
+def test_one_interface_is_told_of_as_among_all(node: netns.Namespace) -> None:
+    node.ip("link", "set", "lo", "up")
+    node.ip("address", "add", "10.1.0.1/24", "dev", "nic0")
+    node.ip("link", "property", "add", "dev", "nic0", "altname", "a-rather-long-alternative-name")
+    node.ip("link", "property", "add", "dev", "nic0", "altname", "other")
+    node.ip("link", "add", "br0", "type", "bridge")
+    node.ip("link", "add", "child0", "link", "nic0", "type", "macvlan")
+    node.ip("link", "set", "child0", "master", "br0")
+    node.ip("link", "set", "br0", "up")
+    node.ip("link", "add", "down0", "type", "ifb")
+    node.ip("route", "add", "default", "via", "10.1.0.2")
+    node.ip("route", "add", "default", "dev", "br0", "metric", "77", "table", "9")
+    node.ip("route", "add", "10.2.0.0/16", "dev", "nic0-wire")
+    node.run("tc", "qdisc", "add", "dev", "child0", "root", "handle", "7:", "htb")
+    nics = netlink.KernelPort(node.name)
+    every = nics.interfaces()
+    assert {"lo", "nic0", "nic0-wire", "br0", "child0", "down0"} == {interface.name for interface in every}
+    for interface in every:
+        assert nics.interface(interface.name) == interface
+    found = {interface.name: interface for interface in every}
+    assert [found[name].default_route for name in ("nic0", "br0", "nic0-wire")] == [True, True, False]
+    assert found["nic0"].altnames == ("a-rather-long-alternative-name", "other")
+    assert found["child0"].queueing == "htb 7:"
+
+
+@pytest.mark.parametrize("name", ["nobody", "other", "a-name-longer-than-the-kernel-s"])
+def test_a_name_that_no_interface_has_is_nobody_s(node: netns.Namespace, name: str) -> None:
+    node.ip("link", "property", "add", "dev", "nic0", "altname", "other")
+    assert netlink.KernelPort(node.name).interface(name) is None

@@ -1,0 +1,251 @@
+"""SIGKILL of the driver before and after every journal write, CDI file and request to the kernel of prepare and unprepare: no leak, no loss.
+
+The claim asks for one share, for two, or for the whole NIC, with other claims on the NIC or without, with a pod that uses it or without; or for a
+virtual function of a mock machine. After each death a new driver starts, and the kubelet asks again, asks for the opposite, or never asks. In the end
+kernel, journal and CDI directory are as they were, and what others have was never touched. CI takes a sample of the steps, ``make crash`` all.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from crash import nic_parent, nic_victim
+from drakit.core import lifecycle
+from fakes import netns, nic_attach
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(1800)]
+
+SAMPLE = 3
+ADDRESS = "10.7.0.1/24"
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What the claim asks for, and what is around it."""
+
+    form: str
+    beside: bool = False
+    used: bool = False
+
+    def __str__(self) -> str:
+        return self.form + (", used" if self.used else "") + (", beside another" if self.beside else "")
+
+
+SETTINGS = [
+    Setting("share"),
+    Setting("pair"),
+    Setting("share", beside=True),
+    Setting("share", beside=True, used=True),
+    Setting("pair", used=True),
+    Setting("whole"),
+    Setting("whole", used=True),
+]
+Way = Callable[["Stage", nic_attach.Running], None]
+
+
+@pytest.fixture(scope="module")
+def parent() -> Iterator[nic_parent.Parent]:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with nic_parent.parent() as made:
+        yield made
+
+
+class Stage:
+    """A node on which a claim is prepared and unprepared again and again; between two of them it must be as it was in the beginning."""
+
+    def __init__(self, parent: nic_parent.Parent, setting: Setting, world: nic_attach.World, pod: nic_attach.Pod) -> None:
+        self.world, self.pod, self.setting = world, pod, setting
+        self.wanted = nic_victim.claim_of(setting.form)
+        self._parent = parent
+        self._place = {"form": setting.form, "node": world.node.name, "folder": str(world.home.parent)}
+        self._others: tuple[object, ...] = ()
+        self._before = self._look()
+
+    def settle(self) -> None:
+        """What is there now is the beginning."""
+        with self.world.driver() as driver:
+            self._others = tuple(driver.machine.shares()), tuple(driver.machine.members())
+        self._before = self._look()
+
+    def ready(self, act: str) -> None:
+        """What comes before the act: nothing, or the claim prepared and, where it is used, attached."""
+        if act == "unprepare":
+            with self.world.driver() as driver:
+                self.prepared(driver)
+
+    def steps(self, act: str) -> int:
+        """How many steps the act has."""
+        self.ready(act)
+        found = self._parent.steps(act=act, **self._place)
+        with self.world.driver() as driver:
+            driver.unprepare(self.wanted.ref)
+        self.is_as_before()
+        return found
+
+    def die(self, act: str, step: int, way: Way) -> None:
+        """Kill the driver at a step of the act, and go on in some way."""
+        self.ready(act)
+        self._parent.kill(step, act=act, **self._place)
+        with self.world.driver() as driver:
+            self.others_are_whole(driver)
+            way(self, driver)
+        self.is_as_before()
+
+    def prepared(self, driver: nic_attach.Running) -> None:
+        """Prepare the claim, and attach the pod where it is used."""
+        driver.prepare(self.wanted)
+        if self.setting.used:
+            assert self.world.call(self.wanted.ref, self.pod) == nic_attach.Said(0, "")
+
+    def is_whole(self, driver: nic_attach.Running) -> None:
+        """The claim is prepared and the kernel holds its shares as wanted."""
+        assert {entry.claim.uid: entry.state for entry in driver.local.journal.entries()}[self.wanted.ref.uid] is lifecycle.State.PREPARED
+        assert len(self.world.edits(self.wanted.ref)) == len(self.wanted.results)
+        if self.setting.form != "whole":
+            installed = {share.id for share in driver.machine.shares()}
+            assert installed >= {str(result.share_id) for result in self.wanted.results}
+            assert self.damage(driver) == ()
+
+    def damage(self, driver: nic_attach.Running) -> tuple[str, ...]:
+        """What of the NIC is not as its shares want it."""
+        author: Any = driver.local.author
+        (nic,) = (one for one in author.survey().nics if one.name == "nic0")
+        return driver.machine.check(author.uplink(nic.interface, nic.speed), driver.machine.shares())
+
+    def others_are_whole(self, driver: nic_attach.Running) -> None:
+        """What other claims and their pods have is there."""
+        if self._others:
+            shares, members = self._others
+            assert set(shares) <= set(driver.machine.shares())  # type: ignore[call-overload]
+            assert set(members) <= set(driver.machine.members())  # type: ignore[call-overload]
+
+    def is_as_before(self) -> None:
+        """Nothing of the claim is left anywhere."""
+        with contextlib.suppress(AssertionError):
+            nic_attach.until(lambda: self._look() == self._before, "the kernel takes a link up a moment later", 5)
+        assert self._look() == self._before
+
+    def _look(self) -> dict[str, object]:
+        with self.world.driver(start=False) as driver:
+            kept = [(entry.claim.uid, entry.state) for entry in driver.local.journal.entries()]
+            installed = driver.machine.shares(), driver.machine.members()
+        files = sorted(file.name for file in self.world.cdi.glob("*.json"))
+        return {
+            "journal": kept,
+            "installed": installed,
+            "files": files,
+            "pod": sorted(self.pod.space.links()),
+            **self.world.node.state(),
+        }
+
+
+@contextlib.contextmanager
+def stage(parent: nic_parent.Parent, setting: Setting) -> Iterator[Stage]:
+    with nic_attach.world() as made, nic_attach.pod() as pod, nic_attach.pod("0the") as neighbour:
+        made.node.ip("address", "add", ADDRESS, "dev", "nic0")
+        made.node.ip("link", "set", "nic0", "alias", "of the admin")
+        world = nic_victim.world_of(made.node.name, made.home.parent)
+        ready = Stage(parent, setting, world, pod)
+        other = nic_attach.claim(9, parameters={"interfaceName": "other0", "addresses": ["10.99.9.9/16"]})
+        if setting.beside:
+            with world.driver() as driver:
+                driver.prepare(other)
+                assert world.call(other.ref, neighbour) == nic_attach.Said(0, "")
+            ready.settle()
+        yield ready
+        if setting.beside:
+            with world.driver() as driver:
+                assert world.call(other.ref, neighbour) == nic_attach.Said(0, ""), "the neighbour's next container starts too"
+                driver.unprepare(other.ref)
+        assert set(neighbour.space.links()) == {"lo"}
+
+
+def asked_again(stage: Stage, driver: nic_attach.Running) -> None:
+    """The kubelet prepares the claim, because it never heard that it was, or because the pod came back."""
+    stage.prepared(driver)
+    stage.is_whole(driver)
+    driver.unprepare(stage.wanted.ref)
+
+
+def unprepared(stage: Stage, driver: nic_attach.Running) -> None:
+    """The kubelet unprepares the claim."""
+    driver.unprepare(stage.wanted.ref)
+
+
+def not_asked(stage: Stage, driver: nic_attach.Running) -> None:
+    """The kubelet asks nothing for a while: the claim is whole or not there at all; there is no half."""
+    states = {entry.claim.uid: entry.state for entry in driver.local.journal.entries()}
+    if stage.wanted.ref.uid in states:
+        stage.is_whole(driver)
+        driver.unprepare(stage.wanted.ref)
+
+
+WAYS: list[Way] = [asked_again, unprepared, not_asked]
+ACTS = ("prepare", "unprepare")
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_a_death_at_a_sampled_step_leaves_nothing_and_loses_nothing(parent: nic_parent.Parent, setting: Setting) -> None:
+    offset = SETTINGS.index(setting)
+    with stage(parent, setting) as ready:
+        for act in ACTS:
+            found = ready.steps(act)
+            for number, step in enumerate(range(offset % (found // SAMPLE), found, max(found // SAMPLE, 1))):
+                ready.die(act, step, WAYS[number % len(WAYS)])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_a_death_at_any_step_leaves_nothing_and_loses_nothing(
+    parent: nic_parent.Parent, setting: Setting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted = {}
+    with stage(parent, setting) as ready:
+        for act in ACTS:
+            counted[act] = ready.steps(act)
+            assert counted[act] >= 6
+            for step in range(counted[act]):
+                for way in WAYS:
+                    ready.die(act, step, way)
+    told = ", ".join(f"{act} {steps} steps" for act, steps in counted.items())
+    with capsys.disabled():
+        print(f"\n{setting}: {told}, {sum(counted.values()) * len(WAYS)} deaths")  # noqa: T201 - the matrix says how large it was
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_virtual_function_is_held_or_as_it_was_after_a_death_at_any_step(
+    parent: nic_parent.Parent, tmp_path: pathlib.Path, act: str
+) -> None:
+    wanted = nic_victim.claim_of("function")
+
+    def live(do: str) -> None:
+        with nic_victim.function_driver(tmp_path) as local:
+            assert nic_victim.call(local, do, wanted) == ""
+
+    def held() -> object:
+        return nic_victim.machine_of(tmp_path).function(nic_victim.FUNCTION)
+
+    assert held() == nic_victim.FRESH
+    command = {"act": act, "form": "function", "folder": str(tmp_path)}
+    if act == "unprepare":
+        live("prepare")
+    steps = parent.steps(**command)
+    live("unprepare")
+    assert steps >= 6
+    for step in range(steps):
+        for last in ACTS:
+            if act == "unprepare":
+                live("prepare")
+            parent.kill(step, **command)
+            live(last)
+            assert held() == (nic_victim.HELD if last == "prepare" else nic_victim.FRESH)
+            live("unprepare")
+            assert held() == nic_victim.FRESH
+            with nic_victim.function_driver(tmp_path) as local:
+                assert not local.journal.entries()
+            assert not list((tmp_path / "cdi").glob("*.json"))

@@ -1,0 +1,101 @@
+"""What the classes of a shared NIC counted themselves while traffic ran, window by window.
+
+On a machine whose processors others use too, TCP delivers less than a class allows, because its sender does not get to send. So rates are taken where
+they are held: in windows at both ends of which frames waited in the class, it was the class that let pass what passed. The upper quartile of such
+windows is what the class gives when nobody takes the processor away within the window; what the whole time carried bounds it from above in any case.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import itertools
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from drakit.devices.nic.tc import links, messages, rtnetlink
+from fakes import nic_town
+
+OUT, IN = "out", "in"
+WINDOW = 0.2
+_STARTED_SECONDS = 30.0
+_MEGA = 10**6
+
+Key = tuple[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """One class, in Mbit/s of link-layer bytes: ``whole`` over all the time; ``held`` in windows in which it had frames waiting, None without any.
+
+    ``waiting`` is the most bytes that were ever seen to wait.
+    """
+
+    whole: float
+    held: float | None
+    waiting: int
+
+    def is_at(self, wanted: float, part: float) -> bool:
+        return self.held is not None and abs(self.held / wanted - 1) <= part
+
+
+@dataclasses.dataclass(frozen=True)
+class _Look:
+    """Bytes passed and bytes waiting, by class, at a moment."""
+
+    moment: float
+    passed: Mapping[Key, int]
+    waiting: Mapping[Key, int]
+
+
+@contextlib.contextmanager
+def running(town: nic_town.Town, flows: Sequence[nic_town.Flow], seconds: float) -> Iterator[list[nic_town.Seen]]:
+    """Flows run during the body, which begins when frames wait for them; what they measured is in the list afterwards. A broken flow raises."""
+    seen: list[nic_town.Seen] = []
+    with concurrent.futures.ThreadPoolExecutor(1) as thread, _socket(town) as sock:
+        measuring = thread.submit(town.measure, flows, seconds)
+        deadline = time.monotonic() + _STARTED_SECONDS
+        while not any(_look(sock, town).waiting.values()) and not measuring.done():
+            assert time.monotonic() < deadline, "no frame ever waited"
+            time.sleep(0.02)
+        yield seen
+        seen += measuring.result()
+
+
+def counted(town: nic_town.Town, seconds: float = 2.0) -> Mapping[Key, Rate]:
+    """Every class, outwards and inwards, by its number; traffic runs already."""
+    with _socket(town) as sock:
+        looks = [_look(sock, town)]
+        deadline = looks[0].moment + seconds
+        while looks[-1].moment < deadline:
+            time.sleep(WINDOW)
+            looks.append(_look(sock, town))
+    return {key: _rate(key, looks) for key in looks[0].passed if key in looks[-1].passed}
+
+
+def _socket(town: nic_town.Town) -> rtnetlink.Socket:
+    return rtnetlink.Socket.open(town.node.name)
+
+
+def _look(sock: rtnetlink.Socket, town: nic_town.Town) -> _Look:
+    ifb = links.find(sock, town.nic.ifindex)
+    sides = {OUT: messages.classes(sock, town.nic.ifindex), IN: messages.classes(sock, ifb.ifindex) if ifb else {}}
+    moment = time.monotonic()
+    passed = {(way, minor): item.counters.bytes for way, side in sides.items() for minor, item in side.items()}
+    waiting = {
+        (way, minor): item.counters.backlog + sum(other.counters.backlog for other in side.values() if other.band.parent == minor)
+        for way, side in sides.items()
+        for minor, item in side.items()
+    }
+    return _Look(moment, passed, waiting)
+
+
+def _rate(key: Key, looks: Sequence[_Look]) -> Rate:
+    pairs = [(early, late) for early, late in itertools.pairwise(looks) if key in early.passed and key in late.passed]
+    judged = [_between(early, late, key) for early, late in pairs if early.waiting[key] and late.waiting[key]]
+    held = max(judged) if len(judged) == 1 else statistics.quantiles(judged, n=4)[2] if judged else None
+    return Rate(_between(looks[0], looks[-1], key), held, max(look.waiting.get(key, 0) for look in looks))
+
+
+def _between(early: _Look, late: _Look, key: Key) -> float:
+    return (late.passed[key] - early.passed[key]) * 8 / _MEGA / (late.moment - early.moment)

@@ -1,0 +1,139 @@
+"""What an admin changes of a NIC's figures reaches the shares that pods use, in their classes and in place; and many shares leave nothing.
+
+Traffic across such a change is measured elsewhere; here the classes are looked at, whose counters go on where a class was changed and begin anew
+where it was replaced.
+"""
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from drakit.core import claim as claims
+from drakit.core import site as sites
+from drakit.devices.nic import keeper, port
+from drakit.devices.nic import settings as nic_settings
+from fakes import netns, nic_attach
+from fakes import site as fake_site
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+
+GIGA = 10**9
+
+
+@pytest.fixture
+def world() -> Iterator[nic_attach.World]:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with nic_attach.world() as made:
+        before = made.node.state()
+        yield made
+        assert made.node.state() == before
+
+
+def rule(world: nic_attach.World, **figures: str) -> None:
+    """The admin writes other figures for ``nic0``."""
+    world.settings = dataclasses.replace(world.settings, interfaces=(nic_settings.InterfaceRule.parse("nic0", figures),))
+
+
+def borrowing(number: int, bandwidth: str, ceil: str) -> claims.Claim:
+    return nic_attach.claim(number, bandwidth=bandwidth, parameters={"ceil": ceil}, source=claims.ConfigSource.CLASS)
+
+
+def seen(driver: nic_attach.Running) -> port.Traffic:
+    (found,) = driver.machine.traffic()
+    return found
+
+
+def ceil_is(driver: nic_attach.Running, wanted: int) -> bool:
+    found = seen(driver)
+    return found.egress.ceil == found.ingress.ceil == wanted
+
+
+def complaints(driver: nic_attach.Running) -> list[sites.HealthReport]:
+    """What two looks at the NIC say of its health now."""
+    author: Any = driver.local.author
+    told = fake_site.FakeSite(driver.world.home)
+    looks = keeper.Keeper(
+        driver.machine,
+        driver.local.site,
+        survey=author.survey,
+        uplink=author.uplink,
+        intents=driver.local.journal.intents,
+        health=told.health,
+    )
+    try:
+        assert not any(looks.look().values())
+        assert not any(looks.look().values())
+    finally:
+        looks.start()
+        looks.stop()
+    return told.reports
+
+
+def test_the_admin_s_bound_of_what_is_borrowed_counts_for_shares_in_use_at_once_and_can_be_lifted(world: nic_attach.World) -> None:
+    wanted = borrowing(1, "1G", "5G")
+    with nic_attach.pod() as pod:
+        with world.driver() as driver:
+            driver.prepare(wanted)
+            assert world.call(wanted.ref, pod) == nic_attach.Said(0, "")
+            assert ceil_is(driver, 5 * GIGA)
+            pod.space.run("sh", "-c", "ping -c 3 -i 0.2 -W 1 -I $(ls /sys/class/net | grep -v lo | head -1) ff02::1 || true")
+            (member,), passed = driver.members(), seen(driver).egress.packets
+        for figures, ceil in (({"ceil": "2G"}, 2 * GIGA), ({"ceil": "0"}, GIGA), ({"ceil": "400M"}, GIGA), ({}, 5 * GIGA)):
+            rule(world, speed="10G", **figures)
+            with world.driver() as driver:
+                nic_attach.until(lambda driver=driver, ceil=ceil: ceil_is(driver, ceil), f"ceil {ceil}")  # type: ignore[misc]
+                assert driver.prepare(wanted) == wanted.ref, "the kubelet asks again"
+                assert world.call(wanted.ref, pod, "another") == nic_attach.Said(0, "")
+                assert ceil_is(driver, ceil)
+                assert driver.members() == [member], "the pod was never without its share"
+                assert seen(driver).egress.packets >= passed, "the class is the one it was"
+                assert not complaints(driver), "what the admin changes is no damage"
+        with world.driver() as driver:
+            driver.unprepare(wanted.ref)
+
+
+def test_another_speed_of_the_nic_changes_its_classes_in_place(world: nic_attach.World) -> None:
+    wanted = borrowing(1, "1G", "8G")
+    with nic_attach.pod() as pod:
+        with world.driver() as driver:
+            driver.prepare(wanted)
+            assert world.call(wanted.ref, pod) == nic_attach.Said(0, "")
+            assert ceil_is(driver, 8 * GIGA)
+            (member,) = driver.members()
+        rule(world, speed="5G")
+        with world.driver() as driver:
+            nic_attach.until(lambda: ceil_is(driver, 5 * GIGA), "no share borrows more than the NIC has")
+            assert driver.prepare(wanted) == wanted.ref
+            assert ceil_is(driver, 5 * GIGA), "a prepare that is asked again does not go back to the speed of then"
+            assert driver.members() == [member]
+            assert not complaints(driver)
+            driver.unprepare(wanted.ref)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+def test_a_thousand_shares_prepared_and_unprepared_leave_the_kernel_as_it_was(
+    world: nic_attach.World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule(world, speed="100G")
+    with world.driver() as driver:
+        wanted = [nic_attach.claim(number, bandwidth="10M") for number in range(1, 1001)]
+        start = time.monotonic()
+        for one in wanted:
+            driver.prepare(one)
+        prepared = time.monotonic()
+        assert len(driver.machine.shares()) == len(driver.machine.traffic()) == len(wanted)
+        assert not complaints(driver)
+        looked = time.monotonic()
+        for one in wanted:
+            driver.unprepare(one.ref)
+        done = time.monotonic()
+        assert not driver.machine.shares()
+        assert not driver.local.journal.entries()
+    assert not list(world.cdi.glob("*.json"))
+    with capsys.disabled():
+        print(f"\n1000 shares: prepared in {prepared - start:.1f} s, unprepared in {done - looked:.1f} s")  # noqa: T201 - the figure
