@@ -159,6 +159,31 @@ def test_an_address_belongs_to_the_sandbox_that_had_it_last(bench: Bench) -> Non
     assert bench.port.check(uplink_of(bench), [share]) == ()
 
 
+def test_the_members_of_one_share_are_told_alone(bench: Bench) -> None:
+    one, other = share_of(bench, 1), share_of(bench, 2)
+    for number, share in enumerate((one, other)):
+        bench.port.install(uplink_of(bench), share)
+        for place in range(15):
+            bench.port.admit(share, cookie=7000 + place, mac=f"02:aa:00:00:{number:02x}:{place:02x}")
+    of_one = tuple(member for member in bench.port.members() if member.share_id == one.id)
+    assert bench.port.members(of=one) == of_one
+    assert len(of_one) == 15
+    assert bench.port.check(uplink_of(bench), [one, other]) == ()
+    bench.port.remove(one.id, one)
+    assert bench.port.members(of=one) == ()
+    assert len(bench.port.members(of=other)) == len(bench.port.members()) == 15
+    assert bench.port.check(uplink_of(bench), [other]) == ()
+
+
+def test_the_share_of_a_class_is_found_by_its_number(bench: Bench) -> None:
+    share = share_of(bench)
+    assert bench.port.share(share.ifindex, share.minor) is None
+    bench.port.install(uplink_of(bench), share)
+    assert bench.port.share(share.ifindex, share.minor) == share
+    assert bench.port.share(share.ifindex, share.minor + 1) is None
+    assert bench.port.share(share.ifindex + 1000, share.minor) is None
+
+
 def test_a_sandbox_cannot_use_a_share_that_is_not_installed(bench: Bench) -> None:
     with pytest.raises(errors.HardwareError, match=r"^admit: share share-1 is not installed on ") as refused:
         bench.port.admit(share_of(bench), cookie=7001, mac="02:aa:00:00:00:01")

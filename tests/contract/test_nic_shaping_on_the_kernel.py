@@ -1,11 +1,16 @@
 """What only the real kernel can show of shares: whose qdiscs are touched, what is put back, and that a death at any request is mended."""
 
+import contextlib
+import inspect
+import sys
+import types
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from drakit.core import errors
 from drakit.devices.nic import netlink, port
+from drakit.devices.nic.tc import bpf
 from fakes import netns
 
 pytestmark = pytest.mark.root
@@ -188,6 +193,68 @@ def test_the_programs_of_another_revision_or_mode_are_replaced_and_members_stay(
     assert nics.check(uplink(own), [share(own)]) == ()
     assert "drakit_egress_netns_" in tc(own, "filter", "show", "dev", "nic0")
     assert nics.members() == (port.Member(share_id="share-1", cookie=7001, mac="02:aa:00:00:00:01"),)
+
+
+@pytest.mark.parametrize("left", [(1, 2), (2, 1)], ids=["the first share first", "the second share first"])
+def test_a_namespace_with_two_shares_keeps_the_other_ones_class(
+    own: netns.Namespace, nics: netlink.KernelPort, left: tuple[int, int]
+) -> None:
+    for number in (1, 2):
+        nics.install(uplink(own), share(own, number))
+        nics.admit(share(own, number), cookie=7001, mac=f"02:aa:00:00:00:{number:02x}")
+    goes, stays = left
+    nics.remove(f"share-{goes}", share(own, goes))
+    assert nics.check(uplink(own), [share(own, stays)]) == ()
+    nics.admit(share(own, stays), cookie=7001, mac="02:aa:00:00:00:09")
+    nics.dismiss(share(own, stays), cookie=7001, mac=f"02:aa:00:00:00:{stays:02x}")
+    assert nics.check(uplink(own), [share(own, stays)]) == ()
+
+
+def test_a_member_that_another_process_admitted_has_a_class_of_its_own(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+    other = netlink.KernelPort(own.name)
+    nics.install(uplink(own), share(own))
+    for number, process in enumerate((nics, other, nics, other, nics)):
+        process.admit(share(own), cookie=7000 + number, mac=f"02:aa:00:00:00:{number:02x}")
+    other.dismiss(share(own), cookie=7000, mac="02:aa:00:00:00:00")
+    nics.admit(share(own), cookie=7009, mac="02:aa:00:00:00:09")
+    assert nics.members() == other.members(of=share(own))
+    assert len(nics.members()) == 5
+    assert nics.check(uplink(own), [share(own)]) == ()
+    other.close()
+
+
+@pytest.mark.parametrize("others", [2, 40])
+def test_neither_a_verb_nor_a_sandbox_reads_a_whole_map(own: netns.Namespace, nics: netlink.KernelPort, others: int) -> None:
+    for number in range(1, others + 1):
+        nics.install(uplink(own), share(own, number))
+        nics.admit(share(own, number), cookie=7000 + number, mac=f"02:aa:00:00:00:{number:02x}")
+    last = share(own, others + 1)
+    with calls_of(bpf.entries, bpf.keys) as read:
+        nics.install(uplink(own), last)
+        nics.admit(last, cookie=8000, mac="02:aa:00:00:01:01")
+        assert len(nics.members(of=last)) == 1
+        assert nics.share(last.ifindex, last.minor) == last
+        nics.remove(last.id, last)
+        once = [name for name in read if name == "entries"]
+        assert len(nics.members()) == others
+    assert (once, len(read) > len(once)) == ([], True), "the counter sees whole maps being read"
+
+
+@contextlib.contextmanager
+def calls_of(*watched: Callable[..., object]) -> Iterator[list[str]]:
+    """The names of these functions, at each call by this thread."""
+    codes = {inspect.unwrap(function).__code__: function.__name__ for function in watched}
+    seen: list[str] = []
+
+    def told(frame: types.FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code in codes:
+            seen.append(codes[frame.f_code])
+
+    sys.setprofile(told)
+    try:
+        yield seen
+    finally:
+        sys.setprofile(None)
 
 
 def test_a_sandbox_cannot_take_the_host_s_address(own: netns.Namespace, nics: netlink.KernelPort) -> None:

@@ -44,8 +44,12 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     ``intents`` gives the intents of every grant the journal knows, by which class numbers that are promised already are passed over. Without
     ``attachment`` containers get no interface, as on a mock machine.
+
+    It is volatile: classes, filters, maps, children and their addresses are the kernel's, sandboxes end with it, and what a physical function holds
+    its functions to is kept by the kernel's driver of it.
     """
 
+    volatile = True
     config_types: ClassVar[tuple[type[object], ...]] = (config.NicConfig,)
 
     def __init__(
@@ -131,6 +135,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         if self._attachment is not None:
             self._attachment.detach(grant, identity)
         self._machine.remove(identity, shares.from_record(grant.intent) or shares.from_record(grant.record))
+        self._numbers.forget(identity)
 
     def start(self, site: sites.Site) -> None:
         """Begin to attach sandboxes, and to look after what is installed."""
@@ -148,7 +153,13 @@ class NicDriver(driver.Driver[config.NicConfig]):
         if self._attachment is not None:
             self._attachment.told = service.Told(attached=self._lookout.wake, failed=reporter.failed)
         self._keeper = keeper.Keeper(
-            self._machine, site, survey=self.survey, uplink=self.uplink, intents=self._intents, health=vitals.report("queueing")
+            self._machine,
+            site,
+            survey=self.survey,
+            uplink=self.uplink,
+            intents=self._intents,
+            health=vitals.report("queueing"),
+            told=self._numbers.learn,
         )
         self._keeper.start()
         self._lookout.start()
@@ -201,7 +212,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             mac=planned if isinstance(planned, str) else shares.mac_address(self._node, identity),
             bandwidth=bandwidth,
             ceil=grant.config.ceil.value if grant.config.ceil else 0,
-            minor=self._minor(identity, grant.intent),
+            minor=self._minor(identity, grant.intent, interface),
         )
 
     def _speed_of(self, device: devices.Device, share: port.Share) -> int:
@@ -219,16 +230,13 @@ class NicDriver(driver.Driver[config.NicConfig]):
             hosts=addresses.hosts_of(grant.config),
         )
 
-    def _minor(self, identity: str, intent: records.Record) -> int:
+    def _minor(self, identity: str, intent: records.Record, interface: port.Interface) -> int:
         """The share's class: as planned, else the one it has already, else a free one that nobody was promised."""
         planned = intent.get("minor")
         if isinstance(planned, int):
             return planned
-        installed = self._machine.shares()
-        kept = next((share.minor for share in installed if share.id == identity), 0)
-        if kept:
-            return kept
-        return self._numbers.choose(identity, installed, self._intents())
+        at = functools.partial(self._machine.share, interface.ifindex)
+        return self._numbers.choose(identity, snapshot=lambda: (self._machine.shares(), self._intents()), at=at)
 
     def _interface(self, device: devices.Device) -> port.Interface:
         """The interface behind a device: the one of the name it was published with, or, where hardware was renamed since, found by its place."""

@@ -2,10 +2,11 @@
 
 A look compares each NIC that has shares with the shares of its prepared claims, under the NIC's device lock, so that no verb is half-way. A share
 that no claim knows is removed only when no sandbox uses it: after the journal was lost, pods go on with what they have until their claims are known
-again.
+again. What it reads of all shares and promises it tells to whoever keeps that in memory (``told``).
 
 A NIC on which something had to be put back is Unhealthy until a look finds it whole. A change of the NIC's own figures (its speed, the reserve) is
-no damage. Looks are made when the kernel tells of a change, and at intervals, because our own requests hide what happens during a look.
+no damage. Looks are made when the kernel told of a change and then of none for a moment, and at intervals, because our own requests hide what
+happens during a look. While changes go on and on, as in a burst of claims, there is a look every few seconds.
 """
 
 import logging
@@ -15,11 +16,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.core import site as sites
-from drakit.devices.nic import attributes, model, port
+from drakit.devices.nic import attributes, calm, model, port
 from drakit.devices.nic import share as shares
 
 INTERVAL = 10.0
 SETTLING = 1.0
+SETTLING_MOST = 5.0
 _JOIN_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
@@ -38,9 +40,10 @@ class Keeper:
         uplink: Callable[[port.Interface, int], port.Uplink],
         intents: Callable[[], Iterable[records.Record]],
         health: Callable[[sites.HealthReport], None] | None = None,
+        told: Callable[[Iterable[port.Share], Iterable[records.Record]], None] = lambda _installed, _intents: None,
     ) -> None:
         self._machine, self._site = machine, site
-        self._health = health or site.health
+        self._health, self._told = health or site.health, told
         self._survey, self._uplink, self._intents = survey, uplink, intents
         self._uplinks: dict[str, port.Uplink] = {}
         self._damaged: set[str] = set()
@@ -60,7 +63,9 @@ class Keeper:
 
     def look(self) -> Mapping[str, tuple[str, ...]]:
         """Look at every NIC once; by device name, what was damaged. Raises HardwareError when the NICs cannot be read at all."""
-        installed = {share.ifindex for share in self._machine.shares()}
+        shares_now = self._machine.shares()
+        self._told(shares_now, self._intents())
+        installed = {share.ifindex for share in shares_now}
         offered = {nic.name: nic for nic in self._survey().nics}
         known = {grant.device.name: grant.device for grant in self._site.grants() if not grant.admin_access}
         known |= {name: nic.to_device() for name, nic in offered.items() if name not in known and nic.interface.ifindex in installed}
@@ -129,4 +134,4 @@ class Keeper:
             if self._stopping.is_set():
                 return
             self._watch.wait(SETTLING if self._damaged else INTERVAL)
-            self._stopping.wait(SETTLING)
+            calm.settle(self._watch, self._stopping, quiet=SETTLING, most=SETTLING_MOST)

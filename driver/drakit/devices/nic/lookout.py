@@ -1,7 +1,8 @@
 """Watches the machine's interfaces beside the verbs: what changes is published again, a link that is lost is told, and claims are told how they are.
 
-Looks are made when the kernel tells of a change, when a sandbox was attached, and at intervals. A look that finds other devices than the last one
-asks for a new publication. An offered interface without a link is Unhealthy and, if the admin wants it, tainted, until the link is back.
+Looks are made when the kernel told of a change or a sandbox was attached, and then nothing for a moment; every few seconds while changes go on;
+and at intervals. A look that finds other devices than the last one asks for a new publication. An offered interface without a link is Unhealthy and,
+if the admin wants it, tainted, until the link is back.
 """
 
 import logging
@@ -11,10 +12,11 @@ from collections.abc import Callable, Mapping
 from drakit.core import device as devices
 from drakit.core import errors
 from drakit.core import site as sites
-from drakit.devices.nic import attributes, model, port, reporting, settings
+from drakit.devices.nic import attributes, calm, model, port, reporting, settings
 
 INTERVAL = 30.0
 SETTLING = 0.5
+SETTLING_MOST = 5.0
 TAINT = "nic.drakit.dev/no-carrier"
 SOURCE = "carrier"
 _JOIN_SECONDS = 10.0
@@ -91,5 +93,4 @@ class Lookout:
             except errors.DrakitError as error:
                 _log.warning("the interfaces cannot be looked at now: error=%s", error)
             self._watch.wait(INTERVAL)
-            self._stopping.wait(SETTLING)
-            self._watch.drain()
+            calm.settle(self._watch, self._stopping, quiet=SETTLING, most=SETTLING_MOST)

@@ -103,6 +103,9 @@ class MockPort(mock_pods.MockPods, mock_functions.MockFunctions):
         held = self._look("shares")
         return tuple(held.shares[key] for key in sorted(held.shares))
 
+    def share(self, ifindex: int, minor: int) -> port.Share | None:
+        return next((share for share in self.shares() if (share.ifindex, share.minor) == (ifindex, minor)), None)
+
     def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
         def admitted(held: _Held) -> _Held:
             if share.id not in held.shares:
@@ -115,9 +118,9 @@ class MockPort(mock_pods.MockPods, mock_functions.MockFunctions):
         gone = port.Member(share_id=share.id, cookie=cookie, mac=mac.lower())
         self._change("dismiss", lambda held: held.without_member(gone))
 
-    def members(self) -> tuple[port.Member, ...]:
+    def members(self, of: port.Share | None = None) -> tuple[port.Member, ...]:
         held = self._look("members")
-        return tuple(held.members[key] for key in sorted(held.members))
+        return tuple(held.members[key] for key in sorted(held.members) if of is None or key[0] == of.id)
 
     def check(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
         return _differences(self._look("check"), uplink, shares)

@@ -197,14 +197,20 @@ class Port(pods.Pods, vf.Functions, Protocol):
     def shares(self) -> tuple[Share, ...]:
         """The shares that are installed, by id; raises HardwareError."""
 
+    def share(self, ifindex: int, minor: int) -> Share | None:
+        """The share that has this class of an interface, or None; its cost does not grow with the number of shares. Raises HardwareError."""
+
     def admit(self, share: Share, *, cookie: int, mac: str) -> None:
         """Let a sandbox use the share: its frames count as the share's from now on. The share must be installed. Raises HardwareError."""
 
     def dismiss(self, share: Share, *, cookie: int, mac: str) -> None:
         """Undo ``admit``; a sandbox or a share that is not there is success. Raises HardwareError."""
 
-    def members(self) -> tuple[Member, ...]:
-        """Every sandbox admitted, by share and address; raises HardwareError."""
+    def members(self, of: Share | None = None) -> tuple[Member, ...]:
+        """Every sandbox admitted, or only those to one share, by share and address; raises HardwareError.
+
+        The cost of asking for one share's does not grow with the number of others; a share that is not installed as ``of`` says has none.
+        """
 
     def check(self, uplink: Uplink, shares: Sequence[Share]) -> tuple[str, ...]:
         """What on this NIC differs from exactly these shares, in words for the operator; nothing is changed. Raises HardwareError."""

@@ -14,7 +14,7 @@ Both directions of a NIC have one and the same tree of HTB classes::
 Members of a share borrow from it in equal parts whatever number of flows each has, so two pods of one claim share fairly on kernels with no fair
 queue at all. Shares borrow from the root in proportion to their rates: quanta are proportional, and members divide the quantum of their share.
 
-Class numbers are fixed for the inner traffic, chosen by ``free_share`` and ``free_member`` for the rest, and never collide with the major number, so
+Class numbers are fixed for the inner traffic, chosen by ``numbering`` for the rest, and never collide with the major number, so
 that a leaf queue's handle can be its class's number. Rates are bits per second, multiples of 8 (the kernel counts bytes) and at least 8000; bursts
 are in the kernel's ticks of 64 ns.
 """
@@ -159,16 +159,6 @@ def owners(classifier: port.Classifier, *, host: int, mac: str, seats: Sequence[
 def owners_of(seat: Seat) -> Owners:
     """The lookups that are one member's alone, by namespace."""
     return {(seat.cookie, seat.mac): seat.minor, (ANY_NAMESPACE, seat.mac): STRAY}
-
-
-def free_share(taken: Collection[int]) -> int | None:
-    """A class number for one more share, or None where there is none left."""
-    return next((minor for minor in SHARES if minor not in taken), None)
-
-
-def free_member(taken: Collection[int]) -> int | None:
-    """A class number for one more member, or None where there is none left."""
-    return next((minor for minor in MEMBERS if minor not in taken), None)
 
 
 def text(minor: int) -> str:

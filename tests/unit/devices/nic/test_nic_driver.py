@@ -269,3 +269,7 @@ def test_a_share_borrows_up_to_its_class_s_ceil_and_the_admin_s_and_remembers_wh
     (installed,) = machine.shares()
     assert installed.ceil == ceil
     assert prepared.record["ceil"] == (0 if chosen.ceil is None else chosen.ceil.value), "another bound makes no claim another one"
+
+
+def test_nothing_of_the_family_outlives_the_kernel_so_no_share_waits_for_the_disk() -> None:
+    assert nic_driver.NicDriver.volatile

@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from drakit.devices.nic import port, shaping
+from drakit.devices.nic import numbering, port, shaping
 
 GIGA = 10**9
 NIC = "02:00:00:00:00:20"
@@ -129,9 +129,9 @@ def test_class_numbers_never_meet_and_run_out_politely() -> None:
     kinds = [{shaping.ROOT, shaping.HOST, shaping.STRAY, shaping.DEFAULT}, {shaping.MAJOR}, set(shaping.SHARES), set(shaping.MEMBERS)]
     assert len(set.union(*kinds)) == sum(map(len, kinds))
     assert max(shaping.MEMBERS) < 0xFFFF
-    assert shaping.free_share(()) == 0x100
-    assert shaping.free_share({0x100, 0x102}) == 0x101
-    assert shaping.free_share(set(shaping.SHARES)) is shaping.free_member(set(shaping.MEMBERS)) is None
+    assert numbering.Numbers(shaping.SHARES).lowest() == 0x100
+    assert numbering.Numbers(shaping.SHARES, {0x100, 0x102}).lowest() == 0x101
+    assert all(numbering.Numbers(kind, kind).lowest() is None for kind in (shaping.SHARES, shaping.MEMBERS))
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -140,17 +140,21 @@ def test_a_thousand_shares_that_came_and_went_leave_nothing(seed: int) -> None:
     empty = shaping.bands(UPLINK, [], [])
     state = dict(empty)
     live: list[port.Share] = []
+    numbers = numbering.Numbers(shaping.SHARES)
     turns = [True] * 1000 + [False] * 1000
     chance.shuffle(turns)
     for comes in [*turns, *[False] * 1000]:
         if comes:
-            minor = shaping.free_share({item.minor for item in live})
-            assert minor is not None
+            minor = numbers.lowest()
+            assert minor == min(set(shaping.SHARES[:1001]) - {item.minor for item in live})
+            numbers.take(minor)
             live.append(share(minor))
             new = shaping.share_bands(UPLINK, live[-1], [])
             assert not {band.minor for band in new} & state.keys()
             state |= {band.minor: band for band in new}
         elif live:
-            del state[live.pop(chance.randrange(len(live))).minor]
+            gone = live.pop(chance.randrange(len(live))).minor
+            numbers.give_back(gone)
+            del state[gone]
     assert not live
     assert state == empty

@@ -129,7 +129,7 @@ class Service:
                 for link in self._attacher.links(share, attachment):
                     self._kernel.delete(attachment.nsid, link)
         known = {attachment.mac for attachment in noted}
-        if self._attacher is None or any(member.share_id == share_id and member.mac not in known for member in self._machine.members()):
+        if self._attacher is None or share is None or any(member.mac not in known for member in self._machine.members(of=share)):
             self._delete_marked(share_id)
 
     def _delete_marked(self, share_id: str) -> None:

@@ -4,6 +4,10 @@
 ``routes``  destination address -> class of the member, its share's class, its namespace's cookie: what the ingress classifier looks up
 ``ledger``  class of a share -> the share: which share a class is for; no classifier looks into it
 
+So that no verb reads a whole map, two of them say where to look. A share's entry in the ledger lists the addresses of its members, and may list one
+too many; the entry of a namespace in ``owners`` counts its members, and may count one too many. A list or a count that is not known says so, and then
+the whole map is read. What an entry promises is looked up before it is believed.
+
 A map lives while a descriptor or a loaded program holds it. Both classifiers hold the ledger, so it is found again as long as one of them is there.
 Keys and values are in the machine's byte order, addresses as on the wire.
 """
@@ -11,10 +15,10 @@ Keys and values are in the machine's byte order, addresses as on the wire.
 import contextlib
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 
-from drakit.devices.nic import port, shaping
+from drakit.devices.nic import numbering, port, shaping
 from drakit.devices.nic.tc import bpf
 
 ENTRIES = 65536
@@ -22,7 +26,9 @@ NAMES = ("drakit_owners", "drakit_routes", "drakit_ledger")
 
 _OWNER, _CLASS = struct.Struct("=Q6sxx"), struct.Struct("=II")
 _ROUTE, _SEAT = struct.Struct("=6sxx"), struct.Struct("=IIQ")
-_MINOR, _SHARE = struct.Struct("=I"), struct.Struct("=6sxxQQ112s")
+_MINOR, _SHARE = struct.Struct("=I"), struct.Struct("=6sBxQQ112s")
+_TEXT_BYTES, _MAC_BYTES = 112, 6
+_UNKNOWN = 0
 _SIZES = {
     "drakit_owners": (_OWNER.size, _CLASS.size),
     "drakit_routes": (_ROUTE.size, _SEAT.size),
@@ -35,12 +41,14 @@ class Maps:
     """Descriptors of the three maps; ``close`` gives them back.
 
     ``verified`` are the programs that were found to look into these maps and no others of ours. What a program looks into never changes, and the
-    kernel gives a number again only after two thousand million others, so a program is asked once.
+    kernel gives a number again only after two thousand million others, so a program is asked once. ``members`` are the class numbers that members
+    are known to have; another process may have given away more.
     """
 
     def __init__(self, found: Mapping[str, int]) -> None:
         self._found = dict(found)
         self.verified: set[int] = set()
+        self._members: numbering.Numbers | None = None
 
     @classmethod
     def complete(cls, found: Mapping[str, int]) -> Self:
@@ -84,6 +92,31 @@ class Maps:
         """Lead an owner's frames to a class."""
         bpf.update(self.owners, _owner_key(owner), _CLASS.pack(_MAJOR | minor, 0), bpf.NOT_EXISTING if unless_owned else 0)
 
+    def join(self, cookie: int, minor: int) -> None:
+        """Count one more member of a namespace; the first one's class gets its frames of any other address."""
+        first, count = self._joined(cookie)
+        self._count(cookie, first or minor, count + 1 if count or not first else _UNKNOWN)
+
+    def part(self, cookie: int, minor: int) -> bool:
+        """Count one member of a namespace less; whether this class is known to have been its only one's."""
+        first, count = self._joined(cookie)
+        if count > 1:
+            self._count(cookie, first, count - 1)
+        return (first, count) == (minor, 1)
+
+    def bequeath(self, cookie: int, minor: int) -> None:
+        """Another member of a namespace gets its frames of any other address."""
+        self._count(cookie, minor, self._joined(cookie)[1])
+
+    def _joined(self, cookie: int) -> tuple[int, int]:
+        """The class of a namespace's first member, and how many members are counted; both may be 0."""
+        value = bpf.look_up(self.owners, _owner_key((cookie, shaping.ANY)), _CLASS.size)
+        first, count = (0, 0) if value is None else _CLASS.unpack(value)
+        return first & 0xFFFF, count
+
+    def _count(self, cookie: int, first: int, count: int) -> None:
+        bpf.update(self.owners, _owner_key((cookie, shaping.ANY)), _CLASS.pack(_MAJOR | first, count))
+
     def disown(self, owner: tuple[int, str]) -> None:
         """Forget an owner."""
         bpf.delete(self.owners, _owner_key(owner))
@@ -95,13 +128,41 @@ class Maps:
 
     def read_seats(self) -> tuple[shaping.Seat, ...]:
         """The members, from the whole map ``routes``, by class."""
-        found = (
-            shaping.Seat(minor=minor & 0xFFFF, share=share, cookie=cookie, mac=key[:6].hex(":"))
-            for key, value in bpf.entries(self.routes, _ROUTE.size, _SEAT.size).items()
-            for minor, share, cookie in [_SEAT.unpack(value)]
-            if share
-        )
-        return tuple(sorted(found, key=lambda seat: seat.minor))
+        found = (_seat(key[:6].hex(":"), value) for key, value in bpf.entries(self.routes, _ROUTE.size, _SEAT.size).items())
+        return tuple(sorted((seat for seat in found if seat is not None), key=lambda seat: seat.minor))
+
+    def seat_at(self, mac: str) -> shaping.Seat | None:
+        """The member of an address."""
+        value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _SEAT.size)
+        return None if value is None else _seat(mac, value)
+
+    def seats_of(self, minor: int) -> tuple[shaping.Seat, ...]:
+        """The members of a share, by class. Costs as much as they are, unless they are too many to be listed."""
+        listed = self.listed(minor)
+        if listed is None:
+            return tuple(seat for seat in self.read_seats() if seat.share == minor)
+        found = (self.seat_at(mac) for mac in listed)
+        return tuple(sorted((seat for seat in found if seat is not None and seat.share == minor), key=lambda seat: seat.minor))
+
+    def listed(self, minor: int) -> frozenset[str] | None:
+        """The addresses that a share's entry lists, None where it does not know them; empty without an entry."""
+        value = bpf.look_up(self.ledger, _MINOR.pack(minor), _SHARE.size)
+        return frozenset() if value is None else _listed(value)
+
+    def relist(self, minor: int, macs: Collection[str]) -> None:
+        """Let a share's entry list exactly these addresses, or say that they are too many. A class without an entry is left without."""
+        share = self.share(minor)
+        if share is not None:
+            self._enter(share, macs)
+
+    def members(self) -> numbering.Numbers:
+        """The class numbers that members have, read from the map once; kept up by ``seat`` and ``unseat``."""
+        return self.recount() if self._members is None else self._members
+
+    def recount(self) -> numbering.Numbers:
+        """The same, read anew."""
+        self._members = numbering.Numbers(shaping.MEMBERS, (seat.minor for seat in self.read_seats()))
+        return self._members
 
     def route(self, mac: str) -> int | None:
         """The class to which frames for an address go."""
@@ -113,12 +174,20 @@ class Maps:
         bpf.update(self.routes, _ROUTE.pack(_octets(mac)), _SEAT.pack(_MAJOR | minor, 0, 0))
 
     def seat(self, seat: shaping.Seat) -> None:
-        """Lead the frames for a member's address to its class."""
+        """Lead the frames for a member's address to its class; it is listed before, so that no list lacks one."""
+        listed = {item.mac for item in self.seats_of(seat.share)}
+        self.relist(seat.share, listed | {seat.mac})
+        self.members().take(seat.minor)
         bpf.update(self.routes, _ROUTE.pack(_octets(seat.mac)), _SEAT.pack(_MAJOR | seat.minor, seat.share, seat.cookie))
 
     def unseat(self, mac: str) -> None:
-        """Forget an address."""
+        """Forget an address; it is listed no more afterwards."""
+        seat = self.seat_at(mac)
         bpf.delete(self.routes, _ROUTE.pack(_octets(mac)))
+
+        if seat is not None:
+            self.members().give_back(seat.minor)
+            self.relist(seat.share, {item.mac for item in self.seats_of(seat.share)})
 
     def addresses(self) -> frozenset[str]:
         """Every address that is led to a class."""
@@ -141,11 +210,19 @@ class Maps:
         return next(bpf.keys(self.ledger, _MINOR.size), None) is not None
 
     def enter(self, share: port.Share) -> None:
-        """Write a share into the ledger."""
+        """Write a share into the ledger; its members stay listed."""
+        former = self.share(share.minor)
+        self._enter(share, self.listed(share.minor) if former is not None and former.id == share.id else ())
+
+    def _enter(self, share: port.Share, macs: Collection[str] | None) -> None:
         identity = share.id.encode()
-        if len(identity) > 112:
-            raise ValueError(f"the share id {share.id[:64]!r} is longer than 112 bytes")
-        bpf.update(self.ledger, _MINOR.pack(share.minor), _SHARE.pack(_octets(share.mac), share.bandwidth, share.ceil, identity))
+        if len(identity) > _TEXT_BYTES:
+            raise ValueError(f"the share id {share.id[:64]!r} is longer than {_TEXT_BYTES} bytes")
+        listing = None if macs is None else b"".join(_octets(mac) for mac in sorted(macs))
+        known = listing is not None and len(identity) + 1 + len(listing) <= _TEXT_BYTES
+        text = identity.ljust(_TEXT_BYTES - len(listing), b"\0") + listing if known and listing else identity
+        mark = 1 + len(macs) if known and macs is not None else _UNKNOWN
+        bpf.update(self.ledger, _MINOR.pack(share.minor), _SHARE.pack(_octets(share.mac), mark, share.bandwidth, share.ceil, text))
 
     def strike(self, minor: int) -> None:
         """Take a share out of the ledger."""
@@ -175,8 +252,21 @@ def _octets(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
 
 
+def _seat(mac: str, value: bytes) -> shaping.Seat | None:
+    """The member of a route; None for one that is the host's."""
+    minor, share, cookie = _SEAT.unpack(value)
+    return shaping.Seat(minor=minor & 0xFFFF, share=share, cookie=cookie, mac=mac) if share else None
+
+
+def _listed(value: bytes) -> frozenset[str] | None:
+    _, mark, _, _, text = _SHARE.unpack(value)
+    listing = text[_TEXT_BYTES - _MAC_BYTES * (mark - 1) :] if mark > 1 else b""
+    macs = (listing[at : at + _MAC_BYTES].hex(":") for at in range(0, len(listing), _MAC_BYTES))
+    return None if mark == _UNKNOWN else frozenset(macs)
+
+
 def _share(minor: int, value: bytes, ifindex: int, interface: str) -> port.Share:
-    octets, bandwidth, ceil, identity = _SHARE.unpack(value)
+    octets, _, bandwidth, ceil, identity = _SHARE.unpack(value)
     return port.Share(
         id=identity.split(b"\0", 1)[0].decode(),
         interface=interface,

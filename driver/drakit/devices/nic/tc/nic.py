@@ -49,7 +49,7 @@ class Nic:
         if fresh:
             for _, step in self._owner_steps(uplink, self.memory.read_seats()):
                 step()
-        self._put(shaping.share_bands(uplink, share, self._seats_of(share.minor)))
+        self._put(shaping.share_bands(uplink, share, self.memory.seats_of(share.minor)))
 
     def remove(self, minor: int) -> None:
         """Take a share away, and with the last one all of the NIC's parts."""
@@ -79,27 +79,41 @@ class Nic:
         """Seat a member. An address that another member had is this one's now; the host's own is refused."""
         if self.memory.route(mac) == shaping.HOST:
             raise errors.HardwareError("admit", f"{mac} is the address of {self.place.name} itself")
-        seats = self.memory.read_seats()
-        seat = next((item for item in seats if item.mac == mac), None)
+        seat = self.memory.seat_at(mac)
         if seat is not None and (seat.share, seat.cookie) != (share.minor, cookie):
             self._unseat(seat)
-            seats, seat = self.memory.read_seats(), None
+            seat = None
+        others = [item for item in self.memory.seats_of(share.minor) if item.mac != mac]
+        is_new = seat is None
         if seat is None:
-            minor = shaping.free_member({item.minor for item in seats})
-            if minor is None:
-                raise errors.HardwareError("admit", f"{self.place.name} has no class number left for one more sandbox")
-            seat = shaping.Seat(minor=minor, share=share.minor, cookie=cookie, mac=mac)
-        others = [item for item in seats if item.share == share.minor and item.mac != mac]
+            seat = shaping.Seat(minor=self._free_member(share.minor, others), share=share.minor, cookie=cookie, mac=mac)
         self._put(shaping.share_bands(self._uplink(), share, [*others, seat]))
+        if is_new and self.place.classifier is not port.Classifier.MAC:
+            self.memory.join(cookie, seat.minor)
         self.memory.seat(seat)
         self._own(seat)
 
+    def _free_member(self, share: int, seats: Iterable[shaping.Seat]) -> int:
+        """A class number for one more member: the lowest that is not known to be taken and is not another's in the kernel.
+
+        A class below the share without a member was left by a death, and is taken over.
+        """
+        own = {seat.minor for seat in seats}
+        for read in (self.memory.members, self.memory.recount):
+            numbers = read()
+            while (minor := numbers.lowest()) is not None:
+                found = messages.class_at(self.place.sock, self.place.nic, minor)
+                if found is None or (found.band.parent == share and minor not in own):
+                    return minor
+                numbers.take(minor)
+        raise errors.HardwareError("admit", f"{self.place.name} has no class number left for one more sandbox")
+
     def dismiss(self, share: port.Share, cookie: int, mac: str) -> None:
         """Unseat a member; the others of its share are given its part."""
-        for seat in self.memory.read_seats():
-            if (seat.share, seat.cookie, seat.mac) == (share.minor, cookie, mac):
-                self._unseat(seat)
-                self._put(shaping.share_bands(self._uplink(), share, self._seats_of(share.minor)))
+        seat = self.memory.seat_at(mac)
+        if seat is not None and (seat.share, seat.cookie) == (share.minor, cookie):
+            self._unseat(seat)
+            self._put(shaping.share_bands(self._uplink(), share, self.memory.seats_of(share.minor)))
 
     def traffic(self) -> tuple[port.Traffic, ...]:
         """Counters of every share that has its classes in both directions."""
@@ -123,6 +137,7 @@ class Nic:
         yield from self._ledger_steps(shares)
         wanted = {share.minor for share in shares}
         seats = [seat for seat in self.memory.read_seats() if seat.share in wanted]
+        yield from self._listing_steps(shares, seats)
         yield from self._owner_steps(uplink, seats)
         bands = shaping.bands(uplink, shares, seats)
         limits = messages.queues(self.place.sock)
@@ -160,6 +175,16 @@ class Nic:
             elif dataclasses.replace(kept, interface=share.interface) != share:
                 yield f"share {share.id} has other figures", functools.partial(self.memory.enter, share)
 
+    def _listing_steps(self, shares: Iterable[port.Share], seats: Iterable[shaping.Seat]) -> Iterator[Step]:
+        """Where a share's entry lists fewer members than there are: somebody else wrote one of the two."""
+        present: dict[int, set[str]] = {}
+        for seat in seats:
+            present.setdefault(seat.share, set()).add(seat.mac)
+        for share in shares:
+            listed, macs = self.memory.listed(share.minor), present.get(share.minor, set())
+            if listed is not None and not macs <= listed:
+                yield f"share {share.id} does not list its members", functools.partial(self.memory.relist, share.minor, macs)
+
     def _owner_steps(self, uplink: port.Uplink, seats: Sequence[shaping.Seat]) -> Iterator[Step]:
         memory = self.memory
         wanted = shaping.owners(self.place.classifier, host=self._host, mac=uplink.mac, seats=seats)
@@ -186,9 +211,6 @@ class Nic:
             raise errors.HardwareError("RTM_GETTCLASS", f"{self.place.name} has lost its classes; they are put back at the next check")
         return port.Uplink(interface=self.place.name, ifindex=self.place.nic, mac="", speed=root.band.rate)
 
-    def _seats_of(self, minor: int) -> list[shaping.Seat]:
-        return [seat for seat in self.memory.read_seats() if seat.share == minor]
-
     def _put(self, bands: Iterable[shaping.Band]) -> None:
         listed = tuple(bands)
         for ifindex in self._sides.values():
@@ -196,7 +218,7 @@ class Nic:
                 messages.put_class(self.place.sock, ifindex, band)
 
     def _take(self, minor: int) -> None:
-        for seat in self._seats_of(minor):
+        for seat in self.memory.seats_of(minor):
             self._unseat(seat)
         for ifindex in self._sides.values():
             self._delete(ifindex, minor)
@@ -227,12 +249,14 @@ class Nic:
         for owner in shaping.owners_of(seat):
             memory.disown(owner)
         memory.unseat(seat.mac)
-        if memory.owner((seat.cookie, shaping.ANY)) == seat.minor:
+        if self.place.classifier is not port.Classifier.MAC and memory.part(seat.cookie, seat.minor):
+            memory.disown((seat.cookie, shaping.ANY))
+        elif memory.owner((seat.cookie, shaping.ANY)) == seat.minor:
             heir = next((item.minor for item in memory.read_seats() if item.cookie == seat.cookie), None)
             if heir is None:
                 memory.disown((seat.cookie, shaping.ANY))
             else:
-                memory.own((seat.cookie, shaping.ANY), heir)
+                memory.bequeath(seat.cookie, heir)
         for ifindex in self._sides.values():
             messages.delete_class(self.place.sock, ifindex, seat.minor)
 

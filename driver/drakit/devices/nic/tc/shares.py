@@ -5,6 +5,7 @@ qdiscs and filters that use them; a process that starts later finds them by the 
 """
 
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
@@ -79,6 +80,11 @@ class KernelShares:
             found = [share for ifindex, name, memory in self._memories(sock) for share in memory.read_shares(ifindex, name).values()]
         return tuple(sorted(found, key=lambda share: share.id))
 
+    def share(self, ifindex: int, minor: int) -> port.Share | None:
+        with self._sock("share") as sock, self._memory(sock, ifindex) as memory:
+            found = None if memory is None else memory.share(minor)
+            return None if found is None else dataclasses.replace(found, ifindex=ifindex, interface=links.name_of(sock, ifindex))
+
     def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
         with self._sock("admit") as sock, self._nic(sock, share.ifindex, share.interface) as found:
             kept = found.memory.share(share.minor)
@@ -92,13 +98,23 @@ class KernelShares:
             if kept is not None and kept.id == share.id:
                 found.dismiss(kept, cookie, mac.lower())
 
-    def members(self) -> tuple[port.Member, ...]:
+    def members(self, of: port.Share | None = None) -> tuple[port.Member, ...]:
+        if of is not None:
+            return self._members_of(of)
         found = []
         with self._sock("members") as sock:
             for ifindex, _, memory in self._memories(sock):
                 ids = {minor: share.id for minor, share in memory.read_shares(ifindex, "").items()}
                 found += [port.Member(share_id=ids.get(seat.share, ""), cookie=seat.cookie, mac=seat.mac) for seat in memory.read_seats()]
         return tuple(sorted(found, key=lambda member: (member.share_id, member.mac)))
+
+    def _members_of(self, share: port.Share) -> tuple[port.Member, ...]:
+        with self._sock("members") as sock, self._memory(sock, share.ifindex) as memory:
+            kept = None if memory is None else memory.share(share.minor)
+            if memory is None or kept is None or kept.id != share.id:
+                return ()
+            found = [port.Member(share_id=share.id, cookie=seat.cookie, mac=seat.mac) for seat in memory.seats_of(share.minor)]
+        return tuple(sorted(found, key=lambda member: member.mac))
 
     def check(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
         with self._sock("check") as sock, self._nic(sock, uplink.ifindex, uplink.interface) as found:
@@ -155,12 +171,21 @@ class KernelShares:
         """Index, name and maps of every NIC: the maps held, as long as the very classifiers are there that are known to use them."""
         ours = links.ours(sock)
         for ifindex in sorted(ours.keys() | self._held.keys()):
-            held = self._held.get(ifindex)
-            if held is not None and ifindex in ours and parts.are_verified(parts.classifiers(sock, ifindex, ours[ifindex].ifindex), held):
-                yield ifindex, links.name_of(sock, ifindex), held
-            else:
-                with self._nic(sock, ifindex) as found:
-                    yield ifindex, found.place.name, found.memory
+            with self._memory(sock, ifindex) as memory:
+                if memory is not None:
+                    yield ifindex, links.name_of(sock, ifindex), memory
+
+    @contextlib.contextmanager
+    def _memory(self, sock: rtnetlink.Socket, ifindex: int) -> Iterator[maps.Maps | None]:
+        """The maps of a NIC, None where it has none: those held, as long as the very classifiers are there that are known to use them."""
+        held, ifb = self._held.get(ifindex), links.find(sock, ifindex)
+        if held is None and (ifb is None or not ifb.is_ours):
+            yield None
+        elif held is not None and ifb is not None and parts.are_verified(parts.classifiers(sock, ifindex, ifb.ifindex), held):
+            yield held
+        else:
+            with self._nic(sock, ifindex) as found:
+                yield found.memory
 
     def _search(self, sock: rtnetlink.Socket, share_id: str) -> tuple[int, int] | None:
         """Interface index and class of a share."""
