@@ -13,6 +13,7 @@ import os
 import pathlib
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
@@ -24,6 +25,7 @@ from bench import bench_driver, table, town
 FLIGHT = 16
 LATENCY_AIM = 1.5
 RATE_AIM, SHARE_AIM = 300.0, 0.6
+MEMORY = pathlib.Path("/dev/shm")
 PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim-{}"
 
 
@@ -171,8 +173,13 @@ def together(caller: town.Caller, size: Size) -> None:
 
 @contextlib.contextmanager
 def _asked(folder: pathlib.Path, api: town.Api, **environment: str) -> Iterator[tuple[town.Served, town.Caller]]:
-    """A driver of its own process that is up and warm, and its caller."""
-    with town.Served([sys.executable, bench_driver.__file__], bench_driver.DRIVER, folder, api, **environment) as served:
+    """A driver of its own process that is up and warm, and its caller. CDI files lie in memory, as /var/run does on a node; all else on the disk."""
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else folder.parent) as cdi,
+        town.Served(
+            [sys.executable, bench_driver.__file__], bench_driver.DRIVER, folder, api, "--set", f"node.cdi_dir={cdi}", **environment
+        ) as served,
+    ):
         served.until(served.is_listening)
         served.register()
         with grpc.insecure_channel(f"unix:{served.socket}") as channel:

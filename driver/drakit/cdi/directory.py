@@ -31,6 +31,7 @@ _PATIENCE, _PAUSE = 50, 0.01
 _FILE_MODE = 0o644
 _READ_MAX = 1 << 20
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _UID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _FIXES = {
     errno.ENOSPC: "free space on its file system",
@@ -69,7 +70,7 @@ class Directory:
         target = spec.file_name(name)
         with self._refused(target):
             try:
-                directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                directory = os.open(self.path, _OPEN_DIRECTORY)
             except FileNotFoundError:
                 return False
             try:
@@ -131,10 +132,12 @@ class Directory:
     @contextlib.contextmanager
     def _opened(self, lock: int) -> Iterator[int]:
         """A locked descriptor of the directory, made first where missing (/var/run is emptied by a reboot)."""
-        if not self.path.is_dir():
+        try:
+            descriptor = os.open(self.path, _OPEN_DIRECTORY)
+        except FileNotFoundError:
             self.path.mkdir(parents=True, exist_ok=True)
             self.path.chmod(_DIRECTORY_MODE)
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = os.open(self.path, _OPEN_DIRECTORY)
         try:
             _lock(descriptor, lock)
             yield descriptor
@@ -185,9 +188,13 @@ def _replace(directory: int, name: str, temporary: str, content: bytes) -> None:
     """Write a file under a temporary name and rename it; on failure the temporary file is gone and the old one stays."""
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=directory)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), _FILE_MODE)
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[os.write(descriptor, left) :]
+            os.fchmod(descriptor, _FILE_MODE)
+        finally:
+            os.close(descriptor)
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         with contextlib.suppress(OSError):

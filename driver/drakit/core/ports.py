@@ -13,7 +13,11 @@ from drakit.core import binding, claim, claim_status, device, edits, leasing, li
 
 
 class Journal(Protocol):
-    """Crash-safe memory of claims (drakit.journal). A method that returns has made its change durable."""
+    """Crash-safe memory of claims (drakit.journal).
+
+    A method that returns has made its change: no end of the process takes it. ``begin`` and ``forget`` outlive a power cut too. Of the others a
+    power cut may take the last, which the next boot treats as it treats all claims of an earlier one.
+    """
 
     def entry(self, uid: names.ClaimUid) -> lifecycle.Entry | None:
         """The claim's entry, or None when it is absent. Cost does not grow with the number of claims."""

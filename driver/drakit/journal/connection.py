@@ -27,15 +27,20 @@ def connect(path: pathlib.Path) -> sqlite3.Connection:
     )
 
 
-def connect_writer(path: pathlib.Path, *, is_durable: bool = True) -> sqlite3.Connection:
-    """A connection whose commits survive a power cut (WAL, one fsync a commit), else only this process. Raises sqlite3.Error or JournalError."""
+def connect_writer(path: pathlib.Path) -> sqlite3.Connection:
+    """A connection whose commits survive a power cut (WAL, one fsync a commit), until told otherwise. Raises sqlite3.Error or JournalError."""
     with _kept(connect(path)) as connection:
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise errors.JournalError(f"{path}: its file system cannot hold a write-ahead log; use a local one")
-        connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
+        wait_for_disk(connection, wait=True)
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
+
+
+def wait_for_disk(connection: sqlite3.Connection, *, wait: bool) -> None:
+    """Whether commits from now on return once the disk has them, or once the kernel has. Not inside a transaction. Raises sqlite3.Error."""
+    connection.execute(f"PRAGMA synchronous = {'FULL' if wait else 'NORMAL'}")
 
 
 def connect_reader(path: pathlib.Path) -> sqlite3.Connection:

@@ -11,6 +11,7 @@ from typing import NoReturn, TypeVar
 from drakit.core import records
 
 Value = TypeVar("Value")
+_COMPACT = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class UnreadableError(Exception):
@@ -109,7 +110,7 @@ def record(text: str, path: str) -> records.Record:
 
 def dump(value: object) -> str:
     """Compact JSON, ASCII only; raises ValueError for NaN and infinities, which JSON cannot express."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return _COMPACT.encode(value)
 
 
 def compact(**values: object) -> dict[str, object]:

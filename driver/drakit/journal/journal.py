@@ -1,7 +1,9 @@
 """The journal: core.ports.Journal on SQLite.
 
-A method that returns has made its change durable (see ``relax``); one that raises has changed nothing. Reads see every change that returned
-before, of any process. Any number of threads and processes may use one data directory; one process writes through one connection (``writer``).
+A method that returns has made its change: it outlives the process, killed in whatever way, and where hardware depends on it (``begin``, ``forget``,
+notes, taints) a power cut too (see ``relax``). One that raises has changed nothing. Commits reach the disk in order: with any of them, all before
+it. Reads see every change that returned before, of any process. Any number of threads and processes may use one data directory; one process writes
+through one connection (``writer``).
 """
 
 import collections
@@ -98,16 +100,16 @@ class Journal:
         Raises IllegalMoveError, also when the grants are not those begun, and JournalError.
         """
         done = [codec.done_row(grant) for grant in grants]
-        self._commit(lambda database: rows.complete(database, uid, done, boot_id))
+        self._commit(lambda database: rows.complete(database, uid, done, boot_id), synced=False)
 
     def refresh(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry]) -> None:
         """prepared -> prepared: store each grant's record and edits anew; all else stays, notes too. Raises as ``complete``."""
         done = [codec.done_row(grant) for grant in grants]
-        self._commit(lambda database: rows.refresh(database, uid, done))
+        self._commit(lambda database: rows.refresh(database, uid, done), synced=False)
 
     def withdraw(self, uid: names.ClaimUid) -> None:
         """preparing, prepared or unpreparing -> unpreparing. Raises IllegalMoveError, JournalError."""
-        self._commit(lambda database: rows.withdraw(database, uid))
+        self._commit(lambda database: rows.withdraw(database, uid), synced=False)
 
     def forget(self, uid: names.ClaimUid) -> None:
         """unpreparing -> absent. Raises IllegalMoveError, JournalError."""
@@ -148,9 +150,9 @@ class Journal:
         self._commit(opening.clear_note)
         self.quarantine = None
 
-    def _commit(self, change: writer.Change) -> None:
+    def _commit(self, change: writer.Change, *, synced: bool = True) -> None:
         with self._translated():
-            self._writer.commit(change)
+            self._writer.commit(change, synced=synced)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

@@ -13,7 +13,7 @@ import pathlib
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from drakit.core import errors, names
 from drakit.journal import files
@@ -47,30 +47,69 @@ class FileLocks:
         files.own_directory(directory)
         files.own_directory(self._directory)
 
-    @contextlib.contextmanager
-    def hold(self, lock_names: Iterable[str], wanted: Wanted = _always) -> Iterator[None]:
+    def hold(self, lock_names: Iterable[str], wanted: Wanted = _always) -> contextlib.AbstractContextManager[None]:
         """Hold all of them for the body; waits for as long as ``wanted`` says so, then raises CallerGoneError.
 
         Raises InventoryError for a name that is not a DNS label, JournalError when a file cannot be opened, and RuntimeError when this thread
         already holds locks of this kind: taking more would break the order.
         """
+        return _Hold(self, lock_names, wanted)
+
+    def take(self, lock_names: Iterable[str], wanted: Wanted) -> dict[str, int]:
+        """Take them all, or none and raise; the descriptor that holds each, which ``drop`` wants back. See ``hold``."""
         ordered = sorted({names.check_label(name, "lock") for name in lock_names})
-        if getattr(self._mine, "held", ()):
+        if getattr(self._mine, "held", None):
             raise RuntimeError(f"this thread already holds the locks {', '.join(self._mine.held)}")
-        with contextlib.ExitStack() as stack:
+        taken: dict[str, int] = {}
+        try:
             for name in ordered:
-                stack.enter_context(self._turns.take(name, wanted))
-                path, byte = self._place(name)
-                stack.callback(os.close, _open_locked(path, byte, wanted))
-            self._mine.held = ordered
-            stack.callback(setattr, self._mine, "held", ())
-            yield
+                self._turns.take(name, wanted)
+                try:
+                    path, byte = self._place(name)
+                    taken[name] = _open_locked(path, byte, wanted)
+                except BaseException:
+                    self._turns.leave(name)
+                    raise
+        except BaseException:
+            self.drop(taken)
+            raise
+        self._mine.held = taken
+        return taken
+
+    def drop(self, taken: dict[str, int]) -> None:
+        """Let go of what this thread took."""
+        self._mine.held = None
+        for name in reversed(taken):
+            os.close(taken[name])
+            self._turns.leave(name)
 
     def _place(self, name: str) -> tuple[pathlib.Path, int]:
         """The file of a name and the byte of it that is locked."""
         if not self._disposable:
             return self._directory / f"{name}.lock", _WHOLE
         return self._directory / SHARED_FILE, int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+
+
+class _Hold:
+    """Locks held for a body; a class, because generators cost more than the locks themselves."""
+
+    def __init__(self, locks: FileLocks, lock_names: Iterable[str], wanted: Wanted) -> None:
+        self._locks = locks
+        self._names = lock_names
+        self._wanted = wanted
+        self._taken: dict[str, int] = {}
+
+    def __enter__(self) -> None:
+        self._taken = self._locks.take(self._names, self._wanted)
+
+    def __exit__(self, *_exception: object) -> None:
+        taken, self._taken = self._taken, {}
+        self._locks.drop(taken)
+
+    def __del__(self) -> None:
+        """Let go where an exception fell between the end of the body and ``__exit__``, as a signal's or a tracer's may."""
+        if self._taken:
+            self.__exit__()
 
 
 class _Turns:
@@ -80,26 +119,26 @@ class _Turns:
         self._guard = threading.Lock()
         self._table: dict[str, tuple[threading.Lock, int]] = {}
 
-    @contextlib.contextmanager
-    def take(self, name: str, wanted: Wanted) -> Iterator[None]:
+    def take(self, name: str, wanted: Wanted) -> None:
         with self._guard:
-            lock, users = self._table.get(name, (threading.Lock(), 0))
+            lock, users = self._table.get(name) or (threading.Lock(), 0)
             self._table[name] = (lock, users + 1)
         try:
             while not lock.acquire(timeout=_LOOK_AGAIN):
                 _check(wanted, name)
-            try:
-                yield
-            finally:
-                lock.release()
-        finally:
-            self._leave(name)
+        except BaseException:
+            self._forget(name)
+            raise
 
-    def _leave(self, name: str) -> None:
+    def leave(self, name: str) -> None:
+        self._forget(name).release()
+
+    def _forget(self, name: str) -> threading.Lock:
         with self._guard:
             lock, users = self._table.pop(name)
             if users > 1:
                 self._table[name] = (lock, users - 1)
+            return lock
 
 
 def _check(wanted: Wanted, name: str) -> None:

@@ -2,8 +2,11 @@
 
 A caller hands over a change (a function of the connection). If nobody is writing, it leads: it takes every waiting change, runs each in a savepoint
 of its own inside one transaction, commits, and wakes the callers; then it hands the lead to the first that came meanwhile. A caller alone thus
-pays no switch of threads. A change that raised gives its error to its caller and leaves no trace; the others are durable. When SQLite itself
+pays no switch of threads. A change that raised gives its error to its caller and leaves no trace; the others are committed. When SQLite itself
 fails, nothing of the batch counts, every caller is told, and the next batch starts on a new connection.
+
+The disk is waited for where a change of the batch asks for it. One that does not is on the disk as soon as any later one is: the log is written in
+order, so what a power cut leaves is always everything up to some commit.
 """
 
 import collections
@@ -21,11 +24,14 @@ Change = Callable[[sqlite3.Connection], None]
 class _Waiting:
     """A change, and whoever waits for it: woken when it is done, or to lead."""
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: Change, *, synced: bool) -> None:
         self.change = change
+        self.synced = synced
         self.error: BaseException | None = None
         self.is_done = False
-        self.woken = threading.Event()
+        self.woken = threading.Lock()
+        """Held until this one is to wake; let go once."""
+        self.woken.acquire()
 
 
 class Writer:
@@ -35,29 +41,34 @@ class Writer:
         self._path = path
         self._connection: sqlite3.Connection | None = None
         self._waiting: collections.deque[_Waiting] = collections.deque()
-        self._turn = threading.Condition()
+        self._guard = threading.Lock()
+        self._turn = threading.Condition(self._guard)
+        self._is_awaited = False
         self._is_led = False
         self._closed = False
-        self._is_durable = True
+        self._relaxed = False
+        self._is_synced = True
 
     def relax(self) -> None:
         """Let commits from now on return when the kernel has them; changes that wait already may still be synced."""
         with self._turn:
-            self._turn.wait_for(lambda: not self._is_led)
-            self._is_durable = False
-            self._disconnect()
+            self._wait_until_idle()
+            self._relaxed = True
 
-    def commit(self, change: Change) -> None:
-        """Run a change and return when it is durable; raises what it raised, or JournalError when it could not be written."""
-        waiting = _Waiting(change)
-        with self._turn:
+    def commit(self, change: Change, *, synced: bool = True) -> None:
+        """Run a change and return when it outlives this process and, if ``synced``, a power cut too.
+
+        Raises what the change raised, or JournalError when it could not be written.
+        """
+        waiting = _Waiting(change, synced=synced)
+        with self._guard:
             if self._closed:
                 raise errors.JournalError(f"{self._path} is closed; open the journal again")
             self._waiting.append(waiting)
             leads = not self._is_led
             self._is_led = True
         if not leads:
-            waiting.woken.wait()
+            waiting.woken.acquire()
         if not waiting.is_done:
             self._lead()
         if isinstance(waiting.error, sqlite3.Error):
@@ -69,12 +80,12 @@ class Writer:
         """Wait until what was handed over is written, then end; twice is fine."""
         with self._turn:
             self._closed = True
-            self._turn.wait_for(lambda: not self._is_led)
+            self._wait_until_idle()
             self._disconnect()
 
     def _lead(self) -> None:
         """Write everything that waits, wake those it belongs to, and hand on."""
-        with self._turn:
+        with self._guard:
             batch = tuple(self._waiting)
             self._waiting.clear()
         try:
@@ -87,26 +98,40 @@ class Writer:
         self._hand_on()
         for waiting in batch:
             waiting.is_done = True
-            waiting.woken.set()
+            waiting.woken.release()
 
     def _hand_on(self) -> None:
-        with self._turn:
+        with self._guard:
             if self._waiting:
-                self._waiting[0].woken.set()
+                self._waiting[0].woken.release()
             else:
                 self._is_led = False
-                self._turn.notify_all()
+                if self._is_awaited:
+                    self._turn.notify_all()
+
+    def _wait_until_idle(self) -> None:
+        """With the guard held, wait until nobody writes."""
+        self._is_awaited = True
+        self._turn.wait_for(lambda: not self._is_led)
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
-        if self._connection is None:
-            self._connection = connections.connect_writer(self._path, is_durable=self._is_durable)
-        with connections.transaction(self._connection):
+        database = self._connected(synced=not self._relaxed and any(waiting.synced for waiting in batch))
+        with connections.transaction(database):
             if len(batch) == 1:
                 # The transaction itself takes the place of a savepoint: what fails takes nobody with it.
-                batch[0].change(self._connection)
+                batch[0].change(database)
                 return
             for waiting in batch:
-                waiting.error = _attempt(self._connection, waiting.change)
+                waiting.error = _attempt(database, waiting.change)
+
+    def _connected(self, *, synced: bool) -> sqlite3.Connection:
+        """The connection, set to wait for the disk at the next commit or not to."""
+        if self._connection is None:
+            self._connection, self._is_synced = connections.connect_writer(self._path), True
+        if self._is_synced is not synced:
+            connections.wait_for_disk(self._connection, wait=synced)
+            self._is_synced = synced
+        return self._connection
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

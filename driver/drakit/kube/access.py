@@ -20,6 +20,8 @@ from typing import Protocol
 import urllib3
 import yaml
 
+from drakit.kube import direct
+
 CONNECTIONS = 64
 """Connections that are kept: more than calls of the kubelet in flight, because one that is not kept costs a TLS handshake each time."""
 KEEPALIVE = [
@@ -50,6 +52,10 @@ class Access(Protocol):
     def is_proxied(self) -> bool:
         """Whether a proxy stands before the server."""
 
+    @property
+    def reads(self) -> direct.Direct | None:
+        """The short way for reading; None where only ``pools`` know how to connect."""
+
     def identity(self) -> Mapping[str, str]:
         """Headers that say who asks, good for one request; safe from several threads."""
 
@@ -62,6 +68,7 @@ class Plain:
     pools: urllib3.PoolManager
     token: Callable[[], str]
     is_proxied: bool = False
+    reads: direct.Direct | None = None
 
     def identity(self) -> Mapping[str, str]:
         """The token as a header."""
@@ -99,6 +106,12 @@ def pools(*, ca_file: pathlib.Path | None = None, ca_data: str | None = None) ->
     )
 
 
+def plain(server: str, token: Callable[[], str], *, ca_file: pathlib.Path | None = None, ca_data: str | None = None) -> Plain:
+    """Access to a server that this authority vouches for."""
+    reads = direct.Direct(server, keep=CONNECTIONS, options=KEEPALIVE, ca_file=None if ca_file is None else str(ca_file), ca_data=ca_data)
+    return Plain(server=server, pools=pools(ca_file=ca_file, ca_data=ca_data), token=token, reads=reads)
+
+
 def in_cluster(account: pathlib.Path = ACCOUNT) -> Plain | None:
     """By the service account of the pod that this process runs in; None outside of one."""
     host, port = (os.environ.get(name, "") for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"))
@@ -110,7 +123,7 @@ def in_cluster(account: pathlib.Path = ACCOUNT) -> Plain | None:
         token = TokenFile(account / "token")
     except OSError:
         return None
-    return Plain(server=server, pools=pools(ca_file=authority), token=token) if token() else None
+    return plain(server, token, ca_file=authority) if token() else None
 
 
 def of_kubeconfig(path: pathlib.Path, context: str = "") -> Plain | None:
@@ -131,11 +144,12 @@ def _plain(config: Mapping[str, object], folder: pathlib.Path, context: str) -> 
         return None
     if not isinstance(token, str) or not token or _has_proxy(server) or (authority and not (folder / str(authority)).is_file()):
         return None
-    made = pools(
+    return plain(
+        server,
+        lambda: token,
         ca_file=folder / str(authority) if authority else None,
         ca_data=base64.b64decode(str(data), validate=True).decode() if data else None,
     )
-    return Plain(server=server, pools=made, token=lambda: token)
 
 
 def _named(config: Mapping[str, object], kind: str, name: str) -> Mapping[str, object]:

@@ -18,7 +18,7 @@ import urllib3
 import yaml
 
 from drakit.core import errors, records
-from drakit.kube import access, transport
+from drakit.kube import access, direct, keys, transport
 
 if TYPE_CHECKING:
     from kubernetes.client import configuration as configurations
@@ -43,7 +43,7 @@ def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", second
 
 def connect_to(server: str, *, token: str, ca_file: pathlib.Path) -> "Client":
     """A client for one server, known by its certificate authority, with a bearer token."""
-    return Client(access.Plain(server=server, pools=access.pools(ca_file=ca_file), token=lambda: token))
+    return Client(access.plain(server, lambda: token, ca_file=ca_file))
 
 
 def _official(named: str, context: str) -> access.Access:
@@ -51,10 +51,16 @@ def _official(named: str, context: str) -> access.Access:
     from kubernetes import config  # noqa: PLC0415 - see the module's docstring
     from kubernetes.client import configuration  # noqa: PLC0415
 
-    settings = configuration.Configuration()
+    settings, place = configuration.Configuration(), keys.folder() if named else None
     try:
         if named:
-            config.load_kube_config(config_file=named, context=context or None, client_configuration=settings, persist_config=False)
+            config.load_kube_config(
+                config_file=named,
+                context=context or None,
+                client_configuration=settings,
+                persist_config=False,
+                temp_file_path=str(place) if place else None,
+            )
         else:
             config.load_incluster_config(client_configuration=settings)
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
@@ -75,6 +81,7 @@ class _Official:
             settings.proxy = None
         self._settings = settings
         self._authenticating = threading.Lock()
+        self.reads = None
         self.pools: urllib3.PoolManager = rest.RESTClientObject(settings).pool_manager
 
     @property
@@ -119,6 +126,8 @@ class Client:
         timeout: float | None = None,
     ) -> transport.Object:
         """Send one request; raises ApiError. ``timeout`` is in seconds, the client's own unless given."""
+        if method == "GET" and body is None and self._access.reads is not None:
+            return _object(self._read(self._access.reads, _target(f"{self._base}{path}", query or {}), timeout or self._seconds))
         headers = {"Content-Type": content_type} if body is not None else {}
         content = None if body is None else json.dumps(records.thaw(body), separators=(",", ":")).encode()
         answer = self._send(method, path, query or {}, headers=headers, content=content, seconds=timeout or self._seconds)
@@ -134,15 +143,26 @@ class Client:
     def close(self) -> None:
         """Close idle connections."""
         self._access.pools.clear()
+        if self._access.reads is not None:
+            self._access.reads.close()
+
+    def _read(self, reads: direct.Direct, target: str, seconds: float) -> bytes:
+        """The body of the answer to a GET, asked for the short way."""
+        try:
+            answer = reads.get(target, self._identification(), connect_seconds=CONNECT_SECONDS, seconds=seconds)
+        except OSError as error:
+            raise _no_answer(error) from error
+        if http.HTTPStatus.OK <= answer.status < http.HTTPStatus.MULTIPLE_CHOICES:
+            return answer.body
+        raise _refusal(answer.status, answer.reason, answer.body[:_ERROR_BODY_MAX])
 
     def _send(
         self, method: str, path: str, query: Mapping[str, str], *, headers: dict[str, str], content: bytes | None, seconds: float
     ) -> urllib3.BaseHTTPResponse:
-        target = f"{self._base}{path}"
         try:
             answer = self._pool.urlopen(
                 method,
-                f"{target}?{urllib.parse.urlencode(query)}" if query else target,
+                _target(f"{self._base}{path}", query),
                 body=content,
                 headers=headers | self._identification(),
                 timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, seconds), read=seconds),
@@ -152,7 +172,9 @@ class Client:
             )
             if http.HTTPStatus.OK <= answer.status < http.HTTPStatus.MULTIPLE_CHOICES:
                 return answer
-            raise _refusal(answer)
+            told = answer.read(_ERROR_BODY_MAX, decode_content=True)
+            answer.close()
+            raise _refusal(answer.status, answer.reason or "", told)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _no_answer(error) from error
 
@@ -208,19 +230,20 @@ def _object(data: bytes) -> transport.Object:
     return found
 
 
-def _refusal(answer: urllib3.BaseHTTPResponse) -> errors.ApiError:
+def _target(path: str, query: Mapping[str, str]) -> str:
+    return f"{path}?{urllib.parse.urlencode(query)}" if query else path
+
+
+def _refusal(status: int, reason: str, body: bytes) -> errors.ApiError:
     """The error in an answer that is not 2xx; its body is a metav1.Status where Kubernetes itself wrote it."""
-    text = answer.read(_ERROR_BODY_MAX, decode_content=True).decode("utf-8", "replace")
-    answer.close()
+    text = body.decode("utf-8", "replace")
     try:
-        status = json.loads(text)
+        found = json.loads(text)
     except ValueError:
-        status = None
-    told = status if isinstance(status, dict) else {"message": text}
-    message = _one_line(str(told.get("message") or answer.reason or "no reason given"))
-    return errors.ApiError(
-        f"the API server answered {answer.status}: {message}", status=answer.status, reason=str(told.get("reason") or "")
-    )
+        found = None
+    told = found if isinstance(found, dict) else {"message": text}
+    message = _one_line(str(told.get("message") or reason or "no reason given"))
+    return errors.ApiError(f"the API server answered {status}: {message}", status=status, reason=str(told.get("reason") or ""))
 
 
 def _no_answer(error: Exception) -> errors.ApiError:

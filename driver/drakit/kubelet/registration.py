@@ -30,8 +30,8 @@ from drakit.kubelet import server, sockets
 from drakit.telemetry import logs
 
 PLUGIN_TYPE = "DRAPlugin"
-WATCH_SECONDS = 1.0
-SWEEP_ROUNDS = 60
+WATCH_SECONDS = 3.0
+SWEEP_ROUNDS = 20
 """Rounds of the watch between two looks for sockets that others left when they died."""
 _THREADS = 4
 

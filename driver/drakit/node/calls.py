@@ -13,8 +13,10 @@ class Calls:
 
     def __init__(self, engine: ports.ClaimEngine) -> None:
         self._engine = engine
-        self._changed = threading.Condition()
+        self._guard = threading.Lock()
+        self._changed = threading.Condition(self._guard)
         self._running = 0
+        self._is_awaited = False
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
         """As the engine."""
@@ -29,15 +31,17 @@ class Calls:
     def wait_idle(self, seconds: float) -> bool:
         """Wait until none is running; whether that is so."""
         with self._changed:
+            self._is_awaited = True
             return self._changed.wait_for(lambda: not self._running, seconds)
 
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
-        with self._changed:
+        with self._guard:
             self._running += 1
         try:
             yield
         finally:
-            with self._changed:
+            with self._guard:
                 self._running -= 1
-                self._changed.notify_all()
+                if self._is_awaited:
+                    self._changed.notify_all()

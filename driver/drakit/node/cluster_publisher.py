@@ -20,7 +20,7 @@ _log = logs.get_logger(__name__)
 _AGAIN_SECONDS = 2.0
 
 
-class ClusterPublisher:
+class ClusterPublisher(rounds.Publishing):
     """Publishes what ``offer`` was last given, while ``leads`` says so; ``run`` works until stopped, ``reconcile`` does one round."""
 
     def __init__(
@@ -32,15 +32,12 @@ class ClusterPublisher:
         clock: ports.Clock,
         form: publisher.FormChoice = publisher.FormChoice.AUTO,
     ) -> None:
+        super().__init__(driver, _Guarded(store, leads), clock)
         self._driver = driver
-        self._store = _Guarded(store, leads)
         self._leads = leads
-        self._clock = clock
         self._form = form
         self._offered: Sequence[pools.Pool] | None = None
         self._publishers: dict[str, tuple[pools.Pool, publisher.Publisher]] = {}
-        self._rounds = rounds.Rounds(driver, self.reconcile, clock)
-        self.published = threading.Event()
 
     def offer(self, offered: Sequence[pools.Pool]) -> None:
         """Publish these pools, and no other, from now on; raises InventoryError where two have one name."""
@@ -49,21 +46,7 @@ class ClusterPublisher:
             if names.count(name) > 1:
                 raise errors.InventoryError(f"the name is used {names.count(name)} times", field=f"pools[{name}]")
         self._offered = tuple(offered)
-        self._rounds.calm()
-        self._rounds.wake()
-
-    def wake(self) -> None:
-        """Look at the slices soon."""
-        self._rounds.wake()
-
-    def follow(self, stop: threading.Event) -> None:
-        """Wake at every change of the slices, whoever made it, until ``stop`` is set."""
-        for _ in self._store.watch(stop):
-            self._rounds.wake()
-
-    def run(self, stop: threading.Event) -> None:
-        """Reconcile at every wake, until ``stop`` is set and ``wake`` called."""
-        self._rounds.run(stop)
+        self._changed()
 
     def reconcile(self) -> int:
         """Make the stored slices equal to the offer, if this process leads; the number of writes. Raises the first DrakitError of any pool."""
@@ -139,7 +122,7 @@ class _Guarded:
 class _OfPool:
     """The slices of one pool and of its probe, out of a store of many."""
 
-    def __init__(self, store: "_Guarded", pool: str) -> None:
+    def __init__(self, store: ports.SliceStore, pool: str) -> None:
         self._store = store
         self._pool = pool
         self.create = store.create

@@ -10,7 +10,6 @@ Invariants:
 
 import dataclasses
 import enum
-import threading
 from collections.abc import Mapping
 
 from drakit.core import degrade, errors, factoring, inventory, paging, pools, ports, reconcile, slices
@@ -65,7 +64,7 @@ class Server:
         return dataclasses.replace(self, **{FIELDS[name]: False for name in dropped & FIELDS.keys()})  # type: ignore[arg-type]
 
 
-class Publisher:
+class Publisher(rounds.Publishing):
     """Publishes what ``offer`` was last given; ``run`` works until stopped, ``reconcile`` does one round."""
 
     def __init__(
@@ -77,9 +76,8 @@ class Publisher:
         form: FormChoice = FormChoice.AUTO,
         meter: ports.Meter | None = None,
     ) -> None:
+        super().__init__(target.driver, store, clock, meter)
         self._target = target
-        self._store = store
-        self._clock = clock
         self._form = form
         self._offered: inventory.Inventory | None = None
         self._server = Server()
@@ -87,8 +85,6 @@ class Publisher:
         self._asked_at = 0.0
         self._paged: tuple[inventory.Inventory, Server, tuple[slices.Page, ...]] | None = None
         self._altered: dict[int, slices.Page] = {}
-        self._rounds = rounds.Rounds(target.driver, self.reconcile, clock, meter)
-        self.published = threading.Event()
 
     @property
     def stores_sharing(self) -> bool:
@@ -98,21 +94,7 @@ class Publisher:
     def offer(self, offered: inventory.Inventory) -> None:
         """Publish this inventory from now on; returns before anything is written."""
         self._offered = offered
-        self._rounds.calm()
-        self._rounds.wake()
-
-    def wake(self) -> None:
-        """Look at the slices soon."""
-        self._rounds.wake()
-
-    def follow(self, stop: threading.Event) -> None:
-        """Wake the publisher at every change of the slices, whoever made it, until ``stop`` is set."""
-        for _ in self._store.watch(stop):
-            self._rounds.wake()
-
-    def run(self, stop: threading.Event) -> None:
-        """Reconcile at every wake, until ``stop`` is set and ``wake`` called."""
-        self._rounds.run(stop)
+        self._changed()
 
     def reconcile(self) -> int:
         """Make the stored slices equal to the offer; the number of writes. Raises ApiError or InventoryError."""

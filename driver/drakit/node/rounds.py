@@ -1,5 +1,9 @@
-"""When to reconcile: at every wake, now and then without one, less often the more there was to mend, and with growing pauses after errors."""
+"""When to reconcile: at every wake, now and then without one, less often the more there was to mend, and with growing pauses after errors.
 
+``Publishing`` is what the publishers of a node's pool and of a cluster's pools have in common.
+"""
+
+import abc
 import collections
 import threading
 from collections.abc import Callable
@@ -16,6 +20,38 @@ SETTLE = 0.05
 LONGEST_SETTLE = 30.0
 MENDS_WINDOW = 60.0
 MENDS_MAX = 16
+
+
+class Publishing(abc.ABC):
+    """Keeps the slices of a store equal to an offer. ``published`` is set once they have been; ``run`` and ``follow`` work until stopped."""
+
+    def __init__(self, driver: str, store: ports.SliceStore, clock: ports.Clock, meter: ports.Meter | None = None) -> None:
+        self._store = store
+        self._clock = clock
+        self._rounds = Rounds(driver, self.reconcile, clock, meter)
+        self.published = threading.Event()
+
+    @abc.abstractmethod
+    def reconcile(self) -> int:
+        """One round; the number of writes. Raises DrakitErrors."""
+
+    def wake(self) -> None:
+        """Look at the slices soon."""
+        self._rounds.wake()
+
+    def follow(self, stop: threading.Event) -> None:
+        """Wake at every change of the slices, whoever made it, until ``stop`` is set."""
+        for _ in self._store.watch(stop):
+            self._rounds.wake()
+
+    def run(self, stop: threading.Event) -> None:
+        """Reconcile at every wake, until ``stop`` is set and ``wake`` called."""
+        self._rounds.run(stop)
+
+    def _changed(self) -> None:
+        """Something else is offered now."""
+        self._rounds.calm()
+        self._rounds.wake()
 
 
 class Rounds:

@@ -6,11 +6,15 @@ Until ``setup`` is called, warnings and worse are shown.
 """
 
 import contextlib
+import contextvars
 import dataclasses
+import datetime
 import enum
+import json
 import logging
 import sys
 import threading
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
@@ -48,6 +52,8 @@ class _Output:
 
 _LEVELS: Mapping[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
 _WRITING = threading.Lock()
+_JSON = json.JSONEncoder(default=str)
+_bound: contextvars.ContextVar[Mapping[str, object]] = contextvars.ContextVar("drakit_log_fields", default=types.MappingProxyType({}))
 
 
 def get_logger(name: str) -> Logger:
@@ -78,9 +84,14 @@ def silenced() -> Iterator[None]:
         _output.level = before
 
 
-def bound(**fields: object) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def bound(**fields: object) -> Iterator[None]:
     """Add fields to every line that this thread writes inside the block."""
-    return structlog.contextvars.bound_contextvars(**fields)
+    before = _bound.set({**_bound.get(), **fields})
+    try:
+        yield
+    finally:
+        _bound.reset(before)
 
 
 def bound_claim(*, namespace: str, name: str, uid: str) -> contextlib.AbstractContextManager[None]:
@@ -96,8 +107,12 @@ def bound_device(*, pool: str, device: str, share_id: str | None = None) -> cont
 
 def _renderer(style: Style, stream: TextIO) -> structlog_typing.Processor:
     if style is Style.JSON:
-        return structlog.processors.JSONRenderer(default=str)
+        return _as_json
     return structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)
+
+
+def _as_json(_sink: Any, _method: str, event: structlog_typing.EventDict) -> str:
+    return _JSON.encode(event)
 
 
 _output = _Output(level=Level.WARNING, render=_renderer(Style.CONSOLE, sys.stderr))
@@ -115,19 +130,17 @@ def _render(sink: Any, method: str, event: structlog_typing.EventDict) -> Any:
     return _output.render(sink, method, event)
 
 
-def _add_name(sink: "_Sink", _method: str, event: structlog_typing.EventDict) -> structlog_typing.EventDict:
+def _complete(sink: "_Sink", method: str, event: structlog_typing.EventDict) -> structlog_typing.EventDict:
+    """Whatever is bound, and level, name and time: in one step, because every claim writes lines."""
+    for key, value in _bound.get().items():
+        event.setdefault(key, value)
+    event["level"] = "error" if method == "exception" else method
     event["logger"] = sink.name
+    event["timestamp"] = datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z")
     return event
 
 
-_PROCESSORS: list[structlog_typing.Processor] = [
-    _drop_unwanted,
-    structlog.contextvars.merge_contextvars,
-    structlog.processors.add_log_level,
-    _add_name,
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
-    _render,
-]
+_PROCESSORS: list[structlog_typing.Processor] = [_drop_unwanted, _complete, _render]
 
 
 class _Sink:

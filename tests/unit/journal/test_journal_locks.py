@@ -232,3 +232,13 @@ def test_disposable_locks_of_different_names_do_not_wait_for_each_other(tmp_path
             pass
         with pytest.raises(errors.CallerGoneError), others.hold(["one-claim"], lambda: False):
             pass
+
+
+def test_a_hold_whose_end_never_came_lets_go_when_it_is_dropped(tmp_path: pathlib.Path) -> None:
+    """As where an exception falls between the end of the body and the lock's own: a tracer's, or a signal's."""
+    taken = locks.FileLocks(tmp_path)
+    hold = taken.hold(["gpu-0"])
+    hold.__enter__()
+    del hold
+    with taken.hold(["gpu-0"], lambda: False):
+        assert True

@@ -2,6 +2,7 @@
 
 import collections.abc
 import contextlib
+import gc
 import http.server
 import json
 import pathlib
@@ -10,6 +11,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -236,6 +238,31 @@ def test_a_silent_stream_is_ended_from_another_thread(server: Server, connection
     streaming.pieces.put(None)
     assert not reader.is_alive()
     assert seen == []
+
+
+def test_a_stream_that_is_closed_before_it_is_read_leaves_no_connection_behind(server: Server, connection: client.Client) -> None:
+    server.answer = streaming = Streaming()
+    stream = connection.stream("/things", query={}, timeout=10)
+    stream.close()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert list(stream) == []
+        del stream
+        connection.close()
+        gc.collect()
+    assert [str(one.message) for one in told if one.category is ResourceWarning] == []
+    streaming.pieces.put(None)
+
+
+def test_a_stream_that_nobody_reads_leaves_no_connection_behind(server: Server, connection: client.Client) -> None:
+    server.answer = streaming = Streaming()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        connection.stream("/things", query={}, timeout=10).close()
+        connection.close()
+        gc.collect()
+    assert [str(one.message) for one in told if one.category is ResourceWarning] == []
+    streaming.pieces.put(None)
 
 
 def test_a_stream_that_breaks_off_or_falls_silent_is_an_error(server: Server, connection: client.Client) -> None:

@@ -1,6 +1,9 @@
 """What a start finds, mends and leaves alone."""
 
+import dataclasses
 from collections.abc import Callable
+
+import pytest
 
 from drakit.core import lifecycle, names
 from drakit.node import recovery
@@ -51,6 +54,36 @@ def test_a_claim_of_an_earlier_boot_is_left_to_the_kubelet() -> None:
     node.boot()
     assert node.cdi.files == {}, "nothing promises hardware that the reboot took"
     assert len(node.journal.entries()) == 1
+
+
+def test_a_completion_that_a_power_cut_took_is_undone_and_prepared_anew() -> None:
+    node = world.World()
+    uid = prepared(node, "chip-0")
+    (entry,) = node.journal.entries()
+    node.journal.withdraw(uid)
+    node.journal.forget(uid)
+    node.journal.begin(dataclasses.replace(entry, grants=tuple(dataclasses.replace(one, record={}, edits=None) for one in entry.grants)))
+    node.boot_id = "boot-2"
+    started = node.boot()
+    assert (node.journal.entries(), node.hardware.made) == ((), {})
+    assert started.prepare([entry.claim], node.caller)[uid].error == ""
+
+
+@pytest.mark.parametrize("verb", ["prepare", "unprepare"])
+def test_a_withdrawal_that_a_power_cut_took_is_carried_out_by_the_next_call(verb: str) -> None:
+    node = world.World()
+    uid = prepared(node, "chip-0")
+    (entry,) = node.journal.entries()
+    node.boot_id, node.hardware.made = "boot-2", {}
+    node.cdi.files.clear()
+    started = node.boot()
+    if verb == "prepare":
+        assert started.prepare([entry.claim], node.caller)[uid].error == ""
+        assert [known.boot_id for known in node.journal.entries()] == ["boot-2"]
+        assert len(node.hardware.made) == 1
+    else:
+        assert started.unprepare([entry.claim], node.caller)[uid] == ""
+        assert (node.journal.entries(), node.hardware.made) == ((), {})
 
 
 def test_one_claim_that_cannot_be_recovered_keeps_nobody_from_it() -> None:

@@ -1,0 +1,253 @@
+"""GET over connections that are kept, straight on the socket: what a claim's way waits for most, at half the processor time of an HTTP library.
+
+HTTP/1.1 as RFC 9112 has it and no more: one request, one answer whose body has a length, is chunked, or ends with the connection. Anything else is an
+error, never a guess, and the connection is not used again. A kept connection that the server closed meanwhile is passed over: a GET may be sent
+twice. Writes and watches, and servers behind a proxy, go through urllib3 (``client``).
+"""
+
+import collections
+import contextlib
+import http
+import re
+import select
+import socket
+import ssl
+import time
+import urllib.parse
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from urllib3 import util
+
+HEAD_MAX = 1 << 16
+BODY_MAX = 1 << 28
+_READ = 1 << 16
+_LEAST_SECONDS = 0.001
+_STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: ([^\r\n]*))?")
+_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
+_SENDABLE = re.compile(r"[!-~]+")
+_VALUE = re.compile(r"[ -~]*")
+
+
+class Answer(NamedTuple):
+    """What the server answered; ``reason`` is its own word for the status, often empty."""
+
+    status: int
+    reason: str
+    body: bytes
+
+
+class _StaleError(Exception):
+    """A kept connection had been closed before anything was answered."""
+
+
+class Direct:
+    """Connections to one server, told apart by nothing; safe between threads. ``get`` raises OSError for whatever keeps an answer from coming."""
+
+    def __init__(
+        self, server: str, *, keep: int, options: Sequence[tuple[int, int, int]], ca_file: str | None = None, ca_data: str | None = None
+    ) -> None:
+        address = urllib.parse.urlsplit(server)
+        self._is_secure = address.scheme == "https"
+        self._host = address.hostname or ""
+        self._port = address.port or (443 if self._is_secure else 80)
+        self._named = address.netloc.rpartition("@")[2]
+        self._options = options
+        self._authority = (ca_file, ca_data)
+        self._idle: collections.deque[socket.socket] = collections.deque(maxlen=keep)
+        self._closed = False
+        weakref.finalize(self, _drain, self._idle)
+
+    def get(self, target: str, headers: Mapping[str, str], *, connect_seconds: float, seconds: float) -> Answer:
+        """Ask for a path with its query; ``seconds`` is for the whole answer."""
+        request = self._request(target, headers)
+        end = time.monotonic() + seconds
+        while (kept := self._kept()) is not None:
+            with contextlib.suppress(_StaleError):
+                return self._exchange(kept, request, end, is_kept=True)
+        return self._exchange(self._connect(min(connect_seconds, seconds)), request, end, is_kept=False)
+
+    def close(self) -> None:
+        """Close idle connections; those in use are closed once their answer is there."""
+        self._closed = True
+        _drain(self._idle)
+
+    def _request(self, target: str, headers: Mapping[str, str]) -> bytes:
+        if not _SENDABLE.fullmatch(target) or not all(_SENDABLE.fullmatch(name) and _VALUE.fullmatch(headers[name]) for name in headers):
+            raise OSError("the request has a character that HTTP cannot carry")
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        return f"GET {target} HTTP/1.1\r\nHost: {self._named}\r\n{lines}\r\n".encode("ascii")
+
+    def _kept(self) -> socket.socket | None:
+        """A kept connection on which the server has said nothing: what it says unasked is not the answer to this request."""
+        with contextlib.suppress(IndexError):
+            while True:
+                kept = self._idle.pop()
+                if not _is_readable(kept):
+                    return kept
+                kept.close()
+        return None
+
+    def _connect(self, seconds: float) -> socket.socket:
+        plain = socket.create_connection((self._host, self._port), seconds)
+        try:
+            for option in self._options:
+                plain.setsockopt(*option)
+            return self._context().wrap_socket(plain, server_hostname=self._host) if self._is_secure else plain
+        except BaseException:
+            plain.close()
+            raise
+
+    def _context(self) -> ssl.SSLContext:
+        """Made for each connection, because an authority's file may be replaced; connections are kept, so that is rare."""
+        context = util.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+        file, text = self._authority
+        if file or text:
+            context.load_verify_locations(cafile=file, cadata=text)
+        else:
+            context.load_default_certs()
+        return context
+
+    def _exchange(self, connection: socket.socket, request: bytes, end: float, *, is_kept: bool) -> Answer:
+        reader = _Reader(connection, end)
+        try:
+            reader.limit()
+            connection.sendall(request)
+            answer, is_reusable = reader.answer()
+        except BaseException as error:
+            connection.close()
+            if is_kept and not reader.has_heard and isinstance(error, ConnectionError | ssl.SSLEOFError):
+                raise _StaleError from error
+            raise
+        if is_reusable:
+            self._keep(connection)
+        else:
+            connection.close()
+        return answer
+
+    def _keep(self, connection: socket.socket) -> None:
+        if len(self._idle) == self._idle.maxlen:
+            connection.close()
+            return
+        self._idle.append(connection)
+        if self._closed:
+            _drain(self._idle)
+
+
+class _Reader:
+    """Reads one answer off a connection."""
+
+    def __init__(self, connection: socket.socket, end: float) -> None:
+        self._connection = connection
+        self._end = end
+        self._buffer = b""
+        self.has_heard = False
+
+    def limit(self) -> None:
+        """Let the next step take no longer than what is left of the time."""
+        self._connection.settimeout(max(self._end - time.monotonic(), _LEAST_SECONDS))
+
+    def answer(self) -> tuple[Answer, bool]:
+        """The answer, and whether the connection can be used again."""
+        status = http.HTTPStatus.CONTINUE.value
+        while status < http.HTTPStatus.OK:
+            version, status, reason, headers = self._head()
+        coding = headers.get(b"transfer-encoding", b"").lower()
+        length = headers.get(b"content-length")
+        is_reusable = version == 1 and b"close" not in headers.get(b"connection", b"").lower()
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity" or coding not in {b"", b"chunked"}:
+            raise OSError("the answer is coded in a way that was not asked for")
+        if status in {http.HTTPStatus.NO_CONTENT, http.HTTPStatus.NOT_MODIFIED}:
+            body = b""
+        elif coding:
+            body = self._chunks()
+        elif length is not None:
+            body = self._exactly(_whole(length))
+        else:
+            body, is_reusable = self._rest(), False
+        return Answer(status, reason, body), is_reusable and not self._buffer
+
+    def _head(self) -> tuple[int, int, str, dict[bytes, bytes]]:
+        first, *lines = self._until(b"\r\n\r\n").split(b"\r\n")
+        match = _STATUS.fullmatch(first)
+        if match is None:
+            raise OSError("the answer is not HTTP/1.1")
+        headers: dict[bytes, bytes] = {}
+        for line in lines:
+            name, _, value = line.partition(b":")
+            key, said = name.lower(), value.strip()
+            if headers.setdefault(key, said) != said and key in {b"content-length", b"transfer-encoding"}:
+                raise OSError("the answer names its length twice")
+        return int(match[1]), int(match[2]), (match[3] or b"").decode("latin-1"), headers
+
+    def _chunks(self) -> bytes:
+        parts: list[bytes] = []
+        total = 0
+        while True:
+            size = _SIZE.match(self._until(b"\r\n"))
+            if size is None:
+                raise OSError("the answer breaks the rules of chunks")
+            count = int(size[0], 16)
+            if count == 0:
+                break
+            total += count
+            if total > BODY_MAX:
+                raise OSError(f"the answer has more than {BODY_MAX} bytes")
+            parts.append(self._exactly(count))
+            if self._exactly(2) != b"\r\n":
+                raise OSError("the answer breaks the rules of chunks")
+        while self._until(b"\r\n"):
+            pass
+        return b"".join(parts)
+
+    def _until(self, mark: bytes) -> bytes:
+        while (found := self._buffer.find(mark)) < 0:
+            if len(self._buffer) > HEAD_MAX:
+                raise OSError(f"the answer's head has more than {HEAD_MAX} bytes")
+            self._buffer += self._more()
+        taken, self._buffer = self._buffer[:found], self._buffer[found + len(mark) :]
+        return taken
+
+    def _exactly(self, count: int) -> bytes:
+        parts, missing = [self._buffer], count - len(self._buffer)
+        while missing > 0:
+            parts.append(self._more())
+            missing -= len(parts[-1])
+        whole = b"".join(parts)
+        self._buffer = whole[count:]
+        return whole[:count]
+
+    def _rest(self) -> bytes:
+        parts = [self._buffer]
+        with contextlib.suppress(ConnectionResetError):
+            while sum(map(len, parts)) <= BODY_MAX:
+                parts.append(self._more())
+        self._buffer = b""
+        return b"".join(parts)
+
+    def _more(self) -> bytes:
+        self.limit()
+        more = self._connection.recv(_READ)
+        if not more:
+            raise ConnectionResetError("the connection was closed before the answer was whole")
+        self.has_heard = True
+        return more
+
+
+def _whole(text: bytes) -> int:
+    if not text.isdigit() or int(text) > BODY_MAX:
+        raise OSError(f"the answer's length is {text[:20]!r}, and may be at most {BODY_MAX}")
+    return int(text)
+
+
+def _drain(idle: collections.deque[socket.socket]) -> None:
+    with contextlib.suppress(IndexError):
+        while True:
+            idle.pop().close()
+
+
+def _is_readable(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
