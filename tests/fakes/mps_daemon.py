@@ -9,8 +9,8 @@ import sys
 
 from drakit.devices.gpu import roots
 
-SCRIPT = """#!{python}
-import os, pathlib, signal, socket, subprocess, sys
+SCRIPT = """#!{python} -IS
+import os, pathlib, signal, socket, sys
 
 pipe = pathlib.Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
 behaviour = {behaviour!r}
@@ -29,7 +29,7 @@ def serve():
         sys.exit("no CUDA-capable device")
     if behaviour == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    server = os.posix_spawn(sys.executable, [sys.executable, "-ISc", "import time; time.sleep(600)"], os.environ)
     (pipe / "told").write_text(" ".join(sys.argv[1:]) + "\\n" + os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")
     (pipe / "control").unlink(missing_ok=True)
     pathlib.Path("/dev/shm/mps-stand-in").write_text("shared") if {shm!r} else None
@@ -43,8 +43,8 @@ def serve():
                 with (pipe / "told").open("a") as log:
                     log.write(command + "\\n")
                 if command == "quit" and behaviour != "stubborn":
-                    server.kill()
-                    server.wait()
+                    os.kill(server, signal.SIGKILL)
+                    os.waitpid(server, 0)
                     return
                 line.sendall(b"100.0\\n")
 

@@ -100,16 +100,35 @@ def test_it_is_ready_once_registered_and_published_and_counts_what_it_does(
     assert driver.poll() is None
 
 
-def test_it_is_not_ready_while_the_kubelet_is_away(
-    cluster: clusters.LocalCluster, ports: tuple[int, int], driver: subprocess.Popen[bytes]
+@pytest.fixture
+def kubelet_away(cluster: clusters.LocalCluster) -> Callable[[], None]:
+    """A node whose kubelet has not started yet; what starts it."""
+    cluster.node("node-1").stop_kubelet()
+    return cluster.node("node-1").start_kubelet
+
+
+@pytest.mark.usefixtures("kubelet_away", "driver")
+def test_it_is_alive_and_not_ready_until_the_kubelet_knows_it(
+    cluster: clusters.LocalCluster, ports: tuple[int, int], kubelet_away: Callable[[], None]
 ) -> None:
+    until(lambda: 'drakit_published{driver="gpu.drakit.dev"} 1.0' in page(ports[0], "/metrics")[1])
+    assert page(ports[0], "/readyz") == (503, "gpu.drakit.dev registered: the kubelet has not registered the driver\n")
+    assert page(ports[0], "/healthz") == (200, "ok\n")
+    with grpc.insecure_channel(f"127.0.0.1:{ports[1]}") as channel:
+        asked = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="readiness"), timeout=SECONDS)
+    assert asked.status == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert 'drakit_registered{driver="gpu.drakit.dev"} 0.0' in page(ports[0], "/metrics")[1]
+    kubelet_away()
     until(lambda: page(ports[0], "/readyz")[0] == 200)
-    cluster.node("node-1").folder.registry.chmod(0o700)
-    for entry in cluster.node("node-1").folder.registry.iterdir():
-        if entry.is_socket():
-            entry.unlink()
+
+
+@pytest.mark.usefixtures("driver")
+def test_it_is_ready_again_when_its_registration_was_deleted(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:
     until(lambda: page(ports[0], "/readyz")[0] == 200)
-    assert driver.poll() is None
+    (socket_path,) = cluster.node("node-1").folder.registry.glob("*.sock")
+    socket_path.unlink()
+    until(lambda: page(ports[0], "/readyz")[0] == 503)
+    until(lambda: page(ports[0], "/readyz")[0] == 200)
 
 
 def test_an_address_that_is_taken_keeps_it_from_starting(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:

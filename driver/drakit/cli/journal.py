@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from drakit import settings as values
 from drakit.cdi import spec
 from drakit.cli import composition, options, output
 from drakit.core import errors, lifecycle, names
@@ -54,12 +55,9 @@ class Opened:
 
 
 @app.command("list")
+@options.on_a_node
 def list_(
-    mock: options.Mock = None,
-    folder: options.Folder = None,
-    node: options.Node = None,
-    config: options.Config = None,
-    assignments: options.Set = None,
+    settings: values.Settings,
     families: options.Families = None,
     style: options.Output = options.Format.TABLE,
 ) -> None:
@@ -73,7 +71,6 @@ def list_(
 
       drakit journal list --family gpu -o json
     """
-    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     rows: list[dict[str, object]] = []
     for opened in _journals(composition.families(settings, only=families or ())):
         output.note(opened.trouble)
@@ -86,13 +83,10 @@ def list_(
 
 
 @app.command()
+@options.on_a_node
 def show(
+    settings: values.Settings,
     uid: Annotated[str, typer.Argument(metavar="UID", help="UID of the claim.")],
-    mock: options.Mock = None,
-    folder: options.Folder = None,
-    node: options.Node = None,
-    config: options.Config = None,
-    assignments: options.Set = None,
     style: Annotated[options.Format, typer.Option("--output", "-o", help="yaml or json; table is yaml too.")] = options.Format.YAML,
 ) -> None:
     """Show all that is remembered of one claim: intents, records, CDI edits, notes, and the devices as they were.
@@ -103,7 +97,6 @@ def show(
     """
     if not names.is_uid(uid):
         raise errors.ConfigError(f"{uid!r} is not a claim UID; drakit journal list shows them", field="UID")
-    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     found = []
     for opened in _journals(composition.families(settings)):
         output.note(opened.trouble)
@@ -115,12 +108,9 @@ def show(
 
 
 @app.command()
+@options.on_a_node
 def export(
-    mock: options.Mock = None,
-    folder: options.Folder = None,
-    node: options.Node = None,
-    config: options.Config = None,
-    assignments: options.Set = None,
+    settings: values.Settings,
     families: options.Families = None,
     style: Annotated[options.Format, typer.Option("--output", "-o", help="json or yaml; table is json too.")] = options.Format.JSON,
 ) -> None:
@@ -132,7 +122,6 @@ def export(
 
       drakit journal export --mock dgx-a100-40gb-2gpu > journal.json
     """
-    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     documents: list[object] = []
     for opened in _journals(composition.families(settings, only=families or ())):
         claims = [opened.document(entry) for entry in opened.memory.entries()]
@@ -149,12 +138,9 @@ def export(
 
 
 @app.command()
+@options.on_a_node
 def verify(
-    mock: options.Mock = None,
-    folder: options.Folder = None,
-    node: options.Node = None,
-    config: options.Config = None,
-    assignments: options.Set = None,
+    settings: values.Settings,
     families: options.Families = None,
     style: options.Output = options.Format.TABLE,
 ) -> None:
@@ -167,7 +153,6 @@ def verify(
 
       drakit journal verify --mock dgx-a100-40gb-2gpu
     """
-    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     rows: list[dict[str, object]] = []
     for family in composition.families(settings, only=families or ()):
         problems = list(_problems(family))

@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from drakit import settings as values
 from drakit.cli import composition, options, output
 from drakit.core import claim as claims
 from drakit.core import errors, inventory, lifecycle, names, outcome
@@ -44,16 +45,13 @@ Claims = Annotated[
 ]
 
 
+@options.on_a_node
 def prepare(
+    settings: values.Settings,
     given: Annotated[
         list[pathlib.Path] | None, typer.Argument(metavar="CLAIM.yaml", help="The same as -f CLAIM.yaml.", show_default=False)
     ] = None,
     files: Claims = None,
-    mock: options.Mock = None,
-    folder: options.Folder = None,
-    node: options.Node = None,
-    config: options.Config = None,
-    assignments: options.Set = None,
     form: options.Output = options.Format.TABLE,
 ) -> None:
     """Prepare the devices of an allocated claim, without Kubernetes.
@@ -67,7 +65,6 @@ def prepare(
 
       kubectl get resourceclaim gpu -o yaml | drakit prepare -f - --node node-1
     """
-    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     source = file_claims.FileClaims(*_some([*(given or []), *(files or [])], "give CLAIM.yaml, or -f CLAIM.yaml"))
     rows: list[Row] = []
     failed: list[str] = []
@@ -87,17 +84,14 @@ def prepare(
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
 
 
+@options.on_a_node
 def unprepare(
+    settings: values.Settings,
     what: Annotated[
         list[str] | None,
         typer.Argument(metavar="UID|CLAIM.yaml", help="Claim UIDs, or files that hold the claims.", show_default=False),
     ] = None,
     files: Claims = None,
-    mock: options.Mock = None,
-    folder: options.Folder = None,
-    node: options.Node = None,
-    config: options.Config = None,
-    assignments: options.Set = None,
 ) -> None:
     """Give back the devices of claims, also of claims that were never prepared.
 
@@ -107,7 +101,6 @@ def unprepare(
 
       drakit unprepare 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c --mock dgx-a100-40gb-2gpu
     """
-    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     refs = [
         ref for text in _some([*(what or []), *map(str, files or [])], "give a UID, CLAIM.yaml, or -f CLAIM.yaml") for ref in _refs(text)
     ]
@@ -115,7 +108,7 @@ def unprepare(
     known: set[names.ClaimUid] = set()
     for family in composition.families(settings):
         with _station(family, Nowhere()) as opened:
-            known.update(ref.uid for ref in refs if opened.journal.entry(ref.uid) is not None)
+            known.update(ref.uid for ref in refs if _is_known(opened, ref.uid))
             failed += [f"{uid}: {error}" for uid, error in opened.engine.unprepare(refs, Present()).items() if error]
     if failed:
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
@@ -175,6 +168,11 @@ def _told(home: pathlib.Path, trouble: str, readable: int) -> str:
 def _station(family: composition.Family, source: file_claims.FileClaims | Nowhere) -> Iterator[station.Station]:
     with station.Station.open(family.post, family.folders, source) as opened:
         yield opened
+
+
+def _is_known(opened: station.Station, uid: names.ClaimUid) -> bool:
+    """Whether there is something to give back: by the journal or, where one was lost, by the CDI files that it knew."""
+    return opened.journal.entry(uid) is not None or bool(opened.cdi.of(uid))
 
 
 def _wanted(source: file_claims.FileClaims, failed: list[str]) -> dict[str, set[str]]:

@@ -2,10 +2,13 @@
 
 import difflib
 import enum
+import functools
+import inspect
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Concatenate, ParamSpec
 
 import typer
 import yaml
@@ -35,6 +38,9 @@ Families = Annotated[
     list[str] | None, typer.Option("--family", metavar="NAME", help="Only this device family: gpu, nic or tpu. May be repeated.")
 ]
 Node = Annotated[str | None, typer.Option("--node", metavar="NAME", help="Name of this node.")]
+
+
+Rest = ParamSpec("Rest")
 
 
 class Format(enum.StrEnum):
@@ -77,6 +83,25 @@ def read(
     level = "error" if local and "level" not in settings.log.model_fields_set else settings.log.level
     logs.setup(level=logs.Level[level.upper()], style=logs.Style(settings.log.format))
     return settings
+
+
+def on_a_node(command: Callable[Concatenate[values.Settings, Rest], None]) -> Callable[..., None]:
+    """A command about one node: its options say which, before those of its own, and it is handed the settings that they make (``local``)."""
+
+    def about(
+        mock: Mock = None, folder: Folder = None, node: Node = None, config: Config = None, assignments: Set = None, **rest: object
+    ) -> None:
+        settings = read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+        typing.cast("Callable[..., None]", command)(settings, **rest)
+
+    *common, _ = inspect.signature(about, eval_str=True).parameters.values()
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    words = [one for one in own if any(isinstance(part, typer.models.ArgumentInfo) for part in typing.get_args(one.annotation))]
+    told = [*words, *common, *(one for one in own if one not in words)]
+    functools.update_wrapper(about, command)
+    about.__annotations__ = {one.name: one.annotation for one in told}
+    about.__signature__ = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in told])  # type: ignore[attr-defined]
+    return about
 
 
 def _value(key: str, text: str) -> object:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from drakit import settings as given
 from drakit.cli import composition, local, options, output
 from drakit.core import inventory, reconcile, records
 from drakit.core import slices as values
@@ -28,12 +29,9 @@ class Sheaf:
         return sum(len(json.dumps(item, separators=(",", ":")).encode()) for item in self.objects)
 
 
+@options.on_a_node
 def slices(
-    mock: options.Mock = None,
-    folder: options.Folder = None,
-    node: options.Node = None,
-    config: options.Config = None,
-    assignments: options.Set = None,
+    settings: given.Settings,
     families: options.Families = None,
     form: Annotated[
         values.Form | None, typer.Option("--form", help="flat repeats every fact, mixins shares them. Both are compared in the table.")
@@ -50,7 +48,6 @@ def slices(
 
       drakit slices --mock dgx-h100 --family gpu --form mixins -o yaml
     """
-    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     output.note(composition.unserved(settings))
     sheaves = [
         sheaf(family, offered, shape)

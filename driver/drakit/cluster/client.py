@@ -1,6 +1,7 @@
 """The API over HTTPS: the same verbs as the registry, for the kubelet and for tests."""
 
 import base64
+import contextlib
 import json
 import pathlib
 import socket
@@ -40,6 +41,9 @@ class ApiClient:
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
             trust_env=False,
         )
+        self._guard = threading.Lock()
+        self._sending = 0
+        self._closed = False
 
     @classmethod
     def from_kubeconfig(cls, path: pathlib.Path, *, timeout: float = REQUEST_SECONDS) -> Self:
@@ -155,7 +159,8 @@ class ApiClient:
             "GET", resource.path(namespace or ""), params=parameters, timeout=httpx.Timeout(REQUEST_SECONDS, read=None)
         )
         try:
-            response = self._http.send(request, stream=True)
+            with self._request():
+                response = self._http.send(request, stream=True)
             if response.is_error:
                 response.read()
         except httpx.TransportError as error:
@@ -164,8 +169,31 @@ class ApiClient:
         return HttpWatch(response)
 
     def close(self) -> None:
-        """Close idle connections; watches end by their own ``close``."""
-        self._http.close()
+        """Send no more, and close all connections once nothing is under way: the library would leave one open that is being made now."""
+        with self._guard:
+            self._closed = True
+            is_idle = not self._sending
+        if is_idle:
+            self._http.close()
+
+    @contextlib.contextmanager
+    def _request(self) -> Iterator[None]:
+        """One request; raises RuntimeError after ``close``."""
+        with self._guard:
+            if self._closed:
+                raise RuntimeError("this client has been closed")
+            self._sending += 1
+        try:
+            yield
+        finally:
+            self._answered()
+
+    def _answered(self) -> None:
+        with self._guard:
+            self._sending -= 1
+            is_last = self._closed and not self._sending
+        if is_last:
+            self._http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -185,7 +213,8 @@ class ApiClient:
         content = None if body is None else json.dumps(body).encode()
         headers = {} if content is None else {"content-type": media_type}
         try:
-            response = self._http.request(method, path, params=parameters, content=content, headers=headers)
+            with self._request():
+                response = self._http.request(method, path, params=parameters, content=content, headers=headers)
         except httpx.TransportError as error:
             raise UnreachableError(f"{method} {path}: {error}") from error
         _raise_for(response)

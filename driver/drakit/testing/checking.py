@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
+from drakit.core import driver as drivers
 from drakit.core import paging, quantity, slices
 from drakit.testing import crashing
 from drakit.testing import node as nodes
@@ -208,6 +209,26 @@ def _unprepares_after_a_restart(bench: Bench) -> None:
             _require(node.is_clean, f"{name}: unprepare in a new process left something")
 
 
+def _remembers_after_a_lost_journal(bench: Bench) -> None:
+    kind = type(bench.make())
+    if kind.plan is not drivers.Driver.plan and kind.recall is drivers.Driver.recall:
+        raise NotApplicableError("plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost")
+    with bench.node() as node:
+        for name in bench.names:
+            kept, gone = bench.claim(node, name), bench.claim(node, name)
+            first, before = node.prepare(kept), bench.hardware()
+            node.lose_journal()
+            _require([entry.claim.uid for entry in node.entries] == [kept.uid], f"{name}: the claim was not remembered; the log says why")
+            _require(bench.hardware() == before, f"{name}: remembering the claim changed its hardware")
+            _require(node.prepare(kept) == first, f"{name}: the remembered claim has other edits")
+            node.unprepare(kept)
+            node.prepare(gone)
+            node.claims.remove(gone)
+            node.lose_journal()
+            node.unprepare(gone)
+            _require(node.is_clean, f"{name}: a claim that was deleted while the journal was lost left something")
+
+
 def _undoes_what_was_bound(bench: Bench) -> None:
     with bench.node() as node:
         offered = node.offered.by_name()
@@ -329,6 +350,7 @@ CHECKS: Mapping[str, Callable[[Bench], None]] = {
     "prepare of a prepared claim answers the same": _prepares_twice_alike,
     "unprepare succeeds before prepare, and twice": _unprepares_twice,
     "unprepare works in another process, without the claim": _unprepares_after_a_restart,
+    "a lost journal is made good, and what it knew can be undone": _remembers_after_a_lost_journal,
     "two shares of one device do not touch each other": _shares_one_device,
     "what was bound and is not prepared after all is undone": _undoes_what_was_bound,
     "parameters are accepted": _accepts_parameters,

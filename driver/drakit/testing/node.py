@@ -25,7 +25,8 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import errors, inventory, lifecycle, names, outcome, quantity, records, tainting
 from drakit.core import site as sites
-from drakit.node import engine, site, station
+from drakit.journal import copying
+from drakit.node import engine, rebuild, site, station
 
 Make = Callable[[], drivers.Driver[Any]]
 POOL = "test-node"
@@ -87,6 +88,10 @@ class Claims:
             raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim does not exist any more")
         return self._known[ref.uid]
 
+    def allocated(self, driver: str, pool: str) -> Sequence[claims.Claim]:
+        """``ports.ClaimList``: every claim with devices of this driver's pool."""
+        return [claim for claim in self._known.values() if any(one.pool == pool for one in claim.results_of(driver))]
+
 
 class Node:
     """A node with one driver, made by ``make`` at every start; its ``start`` and ``stop`` are called. Use it as a context manager.
@@ -135,6 +140,16 @@ class Node:
         self.boot_id = boot_id or self.boot_id
         self._shut()
         self._station = self._open()
+
+    def lose_journal(self) -> None:
+        """The journal's file cannot be read any more: a new process sets it aside, and remembers its claims from claims, CDI files and ``recall``."""
+        self._shut()
+        (self.folder / "home" / copying.DATABASE).write_bytes(b"not a journal any more")
+        self._station = self._open()
+        lost = rebuild.Lost(driver=self.driver.name, pool=POOL)
+        report = rebuild.rebuild(self._station.engine, lost, self._station.journal, self._station.cdi, self.claims)
+        if not report.failed:
+            self._station.memory_rebuilt()
 
     def claim(
         self,

@@ -5,7 +5,6 @@ import pathlib
 import pytest
 
 from drakit import testing
-from drakit.testing import crashing
 from hello_driver import driver, hardware
 
 TURBO = {"apiVersion": "hello.example.com/v1", "kind": "HelloConfig", "mode": "turbo"}
@@ -28,7 +27,7 @@ def test_the_driver_keeps_its_contract(folder: pathlib.Path) -> None:
         hardware=lambda: [boards.mode("board-0"), boards.mode("board-1")],
         parameters=[TURBO],
         refused_parameters=[{**TURBO, "mode": "ludicrous"}],
-        death=crashing.Death.KILL,
+        death=testing.Death.KILL,
         every=3,
     )
     assert report.crash_points > 0

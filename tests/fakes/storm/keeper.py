@@ -34,6 +34,7 @@ class Parent:
         self._ends: dict[int, Callable[[int], None]] = {}
         self._early: dict[int, int] = {}
         self._lock = threading.Lock()
+        self._making = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fakes.storm.process"],
             stdin=subprocess.PIPE,
@@ -50,11 +51,12 @@ class Parent:
             reader.start()
 
     def make(self, order: process.Order, ended: Callable[[int], None]) -> int | None:
-        """Fork a driver; its process id, None where it has ended already. ``ended`` is called with how it ended. One caller at a time."""
+        """Fork a driver; its process id, None where it has ended already. ``ended`` is called with how it ended."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(dataclasses.asdict(order)) + "\n")
-        self._process.stdin.flush()
-        child = self._made.get(timeout=SECONDS)
+        with self._making:
+            self._process.stdin.write(json.dumps(dataclasses.asdict(order)) + "\n")
+            self._process.stdin.flush()
+            child = self._made.get(timeout=SECONDS)
         with self._lock:
             early = self._early.pop(child, None)
             if early is None:
@@ -127,12 +129,17 @@ class Keeper:
             self._wanted = True
             self._changed.notify_all()
 
-    def stop(self) -> None:
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is to be a driver."""
+        return self._wanted
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Have none, and wait until the last has ended."""
         with self._changed:
             self._wanted = False
             self._changed.notify_all()
-        self.send(signal.SIGTERM)
+        self.send(number)
         with self._changed:
             assert self._changed.wait_for(lambda: self._child is None, SECONDS), "the driver does not stop"
 

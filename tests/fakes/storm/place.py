@@ -2,13 +2,14 @@
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import shutil
 import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Self
 
 from drakit.cluster import apiserver, errors, json_types
@@ -17,6 +18,8 @@ from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Object
 from drakit.cluster.patching import PatchKind
 from drakit.cluster.resources import CLAIM, CLASS, POD, SLICE
+from drakit.core import lifecycle
+from drakit.journal import copying, journal
 from fakes.storm import hardware, keeper, process
 from fakes.storm.schedule import Do, Step
 from unit.cluster_kubelet import objects
@@ -26,10 +29,20 @@ TIMING = dataclasses.replace(
     QUICK, call=0.6, health_retry=0.1, unprepare_retry=(0.02, 0.1), prepare_retry=(0.02, 0.1), container_retry=(0.02, 0.1)
 )
 AGENT = "drakit"
-CLASSES = {"whole": "whole", "half": "half", "pipe": "pipe"}
+CLASSES = {"whole": "whole", "half": "half", "pipe": "pipe", "board": "board"}
+RIVAL = "00000000-0000-4000-8000-000000000002"
+"""The UID of the pod that a rolling update starts beside the old one."""
 PAIR = "-too"
 MEDDLED = "meddled"
 SETTLE_SECONDS = 0.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Memory:
+    """The journal's entries; ``is_lost`` while it is unreadable, or was and is not known to be whole again."""
+
+    entries: tuple[lifecycle.Entry, ...] = ()
+    is_lost: bool = False
 
 
 class Place:
@@ -45,6 +58,7 @@ class Place:
         self.home = self.node.folder.plugins / process.NAME
         self.pods: dict[str, str] = {}
         self.claims: set[str] = set()
+        self.damaged = 0
         self._leaving = contextlib.ExitStack()
         self._actions: dict[Do, Callable[[Step], None]] = self._table()
 
@@ -70,6 +84,8 @@ class Place:
             )
             self.keeper = keeper.Keeper(parent, order)
             leaving.callback(self.keeper.close)
+            self.rival = keeper.Keeper(parent, dataclasses.replace(order, instance=RIVAL))
+            leaving.callback(self.rival.close)
             leaving.callback(self.clear)
             self.keeper.start()
             self._leaving = leaving.pop_all()
@@ -77,6 +93,11 @@ class Place:
 
     def __exit__(self, *_exception: object) -> None:
         self._leaving.close()
+
+    @property
+    def starts(self) -> int:
+        """How often a process of the driver was started."""
+        return self.keeper.starts + self.rival.starts
 
     def act(self, step: Step) -> None:
         """Do one step and wait as long as it says."""
@@ -97,8 +118,10 @@ class Place:
         for path in (self.machine / "tainted").iterdir():
             path.unlink()
         self._set_cdi_mode(0o700)
-        self.keeper.fill_disk(full=False)
-        self.keeper.send(signal.SIGCONT)
+        for one in (self.keeper, self.rival):
+            one.fill_disk(full=False)
+            one.send(signal.SIGCONT)
+        self.rival.stop()
         self.node.start_kubelet()
 
     def delete_pods(self) -> None:
@@ -135,16 +158,20 @@ class Place:
             Do.CALL_TWICE: lambda _: setattr(self.node.faults, "call_twice", True),
             Do.UNPREPARE_FIRST: lambda _: setattr(self.node.faults, "unprepare_first", True),
             Do.DROP_CALLS: lambda step: setattr(self.node.faults, "drop_calls", step.amount),
-            Do.KILL: lambda _: self.keeper.send(signal.SIGKILL),
-            Do.RESTART: lambda _: self.keeper.send(signal.SIGTERM),
+            Do.KILL: lambda step: self._of(step.what).send(signal.SIGKILL),
+            Do.RESTART: lambda step: self._of(step.what).send(signal.SIGTERM),
+            Do.RIVAL: lambda _: self.rival.start(),
+            Do.RIVAL_GONE: lambda _: self.rival.stop(),
+            Do.REBOOT: lambda _: self._reboot(),
+            Do.DAMAGE: lambda step: self._damage(step.what),
             Do.FREEZE: self._freeze,
             Do.DIE: lambda step: hardware.turn(machine, hardware.DIE, step.what),
             Do.LAG: lambda step: hardware.turn(machine, hardware.LAG, str(step.amount)),
             Do.UNPLUG: lambda step: (machine / "present" / step.what).unlink(missing_ok=True),
             Do.PLUG: lambda _: self._plug(),
             Do.TAINT: lambda step: hardware.touch(machine / "tainted" / step.what),
-            Do.DISK_FULL: lambda _: self.keeper.fill_disk(full=True),
-            Do.DISK_FREE: lambda _: self.keeper.fill_disk(full=False),
+            Do.DISK_FULL: lambda _: self._fill_disk(full=True),
+            Do.DISK_FREE: lambda _: self._fill_disk(full=False),
             Do.CDI_READ_ONLY: lambda _: self._set_cdi_mode(0o500),
             Do.CDI_WRITABLE: lambda _: self._set_cdi_mode(0o700),
             Do.UPGRADE: lambda step: hardware.turn(machine, hardware.LIBRARY, str(step.amount)),
@@ -217,6 +244,61 @@ class Place:
         self.keeper.send(signal.SIGSTOP)
         threading.Event().wait(step.amount / 1000)
         self.keeper.send(signal.SIGCONT)
+
+    def _of(self, what: str) -> keeper.Keeper:
+        return self.rival if what == "rival" else self.keeper
+
+    def _fill_disk(self, *, full: bool) -> None:
+        for one in (self.keeper, self.rival):
+            one.fill_disk(full=full)
+
+    @contextlib.contextmanager
+    def _without_drivers(self) -> Iterator[None]:
+        """Kill every process of the driver, and let those that should be there come back afterwards."""
+        wanted = [one for one in (self.keeper, self.rival) if one.is_wanted]
+        for one in wanted:
+            one.stop(signal.SIGKILL)
+        try:
+            yield
+        finally:
+            for one in wanted:
+                one.start()
+
+    def _reboot(self) -> None:
+        """End everything on the node at once; what is in memory only is gone: sandboxes, CDI files, hardware."""
+        self.node.stop_kubelet()
+        with self._without_drivers():
+            for pod in self.node.runtime.sandboxes():
+                self.node.runtime.remove(pod.uid)
+            for path in self.node.folder.cdi.iterdir():
+                path.unlink()
+            hardware.reboot(self.machine)
+        self._kubelet_up()
+
+    def _damage(self, how: str) -> None:
+        """Make the journal unreadable while no driver has it open; not while a claim is half made, which nobody else could know."""
+        with self._without_drivers():
+            states = {entry.state for entry in self.memory().entries}
+            if states - {lifecycle.State.PREPARED}:
+                return
+            self.damaged += 1
+            with (self.home / copying.DATABASE).open("r+b") as file:
+                if how == "header":
+                    file.write(b"not a database any more")
+                else:
+                    file.truncate(file.seek(0, os.SEEK_END) // 2 + 1)
+
+    def memory(self) -> "Memory":
+        """What the journal says, from a copy: looking must not be what mends it."""
+        if not copying.exists(self.home):
+            return Memory()
+        with tempfile.TemporaryDirectory(prefix="dkj") as folder:
+            copy = pathlib.Path(folder) / "home"
+            copying.copy(self.home, copy)
+            if copying.damage(copy):
+                return Memory(is_lost=True)
+            with journal.Journal.open(copy, driver=process.NAME, boot_id=hardware.boot_id(self.machine)) as opened:
+                return Memory(entries=tuple(opened.entries()), is_lost=opened.quarantine is not None)
 
     def _meddle(self, *, wipe: bool) -> None:
         """Delete the driver's slices, or write something into each."""

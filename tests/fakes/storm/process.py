@@ -18,7 +18,7 @@ import threading
 import time
 
 from drakit.core import errors
-from drakit.kube import claims, client, events, slices, status
+from drakit.kube import bindings, claims, client, events, slices, status
 from drakit.node import beside, engine, node, reports, station
 from drakit.telemetry import logs
 from fakes.storm import hardware
@@ -33,7 +33,7 @@ _DAC_OVERRIDE, _DAC_READ_SEARCH, _FOWNER = 1, 2, 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """Where a driver works: paths, and the node's name."""
+    """Where a driver works: paths, and the node's name; ``instance`` tells the two processes of a rolling update apart."""
 
     node: str
     home: str
@@ -41,6 +41,7 @@ class Order:
     registry: str
     kubeconfig: str
     machine: str
+    instance: str = ""
 
 
 class HurriedClock:
@@ -156,14 +157,16 @@ def build(order: Order, api: client.Client) -> node.Node:
         registry=pathlib.Path(order.registry),
         clock=ticking,
         rescan_seconds=5.0,
+        instance=order.instance,
         telling=beside.Telling(
             statuses=statuses,
             events=events.ApiEvents(api, component=NAME, host=order.node),
             claim_list=claims.ApiClaimList(api),
+            bindings=bindings.ApiBindings(api, driver=NAME, pool=order.node, clock=ticking),
             conditions=reports.Conditions.ALWAYS,
         ),
     )
-    post = station.Post(driver_name=NAME, build=lambda _: driver, place=engine.Place(pool=order.node, boot_id="boot-1"))
+    post = station.Post(driver_name=NAME, build=lambda _: driver, place=engine.Place(pool=order.node, boot_id=hardware.boot_id(root)))
     folders = station.Folders(home=pathlib.Path(order.home), cdi=pathlib.Path(order.cdi))
     return node.Node(post, folders, outside, node_name=order.node)
 

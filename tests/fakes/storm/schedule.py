@@ -10,6 +10,7 @@ from fakes.storm import hardware
 WHOLES_MAX, HALVES_MAX, SHARES_MAX = 2, 2, 3
 """What can always be placed: two chips whole, and two halves that need not be of one chip."""
 STATUSES = (401, 403, 409, 410, 422, 429, 500, 503)
+WHICH = ("", "", "rival")
 METHODS = ("", "", "GET", "POST PUT PATCH DELETE", "PATCH")
 
 
@@ -39,6 +40,12 @@ class Do(enum.Enum):
     DROP_CALLS = "drop calls"
     KILL = "kill"
     RESTART = "restart"
+    RIVAL = "rival"
+    """A second process of the driver beside the first, as in a rolling update."""
+    RIVAL_GONE = "rival gone"
+    REBOOT = "reboot"
+    DAMAGE = "damage"
+    """The journal cannot be read any more."""
     FREEZE = "freeze"
     DIE = "die"
     LAG = "lag"
@@ -97,6 +104,9 @@ WEIGHTS = {
     Do.DROP_CALLS: 2,
     Do.KILL: 5,
     Do.RESTART: 2,
+    Do.RIVAL: 3,
+    Do.REBOOT: 2,
+    Do.DAMAGE: 3,
     Do.FREEZE: 1,
     Do.DIE: 3,
     Do.LAG: 1,
@@ -113,6 +123,7 @@ WEIGHTS = {
 ENDS = {
     Do.API_DOWN: Do.API_UP,
     Do.KUBELET_DOWN: Do.KUBELET_UP,
+    Do.RIVAL: Do.RIVAL_GONE,
     Do.UNPLUG: Do.PLUG,
     Do.DISK_FULL: Do.DISK_FREE,
     Do.CDI_READ_ONLY: Do.CDI_WRITABLE,
@@ -148,6 +159,9 @@ class Scheduler:
             Do.DELAY: lambda: (self._random.choice(METHODS), self._random.choice((30, 150, 3000))),
             Do.CUT: lambda: (self._random.choice(METHODS), self._random.choice((300, 1000))),
             Do.NONSENSE: lambda: ("", self._random.choice((300, 1000))),
+            Do.KILL: lambda: (self._random.choice(WHICH), 0),
+            Do.RESTART: lambda: (self._random.choice(WHICH), 0),
+            Do.DAMAGE: lambda: (self._random.choice(("header", "half")), 0),
             Do.DROP_CALLS: lambda: ("", self._random.randint(1, 3)),
             Do.FREEZE: lambda: ("", self._random.choice((50, 200, 900))),
             Do.DIE: lambda: (self._random.choice(("before make", "after make", "before unmake", "after unmake")), 0),
@@ -190,6 +204,7 @@ class Scheduler:
         free = ["whole"] if wholes < WHOLES_MAX else []
         free += ["pair"] if free and "no pair" not in self._kinds else []
         free += ["half", "half"] if self._shop.halves and kinds.count("half") < HALVES_MAX else []
+        free += ["board"] if "board" not in kinds else []
         free += ["pipe"] if kinds.count("pipe") < self._shop.shares else []
         if not free:
             return self._step(Do.KILL)

@@ -12,7 +12,6 @@ from drakit.cluster.features import Gate
 from drakit.cluster.json_types import Object
 from drakit.cluster.resources import CLAIM, POD
 from drakit.core import lifecycle
-from drakit.journal import journal
 from drakit.node import resolution
 from fakes.storm import hardware, process
 from fakes.storm.place import MEDDLED, Place
@@ -31,11 +30,14 @@ class StormError(AssertionError):
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a schedule was, for the count: its steps, how often the driver was started, and how many API requests were hit."""
+    """What a schedule was, for the count: its steps, how often drivers were started, how many API requests were hit, and rarer things."""
 
     steps: int
     starts: int
     hits: int
+    damaged: int
+    reboots: int
+    rivals: int
 
 
 class Storm:
@@ -45,29 +47,41 @@ class Storm:
         self._place = place
         self._town = place.town
         self._births: dict[str, int] = {}
+        self._unsteady: set[str] = set()
         self._threads: Counter[str] = Counter()
         gates = place.gates
         self._shop = Shop(halves=gates.on(Gate.PARTITIONABLE_DEVICES), shares=SHARES_MAX if gates.on(Gate.CONSUMABLE_CAPACITY) else 1)
 
     def blow(self, seed: int) -> Outcome:
         """Play the schedule of a seed; raises StormError."""
-        steps, starts = draw(seed, self._shop), self._place.keeper.starts
-        hits = self._town.cluster.server.faults.hits
+        steps, place = draw(seed, self._shop), self._place
+        starts, damaged, hits = place.starts, place.damaged, self._town.cluster.server.faults.hits
         try:
             self._play(steps)
         except Exception as error:
             raise StormError(self._story(seed, steps, error)) from error
-        return Outcome(len(steps), self._place.keeper.starts - starts, self._town.cluster.server.faults.hits - hits)
+        return Outcome(
+            steps=len(steps),
+            starts=place.starts - starts,
+            hits=self._town.cluster.server.faults.hits - hits,
+            damaged=place.damaged - damaged,
+            reboots=sum(step.do is Do.REBOOT for step in steps),
+            rivals=sum(step.do is Do.RIVAL for step in steps),
+        )
 
     def _play(self, steps: Sequence[Step]) -> None:
         place = self._place
         self._births.clear()
+        self._unsteady.clear()
         place.log.clear()
         if not self._threads:
             self._until(self._what_is_offered, "calm before the first storm")
             self._threads = self._thread_names()
         for step in steps:
             place.act(step)
+            if step.do is Do.REBOOT:
+                self._births.clear()
+                self._unsteady |= place.pods.keys()
             self._note_births()
         place.clear()
         before = place.keeper.starts
@@ -79,10 +93,11 @@ class Storm:
         place.delete_claims()
         self._until(lambda: (f"claim {name} is there" for name in self._claims()), "claims")
         self._until(lambda: (f"thread {name} leaked" for name in self._thread_names() - self._threads), "threads")
-        self._raise(f"the driver ended with {code}" for _, code in place.keeper.ends if code not in TOLERATED_ENDS)
+        self._raise(f"the driver ended with {code}" for _, code in (*place.keeper.ends, *place.rival.ends) if code not in TOLERATED_ENDS)
         late = (code for start, code in place.keeper.ends if start > before)
         self._raise(f"the driver ended with {code} after the storm" for code in late if code == process.CANNOT_START)
-        place.keeper.ends.clear()
+        for keeper in (place.keeper, place.rival):
+            keeper.ends.clear()
 
     def _until(self, find: Callable[[], Problems], what: str) -> None:
         deadline = time.monotonic() + SECONDS
@@ -141,7 +156,7 @@ class Storm:
         gates = self._place.gates
         for base in hardware.BASES:
             yield base
-            if base != "pipe" and gates.on(Gate.PARTITIONABLE_DEVICES):
+            if base in hardware.CHIPS and gates.on(Gate.PARTITIONABLE_DEVICES):
                 yield from (f"{base}-left", f"{base}-right")
 
     def _what_is_remembered(self) -> Problems:
@@ -149,8 +164,10 @@ class Storm:
         wanted = {claim: self._results(claim) for claim in set(self._place.pods.values())}
         cdi = directory.Directory(self._place.node.folder.cdi, driver=process.NAME)
         files = {path.name for path in cdi.path.iterdir()}
-        with journal.Journal.open(self._place.home, driver=process.NAME, boot_id="boot-1") as opened:
-            entries = opened.entries()
+        memory = self._place.memory()
+        entries = memory.entries
+        if memory.is_lost:
+            yield "the lost journal is not made good"
         states = {entry.claim.name: entry.state for entry in entries}
         if states != dict.fromkeys(wanted, lifecycle.State.PREPARED):
             yield f"the journal has {states}, wanted are {sorted(wanted)}"
@@ -175,10 +192,10 @@ class Storm:
             yield f"the container of pod {pod} was given {sorted(told)}, not {sorted(wanted)}"
 
     def _note_births(self) -> None:
-        """Remember since when the hardware of running pods exists."""
+        """Remember since when the hardware of running pods exists; of those that a reboot took down it cannot be said when they run again."""
         pods = self._pods()
         for pod, claim in self._place.pods.items():
-            if json_types.text(pods.get(pod, {}), "status", "phase") == "Running":
+            if pod not in self._unsteady and json_types.text(pods.get(pod, {}), "status", "phase") == "Running":
                 for result in self._results(claim):
                     born = self._born(self._identity(result))
                     if born is not None:

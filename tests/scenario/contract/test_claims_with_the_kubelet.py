@@ -284,6 +284,18 @@ def test_a_lost_cdi_file_is_written_again_when_the_kubelet_asks_again(world: ser
     assert driver.node.station.cdi.claims() == {uid}
 
 
+def test_an_unprepare_while_a_pod_uses_the_claim_is_obeyed_and_the_next_prepare_makes_it_anew(world: served.World) -> None:
+    """Some kubelets ask it by mistake; a driver is not told which pods use a claim, so it cannot know better."""
+    world.serve()
+    world.run("p")
+    uid, before = world.town.uid("p"), world.made()
+    assert before != []
+    assert call(world, prepare=False, uids={"p": uid}) == {uid: ""}
+    assert world.made() == []
+    assert call(world, prepare=True, uids={"p": uid}) == {uid: ""}
+    assert world.made() == before
+
+
 def test_a_device_that_a_deleted_pod_still_holds_is_not_given_to_the_next(world: served.World) -> None:
     world.serve()
     node = world.town.cluster.node(objects.NODE)

@@ -1,6 +1,7 @@
 """The doctor finds what is missing and says how to mend it, and changes nothing."""
 
 import json
+import os
 import pathlib
 import socket
 import tempfile
@@ -9,10 +10,16 @@ from typing import Any
 
 import pytest
 
-from drakit.cli.doctor import places
+from drakit.cli.doctor import gpus, nics, places
+from drakit.cli.doctor.finding import Verdict
 from drakit.cluster import cluster as clusters
-from drakit.cluster import resources
+from drakit.cluster import json_types, resources
+from drakit.core import errors
+from drakit.devices import machines
+from drakit.devices.gpu import host, mock, nvml
+from drakit.devices.nic import port
 from fakes import desk as desks
+from fakes import nvml_library
 
 MACHINE = "dgx-a100-40gb-2gpu"
 
@@ -97,6 +104,7 @@ def test_the_driver_has_every_right_it_needs_on_the_local_cluster(ask: Ask, node
     assert status == 0
     assert of(found, "resourceslices")["message"] == "may get, list, watch, create, update, delete"
     assert of(found, "node node-1")["verdict"] == "ok"
+    assert of(found, "resourceclaims/driver gpu.drakit.dev")["message"] == "may associated-node:patch"
     assert of(found, "resource.k8s.io/v1")["verdict"] == "ok"
 
 
@@ -121,6 +129,72 @@ def test_no_answer_is_one_finding_and_no_trace(ask: Ask, node: pathlib.Path, tmp
     status, found = ask("--node", "node-1", "--kubeconfig", str(nowhere))
     assert status == 1
     assert next(one["message"] for one in found if one["topic"] == "api server").startswith("no answer from the API server")
+
+
+def test_a_right_is_asked_for_by_the_drivers_own_name(ask: Ask, cluster: clusters.LocalCluster) -> None:
+    for role in cluster.api.list(resources.CLUSTER_ROLE).items:
+        for rule in json_types.objects(role, "rules"):
+            if rule.get("resources") == ["resourceclaims/driver"]:
+                rule["resourceNames"] = ["gpu.drakit.dev"]
+                cluster.api.update(resources.CLUSTER_ROLE, role)
+    status, found = ask("--node", "node-1", "--kubeconfig", str(cluster.driver_kubeconfig("node-1")))
+    assert status == 0, "it is a warning: only statuses depend on it"
+    assert of(found, "resourceclaims/driver gpu.drakit.dev")["verdict"] == "ok"
+    assert of(found, "resourceclaims/driver nic.drakit.dev")["verdict"] == "warning"
+
+
+def test_a_kernel_that_cannot_shape_is_told_with_what_to_load() -> None:
+    able = nics.of_kernel(lambda: port.Shaping(classifier=port.Classifier.NETNS))
+    assert (able.verdict, able.fix) == (Verdict.OK, "")
+    unable = nics.of_kernel(lambda: port.Shaping(classifier=port.Classifier.NONE, lacking="this kernel cannot enforce shares (no htb)"))
+    assert (unable.verdict, unable.message) == (Verdict.FAILED, "this kernel cannot enforce shares (no htb)")
+    assert "sch_htb" in unable.fix
+
+    def refused() -> port.Shaping:
+        raise errors.HardwareError("import pyroute2", "is not installed; install drakit[nic]")
+
+    assert nics.of_kernel(refused).verdict is Verdict.FAILED
+
+
+def test_a_wheel_without_the_hooks_program_is_told_with_how_to_bring_it() -> None:
+    def missing() -> bytes:
+        raise errors.HardwareError("attach client", "it is not part of this installation; use the driver's image or a checkout")
+
+    found = nics.of_program(missing)
+    assert found.verdict is Verdict.FAILED
+    assert "no interface can be shared without it" in found.message
+    assert "driver/attach/build" in found.fix
+    assert nics.of_program(lambda: b"program").verdict is Verdict.OK
+
+
+def test_selinux_that_enforces_is_a_warning_with_where_to_look(tmp_path: pathlib.Path) -> None:
+    enforce = tmp_path / "enforce"
+    for content, verdict in (("1", Verdict.WARNING), ("0", Verdict.OK)):
+        enforce.write_text(content)
+        hook, selinux = nics.of_folder(tmp_path / "not" / "yet", enforce)
+        assert (hook.verdict, selinux.verdict) == (Verdict.OK, verdict)
+    assert [found.verdict for found in nics.of_folder(tmp_path, tmp_path / "nowhere")] == [Verdict.OK, Verdict.OK]
+
+
+def test_a_folder_mounted_noexec_is_told_before_a_pod_fails() -> None:
+    hook, *_ = nics.of_folder(pathlib.Path("/no/such/place"), flags=lambda _: os.ST_NOEXEC | os.ST_RDONLY)
+    assert (hook.verdict, hook.fix) == (Verdict.FAILED, "mount it exec, or move node.plugins_dir")
+
+
+def test_nvml_is_asked_and_what_it_refuses_is_told(tmp_path: pathlib.Path) -> None:
+    hardware = mock.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
+    library = nvml_library.NvmlLibrary(hardware)
+    system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
+    found = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
+    assert (found.verdict, found.message.split(",")[0]) == (Verdict.OK, "answers for 2 GPUs")
+    missing = gpus.of_library(lambda: nvml.NvmlGpus.open(tmp_path / "libnvidia-ml.so.1"))
+    assert missing.verdict is Verdict.FAILED
+    assert "cannot load" in missing.message
+
+    def uninstalled() -> nvml.NvmlGpus:
+        raise ImportError("pynvml")
+
+    assert gpus.of_library(uninstalled).fix == "pip install 'drakit[gpu]'"
 
 
 def test_people_get_lines_with_a_mend_and_a_count(desk: desks.Desk, node: pathlib.Path) -> None:

@@ -44,6 +44,14 @@ def test_preparing_again_gives_the_same_answer_and_unpreparing_again_is_no_error
     assert [desk.on_node("unprepare", desks.UID).status for _ in range(2)] == [0, 0]
 
 
+def test_a_claim_that_only_its_cdi_files_still_tell_of_is_given_back_and_said_so(desk: desks.Desk) -> None:
+    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
+    journal = desk.folder / "node" / "plugins" / "gpu.drakit.dev" / "journal.db"
+    journal.write_bytes(b"not a database" * 100)
+    assert desk.on_node("unprepare", desks.UID, OTHER).out == f"unprepared {desks.UID}\n{OTHER} was not prepared; nothing to give back\n"
+    assert not list((desk.folder / "node" / "cdi").iterdir())
+
+
 def test_the_map_shows_which_memory_slices_are_taken_and_the_bar_which_bandwidth(desk: desks.Desk) -> None:
     assert desk.on_node("prepare", desk.claim_file(desks.mig(), desks.share("25G"), name="both")).status == 0
     lines = desk.on_node("show").out.splitlines()

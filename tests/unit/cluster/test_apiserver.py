@@ -5,6 +5,8 @@ import json
 import pathlib
 import socket
 import stat
+import threading
+import warnings
 from collections.abc import Iterator
 
 import httpx
@@ -63,6 +65,33 @@ def test_a_client_that_trusts_another_authority_does_not_connect(server: apiserv
     connected = client.ApiClient(server=server.url, ca_pem=stranger, token=server.issue_token("tester"))
     with connected, pytest.raises(client.UnreachableError, match="CERTIFICATE_VERIFY_FAILED"):
         connected.list(SLICE)
+
+
+def close_while_connecting() -> object:
+    """Close a client while it waits for the server's part of the handshake; what its request was answered."""
+    authority = tls.Authority()
+    answers: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connected = client.ApiClient(server=f"https://127.0.0.1:{listener.getsockname()[1]}", ca_pem=authority.pem, token="any")  # noqa: S106
+        asking = threading.Thread(target=lambda: answers.append(connected.list(SLICE).items))
+        asking.start()
+        plain, _ = listener.accept()
+        connected.close()
+        with authority.server_context().wrap_socket(plain, server_side=True) as served:
+            served.recv(1 << 16)
+            served.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+            asking.join()
+        with pytest.raises(RuntimeError, match="closed"):
+            connected.list(SLICE)
+    return answers
+
+
+def test_a_client_that_is_closed_while_it_connects_leaves_no_connection_behind() -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert close_while_connecting() == [[]], "a request that was on its way is answered"
+        gc.collect()
+    assert [str(one.message) for one in told if one.category is ResourceWarning] == []
 
 
 def test_only_tls_is_spoken(server: apiserver.ApiServer) -> None:

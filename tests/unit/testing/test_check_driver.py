@@ -25,8 +25,25 @@ def check(kind: type[author.FakeDriver] = author.FakeDriver, **options: Any) -> 
 TUNING = {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 3}
 
 
+LOST = "a lost journal is made good, and what it knew can be undone"
+
+
+class Recalling(author.FakeDriver):
+    """Knows what it must have planned, because its plan is a function of the grant."""
+
+    def recall(self, grant: drakit.Grant[author.Tuning]) -> drakit.Record:
+        return self.plan(grant)
+
+
+class Confused(author.FakeDriver):
+    """Recalls something else than what it planned."""
+
+    def recall(self, grant: drakit.Grant[author.Tuning]) -> drakit.Record:
+        return {"identity": f"another-{grant.device.name}"}
+
+
 def test_a_good_driver_passes_every_check() -> None:
-    report = check(every=4, parameters=[TUNING], refused_parameters=[{**TUNING, "speed": 0}])
+    report = check(Recalling, every=4, parameters=[TUNING], refused_parameters=[{**TUNING, "speed": 0}])
     assert {item.name for item in report.checks if not item.passed} == {"what was bound and is not prepared after all is undone"}
     assert report.crash_points > 50, "every fourth line of driver and engine, for a half, a whole and a share"
     assert "crash points" in str(report)
@@ -38,7 +55,13 @@ def test_what_does_not_apply_is_said_and_not_passed() -> None:
         "two shares of one device do not touch each other": "no device allows multiple allocations",
         "parameters are accepted": "no parameters were given to try",
         "what was bound and is not prepared after all is undone": "no device has binding conditions that bind() makes true",
+        LOST: "plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost",
     }
+
+
+def test_a_wrong_recall_is_found() -> None:
+    with pytest.raises(testing.CheckError, match=f"FAIL  {LOST}: chip-0-left: remembering the claim changed its hardware"):
+        check(Confused, device_names=["chip-0-left"], every=7)
 
 
 class Forgetful(author.FakeDriver):

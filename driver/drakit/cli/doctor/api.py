@@ -1,7 +1,7 @@
 """The API server: whether it answers, which versions it serves, and whether it lets the driver do what it must."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from drakit import settings as values
 from drakit.cli import composition
@@ -18,7 +18,7 @@ NEWEST = (1, 37)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Right:
-    """Something the driver must be allowed; ``needed`` False: only some of what it does depends on it."""
+    """Something the driver must be allowed; ``needed`` False: only some of its work depends on it. ``name`` is the object's, if one is meant."""
 
     group: str
     resource: str
@@ -26,15 +26,17 @@ class Right:
     subresource: str = ""
     needed: bool = True
     why: str = ""
+    name: str = ""
 
     @property
     def path(self) -> str:
         """As RBAC writes it."""
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        path = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        return f"{path} {self.name}" if self.name else path
 
 
-def rights() -> Sequence[Right]:
-    """What daemonset/base/rbac.yaml grants, but for what is granted by the driver's name."""
+def rights(drivers: Iterable[str]) -> Sequence[Right]:
+    """What daemonset/base/rbac.yaml grants, for drivers of these names."""
     group = "resource.k8s.io"
     return (
         Right(group=group, resource="resourceclaims", verbs=("get",), why="to prepare claims"),
@@ -50,6 +52,18 @@ def rights() -> Sequence[Right]:
             verbs=("patch",),
             needed=False,
             why="to write device status into claims",
+        ),
+        *(
+            Right(
+                group=group,
+                resource="resourceclaims",
+                subresource="driver",
+                verbs=("associated-node:patch",),
+                needed=False,
+                why="to write device status into claims, from Kubernetes 1.36 on",
+                name=name,
+            )
+            for name in drivers
         ),
         Right(group="", resource="events", verbs=("create", "patch"), needed=False, why="to tell users what went wrong"),
     )
@@ -76,9 +90,17 @@ def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]
         return
     yield _version(api.server, f"{told.get('gitVersion', 'unknown')}", (str(told.get("major", "")), str(told.get("minor", ""))))
     yield _group(api)
-    for right in rights():
+    for right in rights(_drivers(settings)):
         yield _right(api, right)
     yield _node(api, composition.node_name(settings) if settings.node.name else "")
+
+
+def _drivers(settings: values.Settings) -> Sequence[str]:
+    """The names of the drivers of this node; that there are none is said elsewhere."""
+    try:
+        return [family.post.driver_name for family in composition.families(settings)]
+    except errors.SettingsError:
+        return ()
 
 
 def _version(server: str, name: str, parts: tuple[str, str]) -> Finding:
@@ -117,7 +139,13 @@ def _right(api: client.Client, right: Right) -> Finding:
 
 
 def _may(api: client.Client, right: Right, verb: str) -> bool:
-    asked: dict[str, records.Json] = {"group": right.group, "resource": right.resource, "subresource": right.subresource, "verb": verb}
+    asked: dict[str, records.Json] = {
+        "group": right.group,
+        "resource": right.resource,
+        "subresource": right.subresource,
+        "verb": verb,
+        "name": right.name,
+    }
     body: transport.Object = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

@@ -10,10 +10,16 @@ import typer
 
 from drakit import settings as values
 from drakit.cli import options, output
-from drakit.cli.doctor import api, finding, hardware, places
+from drakit.cli.doctor import api, finding, gpus, hardware, nics, places
 from drakit.cli.doctor.finding import Examination, Finding, Verdict
 
-EXAMINATIONS: Mapping[str, Examination] = {"folders": places.examine, "devices": hardware.examine, "api": api.examine}
+EXAMINATIONS: Mapping[str, Examination] = {
+    "folders": places.examine,
+    "nvml": gpus.examine,
+    "nics": nics.examine,
+    "devices": hardware.examine,
+    "api": api.examine,
+}
 
 
 def doctor(

@@ -10,7 +10,7 @@ from drakit.cli import composition
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors
-from drakit.kubelet import server
+from drakit.kubelet import server, sockets
 
 TOPIC = "folders"
 MOUNTS = pathlib.Path("/proc/self/mountinfo")
@@ -34,7 +34,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
         yield finding.warning("devices", "families", str(error), "enable a family, or load the hardware's kernel driver")
         return
     for family in families:
-        yield from _home(family)
+        yield from _home(family, settings.node.pod_uid)
 
 
 def _folder(path: pathlib.Path, key: str, whose: str) -> Iterator[Finding]:
@@ -63,7 +63,7 @@ def _cdi(path: pathlib.Path) -> Iterator[Finding]:
         yield finding.warning(TOPIC, str(path), "runtimes look for CDI files in /etc/cdi and /var/run/cdi only, unless told otherwise", fix)
 
 
-def _home(family: composition.Family) -> Iterator[Finding]:
+def _home(family: composition.Family, instance: str) -> Iterator[Finding]:
     home = family.folders.home
     kind = filesystem_of(home)
     if kind in REMOTE:
@@ -71,7 +71,7 @@ def _home(family: composition.Family) -> Iterator[Finding]:
         yield finding.failed("journal", str(home), f"{kind} is no local file system: a write-ahead log and flock need one", fix)
     else:
         yield finding.ok("journal", str(home), f"on {kind}, a local file system")
-    yield _socket(home / "dra.sock", family.post.driver_name)
+    yield _socket(sockets.service_path(home, instance), family.post.driver_name)
 
 
 def _socket(path: pathlib.Path, driver: str) -> Finding:

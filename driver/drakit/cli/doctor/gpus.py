@@ -1,0 +1,50 @@
+"""NVML, NVIDIA's library: whether it is there, whether it works, and what it is."""
+
+import functools
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from drakit import settings as values
+from drakit.cli import composition
+from drakit.cli.doctor import finding
+from drakit.cli.doctor.finding import Finding
+from drakit.core import errors
+from drakit.devices import registry
+
+if TYPE_CHECKING:
+    from drakit.devices.gpu import nvml
+
+TOPIC = "nvml"
+
+
+def examine(settings: values.Settings) -> Iterator[Finding]:
+    """NVML, where this node has NVIDIA's kernel driver; that it has none is said with the devices."""
+    if composition.AUTHORED.get() is None and settings.gpu.enabled and settings.mock.machine is None and registry.has_gpu_driver():
+        yield of_library(functools.partial(_open, settings.gpu))
+
+
+def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
+    """What a session with the library says; it is ended again."""
+    try:
+        gpus = begin()
+    except ImportError:
+        return finding.failed(TOPIC, "nvidia-ml-py", "is not installed", "pip install 'drakit[gpu]'")
+    except errors.DrakitError as error:
+        return finding.failed(TOPIC, "NVML", str(error), "nvidia-smi must work on this node; see gpu.library and gpu.driver_root")
+    try:
+        versions, found = gpus.versions(), gpus.gpus()
+    except errors.DrakitError as error:
+        return finding.failed(TOPIC, "NVML", str(error), "nvidia-smi must work on this node")
+    finally:
+        gpus.close()
+    return finding.ok(TOPIC, "NVML", f"answers for {len(found)} GPUs, driver {versions.driver}, CUDA {versions.cuda}")
+
+
+def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":
+    """As the driver opens it."""
+    from drakit.devices.gpu import nvml, roots
+
+    root = roots.DriverRoot(path=gpu.driver_root)
+    below = root.library(nvml.LIBRARY) if gpu.driver_root != pathlib.Path("/") else None
+    return nvml.NvmlGpus.open(gpu.library or below)

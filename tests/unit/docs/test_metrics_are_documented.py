@@ -1,0 +1,66 @@
+"""The page of metrics names every metric with its labels' values, and no metric that there is not."""
+
+import pathlib
+import re
+import threading
+from collections.abc import Sequence
+
+from drakit.core import inventory, lifecycle
+from drakit.core import site as sites
+from drakit.devices.nic import port, reporting
+from drakit.node import metering, metrics, observing
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
+COUNTERS = port.Counters(rate=1, ceil=1, bytes=1, packets=1, drops=1, backlog=1)
+
+
+class Shown:
+    """A node at rest."""
+
+    failed = threading.Event()
+
+    def registration(self) -> str:
+        return ""
+
+    def is_published(self) -> bool:
+        return True
+
+    def devices(self) -> inventory.Inventory:
+        return inventory.Inventory()
+
+    def claims(self) -> dict[lifecycle.State, int]:
+        return {}
+
+    def device_health(self) -> dict[sites.Health, int]:
+        return {}
+
+    def measure(self) -> Sequence[sites.Reading]:
+        return tuple(reporting._readings(port.Traffic(share_id="s", egress=COUNTERS, ingress=COUNTERS), "eth0"))
+
+
+def told() -> str:
+    made = metrics.Metrics()
+    driver = made.of("gpu.drakit.dev")
+    observing.gauges(Shown(), driver)
+    for phases in (metering.FETCH, metering.JOURNAL, metering.CDI, metering.DEVICE):
+        for phase in phases.values():
+            driver.phase(phase, 0.1)
+    driver.phase("lock", 0.1)
+    driver.answered("prepare", ok=True, seconds=0.1)
+    driver.answered("unprepare", ok=False, seconds=0.1)
+    driver.published(1)
+    driver.failed_to_publish()
+    driver.watch_restarted()
+    return made.text().decode()
+
+
+def test_every_metric_is_on_the_page_and_no_other() -> None:
+    names = set(re.findall(r"^# TYPE (drakit_\w+) ", told(), re.MULTILINE))
+    assert {one for one in names if not one.endswith("_created")} == set(re.findall(r"^\| `(drakit_\w+)`", PAGE.read_text(), re.MULTILINE))
+
+
+def test_every_value_of_a_label_is_on_the_page() -> None:
+    found = re.findall(r'(verb|outcome|phase|state|health|tainted|direction)="(\w+)"', told())
+    text = PAGE.read_text()
+    assert [value for _, value in found if not re.search(rf"\b{value}\b", text)] == []
+    assert {label for label, _ in found} == {"verb", "outcome", "phase", "state", "health", "tainted", "direction"}
