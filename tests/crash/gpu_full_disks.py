@@ -1,7 +1,8 @@
 """A program for ``test_gpus_survive_a_full_disk``: hurts a node whose files lie on a small file system that only this process sees.
 
-``python -m crash.gpu_full_disks DISK WORK MODEL KINDS ROOMS``: KINDS are stories, joined by commas; ROOMS are either ``every`` or numbers of pages,
-joined by commas. Prints how many times the disk was too small; ends with a traceback where the world was not what it should be.
+``python -m crash.gpu_full_disks DISK WORK MODEL KINDS ROOMS``: KINDS are stories, joined by commas; ``daemons`` is that of a GPU with an MPS daemon,
+whose folder is on the disk too. ROOMS are either ``every`` or numbers of pages, joined by commas. Prints how many times the disk was too small; ends
+with a traceback where the world was not what it should be.
 """
 
 import itertools
@@ -9,13 +10,15 @@ import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from crash import gpu_stories, gpu_victims
+from crash import gpu_daemons, gpu_stories, gpu_victims
+from fakes import mps_daemon
 
 HERE = gpu_stories.Here()
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _MOST = 100
+DAEMONS = "daemons"
 
 
 class Filling(gpu_victims.Stepper):
@@ -49,27 +52,79 @@ def was_too_small(disk: pathlib.Path, told: gpu_stories.Story, act: str, room: i
     """Call with so much room, make room, and judge what comes after; whether the call met a full disk."""
     node = on_disk(disk, told.before if act == "prepare" else told.prepared, machine)
     filling = Filling(disk, room)
-    error = HERE.live(node, act, device=told.device, stepper=filling)
+    error = HERE.live(node, act, told.wants, filling)
     filling.empty()
     gpu_stories.judge(HERE, told, act, node, f"{told.name} {act} with room for {room} pages: {error}")
     shutil.rmtree(machine)
     return bool(error)
 
 
+class Daemons:
+    """A node with MPS daemons, which cannot be copied: each call on a full disk is a cycle that ends where it began."""
+
+    def __init__(self, disk: pathlib.Path, work: pathlib.Path, model: str) -> None:
+        work.mkdir()
+        (work / "lab.yaml").write_text(gpu_stories.FILE.format(model=model, mode="false"))
+        (work / "machine").mkdir()
+        (disk / "mps").mkdir()
+        (disk / "mps/machine").symlink_to(work / "machine")
+        self.name = f"{model}-{DAEMONS}"
+        self._disk = disk
+        self._wants = gpu_daemons.cast_of(gpu_daemons.GPU).mine
+        self._node = gpu_stories.Node(folder=disk / "mps", file=work / "lab.yaml", root=mps_daemon.install(work / "root").path)
+        self._must("prepare")
+        self._prepared = gpu_daemons.look(self._node)
+        self._must("unprepare")
+        self._clean = gpu_daemons.look(self._node)
+
+    def was_too_small(self, act: str, room: int) -> bool:
+        """Call with so much room, then with enough, given up and tried again; whether the first met a full disk."""
+        point = f"{self.name} {act} with room for {room} pages"
+        if act == "unprepare":
+            self._must("prepare")
+            error = self._call(act, room)
+        else:
+            self._call(act, room)
+            self._must("unprepare")
+            assert gpu_daemons.look(self._node) == self._clean, f"{point}, given up"
+            error = self._call(act, room)
+            self._must("prepare")
+            assert gpu_daemons.look(self._node) == self._prepared, f"{point}: {error}"
+        self._must("unprepare")
+        assert gpu_daemons.look(self._node) == self._clean, f"{point}: {error}"
+        return bool(error)
+
+    def _must(self, act: str) -> None:
+        HERE.must(self._node, act, self._wants)
+
+    def _call(self, act: str, room: int) -> str:
+        filling = Filling(self._disk, room)
+        error = HERE.live(self._node, act, self._wants, filling)
+        filling.empty()
+        return error
+
+
+def tries(disk: pathlib.Path, work: pathlib.Path, model: str, kind: str) -> tuple[str, Callable[[str, int], bool]]:
+    """A story's name, and its calls with so much room."""
+    if kind == DAEMONS:
+        node = Daemons(disk, work / kind, model)
+        return node.name, node.was_too_small
+    told = gpu_stories.story(HERE, work / kind, model, kind)
+    return told.name, lambda act, room: was_too_small(disk, told, act, room, work / "hardware")
+
+
 def main(disk: pathlib.Path, work: pathlib.Path, model: str, kinds: Iterable[str], rooms: str) -> int:
     """How often the disk was too small."""
     total = 0
     for kind in kinds:
-        told = gpu_stories.story(HERE, work / kind, model, kind)
+        name, is_too_small = tries(disk, work, model, kind)
         for act in ("prepare", "unprepare"):
-            found = (was_too_small(disk, told, act, room, work / "hardware") for room in range(_MOST))
             if rooms != "every":
-                found = (was_too_small(disk, told, act, int(room), work / "hardware") for room in rooms.split(","))
-                total += sum(found)
+                total += sum(is_too_small(act, int(room)) for room in rooms.split(","))
                 continue
-            small = sum(1 for _ in itertools.takewhile(bool, found))
+            small = sum(1 for _ in itertools.takewhile(lambda room: is_too_small(act, room), range(_MOST)))  # noqa: B023 - used up at once
             if not 0 < small < _MOST:
-                raise AssertionError(f"{told.name} {act} failed with {small} of {_MOST} sizes")
+                raise AssertionError(f"{name} {act} failed with {small} of {_MOST} sizes")
             total += small
     return total
 

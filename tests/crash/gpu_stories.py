@@ -1,21 +1,41 @@
 """Worlds of one GPU to be hurt at every step, and what they look like where nothing went wrong.
 
-A ``Story`` is a world before a call, the device of the claim, and the looks of a node that was never hurt after prepare and after unprepare. Who
-serves the calls is the caller's choice: a process that can be killed (``test_gpus_survive_sigkill``), or this one (``Here``).
+A ``Story`` is a world before a call, what the claim wants, and the looks of a node that was never hurt after prepare and after unprepare. Who
+serves the calls is the caller's choice: a process that can be killed (``Parent``), or this one (``Here``).
 """
 
+import contextlib
 import dataclasses
 import functools
+import json
+import os
 import pathlib
 import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from crash import gpu_victims
 from drakit.devices.gpu import machine, mig, mock
+from drakit.node import offer
 
-UID, OTHER = "11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
+OTHER = "99999999-2222-3333-4444-555555555555"
+SHARE, OTHER_SHARE = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 TABLES = tuple(name for name in machine.model_names() if machine.load_model(name).profiles)
-KINDS = ("alone", "beside", "whole")
+ALONE, BESIDE, WHOLE = "alone", "beside", "whole"
+SLICE, FIRST_SHARE, SECOND_SHARE, FIRST_SLICE, SECOND_SLICE = "slice", "first-share", "second-share", "first-slice", "second-slice"
+KINDS = (ALONE, BESIDE, WHOLE, SLICE, FIRST_SHARE, SECOND_SHARE, FIRST_SLICE, SECOND_SLICE)
+TIME_SLICE = json.dumps(
+    {
+        "apiVersion": "gpu.drakit.dev/v1",
+        "kind": "GpuConfig",
+        "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}},
+    }
+)
+Record = Callable[[str, object], None]
 FILE = """
 name: lab
 description: one GPU
@@ -27,40 +47,94 @@ gpus:
 """
 
 
+@contextlib.contextmanager
+def quick_folder() -> Iterator[pathlib.Path]:
+    """A folder in memory where there is such a place: a kill or an error needs no disk, only a power cut does."""
+    memory = pathlib.Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="dk", dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        yield pathlib.Path(folder)
+
+
 class Server(Protocol):
     """Who lives the lives of a driver."""
 
-    def must(self, node: "Node", act: str, *, device: str, claim: str = UID) -> int:
+    def must(self, node: "Node", act: str, wants: gpu_victims.Wants) -> int:
         """A call that nothing interrupts; how many steps it took."""
 
 
 class Here:
     """Lives in this process."""
 
-    def live(self, node: "Node", act: str, *, device: str, stepper: gpu_victims.Stepper, claim: str = UID) -> str:
-        """A call that is hurt as the stepper says; the error it answered."""
-        command = {"directory": str(node.folder), "machine": str(node.file), "act": act, "claim": claim, "device": device}
-        return str(gpu_victims.serve(command, stepper)["error"])
+    def live(self, node: "Node", act: str, wants: gpu_victims.Wants, stepper: gpu_victims.Stepper, known: offer.Offer | None = None) -> str:
+        """A call that is hurt as the stepper says; the error it answered. See ``serve`` for what is ``known``."""
+        return str(gpu_victims.serve(node.life(act, wants), stepper, known)["error"])
 
-    def must(self, node: "Node", act: str, *, device: str, claim: str = UID) -> int:
+    def must(self, node: "Node", act: str, wants: gpu_victims.Wants) -> int:
         stepper = gpu_victims.Stepper()
-        error = self.live(node, act, device=device, stepper=stepper, claim=claim)
+        error = self.live(node, act, wants, stepper)
         assert not error, error
         return stepper.passed
 
-    def names(self, node: "Node", act: str, *, device: str) -> list[str]:
+    def names(self, node: "Node", act: str, wants: gpu_victims.Wants) -> list[str]:
         """The steps of a call that nothing interrupts."""
         stepper = gpu_victims.Stepper()
-        assert not self.live(node, act, device=device, stepper=stepper)
+        assert not self.live(node, act, wants, stepper)
         return stepper.names
+
+
+class Parent:
+    """The process that forks those who can be killed."""
+
+    def __init__(self, running: "subprocess.Popen[str]") -> None:
+        self._running = running
+
+    def ask(self, life: gpu_victims.Life, at: int | None = None) -> dict[str, object]:
+        """How a life ended; one that ``at`` is given is to be hurt at that step."""
+        assert self._running.stdin is not None
+        assert self._running.stdout is not None
+        self._running.stdin.write(f"{json.dumps({**dataclasses.asdict(life), 'at': at})}\n")
+        self._running.stdin.flush()
+        told = json.loads(self._running.stdout.readline())
+        assert isinstance(told, dict)
+        return told
+
+    def finish(self, life: gpu_victims.Life) -> int:
+        """A life that nothing interrupts; how many steps it took."""
+        told = self.ask(life)
+        assert told["error"] == "", told
+        steps = told["steps"]
+        assert isinstance(steps, int)
+        return steps
+
+    def must(self, node: "Node", act: str, wants: gpu_victims.Wants) -> int:
+        return self.finish(node.life(act, wants))
+
+    def kill(self, node: "Node", act: str, wants: gpu_victims.Wants, step: int) -> None:
+        """A call that is killed at a step."""
+        assert self.ask(node.life(act, wants), step) == {"signal": signal.SIGKILL}
+
+
+@contextlib.contextmanager
+def a_parent() -> Iterator[Parent]:
+    """A parent that lives as long as it is needed."""
+    command = [sys.executable, "-m", "crash.gpu_victims"]
+    python = {"PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=python) as running:
+        yield Parent(running)
+        assert running.stdin is not None
+        running.stdin.close()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
-    """One node's world in a folder."""
+    """One node's world in a folder; its machine's file, and where the GPU driver's programs are."""
 
     folder: pathlib.Path
     file: pathlib.Path
+    root: pathlib.Path = pathlib.Path("/")
+
+    def life(self, act: str, wants: gpu_victims.Wants) -> gpu_victims.Life:
+        return gpu_victims.Life(directory=str(self.folder), machine=str(self.file), act=act, wants=wants, root=str(self.root))
 
     def copy(self, folder: pathlib.Path) -> "Node":
         shutil.copytree(self.folder, folder)
@@ -71,7 +145,7 @@ class Node:
         return mock.MockGpus(gpu_victims.choice(self.folder, str(self.file)))
 
     def look(self, *, mode: bool = True) -> dict[str, object]:
-        """All there is: the GPU's mode and instances, the journal's claims and what they remember, and the CDI files."""
+        """All there is: the GPU's modes and instances, the journal's claims and what they remember, and the CDI files."""
         hardware = self.hardware
         (gpu,) = hardware.gpus()
         with gpu_victims.open_journal(self.folder, str(self.file)) as memory:
@@ -81,19 +155,25 @@ class Node:
             }
         return {
             "mode": hardware.mig_mode(gpu.uuid) if mode else None,
+            "settings": (hardware.compute_mode(gpu.uuid), hardware.time_slice(gpu.uuid)),
             "instances": [(item, hardware.compute_instances(gpu.uuid, item.id)) for item in hardware.gpu_instances(gpu.uuid)],
             "claims": entries,
             "made": sorted(file.name for file in (self.folder / "made").glob("*")),
             "files": {file.name: file.read_text("utf-8") for file in sorted((self.folder / "cdi").iterdir())},
         }
 
+    def whole(self) -> str:
+        """All that a driver started now would find: what ``look`` shows, and the hardware's own memory and the marks to the last character."""
+        files = [*(self.folder / "machine").glob("gpus.json"), *sorted((self.folder / "made").glob("*"))]
+        return repr((self.look(), [(file.name, file.read_text("utf-8")) for file in files]))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Story:
-    """A world before the call, its device, and what a node that never crashed looks like after prepare and after unprepare."""
+    """A world before the call, what is wanted, and what a node that never crashed looks like after prepare and after unprepare."""
 
     name: str
-    device: str
+    wants: gpu_victims.Wants
     before: Node
     prepared: Node
     after_prepare: dict[str, object]
@@ -122,26 +202,58 @@ def named(partition: mig.Partition) -> str:
     return f"gpu-0-mig-{mig.slug(partition.profile)}-{partition.placement.start}"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cast:
+    """Who is in a story: the claim, and another that is prepared before and stays."""
+
+    mine: gpu_victims.Wants
+    other: gpu_victims.Wants | None = None
+
+
+def cast_of(model: str, kind: str) -> Cast:
+    """The claims of a kind of story."""
+    first, second, _ = map(named, partitions(model))
+    shared = functools.partial(gpu_victims.Wants, share=SHARE, memory="1Gi")
+    partition, whole = f"{first}-shared", "gpu-0-shared"
+    sliced = shared(device=whole, parameters=TIME_SLICE)
+    return {
+        ALONE: Cast(mine=gpu_victims.Wants(device=first)),
+        BESIDE: Cast(mine=gpu_victims.Wants(device=first), other=gpu_victims.Wants(device=second, uid=OTHER)),
+        WHOLE: Cast(mine=gpu_victims.Wants(device="gpu-0")),
+        SLICE: Cast(mine=gpu_victims.Wants(device="gpu-0", parameters=TIME_SLICE)),
+        FIRST_SHARE: Cast(mine=shared(device=partition)),
+        SECOND_SHARE: Cast(mine=shared(device=partition), other=shared(device=partition, uid=OTHER, share=OTHER_SHARE)),
+        FIRST_SLICE: Cast(mine=sliced),
+        SECOND_SLICE: Cast(mine=sliced, other=dataclasses.replace(sliced, uid=OTHER, share=OTHER_SHARE)),
+    }[kind]
+
+
 def story(server: Server, folder: pathlib.Path, model: str, kind: str) -> Story:
-    """``alone`` on an empty GPU, ``beside`` another claim and an admin's MIG device, or ``whole``: the GPU itself."""
+    """A partition ``alone`` on an empty GPU, or ``beside`` another claim's and an admin's, or the ``whole`` GPU, or that with a time ``slice``.
+
+    Of what is shared, the ``first-share`` makes a partition, and ends it as the last; the ``second-share`` comes and goes beside another. The same
+    with whole GPUs that have a time slice.
+    """
     folder.mkdir()
     at_once = machine.load_model(model).compute_capability >= (9, 0)
-    mode = (kind == "whole") == at_once or kind == "beside" or (kind == "alone" and not at_once)
+    is_whole = kind in {WHOLE, SLICE, FIRST_SLICE, SECOND_SLICE}
+    # Where the hardware lets the driver, it finds the mode that it has to change.
+    mode = is_whole == at_once or kind == BESIDE
     (folder / "lab.yaml").write_text(FILE.format(model=model, mode=str(mode).lower()))
     before = Node(folder=folder / "before", file=folder / "lab.yaml")
-    mine, other, admin = partitions(model)
-    if kind == "beside":
-        server.must(before, "prepare", device=named(other), claim=OTHER)
-        admin_makes(before.hardware, admin)
-    device = "gpu-0" if kind == "whole" else named(mine)
-    server.must(before, "unprepare", device=device)  # nothing to do but to boot the machine and open the journal, once for all copies
+    told = cast_of(model, kind)
+    if told.other is not None:
+        server.must(before, "prepare", told.other)
+    if kind == BESIDE:
+        admin_makes(before.hardware, partitions(model)[2])
+    server.must(before, "unprepare", told.mine)  # nothing to do but to boot the machine and open the journal, once for all copies
     prepared = before.copy(folder / "prepared")
-    prepare_steps = server.must(prepared, "prepare", device=device)
+    prepare_steps = server.must(prepared, "prepare", told.mine)
     done = prepared.copy(folder / "done")
-    unprepare_steps = server.must(done, "unprepare", device=device)
+    unprepare_steps = server.must(done, "unprepare", told.mine)
     return Story(
         name=f"{model}-{kind}",
-        device=device,
+        wants=told.mine,
         before=before,
         prepared=prepared,
         after_prepare=prepared.look(),
@@ -162,11 +274,11 @@ def judge(server: Server, told: Story, act: str, node: Node, point: str) -> None
     """After a call was hurt and the fault is gone: a claim that is given up leaves nothing, a retry ends as if nothing had happened."""
     if act == "prepare":
         given_up = node.copy(node.folder.with_name(f"{node.folder.name}-given-up"))
-        server.must(given_up, "unprepare", device=told.device)
+        server.must(given_up, "unprepare", told.wants)
         assert given_up.look(mode=False) == {**told.after_unprepare, "mode": None}, point
         shutil.rmtree(given_up.folder)
-        server.must(node, "prepare", device=told.device)
+        server.must(node, "prepare", told.wants)
         assert node.look() == told.after_prepare, point
-    server.must(node, "unprepare", device=told.device)
+    server.must(node, "unprepare", told.wants)
     assert node.look() == told.after_unprepare, point
     shutil.rmtree(node.folder)

@@ -1,10 +1,10 @@
-"""A parent that has everything imported and forks a process for every command, so that a kill costs no start of Python.
+"""A parent that has everything imported and forks a process for every life, so that a kill costs no start of Python.
 
-Commands come as JSON lines on standard input: ``directory`` (a node's whole world: machine, journal, locks, CDI files), ``machine`` (a path), ``act``
-(``prepare`` or ``unprepare``), ``claim`` (its UID), ``device``, and ``step``: where the process kills itself by SIGKILL, counted from when it begins
-to serve, or null. Where ``parameters`` are given, the claim has them; MPS daemons come from the driver root ``root``. A step comes before and after
-every call to the hardware, every move of a daemon and every change of the journal and of the CDI directory. The answer is one line: how the
-process ended, and what it told when it lived.
+Lives come as JSON lines on standard input (see ``Life``), with ``at``: the step at which the process kills itself by SIGKILL, counted from when it
+begins to serve, or null. A step comes before and after every call to the hardware, every move of a daemon and every change of the journal and of the
+CDI directory; of a life that is ``by_line``, at every line of the files that keep daemons and marks, when it is first reached. With ``falls`` set to
+``daemons``, it is the MPS daemons of the world that are killed there, or what is about to become one, and the life goes on. The answer is one line:
+how the process ended, and what it told when it lived.
 """
 
 import dataclasses
@@ -13,20 +13,80 @@ import os
 import pathlib
 import signal
 import sys
+import types
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from drakit.cdi import directory as cdi
 from drakit.core import claim as claims
-from drakit.core import names, outcome, ports, records
+from drakit.core import names, outcome, ports, quantity, records
 from drakit.devices import machines
+from drakit.devices.gpu import discovery, machine, marks, mock, mps, processes, roots, shares, sharing
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import marks, mock, mps, roots, sharing
 from drakit.journal import journal, locks
-from drakit.node import engine, offer, recovery
+from drakit.node import clock, engine, offer, recovery, site
 from fakes import claim_source, gpu_node, world
 
+UID = "11111111-2222-3333-4444-555555555555"
+TERMS = shares.Terms(memory=True, number=4, partitions=True)
 CHANGES = frozenset({"begin", "complete", "refresh", "withdraw", "forget", "write", "remove"})
+BY_LINE = (mps.__file__, marks.__file__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wants:
+    """What a claim was allocated. With a ``share`` (its id) the device is a shared one; ``parameters`` are JSON, written by the class."""
+
+    device: str
+    uid: str = UID
+    share: str = ""
+    memory: str = ""
+    parameters: str = ""
+
+    def claim(self) -> claims.Claim:
+        ref = claims.ClaimRef(uid=names.ClaimUid(self.uid), namespace="default", name=f"claim-{self.uid[:8]}")
+        result = claims.AllocationResult(
+            request="gpu",
+            driver=gpu_driver.NAME,
+            pool=world.POOL,
+            device=self.device,
+            share_id=names.ShareId(self.share) if self.share else None,
+            consumed_capacity={"memory": quantity.Quantity.parse(self.memory)} if self.memory else {},
+        )
+        if not self.parameters:
+            return claims.Claim(ref=ref, results=(result,))
+        parameters = records.freeze_record(json.loads(self.parameters))
+        config = claims.OpaqueConfig(driver=gpu_driver.NAME, source=claims.ConfigSource.CLASS, parameters=parameters)
+        return claims.Claim(ref=ref, results=(result,), configs=(config,))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Life:
+    """One life of the driver: start, recover, one call of the kubelet's, end.
+
+    ``directory`` has a node's whole world (machine, journal, locks, CDI files, daemons), ``machine`` is a file, ``root`` where MPS comes from.
+    ``act`` is ``prepare`` or ``unprepare``, for the claim that ``wants``, or ``start``: then the life serves from its beginning and nobody calls.
+    """
+
+    directory: str
+    machine: str
+    act: str
+    wants: Wants
+    root: str = "/"
+    by_line: bool = False
+    falls: str = "itself"
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> "Life":
+        return cls(**{**told, "wants": Wants(**told["wants"])})
+
+    @property
+    def folder(self) -> pathlib.Path:
+        return pathlib.Path(self.directory)
+
+    @property
+    def choice(self) -> machines.Choice:
+        return choice(self.folder, self.machine)
 
 
 class Stepping:
@@ -73,9 +133,40 @@ class Stepper:
             self._act(name)
 
 
+class LineStepper(Stepper):
+    """Its steps are the lines of some files, each when it is reached for the first time."""
+
+    def __init__(self, at: int | None = None, act: Callable[[str], None] = lambda _: None) -> None:
+        super().__init__(at, act)
+        self._seen: set[str] = set()
+
+    def begin(self) -> None:
+        super().begin()
+        sys.settrace(self._call)
+
+    def __call__(self, name: str) -> None:
+        """Other steps do not count."""
+
+    def _call(self, frame: types.FrameType, _event: str, _argument: object) -> Any:
+        return self._line if frame.f_code.co_filename in BY_LINE else None
+
+    def _line(self, frame: types.FrameType, event: str, _argument: object) -> Any:
+        place = f"{pathlib.Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        if event == "line" and place not in self._seen:
+            self._seen.add(place)
+            super().__call__(place)
+        return self._line
+
+
 def killed(_name: str) -> None:
     """End this process as nothing in it can see coming."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def living(folder: pathlib.Path) -> dict[str, list[processes.Running]]:
+    """Everything that was started for claims of a world, gates too, by the daemon's folder."""
+    found = {place.name: sorted(processes.bearing(f"{mps.PIPE_VARIABLE}={place / 'pipe'}")) for place in (folder / "mps").glob("*")}
+    return {name: running for name, running in found.items() if running}
 
 
 def choice(folder: pathlib.Path, machine: str) -> machines.Choice:
@@ -113,65 +204,99 @@ class SteppingDaemons(mps.Daemons):
         self.step(f"after {name}")
 
 
-def claim(uid: str, device: str, parameters: records.Record | None = None) -> claims.Claim:
-    """An allocated claim for one device."""
-    ref = claims.ClaimRef(uid=names.ClaimUid(uid), namespace="default", name=f"claim-{uid[:8]}")
-    result = claims.AllocationResult(request="gpu", driver=gpu_driver.NAME, pool=world.POOL, device=device)
-    if parameters is None:
-        return claims.Claim(ref=ref, results=(result,))
-    config = claims.OpaqueConfig(driver=gpu_driver.NAME, source=claims.ConfigSource.CLAIM, parameters=parameters)
-    return claims.Claim(ref=ref, results=(result,), configs=(config,))
+def author_of(life: Life, memory: journal.Journal, stepper: Stepper) -> gpu_driver.GpuDriver:
+    """The driver of a life."""
+    daemons = SteppingDaemons(home=life.folder / "mps", root=roots.DriverRoot(path=pathlib.Path(life.root)), own_shm=False, step=stepper)
+    return gpu_driver.GpuDriver(
+        gpu_node.stepping(mock.MockGpus(life.choice), stepper),
+        intents=memory.intents,
+        choices=discovery.Choices(terms=TERMS if life.wants.share else shares.NONE),
+        surroundings=gpu_driver.Surroundings(daemons=daemons, made=marks.Marks(folder=life.folder / "made")),
+        pause=lambda _: None,
+    )
 
 
-def serve(command: dict[str, str], stepper: Stepper) -> dict[str, object]:
-    """One life of the driver: start, recover, one call of the kubelet's, end."""
-    folder = pathlib.Path(command["directory"])
-    parameters = json.loads(command.get("parameters", "null"))
-    wanted = claim(command["claim"], command["device"], parameters)
-    root = roots.DriverRoot(path=pathlib.Path(command.get("root", "/")))
-    daemons = SteppingDaemons(home=folder / "mps", root=root, own_shm=False, step=stepper)
-    with open_journal(folder, command["machine"]) as memory:
-        author = gpu_driver.GpuDriver(
-            gpu_node.stepping(mock.MockGpus(choice(folder, command["machine"])), stepper),
-            intents=memory.intents,
-            surroundings=gpu_driver.Surroundings(daemons=daemons, made=marks.Marks(folder=folder / "made")),
-            pause=lambda _: None,
-        )
-        offered = offer.Offer(author)
-        offered.refresh()
-        files = cast("ports.CdiDirectory", Stepping(cdi.Directory(folder / "cdi", driver=gpu_driver.NAME), stepper))
-        place = engine.Place(pool=world.POOL, boot_id=machines.boot_id(choice(folder, command["machine"]).directory))
+def offered(life: Life) -> offer.Offer:
+    """What a driver that starts in this world offers."""
+    with open_journal(life.folder, life.machine) as memory:
+        found = offer.Offer(author_of(life, memory, Stepper()))
+        found.refresh()
+    return found
+
+
+def serve(life: Life, stepper: Stepper, known: offer.Offer | None = None) -> dict[str, object]:
+    """Live a life; the error that the kubelet was told, and how many steps there were.
+
+    With ``known``, what an equal world offers is not discovered once more, which is most of what a life costs.
+    """
+    with open_journal(life.folder, life.machine) as memory:
+        author = author_of(life, memory, stepper)
+        journaled = cast("journal.Journal", Stepping(memory, stepper))
+        files = cast("ports.CdiDirectory", Stepping(cdi.Directory(life.folder / "cdi", driver=gpu_driver.NAME), stepper))
+        boot, device_locks = machines.boot_id(life.choice.directory), locks.FileLocks(life.folder / "data")
+        if life.act == "start":
+            stepper.begin()
+        found = known or offer.Offer(author)
+        if known is None:
+            found.refresh()
         served = engine.Engine(
             author,
-            place=place,
-            offered=offered,
-            claim_source=claim_source.FakeClaimSource(wanted),
-            journal=cast("ports.Journal", Stepping(memory, stepper)),
+            place=engine.Place(pool=world.POOL, boot_id=boot),
+            offered=found,
+            claim_source=claim_source.FakeClaimSource(life.wants.claim()),
+            journal=journaled,
             cdi=files,
-            device_locks=locks.FileLocks(folder / "data"),
-            locks_of_claims=locks.FileLocks(folder / "data", "claims", disposable=True),
+            device_locks=device_locks,
+            locks_of_claims=locks.FileLocks(life.folder / "data", "claims", disposable=True),
         )
-        recovery.recover(served, memory, files, sweep_orphans=True)
-        stepper.begin()
-        error = _call(served, wanted, command["act"])
+        recovery.recover(served, journaled, files, sweep_orphans=True)
+        home = site.NodeSite(
+            author,
+            home=life.folder / "data",
+            boot_id=boot,
+            journal=journaled,
+            notebook=journaled,
+            device_locks=device_locks,
+            clock=clock.SystemClock(),
+        )
+        author.start(home)
+        error = _call(served, life, stepper)
+        author.stop()
     return {"error": error, "steps": stepper.passed}
 
 
-def _call(served: engine.Engine, wanted: claims.Claim, act: str) -> str:
-    if act == "unprepare":
+def _call(served: engine.Engine, life: Life, stepper: Stepper) -> str:
+    """What the kubelet is told."""
+    wanted = life.wants.claim()
+    if life.act == "start":
+        return ""
+    stepper.begin()
+    if life.act == "unprepare":
         return served.unprepare([wanted.ref], world.Waiting())[wanted.ref.uid]
     answer: outcome.Outcome = served.prepare([wanted.ref], world.Waiting())[wanted.ref.uid]
     return answer.error
 
 
-def fork(command: dict[str, str], step: int | None) -> dict[str, object]:
-    """Serve in a process of its own; what it told, or the signal that ended it."""
+def stepper_of(life: Life, at: int | None) -> Stepper:
+    """What counts the steps of a life, and kills at one."""
+
+    def daemons_fall(_name: str) -> None:
+        for running in living(life.folder).values():
+            for one in running:
+                one.send(signal.SIGKILL)
+
+    kind = LineStepper if life.by_line else Stepper
+    return kind(at, daemons_fall if life.falls == "daemons" else killed)
+
+
+def fork(life: Life, at: int | None) -> dict[str, object]:
+    """Live in a process of its own; what it told, or the signal that ended it."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reading)
         try:
-            told = json.dumps(serve(command, Stepper(step, killed)))
+            told = json.dumps(serve(life, stepper_of(life, at)))
         except Exception as error:  # noqa: BLE001 - told to the parent, which is the test
             told = json.dumps({"error": f"{type(error).__name__}: {error}", "steps": -1})
         os.write(writing, told.encode())
@@ -184,13 +309,15 @@ def fork(command: dict[str, str], step: int | None) -> dict[str, object]:
 
 
 def main() -> None:
-    """Serve commands until the input ends."""
+    """Serve lives until the input ends."""
     # What a victim logs of its end is the test's to judge.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    for name in machine.model_names():
+        machine.load_model(name)
     for line in sys.stdin:
-        command = json.loads(line)
-        step = command.pop("step")
-        os.write(1, f"{json.dumps(fork(command, step))}\n".encode())
+        told = json.loads(line)
+        at = told.pop("at")
+        os.write(1, f"{json.dumps(fork(Life.from_json(told), at))}\n".encode())
 
 
 if __name__ == "__main__":

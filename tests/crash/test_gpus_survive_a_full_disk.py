@@ -8,10 +8,11 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
-from crash import gpu_stories
+from crash import gpu_daemons, gpu_full_disks, gpu_stories
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system needs root")]
 MOUNTED = 'mount -t tmpfs -o size=8m,mode=700 drakit-test "$1" && exec "$0" -m crash.gpu_full_disks "$@"'
@@ -51,8 +52,16 @@ def test_a_full_disk_at_sampled_writes_changes_nothing_in_the_end(tmp_path: path
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("model", gpu_stories.TABLES)
 def test_a_full_disk_at_any_write_changes_nothing_in_the_end(
-    tmp_path: pathlib.Path, model: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: pathlib.Path, model: str, record_property: gpu_stories.Record
 ) -> None:
     total = too_small(tmp_path, model, ",".join(gpu_stories.KINDS), "every")
-    with capsys.disabled():
-        print(f"\n{model}: {total} full disks")  # noqa: T201 - the matrix says how large it was
+    record_property("matrix", f"{model}: {total} full disks")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_a_full_disk_at_any_write_leaves_no_daemon(record_property: gpu_stories.Record) -> None:
+    """In a folder with a short path, because MPS has a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="dk") as folder:
+        total = too_small(pathlib.Path(folder), gpu_daemons.MODEL, gpu_full_disks.DAEMONS, "every")
+    record_property("matrix", f"MPS: {total} full disks")

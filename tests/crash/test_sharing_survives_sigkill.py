@@ -1,155 +1,126 @@
-"""A real SIGKILL around every step of preparing and unpreparing a GPU with settings and an MPS daemon.
+"""A real SIGKILL around every step, and at every line, of preparing and unpreparing a GPU, a share and a partition with an MPS daemon.
 
-In the end no process, folder or setting is left, and a retry in between makes the claim whole.
+The driver dies, or the daemon does, or what is about to become one. In the end no process, folder or setting is left, and a retry in between makes
+the claim whole. A daemon that lives is left as it is by a driver that starts; one that died while no driver ran is started by the next.
 """
 
-import dataclasses
-import json
-import os
-import pathlib
 import random
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 
 import pytest
 
-from crash import gpu_victims
-from drakit.devices.gpu import mock, port, processes
-from fakes import mps_daemon
+from crash import gpu_daemons, gpu_stories
 
-UID = "11111111-2222-3333-4444-555555555555"
 SAMPLE = 3
-MPS = {
-    "apiVersion": "gpu.drakit.dev/v1",
-    "kind": "GpuConfig",
-    "sharing": {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 5}},
-}
-FILE = """
-name: lab
-description: one GPU
-gpus:
-  evidence: guessed
-  driverVersion: 580.95.05
-  cudaDriverVersion: "13.0"
-  boards: [{model: h100-pcie-80gb, pciBusID: "0000:07:00.0", migMode: false}]
-"""
+CALLS = ("prepare", "unprepare")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class World:
-    """One node's world in a folder, and the parent of those who are killed in it."""
-
-    folder: pathlib.Path
-    file: pathlib.Path
-    root: pathlib.Path
-    running: "subprocess.Popen[str]"
-
-    def ask(self, act: str, step: int | None = None) -> dict[str, object]:
-        told = {"directory": str(self.folder), "machine": str(self.file), "root": str(self.root), "parameters": json.dumps(MPS)}
-        assert self.running.stdin is not None
-        assert self.running.stdout is not None
-        self.running.stdin.write(json.dumps({**told, "act": act, "claim": UID, "device": "gpu-0", "step": step}) + "\n")
-        self.running.stdin.flush()
-        answer = json.loads(self.running.stdout.readline())
-        assert isinstance(answer, dict)
-        return answer
-
-    def must(self, act: str) -> int:
-        answer = self.ask(act)
-        assert answer["error"] == "", answer
-        steps = answer["steps"]
-        assert isinstance(steps, int)
-        return steps
-
-    def kill(self, act: str, step: int) -> None:
-        assert self.ask(act, step) == {"signal": signal.SIGKILL}
-
-    def living(self) -> list[int]:
-        """Everything that was started for a claim of this world."""
-        marked = os.fsencode(f"CUDA_MPS_PIPE_DIRECTORY={self.folder}/")
-        pids = (int(entry.name) for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit())
-        return [pid for pid in pids if processes.Running.find(pid) and any(one.startswith(marked) for one in environment(pid))]
-
-    def check_clean(self, point: str) -> None:
-        hardware = mock.MockGpus(gpu_victims.choice(self.folder, str(self.file)))
-        gpu = hardware.gpus()[0].uuid
-        assert self.living() == [], point
-        assert not list((self.folder / "mps").glob("*")), point
-        assert hardware.compute_mode(gpu) is port.ComputeMode.DEFAULT, point
-        assert not list((self.folder / "cdi").iterdir()), point
-        with gpu_victims.open_journal(self.folder, str(self.file)) as memory:
-            assert not list(memory.entries()), point
-
-    def check_prepared(self, point: str) -> None:
-        hardware = mock.MockGpus(gpu_victims.choice(self.folder, str(self.file)))
-        assert hardware.compute_mode(hardware.gpus()[0].uuid) is port.ComputeMode.EXCLUSIVE_PROCESS, point
-        assert len(self.living()) == 2, f"{point}: a daemon and its server"
-        assert "set_default_active_thread_percentage 5" in mps_daemon.told(self.folder / "mps"), point
-
-
-def environment(pid: int) -> list[bytes]:
-    try:
-        return pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
+@pytest.fixture(scope="module")
+def parent() -> Iterator[gpu_stories.Parent]:
+    with gpu_stories.a_parent() as running:
+        yield running
 
 
 @pytest.fixture
-def place() -> Iterator[pathlib.Path]:
-    """A folder with a short path: MPS has a socket in it."""
-    with tempfile.TemporaryDirectory(prefix="dk") as folder:
-        yield pathlib.Path(folder)
-
-
-@pytest.fixture
-def world(place: pathlib.Path) -> Iterator[World]:
-    (place / "lab.yaml").write_text(FILE)
-    root = mps_daemon.install(place / "root").path
-    command = [sys.executable, "-m", "crash.gpu_victims"]
-    python = {"PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=python) as running:
-        made = World(folder=place / "world", file=place / "lab.yaml", root=root, running=running)
-        made.must("unprepare")
+def world(parent: gpu_stories.Parent, request: pytest.FixtureRequest) -> Iterator[gpu_daemons.World]:
+    with gpu_daemons.a_world(parent, getattr(request, "param", gpu_daemons.GPU)) as made:
         yield made
-        made.must("unprepare")
-        assert running.stdin is not None
-        running.stdin.close()
 
 
-def check(world: World, act: str, step: int) -> None:
-    """Kill at a point; start anew and give up, or let the kubelet retry and then unprepare."""
-    point = f"{act} {step}"
-    for given_up in (True, False) if act == "prepare" else (True,):
-        if act == "unprepare":
-            world.must("prepare")
-        world.kill(act, step)
-        if not given_up:
-            world.must("prepare")
-            world.check_prepared(point)
-        world.must("unprepare")
-        world.check_clean(point)
+def told_of(*stories: str) -> pytest.MarkDecorator:
+    """The stories that a test tells; the lines of the code are much the same in all of them, the steps are not."""
+    return pytest.mark.parametrize("world", stories, indirect=True)
 
 
-def points(world: World) -> list[tuple[str, int]]:
-    prepare = world.must("prepare")
-    world.check_prepared("never killed")
-    unprepare = world.must("unprepare")
-    world.check_clean("never killed")
-    return [*(("prepare", step) for step in range(prepare)), *(("unprepare", step) for step in range(unprepare))]
-
-
-def test_a_kill_at_a_sampled_point_leaves_no_daemon_and_no_setting(world: World) -> None:
-    found = points(world)
+@told_of(gpu_daemons.SHARE)
+@pytest.mark.parametrize("by_line", [False, True], ids=["step", "line"])
+def test_a_kill_at_a_sampled_point_leaves_no_daemon_and_no_setting(world: gpu_daemons.World, by_line: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    found = gpu_daemons.points(world, CALLS, by_line=by_line)
     assert len(found) >= 40, "before and after every hardware call, journal write, file and move of the daemon"
     for act, step in random.Random("mps").sample(found, SAMPLE):
-        check(world, act, step)
+        gpu_daemons.check_call(world, act, step, by_line=by_line)
+
+
+@told_of(gpu_daemons.SHARE)
+def test_a_daemon_that_falls_at_a_sampled_line_is_made_anew(world: gpu_daemons.World) -> None:
+    found = gpu_daemons.points(world, CALLS, by_line=True)
+    for act, step in random.Random("fall").sample(found, SAMPLE):
+        gpu_daemons.check_call(world, act, step, by_line=True, falls="daemons")
+
+
+@told_of(gpu_daemons.SHARE)
+def test_a_start_killed_at_a_sampled_point_is_made_good_by_the_next(world: gpu_daemons.World) -> None:
+    world.must("prepare")
+    for by_line in (False, True):
+        world.kill_daemons()
+        for step in random.Random("start").sample(range(world.steps("start", by_line=by_line)), SAMPLE):
+            gpu_daemons.check_start(world, step, by_line=by_line)
+    world.must("unprepare")
+    world.is_clean("after all starts")
+
+
+def test_a_driver_that_starts_finds_the_daemon_again_and_leaves_it(world: gpu_daemons.World) -> None:
+    world.must("prepare")
+    before = world.living()
+    assert [len(found) for found in before.values()] == [2], "a daemon and its server"
+    world.must("start")
+    world.must("prepare")
+    assert world.living() == before, "the same processes"
+    world.is_prepared("after a start")
+    world.must("unprepare")
+    world.is_clean("after a start")
 
 
 @pytest.mark.full
-@pytest.mark.timeout(1800)
-def test_a_kill_at_any_point_leaves_no_daemon_and_no_setting(world: World) -> None:
-    for act, step in points(world):
-        check(world, act, step)
+@pytest.mark.timeout(3600)
+@told_of(*gpu_daemons.STORIES)
+def test_a_kill_at_any_step_leaves_no_daemon_and_no_setting(
+    world: gpu_daemons.World, request: pytest.FixtureRequest, record_property: gpu_stories.Record
+) -> None:
+    found = gpu_daemons.points(world, CALLS, by_line=False)
+    for act, step in found:
+        gpu_daemons.check_call(world, act, step, by_line=False)
+    record_property("matrix", f"MPS {request.node.callspec.id}: {len(found)} kills of the driver, by step")
+    assert len(found) >= 40
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@told_of(gpu_daemons.PARTITION)
+def test_a_kill_at_any_line_leaves_no_daemon_and_no_setting(world: gpu_daemons.World, record_property: gpu_stories.Record) -> None:
+    found = gpu_daemons.points(world, CALLS, by_line=True)
+    for act, step in found:
+        gpu_daemons.check_call(world, act, step, by_line=True)
+    record_property("matrix", f"MPS: {len(found)} kills of the driver, by line")
+    assert len(found) >= 100
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@told_of(gpu_daemons.SHARE)
+def test_a_daemon_that_falls_at_any_line_is_made_anew(world: gpu_daemons.World, record_property: gpu_stories.Record) -> None:
+    found = gpu_daemons.points(world, CALLS, by_line=True)
+    for act, step in found:
+        gpu_daemons.check_call(world, act, step, by_line=True, falls="daemons")
+    record_property("matrix", f"MPS: {len(found)} kills of the daemon, by line")
+    assert len(found) >= 100
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@told_of(gpu_daemons.SHARE)
+@pytest.mark.parametrize("by_line", [False, True], ids=["step", "line"])
+def test_a_start_killed_at_any_point_is_made_good_by_the_next(
+    world: gpu_daemons.World,
+    by_line: bool,  # noqa: FBT001 - a parameter of the test
+    record_property: gpu_stories.Record,
+) -> None:
+    world.must("prepare")
+    world.kill_daemons()
+    steps = world.steps("start", by_line=by_line)
+    for step in range(steps):
+        gpu_daemons.check_start(world, step, by_line=by_line)
+    world.must("unprepare")
+    world.is_clean("after all starts")
+    record_property("matrix", f"MPS: {steps} kills of a start, by {'line' if by_line else 'step'}")
+    assert steps >= 10

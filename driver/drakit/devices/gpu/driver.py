@@ -109,14 +109,15 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._memory = discovery.Memory()
 
     def start(self, site: sites.Site) -> None:
-        """Begin to watch the GPUs, and let the MPS daemons of prepared grants run again where they do not.
+        """Begin to watch the GPUs, and give prepared grants their settings once more, and their MPS daemons where they do not run.
 
-        A container that this process was in may have taken the daemons along.
+        A reset may have taken the settings along, and a container that this process was in the daemons.
         """
         self._site = site
         self._around.daemons.sweep(lambda: identity.holders(self._intents()))
+        settled: set[object] = set()
         for grant in site.grants():
-            self._revive(site, grant)
+            self._revive(site, grant, settled)
         if self._watching is None:
             watching.forget(site, self.name)
             return
@@ -230,16 +231,21 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             parts.append(self._around.daemons.access(wanted.holder))
         return drivers.Prepared(edits=edits.joined(*parts, cdi_edits.Edits(env=ready.env)), record=record)
 
-    def _revive(self, site: sites.Site, grant: "drivers.Grant[object]") -> None:
+    def _revive(self, site: sites.Site, grant: "drivers.Grant[object]", settled: set[object]) -> None:
+        """``settled`` is what has been set of which GPU: those who share one want the same of it, and it is set once."""
         try:
             wanted = identity.Identity.from_record(grant.intent)
             settings = sharing.Settings.from_record(wanted.settings)
-            if settings.mps is None or wanted.boot != self._hardware.boot_id():
+            if settings == sharing.Settings() or wanted.boot != self._hardware.boot_id():
                 return
             with site.hold(grant.device.lock_names):
-                self._around.daemons.ensure(wanted.holder, str(grant.record.get("uuid", wanted.gpu)), settings.mps)
+                if (same := (wanted.gpu, settings.of_gpu)) not in settled:
+                    settled.add(same)
+                    sharing.apply(self._hardware, wanted.gpu, settings)
+                if settings.mps is not None:
+                    self._around.daemons.ensure(wanted.holder, str(grant.record.get("uuid", wanted.gpu)), settings.mps)
         except errors.DrakitError as error:
-            _log.warning("an MPS daemon does not run and cannot be started: claim=%s error=%s", grant.claim, error)
+            _log.warning("a prepared claim lacks settings or its MPS daemon: claim=%s error=%s", grant.claim, error)
 
     def _warn_of_several(self, grant: Grant) -> None:
         if not several.concerns(grant.intent):

@@ -15,7 +15,7 @@ from drakit.devices.gpu import vitals
 _FILE = "gpu-events.json"
 _LOCK = "gpu-events.lock"
 _KEPT = 256
-_POLL_SECONDS = 0.25
+_POLL_SECONDS = 1.0
 _FILE_MODE = 0o600
 
 Numbered = tuple[int, vitals.Event]
