@@ -26,7 +26,8 @@ bench: setup  ## measure, each figure beside a floor of the same run
 	PYTHONPATH=tests $(VENV)/python -m bench
 
 crash: setup  ## the full crash and fault matrices
-	$(VENV)/pytest -q -m full
+	$(VENV)/pytest -q -n 2 -m full tests/crash
+	$(VENV)/pytest -q -m full --ignore=tests/crash
 
 setup:
 	@.ci/setup

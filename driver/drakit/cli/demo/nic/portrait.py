@@ -23,6 +23,7 @@ _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _DST, _OIF, _GATEWAY, _PRIORITY, _PREFSRC, _TABLE, _MULTIPATH = 1, 4, 5, 6, 7, 15, 9
 _KIND = 1
 _FLAGS = {0x1: "up", 0x100: "promisc", 0x200: "allmulti"}
+_LOCAL = 255
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _HOP = struct.Struct("=HBBi")
 
@@ -84,6 +85,9 @@ def _route(body: bytes, ifindex: int) -> Iterator[str]:
     family, length, _, _, short, protocol, _, kind, _ = _RTMSG.unpack_from(body)
     told = rtnetlink.attributes(body[_RTMSG.size :])
     table = rtnetlink.as_number(told[_TABLE]) if _TABLE in told else short
+    if table == _LOCAL:
+        # The kernel derives these from the addresses, for IPv6 some time after: when it has seen that nobody else has the address.
+        return
     metric = rtnetlink.as_number(told[_PRIORITY]) if _PRIORITY in told else 0
     size = 4 if family == socket.AF_INET else 16
     to = f"{ipaddress.ip_address(told[_DST])}/{length}" if _DST in told else "default" if not length else f"{bytes(size).hex()}/{length}"
