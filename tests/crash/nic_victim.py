@@ -61,7 +61,7 @@ class Killer(ports.Unmeasured):
             if step == self._at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def phase(self, phase: str, seconds: float) -> None:
+    def phase(self, phase: str, *, ok: bool, seconds: float) -> None:
         if phase in _COUNTED:
             self()
 

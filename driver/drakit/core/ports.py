@@ -197,8 +197,8 @@ class Meter(Protocol):
     def answered(self, verb: str, *, ok: bool, seconds: float) -> None:
         """One claim was answered; ``verb`` is prepare or unprepare."""
 
-    def phase(self, phase: str, seconds: float) -> None:
-        """One phase of a claim's way is over."""
+    def phase(self, phase: str, *, ok: bool, seconds: float) -> None:
+        """One phase of a claim's way is over; ``ok`` is that of the call which it was part of, or its own outside of calls."""
 
     def published(self, writes: int) -> None:
         """A round of publishing wrote so many slices."""
@@ -216,7 +216,7 @@ class Unmeasured:
     def answered(self, verb: str, *, ok: bool, seconds: float) -> None:
         """Nothing."""
 
-    def phase(self, phase: str, seconds: float) -> None:
+    def phase(self, phase: str, *, ok: bool, seconds: float) -> None:
         """Nothing."""
 
     def published(self, writes: int) -> None:

@@ -2,14 +2,18 @@
 
 Phases: ``fetch`` the claim, wait for a ``lock``, the ``journal``'s durable commits, ``cdi`` files, and the driver's own ``device_prepare`` and
 ``device_unprepare``.
+
+What became of a call is known at its end, so its phases are kept by its thread until then, and observed with the call's outcome. Phases outside of a
+call of the kubelet (a recovery, a claim that is bound) are observed at once, with their own.
 """
 
 import contextlib
 import functools
+import threading
 import time
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from drakit.core import claim as claims
 from drakit.core import names, outcome, ports
@@ -20,6 +24,15 @@ CDI = {"write": "cdi", "remove": "cdi"}
 DEVICE = {"prepare": "device_prepare", "unprepare": "device_unprepare"}
 
 Target = TypeVar("Target")
+
+
+class _Running(threading.local):
+    """What this thread is in the midst of: the phases of the call so far, None outside of calls."""
+
+    phases: list[tuple[str, float]] | None = None
+
+
+_running = _Running()
 
 
 def timed(target: Target, phases: Mapping[str, str], meter: ports.Meter | None) -> Target:
@@ -42,13 +55,24 @@ class _Timed:
 def _timing(method: Callable[..., object], phase: str, meter: ports.Meter) -> Callable[..., object]:
     @functools.wraps(method)
     def call(*given: object, **named: object) -> object:
-        started = time.monotonic()
+        started, ok = time.monotonic(), False
         try:
-            return method(*given, **named)
+            answer = method(*given, **named)
+            ok = True
+            return answer
         finally:
-            meter.phase(phase, time.monotonic() - started)
+            _over(meter, phase, started, ok=ok)
 
     return call
+
+
+def _over(meter: ports.Meter, phase: str, started: float, *, ok: bool) -> None:
+    """A phase of this thread has ended."""
+    seconds, phases = time.monotonic() - started, _running.phases
+    if phases is None:
+        meter.phase(phase, ok=ok, seconds=seconds)
+    else:
+        phases.append((phase, seconds))
 
 
 class TimedLocks:
@@ -71,9 +95,12 @@ class _TimedHold:
         self._meter = meter
 
     def __enter__(self) -> None:
-        started = time.monotonic()
-        self._held.__enter__()
-        self._meter.phase("lock", time.monotonic() - started)
+        started, ok = time.monotonic(), False
+        try:
+            self._held.__enter__()
+            ok = True
+        finally:
+            _over(self._meter, "lock", started, ok=ok)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> bool | None:
         return self._held.__exit__(kind, error, trace)
@@ -95,13 +122,35 @@ class TimedEngine:
         return {uid: error for ref in refs for uid, error in self._unprepare_one(ref, caller).items()}
 
     def _prepare_one(self, ref: claims.ClaimRef, caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
-        started = time.monotonic()
-        answers = self._engine.prepare([ref], caller)
-        self._meter.answered("prepare", ok=not any(answer.error for answer in answers.values()), seconds=time.monotonic() - started)
+        with _Call("prepare", self._meter) as call:
+            answers = self._engine.prepare([ref], caller)
+            call.ok = not any(answer.error for answer in answers.values())
         return answers
 
     def _unprepare_one(self, ref: claims.ClaimRef, caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
-        started = time.monotonic()
-        answers = self._engine.unprepare([ref], caller)
-        self._meter.answered("unprepare", ok=not any(answers.values()), seconds=time.monotonic() - started)
+        with _Call("unprepare", self._meter) as call:
+            answers = self._engine.unprepare([ref], caller)
+            call.ok = not any(answers.values())
         return answers
+
+
+class _Call:
+    """One claim's way from the call to the answer; whoever answers says whether it is ``ok``, and a bug that is raised is not."""
+
+    def __init__(self, verb: str, meter: ports.Meter) -> None:
+        self._verb = verb
+        self._meter = meter
+        self.ok = False
+
+    def __enter__(self) -> Self:
+        self._phases: list[tuple[str, float]] = []
+        _running.phases = self._phases
+        self._started = time.monotonic()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+        seconds = time.monotonic() - self._started
+        _running.phases = None
+        for phase, taken in self._phases:
+            self._meter.phase(phase, ok=self.ok, seconds=taken)
+        self._meter.answered(self._verb, ok=self.ok, seconds=seconds)

@@ -43,7 +43,7 @@ class Metrics:
         self.phases = prometheus_client.Histogram(
             "drakit_claim_phase_seconds",
             "Seconds that one phase of a claim's way took: fetch, lock, journal, cdi, device_prepare, device_unprepare.",
-            ("driver", "phase"),
+            ("driver", "phase", "outcome"),
             buckets=BUCKETS,
             registry=self._registry,
         )
@@ -148,9 +148,9 @@ class DriverMetrics:
         """One claim was answered; ``verb`` is prepare or unprepare."""
         self._bind(self._calls, self._metrics.calls, verb, "ok" if ok else "error").observe(seconds)
 
-    def phase(self, phase: str, seconds: float) -> None:
-        """One phase of a claim's way is over."""
-        self._bind(self._phases, self._metrics.phases, phase).observe(seconds)
+    def phase(self, phase: str, *, ok: bool, seconds: float) -> None:
+        """One phase of a claim's way is over; ``ok`` is that of its call."""
+        self._bind(self._phases, self._metrics.phases, phase, "ok" if ok else "error").observe(seconds)
 
     def published(self, writes: int) -> None:
         """A round of publishing wrote so many slices."""
@@ -177,7 +177,8 @@ class DriverMetrics:
         self._metrics.readings(self._driver, read)
 
     def _bind(self, bound: dict[tuple[str, ...], prometheus_client.Histogram], family: prometheus_client.Histogram, *labels: str) -> Any:
+        known = bound.get(labels)  # a lock is taken only for labels that were never seen before
+        if known is not None:
+            return known
         with self._guard:
-            if labels not in bound:
-                bound[labels] = family.labels(self._driver, *labels)
-            return bound[labels]
+            return bound.setdefault(labels, family.labels(self._driver, *labels))

@@ -12,7 +12,7 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
-from drakit.core import degrade, errors, factoring, inventory, paging, pools, ports, reconcile, slices
+from drakit.core import degrade, errors, factoring, features, inventory, paging, pools, ports, reconcile, slices
 from drakit.node import probe, rounds
 from drakit.telemetry import logs
 
@@ -20,7 +20,8 @@ _log = logs.get_logger(__name__)
 
 ASK_AGAIN = 3600.0
 ROUNDS_MAX = 5
-
+_ALTERED = "somebody changes slices on their way to the API server; they are left as stored"
+_UNREDUCED = "the API server drops fields without which devices are offered all the same; slices are left as stored"
 
 Target = probe.Target
 
@@ -144,12 +145,14 @@ class Publisher(rounds.Publishing):
         return writes, frozenset().union(*(self._compare(*answer) for answer in answers))
 
     def _compare(self, index: int, sent: slices.SliceSpec, stored: slices.SliceSpec) -> frozenset[str]:
-        """The features whose fields were dropped. A page changed in a way that no feature explains is taken as it is, and reported once."""
+        """The features whose fields were dropped, and without which the offer is reduced.
+
+        A page changed in a way that no feature explains, or that nothing can be reduced for, is taken as it is, and reported once.
+        """
         dropped = frozenset(reconcile.dropped(sent.page, stored.page))
         if dropped and not dropped & FIELDS.keys():
-            _log.error(
-                "somebody changes slices on their way to the API server; they are left as stored", index=index, fields=sorted(dropped)
-            )
+            told = _ALTERED if features.UNKNOWN in dropped else _UNREDUCED
+            _log.error(told, index=index, fields=sorted(dropped))
             self._altered[index] = stored.page
             return frozenset()
         return dropped

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from drakit.core import inventory, lifecycle
 from drakit.core import site as sites
+from drakit.devices.gpu import gauges
 from drakit.devices.nic import port, reporting
 from drakit.node import metering, metrics, observing
 
@@ -35,7 +36,11 @@ class Shown:
         return {}
 
     def measure(self) -> Sequence[sites.Reading]:
-        return tuple(reporting._readings(port.Traffic(share_id="s", egress=COUNTERS, ingress=COUNTERS), "eth0"))
+        nics = reporting._readings(port.Traffic(share_id="s", egress=COUNTERS, ingress=COUNTERS), "eth0")
+        gpus = gauges.of_gpu(
+            gauges.Count(gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True)
+        )
+        return (*nics, *gpus)
 
 
 def told() -> str:
@@ -44,8 +49,8 @@ def told() -> str:
     observing.gauges(Shown(), driver)
     for phases in (metering.FETCH, metering.JOURNAL, metering.CDI, metering.DEVICE):
         for phase in phases.values():
-            driver.phase(phase, 0.1)
-    driver.phase("lock", 0.1)
+            driver.phase(phase, ok=True, seconds=0.1)
+    driver.phase("lock", ok=False, seconds=0.1)
     driver.answered("prepare", ok=True, seconds=0.1)
     driver.answered("unprepare", ok=False, seconds=0.1)
     driver.published(1)
@@ -60,7 +65,7 @@ def test_every_metric_is_on_the_page_and_no_other() -> None:
 
 
 def test_every_value_of_a_label_is_on_the_page() -> None:
-    found = re.findall(r'(verb|outcome|phase|state|health|tainted|direction)="(\w+)"', told())
+    found = re.findall(r'(verb|outcome|phase|state|health|tainted|direction|owner)="(\w+)"', told())
     text = PAGE.read_text()
     assert [value for _, value in found if not re.search(rf"\b{value}\b", text)] == []
-    assert {label for label, _ in found} == {"verb", "outcome", "phase", "state", "health", "tainted", "direction"}
+    assert {label for label, _ in found} == {"verb", "outcome", "phase", "state", "health", "tainted", "direction", "owner"}

@@ -11,13 +11,15 @@ def test_claims_are_timed_by_verb_outcome_and_phase() -> None:
     driver = counted.of("gpu.drakit.dev")
     driver.answered("prepare", ok=True, seconds=0.003)
     driver.answered("prepare", ok=False, seconds=0.3)
-    driver.phase("fetch", 0.002)
+    driver.phase("fetch", ok=True, seconds=0.002)
+    driver.phase("fetch", ok=False, seconds=0.5)
     text = counted.text().decode()
     assert 'drakit_claim_seconds_count{driver="gpu.drakit.dev",outcome="ok",verb="prepare"} 1.0' in text
     assert 'drakit_claim_seconds_bucket{driver="gpu.drakit.dev",le="0.0025",outcome="ok",verb="prepare"} 0.0' in text
     assert 'drakit_claim_seconds_bucket{driver="gpu.drakit.dev",le="0.005",outcome="ok",verb="prepare"} 1.0' in text
     assert 'drakit_claim_seconds_sum{driver="gpu.drakit.dev",outcome="error",verb="prepare"} 0.3' in text
-    assert 'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",phase="fetch"} 1.0' in text
+    assert 'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",outcome="ok",phase="fetch"} 1.0' in text
+    assert 'drakit_claim_phase_seconds_sum{driver="gpu.drakit.dev",outcome="error",phase="fetch"} 0.5' in text
 
 
 def test_two_drivers_share_a_gauge_and_one_that_fails_hides_only_itself() -> None:

@@ -1,6 +1,7 @@
 """What the publisher writes, and when it does not."""
 
 import dataclasses
+import io
 import threading
 from collections.abc import Callable
 
@@ -8,6 +9,7 @@ import pytest
 
 from drakit.core import device, errors, inventory, mixins, slices
 from drakit.node import publisher
+from drakit.telemetry import logs
 from fakes import author, real_clock, slice_store
 
 TARGET = publisher.Target(driver="fake.example.com", node="node-1", pool="node-1")
@@ -323,3 +325,30 @@ def test_a_wipe_is_mended_by_watch() -> None:
     for worker in workers:
         worker.join(5)
     assert len(devices(store)) == 7
+
+
+def without_conditions(page: slices.Page) -> slices.Page:
+    plain = (dataclasses.replace(item, binding_conditions=(), binding_failure_conditions=()) for item in page.devices)
+    return dataclasses.replace(page, devices=tuple(plain))
+
+
+def renamed(page: slices.Page) -> slices.Page:
+    return dataclasses.replace(page, devices=tuple(dataclasses.replace(item, name=f"{item.name}-x") for item in page.devices))
+
+
+@pytest.mark.parametrize(
+    "change,said,unsaid",
+    [(without_conditions, "the API server drops fields", "somebody changes"), (renamed, "somebody changes slices", "drops fields")],
+)
+def test_what_is_left_as_stored_is_logged_for_what_it_is(change: Callable[[slices.Page], slices.Page], said: str, unsaid: str) -> None:
+    waiting = device.Device(name="a", binding_conditions=("Ready",), binding_failure_conditions=("Failed",))
+    store = slice_store.FakeSliceStore(on_page(change))
+    made = start(store, inventory.Inventory(devices=(waiting,)), publisher.FormChoice.FLAT)
+    stream = io.StringIO()
+    logs.setup(stream=stream)
+    try:
+        made.reconcile()
+    finally:
+        logs.setup(level=logs.Level.WARNING)
+    assert said in stream.getvalue()
+    assert unsaid not in stream.getvalue()

@@ -37,17 +37,22 @@ class _Seen:
 
 
 class Memory:
-    """The GPUs as they last answered, so that one that is lost can stay offered, with its taint, until it is gone."""
+    """The GPUs as they last answered, so that one that is lost can stay offered, with its taint, until it is gone.
+
+    ``offered`` are those of the last look.
+    """
 
     def __init__(self) -> None:
         self._views: dict[port.GpuUuid, offer.View] = {}
+        self.offered: tuple[offer.View, ...] = ()
 
     def completed(self, views: Sequence[offer.View], is_kept: Callable[[port.Gpu], bool]) -> Sequence[offer.View]:
         """The views and those of GPUs that do not answer but are kept, by minor number; a number that is taken anew is not kept."""
         answering = {view.gpu.minor for view in views}
         kept = [view for view in self._views.values() if view.gpu.minor not in answering and is_kept(view.gpu)]
         self._views |= {view.gpu.uuid: view for view in views}
-        return sorted([*views, *kept], key=lambda view: view.gpu.minor)
+        self.offered = tuple(sorted([*views, *kept], key=lambda view: view.gpu.minor))
+        return self.offered
 
 
 def nothing_is_kept(_: port.Gpu) -> bool:

@@ -27,6 +27,7 @@ from drakit.devices.gpu import (
     config,
     discovery,
     edits,
+    gauges,
     health,
     identity,
     instances,
@@ -130,6 +131,11 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if self._watch is not None:
             self._watch.stop()
         self._watch = self._site = None
+
+    def measure(self) -> Sequence[sites.Reading]:
+        """MIG instances, memory slices, shares, MPS daemons and health of every GPU of the last look. Raises CallError."""
+        put = None if self._site is None or self._watching is None else self._site.taints()
+        return gauges.readings(self._hardware, self._memory.offered, self._intents, self._around.daemons, put, self.name)
 
     def discover(self) -> inventory.Inventory:
         """All GPUs that answer and their partitions, less what instances of others take, with the taints of their faults.

@@ -98,6 +98,10 @@ class Daemons:
         folder = self._folder(grant)
         return _daemon(folder) is not None and self._answers(folder)
 
+    def is_alive(self, grant: str) -> bool:
+        """Whether a grant's daemon is there; it is not asked anything, so this is cheap. None is where there is no home."""
+        return self.home is not None and _daemon(self._folder(grant)) is not None
+
     def access(self, grant: str) -> edits.Edits:
         """What a container gets to use the daemon of a grant."""
         folder = self._folder(grant)
