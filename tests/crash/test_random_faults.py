@@ -15,7 +15,7 @@ from drakit.cluster.features import FeatureGates
 from fakes.storm import place, storm
 
 ALL = 1000
-SAMPLE = 24
+SAMPLE = 14
 EACH = 40
 GATES: tuple[dict[str, bool], ...] = (
     {},

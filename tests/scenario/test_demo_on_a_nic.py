@@ -147,7 +147,7 @@ def test_taken_over_with_a_yes_it_has_its_addresses_and_default_route_all_the_ti
     assert uplink.space.state() == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.full) for one in (signal.SIGTERM, signal.SIGHUP))])
 def test_interrupted_in_the_middle_it_puts_everything_back(uplink: Host, number: signal.Signals) -> None:
     before = uplink.space.state()
     with uplink.running("--yes-take-over") as ran:
@@ -159,7 +159,7 @@ def test_interrupted_in_the_middle_it_puts_everything_back(uplink: Host, number:
     assert not uplink.remembers()
 
 
-@pytest.mark.parametrize("chapter", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize("chapter", [4, *(pytest.param(one, marks=pytest.mark.full) for one in (2, 3, 5, 6))])
 def test_killed_in_any_chapter_it_is_put_back_by_restore(uplink: Host, chapter: int) -> None:
     before = uplink.space.state()
     with uplink.running("--yes-take-over") as ran:
@@ -214,7 +214,7 @@ def test_a_restore_that_is_killed_is_completed_by_the_next(host: Host) -> None:
     assert not host.remembers()
 
 
-@pytest.mark.parametrize("damage", [b"", b"no database" * 1000], ids=["empty", "garbage"])
+@pytest.mark.parametrize("damage", [b"", pytest.param(b"no database" * 1000, marks=pytest.mark.full)], ids=["empty", "garbage"])
 def test_with_its_journal_lost_it_is_put_back_all_the_same(host: Host, damage: bytes) -> None:
     before = host.space.state()
     with host.running("--keep") as ran:
@@ -229,6 +229,7 @@ def test_with_its_journal_lost_it_is_put_back_all_the_same(host: Host, damage: b
     assert host.space.state() == before
 
 
+@pytest.mark.full
 def test_what_others_changed_after_a_kill_is_told_and_left_alone(host: Host) -> None:
     with host.running("--keep") as ran:
         ran.read_until("The shares stay up until Ctrl-C")
@@ -242,6 +243,7 @@ def test_what_others_changed_after_a_kill_is_told_and_left_alone(host: Host) -> 
     assert "htb" not in host.space.run("tc", "qdisc")
 
 
+@pytest.mark.full
 def test_an_interface_that_was_renamed_after_a_kill_is_put_back_under_its_new_name(host: Host) -> None:
     before = json.loads(host.space.run("tc", "-j", "qdisc"))
     with host.running("--keep") as ran:
@@ -271,6 +273,7 @@ def test_a_second_demo_on_the_interface_is_refused_by_name(host: Host) -> None:
     assert set(PROMISES) <= set(kept(ran.out)), "the first is not disturbed"
 
 
+@pytest.mark.full
 def test_an_interface_that_vanishes_ends_it_with_status_1_and_nothing_left(host: Host) -> None:
     links = host.space.links().keys()
     with host.running() as ran:

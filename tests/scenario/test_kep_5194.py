@@ -21,7 +21,7 @@ from unit.cluster_kubelet.town import Town
 
 GATE = "DRAReservedForWorkloads"
 OFF = FeatureGates.of({GATE: False})
-MANY = 300
+MANY = 260
 THOUSANDS = 2000
 JOB: Object = {"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": "0d4f0b1e-7b1c-4d52-8c6a-0a3f1f1c9d11"}
 
