@@ -93,8 +93,8 @@ def test_shares_borrow_in_proportion_to_their_rates() -> None:
 
 def test_a_queue_is_short_but_holds_the_largest_frames() -> None:
     bands = shaping.bands(UPLINK, [share(0x100, 10**8), share(0x101, 10 * GIGA)], [])
-    assert bands[0x100].limit == 187_500
-    assert bands[0x101].limit == 18_750_000
+    assert bands[0x100].limit == 287_500
+    assert bands[0x101].limit == 28_750_000
 
 
 def test_a_class_makes_up_for_a_gap_of_four_milliseconds_and_never_gains_more() -> None:
