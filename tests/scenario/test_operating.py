@@ -92,8 +92,8 @@ def test_it_is_ready_once_registered_and_published_and_counts_what_it_does(
         'drakit_registered{driver="gpu.drakit.dev"} 1.0',
         'drakit_published{driver="gpu.drakit.dev"} 1.0',
         'drakit_devices{driver="gpu.drakit.dev",tainted="true"} 0.0',
-        'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",phase="fetch"} 1.0',
-        'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",phase="device_prepare"} 1.0',
+        'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",outcome="ok",phase="fetch"} 1.0',
+        'drakit_claim_phase_seconds_count{driver="gpu.drakit.dev",outcome="ok",phase="device_prepare"} 1.0',
     ):
         assert line in told
     assert "drakit_slice_writes_total" in told

@@ -18,6 +18,7 @@ LOAD = """
 import pathlib, signal, sys
 from drakit.kube import client
 client.connect(pathlib.Path(sys.argv[1]))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Whoever runs the tests in the background has it ignored.
 print("connected", flush=True)
 signal.pause()
 """
