@@ -127,7 +127,8 @@ def test_it_is_ready_again_when_its_registration_was_deleted(cluster: clusters.L
     until(lambda: page(ports[0], "/readyz")[0] == 200)
     (socket_path,) = cluster.node("node-1").folder.registry.glob("*.sock")
     socket_path.unlink()
-    until(lambda: page(ports[0], "/readyz")[0] == 503)
+    # How long it is not ready meanwhile is up to the kubelet, and may be too short to be seen from here.
+    until(lambda: any(cluster.node("node-1").folder.registry.glob("*.sock")))
     until(lambda: page(ports[0], "/readyz")[0] == 200)
 
 
