@@ -32,6 +32,14 @@ def told_of(*stories: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("world", stories, indirect=True)
 
 
+def check_every_call(world: gpu_daemons.World, *, by_line: bool, falls: str = "itself") -> int:
+    """Hurt prepare and unprepare at every point; how many there are."""
+    found = gpu_daemons.points(world, CALLS, by_line=by_line)
+    for act, step in found:
+        gpu_daemons.check_call(world, act, step, by_line=by_line, falls=falls)
+    return len(found)
+
+
 @told_of(gpu_daemons.SHARE)
 @pytest.mark.parametrize("by_line", [False, True], ids=["step", "line"])
 def test_a_kill_at_a_sampled_point_leaves_no_daemon_and_no_setting(world: gpu_daemons.World, by_line: bool) -> None:  # noqa: FBT001 - a parameter of the test
@@ -77,33 +85,27 @@ def test_a_driver_that_starts_finds_the_daemon_again_and_leaves_it(world: gpu_da
 def test_a_kill_at_any_step_leaves_no_daemon_and_no_setting(
     world: gpu_daemons.World, request: pytest.FixtureRequest, record_property: gpu_stories.Record
 ) -> None:
-    found = gpu_daemons.points(world, CALLS, by_line=False)
-    for act, step in found:
-        gpu_daemons.check_call(world, act, step, by_line=False)
-    record_property("matrix", f"MPS {request.node.callspec.id}: {len(found)} kills of the driver, by step")
-    assert len(found) >= 40
+    found = check_every_call(world, by_line=False)
+    record_property("matrix", f"MPS {request.node.callspec.id}: {found} kills of the driver, by step")
+    assert found >= 40
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 @told_of(gpu_daemons.PARTITION)
 def test_a_kill_at_any_line_leaves_no_daemon_and_no_setting(world: gpu_daemons.World, record_property: gpu_stories.Record) -> None:
-    found = gpu_daemons.points(world, CALLS, by_line=True)
-    for act, step in found:
-        gpu_daemons.check_call(world, act, step, by_line=True)
-    record_property("matrix", f"MPS: {len(found)} kills of the driver, by line")
-    assert len(found) >= 100
+    found = check_every_call(world, by_line=True)
+    record_property("matrix", f"MPS: {found} kills of the driver, by line")
+    assert found >= 100
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 @told_of(gpu_daemons.SHARE)
 def test_a_daemon_that_falls_at_any_line_is_made_anew(world: gpu_daemons.World, record_property: gpu_stories.Record) -> None:
-    found = gpu_daemons.points(world, CALLS, by_line=True)
-    for act, step in found:
-        gpu_daemons.check_call(world, act, step, by_line=True, falls="daemons")
-    record_property("matrix", f"MPS: {len(found)} kills of the daemon, by line")
-    assert len(found) >= 100
+    found = check_every_call(world, by_line=True, falls="daemons")
+    record_property("matrix", f"MPS: {found} kills of the daemon, by line")
+    assert found >= 100
 
 
 @pytest.mark.full

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
 from drakit.core import claim as claims
 from drakit.core import names, ports, quantity, records
 from drakit.devices.nic import driver as nic_driver
@@ -192,6 +194,17 @@ def world() -> Iterator[World]:
     with netns.namespace() as node, tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp") as folder:
         node.make_nic("nic0", mac=NIC_MAC)
         yield World(node, pathlib.Path(folder))
+
+
+@contextlib.contextmanager
+def untouched_world() -> Iterator[World]:
+    """A ``world`` whose node must in the end be as it was; the test is skipped where none can be made."""
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with world() as made:
+        before = made.node.state()
+        yield made
+        assert made.node.state() == before
 
 
 @contextlib.contextmanager

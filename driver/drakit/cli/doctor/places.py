@@ -14,7 +14,6 @@ from drakit.kubelet import server, sockets
 
 TOPIC = "folders"
 MOUNTS = pathlib.Path("/proc/self/mountinfo")
-CONTAINERD = pathlib.Path("/etc/containerd/config.toml")
 CDI_PLACES = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs", "glusterfs"})
 

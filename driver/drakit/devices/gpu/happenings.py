@@ -4,7 +4,6 @@ They are written and read under a lock of their own and never synced: like a rea
 """
 
 import json
-import os
 import pathlib
 import time
 from typing import Self
@@ -16,7 +15,6 @@ _FILE = "gpu-events.json"
 _LOCK = "gpu-events.lock"
 _KEPT = 256
 _POLL_SECONDS = 1.0
-_FILE_MODE = 0o600
 
 Numbered = tuple[int, vitals.Event]
 
@@ -33,11 +31,7 @@ class Happenings:
             known = self.since(0)
             number = known[-1][0] + 1 if known else 1
             kept = [*known, (number, event)][-_KEPT:]
-            beside = self._directory / f"{_FILE}.new"
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump({"events": [_encode(*one) for one in kept]}, stream)
-            beside.replace(self._directory / _FILE)
+            machines.rewrite(self._directory / _FILE, json.dumps({"events": [_encode(*one) for one in kept]}))
 
     def since(self, number: int) -> list[Numbered]:
         """The events after the one of that number, oldest first."""

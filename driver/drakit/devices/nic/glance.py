@@ -20,12 +20,11 @@ PAIRS = frozenset({"veth", "netkit", "vxcan"})
 ENCAPSULATIONS = {1: port.ETHERNET, 772: port.LOOPBACK, 32: "infiniband", 65534: "none", 512: "ppp", 768: "ipip", 776: "sit"}
 
 _GETLINK, _GETADDR, _GETROUTE = 18, 22, 26
-_IFINFO, _IFADDR, _RTMSG, _HOP = struct.Struct("=BxHiII"), struct.Struct("=BBBBI"), struct.Struct("=BBBBBBBBI"), struct.Struct("=HBBi")
+_IFINFO, _IFADDR, _RTMSG = struct.Struct("=BxHiII"), struct.Struct("=BBBBI"), struct.Struct("=BBBBBBBBI")
 _ADDRESS, _NAME, _MTU, _LOWER, _MASTER, _STATE, _LINKINFO, _CARRIER, _OTHER_NAMESPACE, _PROPERTIES = 1, 3, 4, 5, 10, 16, 18, 33, 37, 52
 _INFO_KIND, _ALTERNATIVE_NAME = 1, 53
 _RTA_OIF, _RTA_MULTIPATH = 4, 9
 _STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
-_ATTRIBUTE = struct.Struct("=HH")
 
 
 def read(route: rtnetlink.Socket, plain: socket.socket, name: str) -> port.Interface | None:
@@ -74,14 +73,7 @@ def _kind(told: rtnetlink.Attributes, flags: int) -> str:
 
 def _alternative_names(properties: bytes) -> Iterator[str]:
     """Each alternative name is an attribute of one kind, so they are walked through rather than looked up."""
-    at = 0
-    while at + _ATTRIBUTE.size <= len(properties):
-        size, kind = _ATTRIBUTE.unpack_from(properties, at)
-        if size < _ATTRIBUTE.size:
-            return
-        if kind == _ALTERNATIVE_NAME:
-            yield rtnetlink.as_text(properties[at + _ATTRIBUTE.size : at + size])
-        at += size + -size % 4
+    return (rtnetlink.as_text(content) for kind, content in rtnetlink.walk(properties) if kind == _ALTERNATIVE_NAME)
 
 
 def _state(number: int) -> str:
@@ -113,14 +105,4 @@ def _default_by(answer: bytes) -> list[int]:
         return []
     told = rtnetlink.attributes(answer[_RTMSG.size :])
     single = [rtnetlink.as_number(told[_RTA_OIF])] if _RTA_OIF in told else []
-    return [*single, *_hops(told.get(_RTA_MULTIPATH, b""))]
-
-
-def _hops(listed: bytes) -> Iterator[int]:
-    at = 0
-    while at + _HOP.size <= len(listed):
-        size, _, _, index = _HOP.unpack_from(listed, at)
-        if size < _HOP.size:
-            return
-        yield index
-        at += size + -size % 4
+    return [*single, *(ifindex for ifindex, _, _ in rtnetlink.hops(told.get(_RTA_MULTIPATH, b"")))]

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Self
 
 from drakit.core import errors
+from drakit.journal import files
 
 STATE = pathlib.Path("/var/lib/drakit/demo")
 FILE, LOCK = "found.json", ".lock"
@@ -111,15 +112,15 @@ class Place:
                 file.flush()
                 os.fsync(file.fileno())
             fresh.rename(self.file)
-            _sync(self.folder)
-            _sync(self.folder.parent)
+            files.sync_directory(self.folder)
+            files.sync_directory(self.folder.parent)
         except OSError as error:
             raise errors.SettingsError(f"cannot be written: {error.strerror}", key=str(self.file)) from error
 
     def forget(self) -> None:
         """The interface is as it was: the note goes."""
         self.file.unlink(missing_ok=True)
-        _sync(self.folder)
+        files.sync_directory(self.folder)
 
     def check(self) -> None:
         """Raise SettingsError where the demo could not work in it: a folder that was given has something in it, or its path is too long."""
@@ -188,11 +189,3 @@ def _owner(name: str) -> str:
         pid, _, _ = _CREDENTIALS.unpack(other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         return f" (pid {pid})"
     return ""
-
-
-def _sync(folder: pathlib.Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

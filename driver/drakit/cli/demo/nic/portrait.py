@@ -25,7 +25,6 @@ _KIND = 1
 _FLAGS = {0x1: "up", 0x100: "promisc", 0x200: "allmulti"}
 _LOCAL = 255
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
-_HOP = struct.Struct("=HBBi")
 
 
 def read(sock: rtnetlink.Socket, ifindex: int) -> Lines:
@@ -99,14 +98,9 @@ def _hops(told: rtnetlink.Attributes, ifindex: int) -> Iterator[str]:
     """The ways of one route that leave by the interface."""
     if _OIF in told and rtnetlink.as_number(told[_OIF]) == ifindex:
         yield _way(told)
-    rest = told.get(_MULTIPATH, b"")
-    while len(rest) >= _HOP.size:
-        size, _, weight, index = _HOP.unpack_from(rest)
-        if size < _HOP.size:
-            return
+    for index, weight, way in rtnetlink.hops(told.get(_MULTIPATH, b"")):
         if index == ifindex:
-            yield f"{_way(rtnetlink.attributes(rest[_HOP.size : size]))} weight {weight + 1}"
-        rest = rest[size + -size % 4 :]
+            yield f"{_way(rtnetlink.attributes(way))} weight {weight}"
 
 
 def _way(told: rtnetlink.Attributes) -> str:

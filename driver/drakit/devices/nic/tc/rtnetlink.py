@@ -26,6 +26,7 @@ _ERROR, _DONE = 2, 3
 _VERBS, _GET = 4, 2
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
+_HOP = struct.Struct("=HBBi")
 _NESTED_MASK = 0x3FFF
 _TEXT = 1
 _SOL_NETLINK, _EXT_ACK, _STRICT = 270, 11, 12
@@ -142,15 +143,29 @@ def number(kind: int, value: int) -> bytes:
 
 def attributes(content: bytes) -> Attributes:
     """The attributes of a message's tail, by kind; of a kind that comes twice the last."""
-    found: dict[int, bytes] = {}
+    return dict(walk(content))
+
+
+def walk(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The attributes of a message's tail in their order, each by kind; some lists have many of one kind."""
     at = 0
     while at + _ATTRIBUTE.size <= len(content):
         size, kind = _ATTRIBUTE.unpack_from(content, at)
         if size < _ATTRIBUTE.size:
-            break
-        found[kind & _NESTED_MASK] = content[at + _ATTRIBUTE.size : at + size]
+            return
+        yield kind & _NESTED_MASK, content[at + _ATTRIBUTE.size : at + size]
         at += size + -size % 4
-    return found
+
+
+def hops(listed: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """The next hops of a route with several (RTA_MULTIPATH, struct rtnexthop): interface index, weight, and the hop's own attributes."""
+    at = 0
+    while at + _HOP.size <= len(listed):
+        size, _, fewer, ifindex = _HOP.unpack_from(listed, at)
+        if size < _HOP.size:
+            return
+        yield ifindex, fewer + 1, listed[at + _HOP.size : at + size]
+        at += size + -size % 4
 
 
 def as_text(content: bytes) -> str:
