@@ -146,7 +146,7 @@ class Daemons:
     def _await(self, folder: pathlib.Path) -> None:
         end = time.monotonic() + _READY_SECONDS
         while not self._answers(folder):
-            if _daemon(folder) is None:
+            if _has_ended(folder):
                 raise errors.HardwareError(CONTROL, f"ended at once: {_last_words(folder)}")
             if time.monotonic() > end:
                 raise errors.HardwareError(CONTROL, f"does not answer; see {folder / 'log'}")
@@ -238,10 +238,18 @@ def _variable(folder: pathlib.Path) -> str:
 def _daemon(folder: pathlib.Path) -> processes.Running | None:
     """The daemon; a process of another boot that happens to have its pid and start does not have its environment."""
     known = _remembered(folder)
-    if known is None:
-        return None
+    return known if known is not None and _is_alive(known) and known.bears(_variable(folder)) else None
+
+
+def _has_ended(folder: pathlib.Path) -> bool:
+    """Whether the daemon that was just started is gone. Its environment is not asked for: while the gate becomes the program, it reads as empty."""
+    known = _remembered(folder)
+    return known is None or not _is_alive(known)
+
+
+def _is_alive(known: processes.Running) -> bool:
     processes.reap(known.pid)
-    return known if known.is_alive() and known.bears(_variable(folder)) else None
+    return known.is_alive()
 
 
 def _living(folder: pathlib.Path) -> list[processes.Running]:
