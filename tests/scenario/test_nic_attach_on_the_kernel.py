@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
