@@ -4,13 +4,15 @@ import contextlib
 import os
 import pathlib
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import lifecycle
+from drakit.core import errors, lifecycle
+from drakit.journal import files
 from drakit.node import engine, station
 from fakes import author, world
 
@@ -106,3 +108,25 @@ def test_a_read_only_cdi_directory_refuses_claims_until_it_can_be_written(
         for ref in (first, second):
             assert local.engine.unprepare([ref], node.caller)[ref.uid] == ""
         assert (local.journal.entries(), node.hardware.made, list(cdi.iterdir())) == ((), {}, [])
+
+
+def test_an_unreadable_journal_stays_until_there_is_room_for_its_successor(
+    mounted: Callable[[str], pathlib.Path], tmp_path: pathlib.Path
+) -> None:
+    node, home = world.World(), mounted("home")
+    ref = node.claim("chip-0")
+    with opened(node, home, tmp_path / "cdi") as local:
+        assert prepare(node, local, ref) == ""
+    path = home / files.DATABASE
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("UPDATE grants SET record = 'mended'")
+    content = path.read_bytes()
+    filler = fill(home)
+    with pytest.raises(errors.JournalError), opened(node, home, tmp_path / "cdi"):
+        pass
+    assert path.read_bytes() == content
+    filler.unlink()
+    with opened(node, home, tmp_path / "cdi") as local:
+        assert local.journal.quarantine is not None
+        assert local.journal.quarantine.path.read_bytes() == content
+        assert local.journal.quarantine.lost == (ref.uid,)

@@ -133,23 +133,35 @@ class Use:
         fcntl.flock(self._descriptor, operation)
 
 
-def set_aside(path: pathlib.Path) -> pathlib.Path | None:
-    """Rename a database and its side files to a name of their own; the new path, None when there was nothing. Raises JournalError.
+def set_aside(path: pathlib.Path, target: pathlib.Path) -> None:
+    """Rename a database and its side files, as far as they are there; raises JournalError.
 
     The database goes first: a crash in between leaves side files without a database, which the next opening sets aside too, while a database
     without its -wal would read as an older state.
     """
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-    number, target = 1, path.with_name(f"{_ASIDE}{stamp}")
-    while any(with_suffix(target, suffix).exists() for suffix in ("", *SIDE_FILES)):
-        number += 1
-        target = path.with_name(f"{_ASIDE}{stamp}-{number}")
-    present = [suffix for suffix in ("", *SIDE_FILES) if with_suffix(path, suffix).exists()]
     with refused(path):
-        for suffix in present:
+        for suffix in _present(path):
             with_suffix(path, suffix).rename(with_suffix(target, suffix))
         sync_directory(path.parent)
-    return target if present else None
+
+
+def free_aside(path: pathlib.Path) -> pathlib.Path | None:
+    """A name under which nothing was set aside yet, None where there is nothing to set aside."""
+    if not _present(path):
+        return None
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+    number, target = 1, path.with_name(f"{_ASIDE}{stamp}")
+    while _present(target):
+        number += 1
+        target = path.with_name(f"{_ASIDE}{stamp}-{number}")
+    return target
+
+
+def move(path: pathlib.Path, target: pathlib.Path) -> None:
+    """Rename a file within its directory, durably; raises JournalError."""
+    with refused(path):
+        path.rename(target)
+        sync_directory(target.parent)
 
 
 def last_aside(path: pathlib.Path) -> pathlib.Path | None:
@@ -170,3 +182,7 @@ def _opened_directory(path: pathlib.Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _present(path: pathlib.Path) -> list[str]:
+    return [suffix for suffix in ("", *SIDE_FILES) if with_suffix(path, suffix).exists()]

@@ -17,10 +17,10 @@ from typing import Self
 
 from drakit.core import device as hardware
 from drakit.core import errors, lifecycle, names, records
-from drakit.journal import codec, connection, fields, opening, rows, writer
+from drakit.journal import codec, connection, fields, opening, rows, succession, writer
 from drakit.journal import notes as notebook
 
-Quarantine = opening.Quarantine
+Quarantine = succession.Quarantine
 
 
 class Journal:
@@ -147,7 +147,7 @@ class Journal:
 
     def rebuilt(self) -> None:
         """Say that what a quarantine lost has been rebuilt: it is not reported again. Raises JournalError."""
-        self._commit(opening.clear_note)
+        self._commit(succession.clear_note)
         self.quarantine = None
 
     def _commit(self, change: writer.Change, *, synced: bool = True) -> None:

@@ -2,9 +2,9 @@
 
 The whole of it runs behind ``files.gate``, one process at a time. A file is unreadable when SQLite says that it is damaged, when it is another
 program's or an incompatible newer drakit's, or when a row in it cannot be decoded (edited by hand). Then it is renamed, never overwritten, and
-a new one is made that holds what could be decoded and a note of what happened; the note stays until recovery has rebuilt the rest and says so,
-also if the process dies in between. A file that cannot be reached (disk full, read-only, no permission) is not unreadable: JournalError, and
-nothing changes.
+another takes its place that holds what could be decoded and a note of what happened (drakit.journal.succession); the note stays until recovery
+has rebuilt the rest and says so, also if the process dies in between. A file that cannot be reached (disk full, read-only, no permission) is not
+unreadable: JournalError, and nothing changes.
 """
 
 import contextlib
@@ -14,21 +14,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from drakit.core import errors, names
-from drakit.journal import codec, connection, fields, files, notes, rows, schema
-from drakit.telemetry import logs
-
-_NOTE = "quarantine"
-_log = logs.get_logger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Quarantine:
-    """An unreadable journal was set aside: where it is now, why, how many claims were carried over, and which could not be (if known)."""
-
-    path: pathlib.Path
-    reason: str
-    kept: int = 0
-    lost: tuple[names.ClaimUid, ...] = ()
+from drakit.journal import codec, connection, fields, files, notes, rows, schema, succession
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,19 +23,9 @@ class Opened:
 
     path: pathlib.Path
     use: files.Use
-    quarantine: Quarantine | None
+    quarantine: succession.Quarantine | None
     boot_id: str
     last_boot_id: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Damage:
-    """Why a file cannot be used, and what of it can be decoded."""
-
-    reason: str
-    readable: tuple[rows.Rows, ...] = ()
-    lost: tuple[names.ClaimUid, ...] = ()
-    beside: notes.Salvage = dataclasses.field(default_factory=notes.Salvage)
 
 
 def open_file(directory: pathlib.Path, *, driver: str, boot_id: str, ladder: Sequence[schema.Migration] = schema.LADDER) -> Opened:
@@ -66,16 +42,13 @@ def open_file(directory: pathlib.Path, *, driver: str, boot_id: str, ladder: Seq
             raise
 
 
-def clear_note(database: sqlite3.Connection) -> None:
-    """Drop the note of a quarantine, inside the caller's transaction."""
-    database.execute("DELETE FROM meta WHERE key = ?", (_NOTE,))
-
-
 def _open(path: pathlib.Path, use: files.Use, *, driver: str, boot_id: str, ladder: Sequence[schema.Migration]) -> Opened:
     for suffix in ("", *files.SIDE_FILES):
         files.narrow(files.with_suffix(path, suffix))
+    succession.settle(path)
     damage = examine(path, ladder)
-    quarantine = None if damage is None else _set_aside(path, use, damage)
+    if damage is not None:
+        succession.replace(path, use, damage, ladder)
     if not path.exists():
         files.create(path)
     with contextlib.closing(connection.connect_writer(path)) as database, connection.transaction(database):
@@ -84,17 +57,8 @@ def _open(path: pathlib.Path, use: files.Use, *, driver: str, boot_id: str, ladd
         last_boot_id = schema.value(database, "boot_id") or ""
         if last_boot_id != boot_id:
             schema.put(database, "boot_id", boot_id)
-        if damage is not None and quarantine is not None:
-            _carry_over(database, damage)
-            schema.put(database, _NOTE, _note(quarantine))
         notes.forget_other_boots(database, boot_id)
-        return Opened(path=path, use=use, quarantine=_noted(database), boot_id=boot_id, last_boot_id=last_boot_id)
-
-
-def _carry_over(database: sqlite3.Connection, damage: Damage) -> None:
-    for claim, grants in damage.readable:
-        rows.insert(database, claim, grants)
-    notes.restore(database, damage.beside)
+        return Opened(path=path, use=use, quarantine=succession.note(database), boot_id=boot_id, last_boot_id=last_boot_id)
 
 
 def _check_driver(database: sqlite3.Connection, path: pathlib.Path, driver: str) -> None:
@@ -106,26 +70,26 @@ def _check_driver(database: sqlite3.Connection, path: pathlib.Path, driver: str)
         raise errors.JournalError(f"{path} belongs to driver {owner}, not {driver}; give each driver a data directory of its own")
 
 
-def examine(path: pathlib.Path, ladder: Sequence[schema.Migration]) -> Damage | None:
+def examine(path: pathlib.Path, ladder: Sequence[schema.Migration]) -> succession.Damage | None:
     """Return what is wrong with a file, None where nothing is. Raises sqlite3.Error where it cannot be reached."""
     if not path.exists():
         return _examine_missing(path)
     with contextlib.closing(connection.connect(path)) as database:
         try:
             reason = schema.foreign(database, ladder) or _broken(database)
-            return Damage(reason=reason) if reason else _decode(database)
+            return succession.Damage(reason=reason) if reason else _decode(database)
         except sqlite3.Error as error:
             if not connection.is_damage(error):
                 raise
-            return Damage(reason=str(error))
+            return succession.Damage(reason=str(error))
 
 
-def _examine_missing(path: pathlib.Path) -> Damage | None:
+def _examine_missing(path: pathlib.Path) -> succession.Damage | None:
     """A database that is not there is new, unless what lies beside it says that there was one."""
     if any(files.with_suffix(path, suffix).exists() for suffix in files.SIDE_FILES):
-        return Damage(reason="the database is missing beside its write-ahead log")
+        return succession.Damage(reason="the database is missing beside its write-ahead log")
     if files.last_aside(path) is not None:
-        return Damage(reason="the database is missing beside one that was set aside")
+        return succession.Damage(reason="the database is missing beside one that was set aside")
     return None
 
 
@@ -134,7 +98,7 @@ def _broken(database: sqlite3.Connection) -> str:
     return "" if found == "ok" else found
 
 
-def _decode(database: sqlite3.Connection) -> Damage | None:
+def _decode(database: sqlite3.Connection) -> succession.Damage | None:
     """None when every row can be decoded, else those that can."""
     if not schema.is_laid_out(database):
         return None
@@ -151,38 +115,4 @@ def _decode(database: sqlite3.Connection) -> Damage | None:
             lost.append(names.ClaimUid(claim.uid))
     beside = notes.salvage(database)
     reason = reason or beside.reason
-    return Damage(reason=reason, readable=tuple(readable), lost=tuple(lost), beside=beside) if reason else None
-
-
-def _set_aside(path: pathlib.Path, use: files.Use, damage: Damage) -> Quarantine:
-    with use.alone() as alone:
-        if not alone:
-            raise errors.JournalError(f"{path} is unreadable ({damage.reason}) and another process has it open; stop that one first")
-        target = files.set_aside(path) or files.last_aside(path) or path
-    quarantine = Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
-    _log.error(
-        "journal set aside",
-        path=str(target),
-        reason=damage.reason,
-        kept=quarantine.kept,
-        lost=list(damage.lost),
-    )
-    return quarantine
-
-
-def _note(quarantine: Quarantine) -> str:
-    content = {"path": str(quarantine.path), "reason": quarantine.reason, "kept": quarantine.kept, "lost": list(quarantine.lost)}
-    return fields.dump(content)
-
-
-def _noted(database: sqlite3.Connection) -> Quarantine | None:
-    text = schema.value(database, _NOTE)
-    if text is None:
-        return None
-    note = fields.Fields.parse(text, f"meta.{_NOTE}")
-    return Quarantine(
-        path=pathlib.Path(note.text("path")),
-        reason=note.text("reason"),
-        kept=note.whole("kept") or 0,
-        lost=tuple(names.ClaimUid(uid) for uid in note.texts("lost")),
-    )
+    return succession.Damage(reason=reason, readable=tuple(readable), lost=tuple(lost), beside=beside) if reason else None

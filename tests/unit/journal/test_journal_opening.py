@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors, lifecycle
-from drakit.journal import files, journal, opening, schema
+from drakit.journal import files, journal, schema
 from fakes import journal_samples as samples
 
 DRIVER = "gpu.example.com"
@@ -167,8 +167,9 @@ def test_files_set_aside_never_replace_each_other(written: pathlib.Path) -> None
 def test_the_write_ahead_log_goes_with_the_file(written: pathlib.Path) -> None:
     for suffix in files.SIDE_FILES:
         files.with_suffix(written, suffix).write_bytes(suffix.encode())
-    aside = files.set_aside(written)
+    aside = files.free_aside(written)
     assert aside is not None
+    files.set_aside(written, aside)
     assert [files.with_suffix(aside, suffix).read_bytes() for suffix in files.SIDE_FILES] == [b"-wal", b"-shm"]
     assert sorted(path.name for path in written.parent.iterdir()) == sorted(
         [aside.name, f"{aside.name}-wal", f"{aside.name}-shm", "journal.lock"]
@@ -230,10 +231,12 @@ def test_an_unreadable_file_that_another_process_uses_is_not_moved_from_under_it
 
 
 def test_a_crash_between_setting_aside_and_making_anew_is_reported(written: pathlib.Path) -> None:
-    files.set_aside(written)
+    aside = files.free_aside(written)
+    assert aside is not None
+    files.set_aside(written, aside)
     with opened(written.parent) as memory:
         assert memory.quarantine is not None
-        assert memory.quarantine.path == files.last_aside(written)
+        assert memory.quarantine.path == aside
 
 
 def test_a_log_without_its_database_is_set_aside(written: pathlib.Path) -> None:
@@ -330,4 +333,3 @@ def test_a_hand_made_note_that_cannot_be_read_names_the_row(written: pathlib.Pat
         schema.put(database, "quarantine", "{")
     with pytest.raises(errors.JournalError, match=r"meta\.quarantine: not JSON"):
         opened(written.parent)
-    assert opening.Quarantine is journal.Quarantine
