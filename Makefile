@@ -7,7 +7,7 @@ demo: setup  ## the main job on the embedded cluster with mock hardware
 	$(VENV)/drakit demo
 
 test: setup  ## every test but the full matrices
-	$(VENV)/pytest -q -n 4 -m "not full"
+	$(VENV)/pytest -q -n 4 --dist worksteal -m "not full"
 
 check: setup  ## style, types, import directions, manifests
 	$(VENV)/ruff check
