@@ -1,6 +1,7 @@
 """``drakit run``: the node driver, until it is told to stop."""
 
 import contextlib
+import gc
 import os
 import pathlib
 import signal
@@ -20,6 +21,8 @@ from drakit.telemetry import logs
 _log = logs.get_logger(__name__)
 
 LIVENESS_SECONDS = 1.0
+YOUNG_OBJECTS = 10_000
+"""New containers after which Python looks for cycles among them; its own 700 are one call of the kubelet."""
 
 
 def run(
@@ -103,6 +106,7 @@ def serve(settings: values.Settings, families: Sequence[composition.Family], sto
             started.start()
             told.add(family.post.driver_name, started)
         told.is_started = True
+        _spare_collector()
         _log.info("serving", drivers=[family.post.driver_name for family in families], node=settings.node.name)
         while not stop.wait(LIVENESS_SECONDS):
             if any(started.failed.is_set() for started in nodes):
@@ -112,6 +116,13 @@ def serve(settings: values.Settings, families: Sequence[composition.Family], sto
             started.stop()
         ending.close()
         api.close()
+
+
+def _spare_collector() -> None:
+    """Take what a start has made, which stays, out of the search for cycles, and search less often: a tenth of the claims a second under load."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
 def _node(settings: values.Settings, family: composition.Family, api: client.Client, told: serving.Told) -> node.Node:
