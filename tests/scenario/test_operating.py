@@ -56,13 +56,16 @@ def ports() -> tuple[int, int]:
     return free_port(), free_port()
 
 
+def command(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> list[str]:
+    folder = cluster.node("node-1").folder.root
+    told = [sys.executable, "-m", "drakit", "run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(folder)]
+    told += ["--family", "gpu", "--kubeconfig", str(cluster.driver_kubeconfig("node-1"))]
+    return [*told, "--set", f"serve.address=127.0.0.1:{ports[0]}", "--set", f"serve.grpc_health=127.0.0.1:{ports[1]}"]
+
+
 @pytest.fixture
 def driver(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> Iterator[subprocess.Popen[bytes]]:
-    folder = cluster.node("node-1").folder.root
-    command = [sys.executable, "-m", "drakit", "run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(folder)]
-    command += ["--family", "gpu", "--kubeconfig", str(cluster.driver_kubeconfig("node-1"))]
-    command += ["--set", f"serve.address=127.0.0.1:{ports[0]}", "--set", f"serve.grpc_health=127.0.0.1:{ports[1]}"]
-    with subprocess.Popen(command) as started:
+    with subprocess.Popen(command(cluster, ports)) as started:
         yield started
         started.send_signal(signal.SIGTERM)
         assert started.wait(SECONDS) == 0
@@ -142,3 +145,26 @@ def test_an_address_that_is_taken_keeps_it_from_starting(cluster: clusters.Local
         ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1] == f"drakit: serve.address: cannot listen on 127.0.0.1:{ports[0]}: Address already in use"
+
+
+def test_it_ends_and_says_why_when_a_part_of_it_has_died(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:
+    service = cluster.node("node-1").folder.plugins / "gpu.drakit.dev" / "dra.sock"
+    with subprocess.Popen(command(cluster, ports), stderr=subprocess.PIPE, text=True) as started:
+        until(lambda: page(ports[0], "/readyz")[0] == 200)
+        service.unlink()
+        service.mkdir()
+        _, told = started.communicate(timeout=SECONDS)
+    assert started.returncode == 1
+    assert "a part of the driver died; see the log" in told
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_without_a_word_of_complaint(
+    cluster: clusters.LocalCluster, ports: tuple[int, int], number: signal.Signals
+) -> None:
+    with subprocess.Popen(command(cluster, ports), stderr=subprocess.PIPE, text=True) as started:
+        until(lambda: page(ports[0], "/readyz")[0] == 200)
+        started.send_signal(number)
+        _, told = started.communicate(timeout=SECONDS)
+    assert started.returncode == 0
+    assert not any(word in told for word in ("Traceback", "Exception", "Warning", "error"))

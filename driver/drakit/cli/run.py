@@ -4,9 +4,10 @@ import contextlib
 import gc
 import os
 import pathlib
+import queue
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
 import typer
@@ -20,7 +21,6 @@ from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
-LIVENESS_SECONDS = 1.0
 YOUNG_OBJECTS = 10_000
 """New containers after which Python looks for cycles among them; its own 700 are one call of the kubelet."""
 
@@ -67,8 +67,7 @@ def run(
     if composition.unserved(settings):
         _log.warning(composition.unserved(settings))
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: stop.set())
+    _stop_at_signals(stop)
     if stop_with_stdin:
         threading.Thread(target=_stop_at_end_of_stdin, args=(stop,), daemon=True).start()
     serve(settings, composition.families(settings, only=families or ()), stop)
@@ -86,6 +85,22 @@ def _check_places(settings: values.Settings) -> None:
             raise errors.SettingsError(f"{nearest} cannot be written by this user: run it as root{pretend}", key=f"node.{key}")
 
 
+def _stop_at_signals(stop: threading.Event) -> None:
+    """Set ``stop`` at the first signal, from a thread that sleeps until then.
+
+    A signal's own code may put something in a SimpleQueue at any moment; it may not set an Event, whose lock the code that it interrupts may hold.
+    """
+    seen: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda caught, _: seen.put(caught))
+
+    def wait() -> None:
+        seen.get()
+        stop.set()
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+
+
 def _stop_at_end_of_stdin(stop: threading.Event) -> None:
     while os.read(0, 4096):
         pass
@@ -93,7 +108,7 @@ def _stop_at_end_of_stdin(stop: threading.Event) -> None:
 
 
 def serve(settings: values.Settings, families: Sequence[composition.Family], stop: threading.Event) -> None:
-    """Serve all families until ``stop`` is set; raises when one cannot start or dies."""
+    """Serve all families until ``stop`` is set; raises when one cannot start or dies, and sets ``stop`` then."""
     api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
     told = serving.Told()
     nodes: list[node.Node] = []
@@ -101,16 +116,16 @@ def serve(settings: values.Settings, families: Sequence[composition.Family], sto
     try:
         ending.enter_context(serving.served(settings.serve, told))
         for family in families:
-            started = _node(settings, family, api, told)
+            started = _node(settings, family, api, told, failed=stop.set)
             nodes.append(started)
             started.start()
             told.add(family.post.driver_name, started)
         told.is_started = True
         _spare_collector()
         _log.info("serving", drivers=[family.post.driver_name for family in families], node=settings.node.name)
-        while not stop.wait(LIVENESS_SECONDS):
-            if any(started.failed.is_set() for started in nodes):
-                raise errors.HardwareError("drakit run", "a part of the driver died; see the log")
+        stop.wait()
+        if any(started.failed.is_set() for started in nodes):
+            raise errors.HardwareError("drakit run", "a part of the driver died; see the log")
     finally:
         for started in reversed(nodes):
             started.stop()
@@ -125,7 +140,9 @@ def _spare_collector() -> None:
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
-def _node(settings: values.Settings, family: composition.Family, api: client.Client, told: serving.Told) -> node.Node:
+def _node(
+    settings: values.Settings, family: composition.Family, api: client.Client, told: serving.Told, *, failed: Callable[[], None]
+) -> node.Node:
     ticking, driver, name = clock.SystemClock(), family.post.driver_name, settings.node.name
     meter = told.metrics.of(driver)
     statuses = status.ApiStatuses(api, status.Writer(driver=driver, node=name, pool=family.post.place.pool), ticking)
@@ -138,6 +155,7 @@ def _node(settings: values.Settings, family: composition.Family, api: client.Cli
         form=publisher.FormChoice(settings.publish.form),
         instance=settings.node.pod_uid,
         meter=meter,
+        failed=failed,
         telling=beside.Telling(
             statuses=statuses,
             events=events.ApiEvents(api, component=driver, host=name),

@@ -74,6 +74,10 @@ class MetadataFiles:
             _replace(path, _encode(facts))
         return edits.Mount(host_path=str(path), container_path=str(self._container_path(subject)), options=("ro", "bind"))
 
+    def shows(self, mount: edits.Mount) -> bool:
+        """Whether a mount is one that ``add`` gave."""
+        return pathlib.PurePath(mount.host_path).is_relative_to(self._folder)
+
     def update(self, uid: names.ClaimUid, pool: str, device: str, network: sites.NetworkStatus) -> bool:
         """Tell running containers the network facts of a device; whether a file of the claim has the device. Raises CdiError."""
         folder = self._path(uid, "request").parent.parent

@@ -8,14 +8,14 @@ by NotifyRegistrationStatus (5 s). It unregisters only when that registration so
   update have different names for the same reason, and those that know their pod's UID say it in the name.
 - Sockets of our own earlier lives that nobody serves any more are removed first: while one lies there the kubelet holds on to the old registration,
   and refuses a second one of the same endpoint.
-- A socket somebody deleted while the driver lives is made again; without it the kubelet would keep the driver unregistered for ever.
+- A socket somebody deleted while the driver lives is made again; without it the kubelet would keep the driver unregistered for ever. Whoever runs
+  the registrar calls ``look`` again and again for that.
 - How long the kubelet has not known the driver is told by ``unregistered_for``: what is offered then cannot be prepared.
 """
 
 import contextlib
 import dataclasses
 import enum
-import itertools
 import pathlib
 import secrets
 import threading
@@ -26,13 +26,12 @@ import grpc
 from drakit._proto import pluginregistration_v1_pb2 as wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as services
 from drakit.core import errors, ports
-from drakit.kubelet import server, sockets
+from drakit.kubelet import kinds, server, sockets
 from drakit.telemetry import logs
 
 PLUGIN_TYPE = "DRAPlugin"
-WATCH_SECONDS = 3.0
-SWEEP_ROUNDS = 20
-"""Rounds of the watch between two looks for sockets that others left when they died."""
+SWEEP_LOOKS = 30
+"""Looks at the own socket between two for sockets that others left when they died."""
 _THREADS = 4
 
 _log = logs.get_logger(__name__)
@@ -76,8 +75,9 @@ class Registrar:
         self._folder = folder
         self._clock = clock
         self._lost_at = clock.monotonic()
-        self._stopped = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="registration", daemon=True)
+        self._changing = threading.Lock()
+        self._stopped = False
+        self._looks = 0
         self._server = self._new_server()
 
     @property
@@ -94,7 +94,6 @@ class Registrar:
         """Show the socket to the kubelet; raises SettingsError when the folder is missing or cannot be written."""
         sockets.clear_registry(self._folder, self._plugin.name)
         self._server.start()
-        self._watcher.start()
 
     def wait_registered(self, seconds: float) -> bool:
         """Wait until the kubelet has registered the driver; whether it has."""
@@ -109,26 +108,28 @@ class Registrar:
 
     def stop(self) -> None:
         """Take the socket away, upon which the kubelet unregisters the driver. Safe to call twice."""
-        self._stopped.set()
-        if self._watcher.is_alive():
-            self._watcher.join()
-        self._server.stop(grace=1.0)
+        with self._changing:
+            self._stopped = True
+            self._server.stop(grace=1.0)
 
-    def _new_server(self) -> server.SocketServer:
-        path = sockets.registration_path(self._folder, self._plugin.name, secrets.token_hex(4), self._plugin.instance)
-        return server.SocketServer(path, self._service.register, threads=_THREADS, exclusive=False, make_folder=False)
-
-    def _watch(self) -> None:
-        rounds = itertools.count(1)
-        while not self._clock.wait(self._stopped, WATCH_SECONDS):
+    def look(self) -> None:
+        """Make the socket again if somebody deleted it, and now and then remove those of instances that died; cheap, and never after ``stop``."""
+        with self._changing:
+            if self._stopped:
+                return
             if not self._server.is_at_path():
                 self._reappear()
-            if next(rounds) % SWEEP_ROUNDS == 0:
+            self._looks += 1
+            if self._looks % SWEEP_LOOKS == 0:
                 with contextlib.suppress(errors.SettingsError):
                     sockets.clear_registry(self._folder, self._plugin.name)
 
+    def _new_server(self) -> server.SocketServer:
+        path = sockets.registration_path(self._folder, self._plugin.name, secrets.token_hex(4), self._plugin.instance)
+        return server.SocketServer(path, self._service.register, threads=_THREADS, exclusive=False, make_folder=False, kind=kinds.quiet)
+
     def _reappear(self) -> None:
-        """Serve on a new socket in place of the one that was deleted; on failure the next round tries again."""
+        """Serve on a new socket in place of the one that was deleted; on failure the next look tries again."""
         _log.warning("registration socket was deleted, making a new one", socket=str(self._server.path))
         self._service.forget()
         self._server.stop(grace=0)
@@ -177,8 +178,9 @@ class _RegistrationService(services.RegistrationServicer):
             return wire.RegistrationStatusResponse()
         self._tell(Status(state=State.REFUSED, error=request.error))
         _log.error("the kubelet refused the registration", error=request.error)
-        context.abort(grpc.StatusCode.UNKNOWN, f"registration failed: {request.error}")
-        raise AssertionError("abort always raises")
+        context.set_code(grpc.StatusCode.UNKNOWN)
+        context.set_details(f"registration failed: {request.error}")
+        return wire.RegistrationStatusResponse()
 
     def _tell(self, status: Status) -> None:
         with self._changed:

@@ -19,12 +19,11 @@ import pathlib
 import secrets
 import socket
 import stat
-from collections.abc import Callable
+import threading
 from concurrent import futures
 
-import grpc
-
 from drakit.core import errors
+from drakit.kubelet import kinds
 from drakit.telemetry import logs
 
 PATH_MAX_BYTES = 107
@@ -32,7 +31,6 @@ FOLDER_MODE = 0o750
 SOCKET_MODE = 0o600
 _PROBE_SECONDS = 1.0
 
-Register = Callable[[grpc.Server], None]
 Identity = tuple[int, int]
 
 _log = logs.get_logger(__name__)
@@ -54,14 +52,25 @@ class SocketServer:
     creates the socket's folder with mode 0750 where it is missing.
     """
 
-    def __init__(self, path: pathlib.Path, register: Register, *, threads: int, exclusive: bool = True, make_folder: bool = True) -> None:
+    def __init__(
+        self,
+        path: pathlib.Path,
+        register: kinds.Register,
+        *,
+        threads: int,
+        exclusive: bool = True,
+        make_folder: bool = True,
+        kind: kinds.Kind = kinds.prompt,
+    ) -> None:
         self.path = path
         self._register = register
         self._threads = threads
         self._lock = _PathLock(path) if exclusive else None
         self._make_folder = make_folder
+        self._kind = kind
         self._serving: _Serving | None = None
         self._retired: list[_Serving] = []
+        self._changing = threading.Lock()
 
     def start(self) -> None:
         """Bind and serve; raises SettingsError, and leaves nothing behind, when the path cannot be used."""
@@ -78,29 +87,36 @@ class SocketServer:
     def renew(self, grace: float) -> None:
         """Serve on a new socket in place of the one that was deleted; calls on the old one have ``grace`` seconds to finish.
 
-        Raises SettingsError, and changes nothing, when something else is at the path now or the whole folder was replaced.
+        Nothing happens once it is stopped. Raises SettingsError, and changes nothing, when something else is at the path now or the whole folder was
+        replaced.
         """
+        with self._changing:
+            if self._serving is not None:
+                self._renew(self._serving, grace)
+
+    def _renew(self, former: "_Serving", grace: float) -> None:
         if self._lock is not None and not self._lock.is_at_path():
             raise errors.SettingsError(f"the folder of {self.path} was emptied or replaced while it was served", key="socket path")
-        renewed = self._serve()
-        if self._serving is not None:
-            self._retired.append(self._serving)
-            self._serving.server.stop(grace)
-        self._serving = renewed
+        self._serving = self._serve()
+        self._retired.append(former)
+        former.server.stop(grace)
         _log.warning("socket was deleted and has been made again", socket=str(self.path))
 
     def stop(self, grace: float) -> None:
         """Remove the socket if it is still ours, refuse new calls, and give running ones ``grace`` seconds. Safe to call twice."""
-        if self._serving is None:
-            return
+        with self._changing:
+            if self._serving is not None:
+                self._stop(self._serving, grace)
+
+    def _stop(self, serving: "_Serving", grace: float) -> None:
         # While the socket is bound its inode cannot be given to another file, so this is the time to ask whose file it is.
         if self.is_at_path():
             self.path.unlink(missing_ok=True)
-        ending = [*self._retired, self._serving]
-        for stopped in [serving.server.stop(grace) for serving in ending]:
+        ending = [*self._retired, serving]
+        for stopped in [one.server.stop(grace) for one in ending]:
             stopped.wait()
-        for serving in ending:
-            serving.pool.shutdown(wait=False)
+        for one in ending:
+            one.pool.shutdown(wait=False)
         self._serving = None
         self._retired.clear()
         if self._lock is not None:
@@ -119,9 +135,7 @@ class SocketServer:
         with contextlib.ExitStack() as undo:
             pool = futures.ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix=self.path.stem)
             undo.callback(pool.shutdown, wait=False)
-            server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
-            self._register(server)
-            _bind(server, hidden)
+            server = self._bind(pool, hidden)
             undo.callback(lambda: server.stop(0).wait())
             hidden.chmod(SOCKET_MODE)
             serving = _Serving(server=server, pool=pool, identity=_identity(hidden))
@@ -130,12 +144,18 @@ class SocketServer:
             undo.pop_all()
         return serving
 
+    def _bind(self, pool: futures.ThreadPoolExecutor, path: pathlib.Path) -> kinds.Bound:
+        try:
+            return self._kind(pool, self._register, path)
+        except RuntimeError as error:
+            raise errors.SettingsError(f"cannot bind {path}; is its folder writable?", key="socket path") from error
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Serving:
     """One gRPC server with its threads and the identity of its socket file."""
 
-    server: grpc.Server
+    server: kinds.Bound
     pool: futures.ThreadPoolExecutor
     identity: Identity | None
 
@@ -256,13 +276,6 @@ def clear_stale(path: pathlib.Path) -> bool:
         return found is Occupant.STALE
     finally:
         lock.drop()
-
-
-def _bind(server: grpc.Server, path: pathlib.Path) -> None:
-    try:
-        server.add_insecure_port(f"unix:{path}")
-    except RuntimeError as error:
-        raise errors.SettingsError(f"cannot bind {path}; is its folder writable?", key="socket path") from error
 
 
 def _identity(path: pathlib.Path) -> Identity | None:

@@ -7,12 +7,12 @@ names that it does not know do no harm.
 import grpc
 
 from drakit.core import ports
-from drakit.kubelet import dra, dra_v1beta1, health, health_service, server
+from drakit.kubelet import dra, dra_v1beta1, health, health_service, kinds
 
 ADVERTISED = (dra.SERVICE, dra_v1beta1.SERVICE, health_service.SERVICE_V1, health_service.SERVICE_V1ALPHA1)
 
 
-def register(engine: ports.ClaimEngine, board: health.HealthBoard) -> server.Register:
+def register(engine: ports.ClaimEngine, board: health.HealthBoard) -> kinds.Register:
     """What adds all services to a gRPC server."""
     answering = dra.DraService(engine)
     served = (

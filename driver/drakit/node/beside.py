@@ -45,7 +45,7 @@ class Kubelet:
 
 
 class Beside:
-    """One node's; ``failed`` is set when a loop dies of a bug. ``telling`` is None where there is no API server to tell anything to."""
+    """One node's; ``failed`` is called when a loop dies of a bug. ``telling`` is None where there is no API server to tell anything to."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Beside:
         *,
         kubelet: Kubelet,
         telling: Telling | None,
-        failed: threading.Event,
+        failed: Callable[[], None],
     ) -> None:
         self._station = local
         self._claims = claim_source
@@ -180,7 +180,12 @@ class Beside:
 
     def _rebuilding(self, listing: ports.ClaimList) -> rebuild.Rebuilding:
         local, quarantine = self._station, self._station.journal.quarantine
-        lost = rebuild.Lost(driver=local.author.name, pool=local.place.pool, named=() if quarantine is None else quarantine.lost)
+        lost = rebuild.Lost(
+            driver=local.author.name,
+            pool=local.place.pool,
+            named=() if quarantine is None else quarantine.lost,
+            tracked=lambda: checkpoint.tracked(self._kubelet.checkpoint),
+        )
         return rebuild.Rebuilding(
             lambda: rebuild.rebuild(local.engine, lost, local.journal, local.cdi, listing), local.memory_rebuilt, self._clock
         )
@@ -195,7 +200,7 @@ class Beside:
             loop(stop)
         except Exception:  # noqa: BLE001 - whatever it was, the process must end and be started anew
             _log.exception("a part of the driver died", part=name)
-            self._failed.set()
+            self._failed()
 
 
 def _join(threads: list[threading.Thread]) -> None:

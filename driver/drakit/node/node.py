@@ -29,12 +29,16 @@ GUARD_SECONDS = 2.0
 JOIN_SECONDS = 5.0
 
 
+def _tell_nobody() -> None:
+    """Whoever runs the node looks at ``Node.failed``."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outside:
     """The rest of the world: the API server's two ports, the kubelet's registration folder, time, and how often hardware is looked at.
 
     ``instance`` is the UID of the driver's pod where two processes may serve at once (a rolling update). Devices are withdrawn when the kubelet has
-    not known the driver for ``registration_grace`` seconds.
+    not known the driver for ``registration_grace`` seconds. ``failed`` is called when a part of the driver has died of a bug.
     """
 
     claim_source: ports.ClaimSource
@@ -47,6 +51,7 @@ class Outside:
     registration_grace: float = REGISTRATION_GRACE
     telling: beside.Telling | None = None
     meter: metrics.DriverMetrics | None = None
+    failed: Callable[[], None] = _tell_nobody
 
 
 class Node:
@@ -76,7 +81,7 @@ class Node:
             health=self._report_health,
         )
         self.beside = beside.Beside(
-            self.station, outside.claim_source, outside.clock, kubelet=known, telling=outside.telling, failed=self.failed
+            self.station, outside.claim_source, outside.clock, kubelet=known, telling=outside.telling, failed=self._fail
         )
 
     def start(self) -> None:
@@ -173,8 +178,9 @@ class Node:
             self.publisher.offer(self.beside.tainted(self.station.offered.inventory) if known else inventory.Inventory())
 
     def _guard(self) -> None:
-        """Notice that the kubelet forgot the driver, and that somebody deleted the service socket, which is then made again."""
+        """Notice that the kubelet forgot the driver, and that somebody deleted a socket, which is then made again."""
         while not self._outside.clock.wait(self._stop, GUARD_SECONDS):
+            self.registrar.look()
             self._offer()
             if self._service.is_at_path() or self._stop.is_set():
                 continue
@@ -182,7 +188,7 @@ class Node:
                 self._service.renew(RENEW_GRACE)
             except errors.SettingsError as error:
                 _log.error("the service socket was deleted and cannot be made again", error=str(error))
-                self.failed.set()
+                self._fail()
                 return
 
     def _spawn(self, name: str, work: Callable[[], None]) -> None:
@@ -195,4 +201,8 @@ class Node:
             work()
         except Exception:  # noqa: BLE001 - whatever it was, the process must end and be started anew
             _log.exception("a part of the driver died", part=name)
-            self.failed.set()
+            self._fail()
+
+    def _fail(self) -> None:
+        self.failed.set()
+        self._outside.failed()

@@ -22,32 +22,19 @@ ENDPOINT = pathlib.Path("/var/lib/kubelet/plugins/gpu.drakit.dev/dra.sock")
 START = "0123abcd"
 
 
-class Ticks:
-    """A clock whose waits end when the test says so: one round of the watcher for each tick."""
+class Moments:
+    """A clock on which the time is what the test says."""
 
-    def __init__(self) -> None:
-        self._go = threading.Semaphore(0)
-        self._waiting = threading.Semaphore(0)
+    seconds = 0.0
 
     def now(self) -> datetime.datetime:
         return datetime.datetime.now(tz=datetime.UTC)
 
     def monotonic(self) -> float:
-        return 0.0
+        return self.seconds
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        self._waiting.release()
-        while not self._go.acquire(timeout=0.01):
-            if event.is_set():
-                return True
-        return event.is_set()
-
-    def round(self) -> None:
-        """Let the watcher look once, and wait until it has."""
-        assert self._waiting.acquire(timeout=10)
-        self._go.release()
-        assert self._waiting.acquire(timeout=10)
-        self._waiting.release()
+        raise AssertionError("a registrar has no thread that could wait")
 
 
 @pytest.fixture
@@ -57,19 +44,14 @@ def folder() -> collections.abc.Iterator[pathlib.Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-@pytest.fixture
-def ticks() -> Ticks:
-    return Ticks()
-
-
-def make(folder: pathlib.Path, ticks: Ticks) -> registration.Registrar:
+def make(folder: pathlib.Path, clock: Moments | None = None) -> registration.Registrar:
     plugin = registration.Plugin(name=DRIVER, endpoint=ENDPOINT, services=(dra.SERVICE,))
-    return registration.Registrar(plugin, folder, ticks)
+    return registration.Registrar(plugin, folder, clock or Moments())
 
 
 @pytest.fixture
-def registrar(folder: pathlib.Path, ticks: Ticks) -> collections.abc.Iterator[registration.Registrar]:
-    made = make(folder, ticks)
+def registrar(folder: pathlib.Path) -> collections.abc.Iterator[registration.Registrar]:
+    made = make(folder)
     made.start()
     yield made
     made.stop()
@@ -117,46 +99,54 @@ def test_a_refusal_is_remembered_with_its_reason_and_answered_with_an_error(regi
     assert registrar.wait_registered(5)
 
 
-def test_the_socket_is_named_anew_at_every_start(folder: pathlib.Path, ticks: Ticks) -> None:
-    paths = {make(folder, ticks).socket for _ in range(20)}
+def test_the_socket_is_named_anew_at_every_start(folder: pathlib.Path) -> None:
+    paths = {make(folder).socket for _ in range(20)}
     assert len(paths) == 20
     assert all(path.name.startswith(f"{DRIVER}-") and path.name.endswith("-reg.sock") for path in paths)
 
 
-def test_stop_takes_the_socket_away_and_nothing_else(folder: pathlib.Path, ticks: Ticks) -> None:
+def test_stop_takes_the_socket_away_and_nothing_else(folder: pathlib.Path) -> None:
     foreign = leave_stale(folder / "csi.example.com-reg.sock")
-    made = make(folder, ticks)
+    made = make(folder)
     made.start()
     made.stop()
     made.stop()
     assert list(folder.iterdir()) == [foreign]
 
 
-def test_a_deleted_socket_is_made_again_under_a_new_name(registrar: registration.Registrar, ticks: Ticks) -> None:
+def test_a_deleted_socket_is_made_again_under_a_new_name(registrar: registration.Registrar) -> None:
     notify(registrar.socket, registered=True)
     first = registrar.socket
-    ticks.round()
+    registrar.look()
     assert registrar.socket == first
     first.unlink()
-    ticks.round()
+    registrar.look()
     assert registrar.socket != first
     assert registrar.status.state is registration.State.UNKNOWN
     assert get_info(registrar.socket).name == DRIVER
 
 
-def test_a_registry_that_goes_and_comes_back_is_used_again(registrar: registration.Registrar, ticks: Ticks, folder: pathlib.Path) -> None:
+def test_a_registry_that_goes_and_comes_back_is_used_again(registrar: registration.Registrar, folder: pathlib.Path) -> None:
     shutil.rmtree(folder)
-    ticks.round()
+    registrar.look()
     folder.mkdir()
-    ticks.round()
+    registrar.look()
     assert get_info(registrar.socket).name == DRIVER
 
 
-def test_our_own_dead_sockets_are_removed_and_living_or_foreign_ones_stay(folder: pathlib.Path, ticks: Ticks) -> None:
+def test_a_registrar_that_was_stopped_makes_no_socket_again(folder: pathlib.Path) -> None:
+    made = make(folder)
+    made.start()
+    made.stop()
+    made.look()
+    assert list(folder.iterdir()) == []
+
+
+def test_our_own_dead_sockets_are_removed_and_living_or_foreign_ones_stay(folder: pathlib.Path) -> None:
     dead = leave_stale(folder / f"{DRIVER}-{START}-reg.sock")
     foreign = leave_stale(folder / f"other.{DRIVER}-{START}-reg.sock")
     fixed = leave_stale(folder / f"{DRIVER}-reg.sock")
-    living = make(folder, ticks)
+    living = make(folder)
     living.start()
     sockets.clear_registry(folder, DRIVER)
     assert set(folder.iterdir()) == {foreign, fixed, living.socket}
@@ -164,9 +154,9 @@ def test_our_own_dead_sockets_are_removed_and_living_or_foreign_ones_stay(folder
     living.stop()
 
 
-def test_a_missing_registry_is_a_clear_error(folder: pathlib.Path, ticks: Ticks) -> None:
+def test_a_missing_registry_is_a_clear_error(folder: pathlib.Path) -> None:
     with pytest.raises(errors.SettingsError, match="is the kubelet there"):
-        make(folder / "missing", ticks).start()
+        make(folder / "missing").start()
 
 
 def test_a_driver_name_that_is_too_long_for_a_socket_gives_way_to_its_hash() -> None:
@@ -206,15 +196,6 @@ def test_registration_is_answered_while_every_thread_of_the_driver_is_busy(regis
     busy.stop(grace=0)
 
 
-class Moments(Ticks):
-    """Ticks on which the time is what the test says."""
-
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-
 def test_how_long_the_kubelet_has_not_known_the_driver_is_told(folder: pathlib.Path) -> None:
     moments = Moments()
     made = make(folder, moments)
@@ -232,7 +213,7 @@ def test_how_long_the_kubelet_has_not_known_the_driver_is_told(folder: pathlib.P
     notify(made.socket, registered=True)
     made.socket.unlink()
     assert made.unregistered_for() == 0.0
-    moments.round()
+    made.look()
     moments.seconds = 65.0
     assert made.unregistered_for() == 5.0
     made.stop()
@@ -240,7 +221,7 @@ def test_how_long_the_kubelet_has_not_known_the_driver_is_told(folder: pathlib.P
 
 def test_a_driver_with_another_living_instance_is_known_by_it(folder: pathlib.Path) -> None:
     moments = Moments()
-    one, other = make(folder, moments), make(folder, Ticks())
+    one, other = make(folder, moments), make(folder)
     one.start()
     other.start()
     moments.seconds = 100.0
@@ -251,18 +232,18 @@ def test_a_driver_with_another_living_instance_is_known_by_it(folder: pathlib.Pa
     one.stop()
 
 
-def test_sockets_of_instances_that_die_later_are_removed_too(folder: pathlib.Path, ticks: Ticks) -> None:
-    made = make(folder, ticks)
+def test_sockets_of_instances_that_die_later_are_removed_too(folder: pathlib.Path) -> None:
+    made = make(folder)
     made.start()
     dead = leave_stale(folder / f"{DRIVER}-{START}-reg.sock")
-    for _ in range(registration.SWEEP_ROUNDS):
-        ticks.round()
+    for _ in range(registration.SWEEP_LOOKS):
+        made.look()
     assert not dead.exists()
     assert made.socket.exists()
     made.stop()
 
 
-def test_the_pods_uid_is_in_the_sockets_name(folder: pathlib.Path, ticks: Ticks) -> None:
+def test_the_pods_uid_is_in_the_sockets_name(folder: pathlib.Path) -> None:
     pod = "0f8fad5b-d9cb-469f-a165-70867728950e"
     plugin = registration.Plugin(name=DRIVER, endpoint=ENDPOINT, services=(dra.SERVICE,), instance=pod)
-    assert registration.Registrar(plugin, folder, ticks).socket.name.startswith(f"{DRIVER}-{pod}-")
+    assert registration.Registrar(plugin, folder, Moments()).socket.name.startswith(f"{DRIVER}-{pod}-")

@@ -45,6 +45,7 @@ class Memory:
     def __init__(self) -> None:
         self._views: dict[port.GpuUuid, offer.View] = {}
         self.offered: tuple[offer.View, ...] = ()
+        self._authored: tuple[port.Versions, tuple[offer.View, ...], inventory.Inventory] | None = None
 
     def completed(self, views: Sequence[offer.View], is_kept: Callable[[port.Gpu], bool]) -> Sequence[offer.View]:
         """The views and those of GPUs that do not answer but are kept, by minor number; a number that is taken anew is not kept."""
@@ -53,6 +54,15 @@ class Memory:
         self._views |= {view.gpu.uuid: view for view in views}
         self.offered = tuple(sorted([*views, *kept], key=lambda view: view.gpu.minor))
         return self.offered
+
+    def authored(self, versions: port.Versions) -> inventory.Inventory:
+        """The inventory of those that are offered; the one of the last look where nothing is different, because it takes long to make."""
+        before = self._authored
+        if before is not None and (versions, self.offered) == before[:2]:
+            return before[2]
+        made = offer.author(versions, self.offered)
+        self._authored = versions, self.offered, made
+        return made
 
 
 def nothing_is_kept(_: port.Gpu) -> bool:
@@ -71,6 +81,7 @@ def discover(
 
     Those that do not answer are left out, but for those of ``memory`` that are to be kept.
     """
+    known = memory or Memory()
     boot = hardware.boot_id()
     before = identity.owned(intents(), boot)
     gpus = hardware.gpus()
@@ -78,10 +89,9 @@ def discover(
     ours = before | identity.owned(intents(), boot)
     peers = nvlink.peers(gpus)
     views = [view for one in seen if (view := _or_none(one.gpu, functools.partial(_view, hardware, one, ours, peers, choices)))]
-    views = list((memory or Memory()).completed(views, is_kept))
-    if gpus and not views:
+    if not known.completed(views, is_kept) and gpus:
         raise errors.HardwareError(port.CALLS["gpus"], f"none of {len(gpus)} GPUs answers; the log says why")
-    return offer.author(hardware.versions(), views)
+    return known.authored(hardware.versions())
 
 
 def _or_none(gpu: port.Gpu, look: Callable[[], Result]) -> Result | None:

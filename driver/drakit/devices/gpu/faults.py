@@ -71,6 +71,7 @@ class Faults:
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
+        self._file = directory / _FILE
 
     def arm(self, *faults: Fault) -> None:
         """Let these faults wait, beside those that wait already."""
@@ -98,7 +99,7 @@ class Faults:
 
     def meet(self, call: str, moment: Moment) -> None:
         """Act as the first fault waiting here says; raises CallError for one that makes the call fail."""
-        if not (self._directory / _FILE).exists():
+        if not self._file.exists():
             return
         fault = self._use(call, moment)
         if fault is None:
@@ -136,21 +137,19 @@ class Faults:
             yield
 
     def _read(self) -> list[Fault]:
-        file = self._directory / _FILE
         try:
-            text = file.read_text("utf-8")
+            text = self._file.read_text("utf-8")
         except FileNotFoundError:
             return []
-        return [_decode_fault(row) for row in tables.from_yaml(text, str(file)).rows("faults")]
+        return [_decode_fault(row) for row in tables.from_yaml(text, str(self._file)).rows("faults")]
 
     def _write(self, faults: list[Fault]) -> None:
-        file = self._directory / _FILE
         if not faults:
-            file.unlink(missing_ok=True)
+            self._file.unlink(missing_ok=True)
             return
-        beside = file.with_suffix(".new")
+        beside = self._file.with_suffix(".new")
         beside.write_text(json.dumps({"faults": [_encode_fault(fault) for fault in faults]}, indent=1), "utf-8")
-        beside.replace(file)
+        beside.replace(self._file)
 
 
 def _encode_fault(fault: Fault) -> dict[str, object]:

@@ -24,6 +24,7 @@ class Happenings:
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
+        self._kept = machines.Mirror(directory / _FILE)
 
     def tell(self, event: vitals.Event) -> None:
         """Let an event happen."""
@@ -35,21 +36,15 @@ class Happenings:
 
     def since(self, number: int) -> list[Numbered]:
         """The events after the one of that number, oldest first."""
-        file = self._directory / _FILE
-        try:
-            text = file.read_text("utf-8")
-        except FileNotFoundError:
+        text = self.text()
+        if text is None:
             return []
-        found = [_decode(row) for row in tables.Table(json.loads(text), f"{file}: ").rows("events")]
+        found = [_decode(row) for row in tables.Table(json.loads(text), f"{self._directory / _FILE}: ").rows("events")]
         return [one for one in found if one[0] > number]
 
-    def version(self) -> int:
-        """Another number after every event: the file is replaced, so its inode or its time is another."""
-        try:
-            seen = (self._directory / _FILE).stat()
-        except FileNotFoundError:
-            return 0
-        return hash((seen.st_ino, seen.st_mtime_ns))
+    def text(self) -> str | None:
+        """The file with the last events, another text after every event; None before the first. To ask again costs one ``stat``."""
+        return self._kept.text()
 
     def open(self) -> "MockEvents":
         """The events from now on."""
@@ -63,7 +58,7 @@ class MockEvents(vitals.Events):
     def __init__(self, happenings: Happenings, number: int) -> None:
         self._happenings = happenings
         self._number = number
-        self._version: int | None = None
+        self._text: str | None = None
         self._waiting: list[Numbered] = []
 
     def wait(self, seconds: float) -> vitals.Event | None:
@@ -77,8 +72,8 @@ class MockEvents(vitals.Events):
         return event
 
     def _has_news(self) -> bool:
-        if not self._waiting and (version := self._happenings.version()) != self._version:
-            self._version, self._waiting = version, self._happenings.since(self._number)
+        if not self._waiting and (text := self._happenings.text()) != self._text:
+            self._text, self._waiting = text, self._happenings.since(self._number)
         return bool(self._waiting)
 
     def close(self) -> None:

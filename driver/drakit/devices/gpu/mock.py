@@ -62,9 +62,9 @@ class MockGpus(port.GpuPort):
 
     def mig_mode(self, gpu: port.GpuUuid) -> port.MigMode | None:
         with self._call("mig_mode"):
-            if not self._board(gpu, "mig_mode").model.profiles:
+            now = self._read(gpu, "mig_mode")
+            if not self._machine.boards[gpu].model.profiles:
                 return None
-            now = self._state.read().gpus[gpu]
             return port.MigMode(current=now.mig_mode, pending=now.mig_mode if now.pending_mode is None else now.pending_mode)
 
     def set_mig_mode(self, gpu: port.GpuUuid, *, enabled: bool) -> None:

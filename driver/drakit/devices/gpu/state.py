@@ -6,6 +6,7 @@ machine has been booted anew since they were written, and so are processes; MIG 
 not keep it.
 """
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -111,15 +112,15 @@ class StateFile:
         self._directory = directory
         self._initial = initial
         self._forgetful = forgetful
+        self._boot, self._kept = machines.Mirror(directory / machines.BOOT_ID), machines.Mirror(directory / _FILE)
         self._known: tuple[str, MachineState] | None = None
 
     def read(self) -> MachineState:
         """The state now; raises SettingsError when the file is another machine's or cannot be understood."""
-        boot_id = machines.boot_id(self._directory)
+        boot_id = self._boot_id()
         file = self._directory / _FILE
-        try:
-            text = file.read_text("utf-8")
-        except FileNotFoundError:
+        text = self._kept.text()
+        if text is None:
             return dataclasses.replace(self._initial, boot_id=boot_id)
         known = self._known
         state = known[1] if known is not None and known[0] == text else _decode(text, str(file))
@@ -136,6 +137,14 @@ class StateFile:
             after, result = move(self.read())
             machines.rewrite(self._directory / _FILE, _encode(after))
         return result
+
+    def _boot_id(self) -> str:
+        """The present boot; a machine that has none yet is booted, and a file that cannot be read is refused with a reason."""
+        with contextlib.suppress(OSError):
+            told = self._boot.text()
+            if told is not None:
+                return told.strip()
+        return machines.boot_id(self._directory)
 
 
 def _encode(state: MachineState) -> str:

@@ -12,6 +12,7 @@ import importlib.resources
 import os
 import pathlib
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -20,10 +21,12 @@ from drakit.devices import tables
 
 _SUFFIX = ".yaml"
 _FAMILIES = ("gpus", "nics", "tpus")
-_BOOT_ID = "boot_id"
+BOOT_ID = "boot_id"
 _WHOSE = "machine"
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
+_SETTLED_NS = 100_000_000
+"""Longer than a tick of the clock by which file systems date files, which is 10 ms at most."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,7 +110,7 @@ def take_over(directory: pathlib.Path, name: str) -> None:
 
 def boot_id(directory: pathlib.Path) -> str:
     """The id of the machine's current boot, as /proc/sys/kernel/random/boot_id gives on a real one; the first call boots the machine."""
-    file = directory / _BOOT_ID
+    file = directory / BOOT_ID
     try:
         with contextlib.suppress(FileNotFoundError):
             return file.read_text("ascii").strip()
@@ -120,7 +123,41 @@ def boot_id(directory: pathlib.Path) -> str:
 def reboot(directory: pathlib.Path) -> str:
     """Boot the machine anew: what hardware forgets at a reboot is forgotten from now on. Returns the new boot id."""
     directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-    return _publish(directory / _BOOT_ID, replace=True)
+    return _publish(directory / BOOT_ID, replace=True)
+
+
+class Mirror:
+    """What a small file of a machine's directory holds, read again only when the file is another: a look at one that is not costs one ``stat``.
+
+    A file written a moment ago is read at every look, because what replaces it may bear the same date, size and inode. Threads may share a mirror.
+    """
+
+    def __init__(self, file: pathlib.Path) -> None:
+        self._file = file
+        self._known: tuple[_Mark, str] | None = None
+
+    def text(self) -> str | None:
+        """What the file holds now; None where there is no file. Raises OSError and UnicodeDecodeError."""
+        known = self._known
+        try:
+            if known is not None and known[0] == _mark(self._file.stat()):
+                return known[1]
+            now = time.time_ns()
+            with self._file.open(encoding="utf-8") as stream:
+                status = os.fstat(stream.fileno())
+                text = stream.read()
+        except FileNotFoundError:
+            self._known = None
+            return None
+        self._known = (_mark(status), text) if now - status.st_mtime_ns > _SETTLED_NS else None
+        return text
+
+
+_Mark = tuple[int, int, int]
+
+
+def _mark(status: os.stat_result) -> _Mark:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @contextlib.contextmanager

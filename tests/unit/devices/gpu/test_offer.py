@@ -220,3 +220,14 @@ def test_partitions_that_claims_hold_stay_offered(tmp_path: pathlib.Path) -> Non
     before = node.driver.discover()
     node.prepare("gpu-0-mig-3g20gb-9-4")
     assert node.driver.discover() == before
+
+
+def test_the_inventory_is_made_anew_only_where_a_gpu_is_another(tmp_path: pathlib.Path) -> None:
+    hardware = mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path))
+    driver = author_of(hardware)
+    first = driver.discover()
+    assert driver.discover() is first
+    hardware.create_gpu_instance(hardware.gpus()[0].uuid, 19, port.Placement(start=6, size=1))
+    without = driver.discover()
+    assert without != first
+    assert without == author_of(hardware).discover()
