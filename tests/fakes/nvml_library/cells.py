@@ -15,7 +15,10 @@ Function = Callable[..., int | None]
 
 
 class Library:
-    """The loaded library; ``calls`` are the symbols called, in order, ``functions`` those there are."""
+    """The loaded library; ``calls`` are the symbols called, in order, ``functions`` those there are.
+
+    ``event_kinds`` are the events that a GPU knows, where these are not all; None: it cannot be registered for any.
+    """
 
     functions: ClassVar[Mapping[str, Function]] = {}
 
@@ -26,6 +29,7 @@ class Library:
         self.calls: list[str] = []
         self.event_sets: list[vitals.Events] = []
         self.registered: dict[port.GpuUuid, int] = {}
+        self.event_kinds: dict[port.GpuUuid, int | None] = {}
         self._numbers = itertools.count(0x1000, 16)
         self._meanings: dict[int, object] = {}
 

@@ -30,12 +30,15 @@ def event_set(library: cells.Library, handle: object) -> vitals.Events:
 
 def register(library: cells.Library, handle: object, mask: object, set_handle: object) -> None:
     event_set(library, set_handle)
-    library.registered[library.gpu(handle).uuid] = cells.number(mask)
+    gpu = library.gpu(handle).uuid
+    if library.event_kinds.get(gpu, EVENT_TYPES) is None:
+        raise port.CallError("", port.Code.NOT_SUPPORTED)
+    library.registered[gpu] = cells.number(mask)
 
 
 def event_types(library: cells.Library, handle: object, pointer: object) -> None:
-    library.gpu(handle)
-    cells.write(pointer, EVENT_TYPES)
+    known = library.event_kinds.get(library.gpu(handle).uuid, EVENT_TYPES)
+    cells.write(pointer, EVENT_TYPES if known is None else known)
 
 
 def wait_for_event(library: cells.Library, set_handle: object, pointer: object, milliseconds: object) -> int | None:

@@ -34,11 +34,17 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
         return finding.failed(TOPIC, "NVML", str(error), "nvidia-smi must work on this node; see gpu.library and gpu.driver_root")
     try:
         versions, found = gpus.versions(), gpus.gpus()
+        with gpus.events() as events:
+            deaf = [f"gpu-{gpu.minor}" for gpu in found if gpu.uuid in events.deaf]
     except errors.DrakitError as error:
         return finding.failed(TOPIC, "NVML", str(error), "nvidia-smi must work on this node")
     finally:
         gpus.close()
-    return finding.ok(TOPIC, "NVML", f"answers for {len(found)} GPUs, driver {versions.driver}, CUDA {versions.cuda}")
+    told = f"answers for {len(found)} GPUs, driver {versions.driver}, CUDA {versions.cuda}"
+    if deaf:
+        told += f"; no Xids of {', '.join(deaf)}, which are only looked at every few seconds"
+        return finding.warning(TOPIC, "NVML", told, "look for Xids of these GPUs in the kernel log of the node")
+    return finding.ok(TOPIC, "NVML", told)
 
 
 def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":

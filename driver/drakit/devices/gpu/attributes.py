@@ -1,7 +1,9 @@
 """Names and values of what GPU devices say of themselves: those of NVIDIA's own DRA driver, so that claims written for it select here as well.
 
 Some are drakit's own: ``profileID`` with ``placementStart`` and ``placementSize`` identify a MIG partition, which NVIDIA's driver leaves to the
-device's name; the others say what NVIDIA's driver does not publish. What a GPU does not tell is left out, never guessed.
+device's name; the others say what NVIDIA's driver does not publish. What a GPU does not tell is left out, never guessed. But ``brand`` and
+``architecture`` are always there, as they are of NVIDIA's driver, with its word ``Unknown``: a selector that names an attribute which one device
+lacks is an error in CEL, and stops the allocation also where every other device would do.
 
 With a capacity for each engine and those of a shared form, a device stays below the API's 32 attributes and capacities: whole 20, MIG 21.
 """
@@ -23,6 +25,7 @@ TYPE_MIG = "mig"
 TYPE_SHARED_GPU = "shared-gpu"
 TYPE_SHARED_MIG = "shared-mig"
 MIG_MODE = "migMode"
+UNKNOWN = "Unknown"
 
 _STANDARD = "resource.kubernetes.io"
 
@@ -46,8 +49,8 @@ def product(gpu: port.Gpu) -> Attributes:
     return _known(
         {
             "productName": attribute.cut(gpu.product_name),
-            "brand": gpu.brand,
-            "architecture": gpu.architecture,
+            "brand": gpu.brand or UNKNOWN,
+            "architecture": gpu.architecture or UNKNOWN,
             "addressingMode": gpu.addressing_mode,
             "cudaComputeCapability": None if capability is None else attribute.Version(f"{capability[0]}.{capability[1]}.0"),
         }

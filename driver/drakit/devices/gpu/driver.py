@@ -36,6 +36,7 @@ from drakit.devices.gpu import (
     mps,
     nodes,
     port,
+    restoring,
     several,
     sharing,
     watching,
@@ -107,35 +108,44 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._site: sites.Site | None = None
         self._watching = watch
         self._watch: watching.Watch | None = None
+        self._crew: restoring.Crew | None = None
         self._memory = discovery.Memory()
 
     def start(self, site: sites.Site) -> None:
         """Begin to watch the GPUs, and give prepared grants their settings once more, and their MPS daemons where they do not run.
 
-        A reset may have taken the settings along, and a container that this process was in the daemons.
+        A reset may have taken the settings along, and a container that this process was in the daemons. While GPUs are watched, the same is done
+        for those that may have lost something.
         """
         self._site = site
         self._around.daemons.sweep(lambda: identity.holders(self._intents()))
-        settled: set[object] = set()
-        for grant in site.grants():
-            self._revive(site, grant, settled)
+        restorer = restoring.Restorer(self._hardware, site, self._around.daemons)
+        restorer.at_start()
         if self._watching is None:
             watching.forget(site, self.name)
             return
         terms, rhythm = self._watching.terms, self._watching.rhythm
-        self._watch = watching.Watch(self._hardware, site, prefix=self.name, terms=terms, rhythm=rhythm)
+        self._crew = restoring.Crew(restorer)
+        self._crew.start()
+        self._watch = watching.Watch(self._hardware, site, prefix=self.name, terms=terms, rhythm=rhythm, lost_settings=self._crew.due)
         self._watch.start()
 
     def stop(self) -> None:
         """End the watch, and let go of the site."""
         if self._watch is not None:
             self._watch.stop()
-        self._watch = self._site = None
+        if self._crew is not None:
+            self._crew.stop()
+        self._watch = self._crew = self._site = None
 
     def measure(self) -> Sequence[sites.Reading]:
         """MIG instances, memory slices, shares, MPS daemons and health of every GPU of the last look. Raises CallError."""
-        put = None if self._site is None or self._watching is None else self._site.taints()
-        return gauges.readings(self._hardware, self._memory.offered, self._intents, self._around.daemons, put, self.name)
+        seen = gauges.Seen(
+            put=None if self._site is None or self._watching is None else self._site.taints(),
+            prefix=self.name,
+            deaf=None if self._watch is None else self._watch.deaf,
+        )
+        return gauges.readings(self._hardware, self._memory.offered, self._intents, self._around.daemons, seen)
 
     def discover(self) -> inventory.Inventory:
         """All GPUs that answer and their partitions, less what instances of others take, with the taints of their faults.
@@ -236,22 +246,6 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             self._around.daemons.ensure(wanted.holder, uuid, settings.mps)
             parts.append(self._around.daemons.access(wanted.holder))
         return drivers.Prepared(edits=edits.joined(*parts, cdi_edits.Edits(env=ready.env)), record=record)
-
-    def _revive(self, site: sites.Site, grant: "drivers.Grant[object]", settled: set[object]) -> None:
-        """``settled`` is what has been set of which GPU: those who share one want the same of it, and it is set once."""
-        try:
-            wanted = identity.Identity.from_record(grant.intent)
-            settings = sharing.Settings.from_record(wanted.settings)
-            if settings == sharing.Settings() or wanted.boot != self._hardware.boot_id():
-                return
-            with site.hold(grant.device.lock_names):
-                if (same := (wanted.gpu, settings.of_gpu)) not in settled:
-                    settled.add(same)
-                    sharing.apply(self._hardware, wanted.gpu, settings)
-                if settings.mps is not None:
-                    self._around.daemons.ensure(wanted.holder, str(grant.record.get("uuid", wanted.gpu)), settings.mps)
-        except errors.DrakitError as error:
-            _log.warning("a prepared claim lacks settings or its MPS daemon: claim=%s error=%s", grant.claim, error)
 
     def _warn_of_several(self, grant: Grant) -> None:
         if not several.concerns(grant.intent):

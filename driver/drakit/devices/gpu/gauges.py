@@ -6,7 +6,7 @@ answer lacks the readings of that, and no others.
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from drakit.core import site as sites
 from drakit.devices.gpu import discovery, health, identity, mig, mps, offer, port
@@ -18,8 +18,8 @@ _log = logging.getLogger(__name__)
 class Count:
     """What there is of one GPU; None is not told.
 
-    MIG instances by who made them, memory slices that they take and that there are, shares that claims hold, MPS daemons that run, and whether no
-    fault stands on the GPU or a part of it.
+    MIG instances by who made them, memory slices that they take and that there are, shares that claims hold, MPS daemons that run, whether no fault
+    stands on the GPU or a part of it, and whether its Xids are heard.
     """
 
     gpu: str
@@ -29,6 +29,21 @@ class Count:
     used: int | None = None
     slices: int | None = None
     healthy: bool | None = None
+    monitored: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What the watch found: the taints of the driver named ``prefix``, and the UUIDs of GPUs whose Xids are not heard. None where nobody watches."""
+
+    put: health.Put | None
+    prefix: str
+    deaf: Collection[str] | None = None
+
+    def told(self, gpu: port.Gpu, count: Count) -> Count:
+        """The count of a GPU with what was found of it."""
+        healthy = None if self.put is None else _is_healthy(gpu.minor, self.put, self.prefix)
+        return dataclasses.replace(count, healthy=healthy, monitored=None if self.deaf is None else gpu.uuid not in self.deaf)
 
 
 def readings(
@@ -36,10 +51,9 @@ def readings(
     views: Sequence[offer.View],
     intents: discovery.Intents,
     daemons: mps.Daemons,
-    put: health.Put | None,
-    prefix: str,
+    seen: Seen,
 ) -> tuple[sites.Reading, ...]:
-    """The readings of these GPUs; ``put`` are the taints of the driver named ``prefix``, None where nobody watches. Raises CallError for the boot."""
+    """The readings of these GPUs. Raises CallError for the boot."""
     boot = hardware.boot_id()
     before = identity.owned(intents(), boot)
     present = {view.gpu.uuid: _present(hardware, view) for view in views}
@@ -48,7 +62,7 @@ def readings(
     told: list[sites.Reading] = []
     for view in views:
         count = _counted(view, present[view.gpu.uuid], ours, known, daemons)
-        told += of_gpu(dataclasses.replace(count, healthy=None if put is None else _is_healthy(view.gpu.minor, put, prefix)))
+        told += of_gpu(seen.told(view.gpu, count))
     return tuple(told)
 
 
@@ -62,6 +76,7 @@ def of_gpu(count: Count) -> Iterator[sites.Reading]:
         ("gpu_shares_held", "Shares of a GPU and of its partitions that claims hold.", count.shares),
         ("gpu_mps_daemons", "MPS daemons that run for claims of a GPU.", count.daemons),
         ("gpu_healthy", "Whether no fault stands on a GPU or on a part of it.", count.healthy),
+        ("gpu_monitored", "Whether a GPU sends its Xids, so that faults are heard of and not only looked for.", count.monitored),
     ):
         if value is not None:
             yield _reading(count, name, documentation, value)

@@ -1,8 +1,8 @@
 """NVIDIA's Multi-Process Service: one control daemon for each grant that wants one, whose life is the grant's and not this process's.
 
 Everything of a daemon is in a folder below ``home``: its ``pipe`` (what clients connect to), its ``shm`` (what it has as /dev/shm, and its clients
-too), its ``log``, and ``daemon.json``, which names the process. The folder's name is made of the grant, so that it can be found again knowing
-nothing else. ``home`` and the folder have mode 0700; what lies in them is open to users inside containers, who reach it by mounts alone.
+too: see ``shm``), its ``log``, and ``daemon.json``, which names the process. The folder's name is made of the grant, so that it can be found again
+knowing nothing else. ``home`` and the folder have mode 0700; what lies in them is open to users inside containers, who reach it by mounts alone.
 
 A daemon is started in a session of its own behind a gate (see ``gate``), which opens once ``daemon.json`` is on disk: whenever this process dies,
 there is no daemon that nobody knows of. It is stopped by its own command, then by signals, and stopping succeeds only when every process that
@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -22,12 +23,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from drakit.core import edits, errors
-from drakit.devices.gpu import gate, processes, programs, roots, sharing
+from drakit.devices.gpu import gate, processes, programs, roots, sharing, shm
 
 CONTROL = "nvidia-cuda-mps-control"
 PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
 PIPE_IN_CONTAINER = "/tmp/nvidia-mps"  # noqa: S108 - where CUDA looks for the daemon; a mount of the claim's own folder
 _SHM_IN_CONTAINER = "/dev/shm"  # noqa: S108 - where CUDA shares memory with the daemon; a mount of the claim's own folder
+_SHM, _NOTE = "shm", "daemon.json"
 _MOUNT = ("rw", "nosuid", "nodev", "bind")
 _COMMAND_SECONDS = 5.0
 _READY_SECONDS = 15.0
@@ -35,13 +37,18 @@ _POLL_SECONDS = 0.05
 _PRIVATE, _OPEN, _STICKY, _FILE = 0o700, 0o755, 0o1777, 0o600
 _MIB = 1 << 20
 
+_log = logging.getLogger(__name__)
+
+# Lets a daemon run for a grant (whose), of a device (its UUID), on these terms.
+Ensure = Callable[[str, str, sharing.Mps], None]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Daemons:
     """The control daemons of a node; ``home`` is None where this process has no folder of its own, and then there are none.
 
-    ``own_shm`` gives each a /dev/shm of its own, which takes CAP_SYS_ADMIN. ``stop_seconds`` is how long it may take to follow each of three
-    requests to end.
+    ``own_shm`` gives each a /dev/shm of its own, in memory, which takes CAP_SYS_ADMIN. ``stop_seconds`` is how long it may take to follow each of
+    three requests to end.
     """
 
     home: pathlib.Path | None = None
@@ -61,6 +68,7 @@ class Daemons:
             raise errors.HardwareError(CONTROL, f"is not installed below {self.root.path}; MPS needs it")
         try:
             _make(folder)
+            self._give_memory(folder)
             self._start(folder, program, device, wanted)
             self._await(folder)
             self._limit(folder, wanted)
@@ -81,7 +89,7 @@ class Daemons:
             return
         self._end(folder)
         try:
-            shutil.rmtree(folder)
+            _remove(folder)
         except OSError as error:
             raise errors.HardwareError(CONTROL, f"cannot remove {folder}: {error}") from error
 
@@ -91,7 +99,8 @@ class Daemons:
         kept = {self._folder(grant) for grant in known()} if found else set()
         for folder in found:
             if folder not in kept and not _living(folder):
-                shutil.rmtree(folder, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    _remove(folder)
 
     def is_running(self, grant: str) -> bool:
         """Whether a grant's daemon is there and answers."""
@@ -105,7 +114,7 @@ class Daemons:
     def access(self, grant: str) -> edits.Edits:
         """What a container gets to use the daemon of a grant."""
         folder = self._folder(grant)
-        places = {"pipe": PIPE_IN_CONTAINER, "shm": _SHM_IN_CONTAINER}
+        places = {"pipe": PIPE_IN_CONTAINER, _SHM: _SHM_IN_CONTAINER}
         mounts = (edits.Mount(host_path=str(folder / name), container_path=place, options=_MOUNT) for name, place in places.items())
         return edits.Edits(env={PIPE_VARIABLE: PIPE_IN_CONTAINER}, mounts=tuple(mounts))
 
@@ -114,10 +123,17 @@ class Daemons:
             raise errors.HardwareError(CONTROL, "this driver has no folder to keep daemons in")
         return self.home / hashlib.sha256(grant.encode()).hexdigest()[:16]
 
+    def _give_memory(self, folder: pathlib.Path) -> None:
+        """Containers that run have the folder as it was when its first daemon started, so from then on it is left as it is."""
+        if not self.own_shm or (folder / _NOTE).exists():
+            return
+        if not shm.give(folder / _SHM):
+            _log.warning("an MPS daemon's shared memory is on the disk: mounts are not shared with the host here: folder=%s", folder / _SHM)
+
     def _start(self, folder: pathlib.Path, program: pathlib.Path, device: str, wanted: sharing.Mps) -> None:
         options = ["-multiuser-server"] if wanted.multi_user else []
-        shm = str(folder / "shm") if self.own_shm else "-"
-        command = [sys.executable, "-I", gate.__file__, shm, str(program), "-f", *options]
+        own = str(folder / _SHM) if self.own_shm else "-"
+        command = [sys.executable, "-I", gate.__file__, own, str(program), "-f", *options]
         closed, opener = os.pipe()
         log = os.open(folder / "log" / "start.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _FILE)
         try:
@@ -195,15 +211,21 @@ class Daemons:
 def _make(folder: pathlib.Path) -> None:
     folder.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     folder.mkdir(mode=_PRIVATE, exist_ok=True)
-    for name, mode in (("pipe", _OPEN), ("shm", _STICKY), ("log", _PRIVATE)):
+    for name, mode in (("pipe", _OPEN), (_SHM, _STICKY), ("log", _PRIVATE)):
         place = folder / name
         place.mkdir(exist_ok=True)
         place.chmod(mode)
 
 
+def _remove(folder: pathlib.Path) -> None:
+    """Remove the folder; raises OSError."""
+    shm.take(folder / _SHM)
+    shutil.rmtree(folder)
+
+
 def _remember(folder: pathlib.Path, running: processes.Running, *, limited: bool = False) -> None:
     """Write down the process, durably, before the gate opens, and again once it was told its limits."""
-    file, beside = folder / "daemon.json", folder / "daemon.new"
+    file, beside = folder / _NOTE, folder / "daemon.new"
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="ascii") as stream:
         json.dump({"pid": running.pid, "start": running.start, "limited": limited}, stream)
         stream.flush()
@@ -219,13 +241,13 @@ def _remember_limits(folder: pathlib.Path) -> None:
 
 def _is_limited(folder: pathlib.Path) -> bool:
     """Whether the daemon was told its limits; a driver may have died in between, and a daemon without limits is not what was granted."""
-    return json.loads((folder / "daemon.json").read_text("ascii")).get("limited", True) is not False
+    return json.loads((folder / _NOTE).read_text("ascii")).get("limited", True) is not False
 
 
 def _remembered(folder: pathlib.Path) -> processes.Running | None:
     """The process that was written down; a file that cannot be read names none, and what lives of the daemon is found by its environment."""
     try:
-        told = json.loads((folder / "daemon.json").read_text("ascii"))
+        told = json.loads((folder / _NOTE).read_text("ascii"))
         return processes.Running(pid=int(told["pid"]), start=int(told["start"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -66,6 +66,13 @@ class Settings:
         """What everybody on the GPU feels."""
         return self.time_slice, self.compute_mode
 
+    @property
+    def told(self) -> str:
+        """The same in words."""
+        told = [f"time slice {self.time_slice.value}" if self.time_slice else ""]
+        told.append(f"compute mode {self.compute_mode.value}" if self.compute_mode else "")
+        return " and ".join(filter(None, told)) or "nothing"
+
 
 def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.GpuPort, known: Iterable[identity.Identity]) -> Settings:
     """What the grant's parameters change; ``known`` are the identities of all grants of this boot.
@@ -178,13 +185,7 @@ def _share(grant: Grant) -> quantity.Quantity | None:
 def _check_agreement(chosen: Settings, others: Iterable[Settings], device: str) -> None:
     for other in others:
         if other.of_gpu != chosen.of_gpu:
-            raise errors.DeviceBusyError(f"{device} is shared with claims that set {_told(other)}, not {_told(chosen)}")
-
-
-def _told(settings: Settings) -> str:
-    slice_, mode = settings.of_gpu
-    told = [f"time slice {slice_.value}" if slice_ else "", f"compute mode {mode.value}" if mode else ""]
-    return " and ".join(filter(None, told)) or "nothing"
+            raise errors.DeviceBusyError(f"{device} is shared with claims that set {other.told}, not {chosen.told}")
 
 
 def _remembering(chosen: Settings, others: Iterable[Settings], gpu: port.Gpu, hardware: port.GpuPort) -> Settings:

@@ -1,8 +1,9 @@
 """What a container needs of the driver, as NVIDIA's own container toolkit says: ``nvidia-ctk cdi generate``, where it is installed.
 
 It is run from the driver root, without a shell and within a bound of time, and prints a CDI spec as JSON. Of that the edits common to all devices are
-taken: variables, mounts and hooks. Device nodes are drakit's own, as is NVIDIA_VISIBLE_DEVICES. What is printed is read strictly: an unknown field,
-a hook whose program is not in the driver root, or a mount from elsewhere than an absolute path is an error.
+taken: variables, mounts and hooks. Device nodes are drakit's own, as is NVIDIA_VISIBLE_DEVICES, and so is the place of an MPS daemon: the toolkit
+would mount the host's there, over the claim's own or beside it. What is printed is read strictly: an unknown field, a hook whose program is not in
+the driver root, or a mount from elsewhere than an absolute path is an error.
 """
 
 import json
@@ -19,6 +20,7 @@ _EDITS = frozenset({"env", "deviceNodes", "mounts", "hooks", "additionalGids"})
 _MOUNT = frozenset({"hostPath", "containerPath", "options", "type"})
 _HOOK = frozenset({"hookName", "path", "args", "env", "timeout"})
 _OWN = frozenset({"NVIDIA_VISIBLE_DEVICES"})
+_OWN_PLACES = frozenset({"/tmp/nvidia-mps"})  # noqa: S108 - where a container finds an MPS daemon
 _DEFAULT_OPTIONS = ("ro", "nosuid", "nodev", "bind")
 
 _Object = Mapping[str, records.Json]
@@ -37,9 +39,10 @@ def read(spec: records.Json, root: roots.DriverRoot) -> edits.Edits:
     """The common edits of a CDI spec; raises ValueError or TypeError that name the field."""
     common = _object(_object(spec, "spec", _TOP).get("containerEdits"), "containerEdits", _EDITS)
     env = dict(_variable(one) for one in _texts(common.get("env"), "env"))
+    mounts = (_mount(_object(one, "mounts", _MOUNT), root) for one in _list(common.get("mounts"), "mounts"))
     return edits.Edits(
         env={name: value for name, value in env.items() if name not in _OWN},
-        mounts=tuple(_mount(_object(one, "mounts", _MOUNT), root) for one in _list(common.get("mounts"), "mounts")),
+        mounts=tuple(mount for mount in mounts if mount.container_path not in _OWN_PLACES),
         hooks=tuple(_hook(_object(one, "hooks", _HOOK), root) for one in _list(common.get("hooks"), "hooks")),
     )
 

@@ -49,6 +49,11 @@ class Event:
 class Events(Protocol):
     """The events of all GPUs from when this was opened; a context, closed at its end. One thread may wait."""
 
+    @property
+    def deaf(self) -> frozenset[str]:
+        """UUIDs of the GPUs whose Xids are not heard, because they cannot be asked to send them."""
+        return frozenset()
+
     def wait(self, seconds: float) -> Event | None:
         """The next event, or None when none came in that time. Raises CallError; then another one has to be opened."""
 

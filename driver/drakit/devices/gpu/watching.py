@@ -1,14 +1,15 @@
 """The watch over a node's GPUs, beside the verbs: events and looks at the hardware in, taints, health and news of changed hardware out.
 
-One thread. What stands is compared with what was put before at every look, so a call that failed is made again at the next one, and a restart takes
-up where the process before it ended. Errors of the hardware cost a pause that grows; they never end the watch and never spin.
+One thread, which waits for nobody else. What stands is compared with what was put before at every look, so a call that failed is made again at the
+next one, and a restart takes up where the process before it ended. Errors of the hardware cost a pause that grows; they never end the watch and never
+spin.
 """
 
 import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from drakit.core import device as devices
 from drakit.core import errors
@@ -20,18 +21,27 @@ _JOIN_SECONDS = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _LOOKS_BETWEEN_COUNTS = 12
 _GONE = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
+_UNSETTLING = frozenset({vitals.EventKind.RECOVERY, vitals.EventKind.UNAVAILABLE})
+
+
+def _tell_nobody(_: Collection[port.GpuUuid]) -> None:
+    """Nobody wants to know."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rhythm:
     """How long one wait for an event lasts, which bounds how long ``stop`` takes, and how often the GPUs are looked at; in seconds."""
 
-    beat: float = 0.5
+    beat: float = 1.0
     look: float = 5.0
 
 
 class Watch:
-    """Watches from ``start`` to ``stop``. ``prefix`` is the driver's name, the domain of its taints."""
+    """Watches from ``start`` to ``stop``. ``prefix`` is the driver's name, the domain of its taints.
+
+    ``lost_settings`` is told of GPUs that may have lost their settings, once they answer: after a change of MIG mode, after a reset or recovery,
+    after the kernel driver was loaded anew, and after events could not be heard for a while. It has to return at once.
+    """
 
     def __init__(
         self,
@@ -42,6 +52,7 @@ class Watch:
         terms: health.Terms,
         rhythm: Rhythm | None = None,
         now: Callable[[], float] = time.monotonic,
+        lost_settings: Callable[[Collection[port.GpuUuid]], None] = _tell_nobody,
     ) -> None:
         self._hardware = hardware
         self._site = site
@@ -55,10 +66,19 @@ class Watch:
         self._gpus: dict[int, port.Gpu] = {}
         self._modes: dict[port.GpuUuid, port.MigMode | None] = {}
         self._lost: frozenset[int] = frozenset()
+        self._unwell: frozenset[int] = frozenset()
+        self._unsettled: frozenset[port.GpuUuid] = frozenset()
+        self._lost_settings = lost_settings
         self._population: str | None = None
         self._looks = 0
-        self._is_repartitioned = False
+        self._repartitioned: frozenset[str] = frozenset()
         self._told: dict[str, sites.HealthReport] = {}
+        self._deaf: frozenset[str] | None = None
+
+    @property
+    def deaf(self) -> frozenset[str] | None:
+        """UUIDs of the GPUs whose Xids are not heard; None until events were first opened."""
+        return self._deaf
 
     def start(self) -> None:
         """Begin."""
@@ -71,8 +91,10 @@ class Watch:
 
     def meet(self, event: vitals.Event) -> bool:
         """Judge an event; whether the GPUs should be looked at soon. What happens to MIG is news for the next look: most of it is drakit's own."""
+        if event.kind in _UNSETTLING:
+            self._unsettled |= {port.GpuUuid(event.gpu)}
         if event.kind is vitals.EventKind.MIG:
-            self._is_repartitioned = True
+            self._repartitioned |= {event.gpu}
             return False
         gpu = next((one for one in self._gpus.values() if one.uuid == event.gpu), None)
         if gpu is None:
@@ -93,10 +115,12 @@ class Watch:
         fresh = [fault for minor, vital in found.items() for fault in health.seen(minor, vital, now)]
         self._note(fresh)
         self._faults = health.joined((one for one in standing if one is not None), fresh)
-        if self._lost != lost or self._is_repartitioned:
-            self._is_repartitioned = False
+        if self._lost != lost or self._repartitioned:
+            self._unsettled |= {gpu.uuid for gpu in self._gpus.values() if gpu.uuid in self._repartitioned and not self._has_mig(gpu)}
+            self._repartitioned = frozenset()
             self._site.changed()
         self._tell(now)
+        self._settle(found)
         return is_new or self._lost != lost
 
     def _run(self) -> None:
@@ -105,6 +129,7 @@ class Watch:
             if self._attempt(self._follow):
                 pause = _FIRST_PAUSE
                 continue
+            self._unsettled |= {gpu.uuid for gpu in self._gpus.values()}
             self._attempt(self.look)
             self._stop.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -120,6 +145,7 @@ class Watch:
     def _follow(self) -> None:
         """Look and listen, until events have to be opened anew."""
         with self._hardware.events() as events:
+            self._deaf = events.deaf
             looked, is_due = self._now() - self._rhythm.look, False
             while not self._stop.is_set():
                 waited = self._now() - looked
@@ -147,6 +173,8 @@ class Watch:
         self._faults = tuple(
             one for one in self._faults if one.minor not in before or _is_same(before[one.minor], self._gpus.get(one.minor))
         )
+        if is_new and self._population is not None:
+            self._unsettled |= {gpu.uuid for gpu in self._gpus.values()}
         self._population = population
         return is_new or self._gpus.keys() != before.keys()
 
@@ -164,8 +192,25 @@ class Watch:
             return None
         if self._modes.setdefault(gpu.uuid, mode) != mode:
             self._modes[gpu.uuid] = mode
+            self._unsettled |= {gpu.uuid}
             self._site.changed()
         return vital
+
+    def _has_mig(self, gpu: port.Gpu) -> bool:
+        """Whether MIG mode was on at the last look. Where it is, instances come and go, and there is no setting to lose."""
+        mode = self._modes.get(gpu.uuid)
+        return mode is not None and mode.current
+
+    def _settle(self, found: dict[int, health.Vital]) -> None:
+        """Tell of the GPUs that answer and may have lost their settings: also those that were lost, or asked for something, at the last look."""
+        well = {minor for minor, vital in found.items() if not (vital.lost or vital.asks)}
+        back = {gpu.uuid for minor, gpu in self._gpus.items() if minor in well & self._unwell}
+        self._unwell = frozenset(self._gpus.keys() - well)
+        answering = {gpu.uuid for minor, gpu in self._gpus.items() if minor in found and not found[minor].lost}
+        ready = (self._unsettled | back) & answering
+        self._unsettled &= {gpu.uuid for gpu in self._gpus.values()} - ready
+        if ready:
+            self._lost_settings(ready)
 
     def _spots(self, gpu: port.Gpu) -> frozenset[health.Spot]:
         """Where instances lie, asked for only while a fault is confined to one."""

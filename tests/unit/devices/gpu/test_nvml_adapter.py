@@ -118,6 +118,43 @@ def test_what_a_gpu_does_not_support_is_none(
     assert all(gpu.product_name and not gpu.is_vgpu for gpu in found)
 
 
+DETAILS = (
+    *(symbol for symbol in OPTIONAL if symbol not in {"nvmlDeviceGetMemoryInfo", "nvmlDeviceGetCudaComputeCapability"}),
+    "nvmlSystemGetConfComputeState",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetNvLinkState",
+)
+
+
+@pytest.mark.parametrize("symbol", DETAILS)
+@pytest.mark.parametrize("code", [port.Code.UNKNOWN, port.Code.INVALID_ARGUMENT, port.Code.OPERATING_SYSTEM])
+def test_no_gpu_is_withdrawn_because_it_fails_to_tell_a_detail(
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock.MockGpus, symbol: str, code: port.Code
+) -> None:
+    library.returns[symbol] = code.value
+    assert [gpu.uuid for gpu in gpus.gpus()] == [gpu.uuid for gpu in hardware.gpus()]
+    assert gpus.versions().driver == hardware.versions().driver
+    told = [item.attributes for item in gpu_driver.GpuDriver(gpus).discover().flat().devices]
+    assert told
+    assert all({"brand", "architecture"} <= one.keys() for one in told), "a selector that names them stays answerable"
+
+
+def test_a_gpu_of_a_brand_and_generation_that_nobody_knew_is_offered_as_such(
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary
+) -> None:
+    library.returns |= dict.fromkeys(("nvmlDeviceGetBrand", "nvmlDeviceGetArchitecture"), NOT_SUPPORTED)
+    told = [item.attributes for item in gpu_driver.GpuDriver(gpus).discover().flat().devices]
+    assert {(one["brand"], one["architecture"]) for one in told} == {("Unknown", "Unknown")}
+
+
+@pytest.mark.parametrize("code", [port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED])
+def test_a_gpu_that_is_gone_is_not_taken_for_one_that_lacks_a_detail(
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, code: port.Code
+) -> None:
+    library.returns["nvmlDeviceGetSerial"] = code.value
+    assert gpus.gpus() == ()
+
+
 def test_a_gpu_without_mig_has_no_mode_and_no_instances(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
     uuid = gpus.gpus()[0].uuid
     library.returns |= dict.fromkeys(("nvmlDeviceGetMigMode", "nvmlDeviceGetGpuInstanceProfileInfoV"), NOT_SUPPORTED)

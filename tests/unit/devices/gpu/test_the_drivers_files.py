@@ -12,7 +12,7 @@ import referencing.jsonschema
 
 from drakit.cdi import spec
 from drakit.core import edits, errors, names
-from drakit.devices.gpu import libraries, pretend, roots, toolkit
+from drakit.devices.gpu import libraries, mps, pretend, roots, toolkit
 
 SCHEMA = pathlib.Path(__file__).parents[3] / "golden" / "cdi-schema"
 VERSION = "580.95.05"
@@ -119,6 +119,21 @@ def test_the_toolkit_is_asked_once_and_told_paths_become_the_hosts(root: roots.D
     assert not found.device_nodes, "those are drakit's own"
     assert set(mounted(found).values()) == {f"/run/nvidia/driver/usr/lib64/{name}.so.{VERSION}" for name in ("libcuda", "libnvidia-ml")}
     assert found.hooks[0].path == "/run/nvidia/driver/usr/bin/nvidia-cdi-hook"
+
+
+def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: roots.DriverRoot) -> None:
+    told = told_by_the_toolkit(root)
+    common = told["containerEdits"]
+    assert isinstance(common, dict)
+    sockets = [
+        {"hostPath": path, "containerPath": path, "options": ["ro"]} for path in ("/run/nvidia-persistenced/socket", "/tmp/nvidia-mps")
+    ]
+    common["mounts"] += sockets
+    install(root, "nvidia-cdi-hook")
+    install_toolkit(root, told)
+    found = mounted(libraries.DriverFiles(root).of(VERSION))
+    assert found["/run/nvidia-persistenced/socket"] == "/run/nvidia-persistenced/socket"
+    assert mps.PIPE_IN_CONTAINER not in found
 
 
 def test_the_toolkit_can_be_left_alone(root: roots.DriverRoot) -> None:

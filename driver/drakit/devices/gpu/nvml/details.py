@@ -12,29 +12,29 @@ from drakit.devices.gpu.nvml import session
 
 def serial(handle: pynvml.c_nvmlDevice_t) -> str | None:
     """The board's serial number; consumer boards have none and say so with zeros."""
-    told: str | None = session.optional(lambda: pynvml.nvmlDeviceGetSerial(handle))
+    told: str | None = session.detail(lambda: pynvml.nvmlDeviceGetSerial(handle))
     return told if told and told.strip("0") else None
 
 
 def module_id(handle: pynvml.c_nvmlDevice_t) -> int | None:
     """The number of its socket on the baseboard. The binding's own default argument is shared by all threads, so one is given."""
-    return session.optional(lambda: pynvml.nvmlDeviceGetModuleId(handle, ctypes.c_uint()))
+    return session.detail(lambda: pynvml.nvmlDeviceGetModuleId(handle, ctypes.c_uint()))
 
 
 def ecc(handle: pynvml.c_nvmlDevice_t) -> bool | None:
     """Whether error correction is on now."""
-    told = session.optional(lambda: pynvml.nvmlDeviceGetEccMode(handle))
+    told = session.detail(lambda: pynvml.nvmlDeviceGetEccMode(handle))
     return None if told is None else bool(told[0])
 
 
 def addressing_mode(handle: pynvml.c_nvmlDevice_t) -> str | None:
     """HMM, ATS or None, in NVIDIA's words."""
-    return words.addressing_mode(session.optional(lambda: pynvml.nvmlDeviceGetAddressingMode(handle)))
+    return words.addressing_mode(session.detail(lambda: pynvml.nvmlDeviceGetAddressingMode(handle)))
 
 
 def cc_mode() -> str | None:
     """The machine's confidential computing mode."""
-    told = session.optional(pynvml.nvmlSystemGetConfComputeState)
+    told = session.detail(pynvml.nvmlSystemGetConfComputeState)
     if told is None:
         return None
     enabled, devtools = told.ccFeature == pynvml.NVML_CC_SYSTEM_FEATURE_ENABLED, told.devToolsMode == pynvml.NVML_CC_SYSTEM_DEVTOOLS_MODE_ON
@@ -50,7 +50,7 @@ def fabric(handle: pynvml.c_nvmlDevice_t) -> port.Fabric | None:
         (old, pynvml.nvmlDeviceGetGpuFabricInfo),
     )
     for told, ask in asked:
-        if session.optional(functools.partial(ask, handle, ctypes.byref(told))) is not None:
+        if session.detail(functools.partial(ask, handle, ctypes.byref(told))) is not None:
             return words.fabric(told.state, told.status, bytes(told.clusterUuid), told.cliqueId)
     return None
 

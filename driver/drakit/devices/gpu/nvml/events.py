@@ -25,19 +25,31 @@ _NO_INSTANCE = pynvml.NVML_GPU_INSTANCE_ID_ANY
 
 
 class NvmlEvents(vitals.Events):
-    """A set of events, registered for all GPUs that can be registered; the others are logged and not heard of."""
+    """A set of events, registered for all GPUs that can be registered; ``deaf`` are those that send none, or no Xids, which is logged too."""
 
     def __init__(self, handles: Mapping[port.GpuUuid, pynvml.c_nvmlDevice_t]) -> None:
         self._uuids: dict[int | None, port.GpuUuid] = {}
         with session.calling("events"):
             self._set: pynvml.c_nvmlEventSet_t | None = pynvml.nvmlEventSetCreate()
-        for uuid, handle in handles.items():
-            try:
-                with session.calling("events"):
-                    pynvml.nvmlDeviceRegisterEvents(handle, _WANTED & pynvml.nvmlDeviceGetSupportedEventTypes(handle), self._set)
-            except port.CallError as error:
-                _log.warning("a GPU sends no events and is only looked at from time to time: gpu=%s error=%s", uuid, error)
-            self._uuids[_address(handle)] = uuid
+        self._deaf: frozenset[str] = frozenset(uuid for uuid, handle in handles.items() if not self._hears(uuid, handle))
+
+    @property
+    def deaf(self) -> frozenset[str]:
+        return self._deaf
+
+    def _hears(self, uuid: port.GpuUuid, handle: pynvml.c_nvmlDevice_t) -> bool:
+        """Register for a GPU's events; whether its Xids are among them."""
+        self._uuids[_address(handle)] = uuid
+        try:
+            with session.calling("events"):
+                known = _WANTED & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
+                pynvml.nvmlDeviceRegisterEvents(handle, known, self._set)
+        except port.CallError as error:
+            _log.warning("a GPU sends no events and is only looked at from time to time: gpu=%s error=%s", uuid, error)
+            return False
+        if not known & pynvml.nvmlEventTypeXidCriticalError:
+            _log.warning("a GPU sends no Xids and is only looked at from time to time: gpu=%s", uuid)
+        return bool(known & pynvml.nvmlEventTypeXidCriticalError)
 
     def wait(self, seconds: float) -> vitals.Event | None:
         with session.calling("events"):

@@ -1,6 +1,7 @@
 """The NVML session, and NVML's return codes as the port's errors."""
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
@@ -10,10 +11,14 @@ from drakit.devices.gpu import port
 
 Result = TypeVar("Result")
 
+_log = logging.getLogger(__name__)
+
 # nvml.h: GPU_NOT_FOUND is what newer libraries say for an unknown UUID.
 CODES: Mapping[int, port.Code] = {**{code.value: code for code in port.Code}, 28: port.Code.NOT_FOUND}
 # What a GPU or a library says of a question it does not know.
 ABSENT = frozenset({port.Code.NOT_SUPPORTED, port.Code.FUNCTION_NOT_FOUND, port.Code.ARGUMENT_VERSION_MISMATCH})
+# What is not about a question but about the GPU or the session: every other question would be answered so too.
+_GRAVE = frozenset({port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED, port.Code.UNINITIALIZED, port.Code.DRIVER_NOT_LOADED})
 _FIXES: Mapping[port.Code, str] = {
     port.Code.LIBRARY_NOT_FOUND: "install the NVIDIA driver, or give the path of libnvidia-ml.so.1, or choose a mock machine",
     port.Code.DRIVER_NOT_LOADED: "load the NVIDIA kernel driver (nvidia-smi must work), or choose a mock machine",
@@ -63,6 +68,19 @@ def optional(read: Callable[[], Result]) -> Result | None:
         if code_of(error) in ABSENT:
             return None
         raise
+
+
+def detail(read: Callable[[], Result]) -> Result | None:
+    """What ``read`` gives; None also where it fails, because no GPU is withdrawn for not telling its serial number. What is grave is raised."""
+    try:
+        return read()
+    except pynvml.NVMLError as error:
+        code = code_of(error)
+        if code in _GRAVE:
+            raise
+        if code not in ABSENT:
+            _log.debug("a GPU does not tell everything of itself: error=%s", error)
+        return None
 
 
 def code_of(error: pynvml.NVMLError) -> port.Code:

@@ -1,0 +1,144 @@
+"""Giving prepared claims again what their GPU has lost: compute mode and time slice, which a reset or a change of MIG mode takes along, and their
+MPS daemons where they do not run.
+
+At a start all prepared claims are gone through. While the driver serves, the watch says which GPUs may have lost something, and a thread of its own
+goes through their claims: it waits for a GPU's lock and for nvidia-smi, and the watch over the other GPUs must not. Under the lock a claim is looked
+up once more, so a GPU is touched only while a prepared claim uses it. What is so already is left, and what fails is tried again.
+"""
+
+import logging
+import threading
+from collections.abc import Collection, Iterable
+
+from drakit.core import driver as drivers
+from drakit.core import errors
+from drakit.core import site as sites
+from drakit.devices.gpu import identity, mps, port, sharing
+
+_log = logging.getLogger(__name__)
+_JOIN_SECONDS = 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+
+Grant = drivers.Grant[object]
+# What was set of which GPU in one going through: those who share a GPU want the same of it, and it is set once.
+Settled = set[tuple[port.GpuUuid, tuple[port.TimeSlice | None, port.ComputeMode | None]]]
+
+
+class Restorer:
+    """Goes through prepared claims, in the thread of whoever calls."""
+
+    def __init__(self, hardware: port.GpuPort, site: sites.Site, daemons: mps.Daemons) -> None:
+        self._hardware = hardware
+        self._site = site
+        self._daemons = daemons
+
+    def at_start(self) -> None:
+        """Give every prepared claim its own. A daemon that runs is asked whether it answers."""
+        settled: Settled = set()
+        for grant in self._site.grants():
+            self._restore(grant, settled, self._daemons.ensure)
+
+    def on(self, gpus: Collection[port.GpuUuid]) -> frozenset[port.GpuUuid]:
+        """Give the prepared claims of these GPUs their own; the GPUs where that failed. A daemon that runs is left, whatever it is busy with."""
+        settled: Settled = set()
+        failed: set[port.GpuUuid] = set()
+        for grant in self._site.grants():
+            gpu = grant.intent.get("gpu")
+            if gpu in gpus and not self._restore(grant, settled, self._ensure_alive):
+                failed.add(port.GpuUuid(str(gpu)))
+        return frozenset(failed)
+
+    def _restore(self, grant: Grant, settled: Settled, ensure: mps.Ensure) -> bool:
+        """Whether the claim has its own now, or needs nothing."""
+        try:
+            wanted = identity.Identity.from_record(grant.intent)
+            settings = sharing.Settings.from_record(wanted.settings)
+            if settings != sharing.Settings() and wanted.boot == self._hardware.boot_id():
+                with self._site.hold(grant.device.lock_names):
+                    if self._is_prepared(grant):
+                        self._set(grant, wanted, settings, settled)
+                        if settings.mps is not None:
+                            ensure(wanted.holder, str(grant.record.get("uuid", wanted.gpu)), settings.mps)
+        except errors.DrakitError as error:
+            _log.warning("a prepared claim lacks settings or its MPS daemon: claim=%s error=%s", grant.claim, error)
+            return False
+        return True
+
+    def _set(self, grant: Grant, wanted: identity.Identity, settings: sharing.Settings, settled: Settled) -> None:
+        if settings.of_gpu == (None, None) or (same := (wanted.gpu, settings.of_gpu)) in settled:
+            return
+        mode = self._hardware.mig_mode(wanted.gpu)
+        if mode is not None and mode.current:
+            _log.warning("settings wait until MIG mode is off again: gpu=%s claim=%s settings=%s", wanted.gpu, grant.claim, settings.told)
+            return
+        sharing.apply(self._hardware, wanted.gpu, settings)
+        settled.add(same)
+        _log.info("settings were applied again: gpu=%s claim=%s settings=%s", wanted.gpu, grant.claim, settings.told)
+
+    def _is_prepared(self, grant: Grant) -> bool:
+        """Whether the claim is as it was when it was listed; it may have gone, and come again, before the lock was had."""
+        now = self._site.grant(grant.claim.uid, grant.device.name, grant.share_id)
+        return now is not None and now.intent == grant.intent
+
+    def _ensure_alive(self, holder: str, device: str, wanted: sharing.Mps) -> None:
+        if not self._daemons.is_alive(holder):
+            self._daemons.ensure(holder, device, wanted)
+
+
+class Crew:
+    """The thread, from ``start`` to ``stop``; it sleeps until a GPU is due. What failed is due again after ``pause`` seconds, then after longer."""
+
+    def __init__(self, restorer: Restorer, *, pause: float = _FIRST_PAUSE) -> None:
+        self._restorer = restorer
+        self._pause = pause
+        self._told = threading.Condition()
+        self._due: frozenset[port.GpuUuid] = frozenset()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="gpu-restore", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; returns within seconds, also when a call to the hardware hangs."""
+        with self._told:
+            self._is_over = True
+            self._told.notify_all()
+        self._thread.join(_JOIN_SECONDS)
+
+    def due(self, gpus: Iterable[port.GpuUuid]) -> None:
+        """These GPUs may have lost their settings; returns at once."""
+        with self._told:
+            self._due |= frozenset(gpus)
+            self._told.notify_all()
+
+    def _run(self) -> None:
+        pause = self._pause
+        while (gpus := self._next()) is not None:
+            failed = self._attempt(gpus)
+            if not failed:
+                pause = self._pause
+                continue
+            self._wait(pause)
+            self.due(failed)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _attempt(self, gpus: frozenset[port.GpuUuid]) -> frozenset[port.GpuUuid]:
+        try:
+            return self._restorer.on(gpus)
+        except errors.DrakitError as error:
+            _log.warning("prepared claims cannot be gone through: error=%s", error)
+            return gpus
+
+    def _next(self) -> frozenset[port.GpuUuid] | None:
+        """The GPUs that are due, once there are any; None when it is over."""
+        with self._told:
+            self._told.wait_for(lambda: self._due or self._is_over)
+            found, self._due = self._due, frozenset()
+            return None if self._is_over else found
+
+    def _wait(self, seconds: float) -> None:
+        """Until that time is over, another GPU is due, or all is over."""
+        with self._told:
+            self._told.wait_for(lambda: self._due or self._is_over, seconds)

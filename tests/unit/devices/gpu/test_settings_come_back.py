@@ -1,0 +1,293 @@
+"""What a reset or an admin's change of MIG mode takes from prepared claims comes back while the driver runs, and reaches nobody else's GPU."""
+
+import contextlib
+import logging
+import os
+import pathlib
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import cast
+
+import pytest
+
+from drakit.core import claim
+from drakit.core import driver as drivers
+from drakit.devices.gpu import config as gpu_config
+from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu import faults, health, mps, port, processes, restoring, vitals, watching
+from drakit.testing import sites
+from fakes import gpu_node, mps_daemon
+
+ROUNDS, BETWEEN = 3000, 0.02
+MINE, FREE = 1, 0
+FAST = gpu_driver.Watching(terms=health.Terms(settle=0.0, hold=0.0), rhythm=watching.Rhythm(beat=0.05, look=0.1))
+LONG = gpu_config.GpuConfig(
+    sharing=gpu_config.Sharing(
+        strategy=gpu_config.Strategy.TIME_SLICING, time_slicing_config=gpu_config.TimeSlicing(interval=port.TimeSlice.LONG)
+    )
+)
+MPS = gpu_config.GpuConfig(sharing=gpu_config.Sharing(strategy=gpu_config.Strategy.MPS))
+Mishap = Callable[[gpu_node.GpuNode, port.GpuUuid], None]
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
+    made = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie")
+    made.prepare(f"gpu-{MINE}", config=LONG, config_source=claim.ConfigSource.CLAIM)
+    return made
+
+
+@pytest.fixture
+def site(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> sites.FakeSite:
+    return sites.FakeSite(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+
+
+def granted(node: gpu_node.GpuNode) -> drivers.Grant[object]:
+    return cast("drivers.Grant[object]", node.journal["a"].grant)
+
+
+def uuid(node: gpu_node.GpuNode, minor: int = MINE) -> port.GpuUuid:
+    return node.hardware.gpus()[minor].uuid
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    waiting = threading.Event()
+    return any(holds() or waiting.wait(BETWEEN) for _ in range(ROUNDS))
+
+
+def has_its_slice(node: gpu_node.GpuNode) -> bool:
+    return node.hardware.time_slice(uuid(node)) is port.TimeSlice.LONG
+
+
+def restorer(node: gpu_node.GpuNode, site: sites.FakeSite) -> restoring.Restorer:
+    return restoring.Restorer(gpu_node.stepping(node.hardware, node.steps), site, mps.Daemons())
+
+
+@contextlib.contextmanager
+def running(node: gpu_node.GpuNode, site: sites.FakeSite, surroundings: gpu_driver.Surroundings | None = None) -> Iterator[None]:
+    """A driver that serves and watches."""
+    driver = gpu_driver.GpuDriver(node.hardware, intents=node.intents, watch=FAST, surroundings=surroundings)
+    driver.start(site)
+    try:
+        yield
+    finally:
+        driver.stop()
+
+
+def listening(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
+    """Strike the GPU that nobody uses until the watch hears it: events from before it began are not for it."""
+
+    def is_heard() -> bool:
+        node.hardware.strike(uuid(node, FREE), 48)
+        return f"gpu-{FREE}" in site.taints()
+
+    assert eventually(is_heard)
+
+
+def flip(node: gpu_node.GpuNode, gpu: port.GpuUuid) -> None:
+    node.hardware.set_mig_mode(gpu, enabled=True)
+    node.hardware.set_mig_mode(gpu, enabled=False)
+
+
+def reset(node: gpu_node.GpuNode, gpu: port.GpuUuid) -> None:
+    node.hardware.reset(gpu)
+
+
+def reload(node: gpu_node.GpuNode, _: port.GpuUuid) -> None:
+    node.hardware.reload()
+
+
+@pytest.mark.parametrize("mishap", [flip, reset, reload], ids=["mig-mode", "reset", "reload"])
+def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
+    node: gpu_node.GpuNode, site: sites.FakeSite, mishap: Mishap, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), running(node, site):
+        listening(node, site)
+        caplog.clear()
+        mishap(node, uuid(node))
+        assert eventually(lambda: has_its_slice(node))
+        assert eventually(lambda: "settings were applied again" in caplog.text)
+    assert f"gpu={uuid(node)} claim=default/claim-a" in caplog.text
+    assert "time slice Long and compute mode Default" in caplog.text
+    assert f"again: gpu={uuid(node, FREE)}" not in caplog.text
+
+
+def looked_at(node: gpu_node.GpuNode, site: sites.FakeSite) -> tuple[watching.Watch, list[set[port.GpuUuid]]]:
+    """A watch that has looked once, driven by hand, and what it says of lost settings."""
+    told: list[set[port.GpuUuid]] = []
+
+    def note(gpus: Collection[port.GpuUuid]) -> None:
+        told.append(set(gpus))
+
+    watch = watching.Watch(node.hardware, site, prefix=gpu_driver.NAME, terms=FAST.terms, lost_settings=note)
+    watch.look()
+    return watch, told
+
+
+def event(gpu: port.GpuUuid, kind: vitals.EventKind) -> vitals.Event:
+    return vitals.Event(gpu=gpu, kind=kind)
+
+
+@pytest.mark.parametrize("kind", [vitals.EventKind.MIG, vitals.EventKind.RECOVERY, vitals.EventKind.UNAVAILABLE])
+def test_an_event_that_may_have_cost_settings_is_told_once_and_of_its_gpu_alone(
+    node: gpu_node.GpuNode, site: sites.FakeSite, kind: vitals.EventKind
+) -> None:
+    watch, told = looked_at(node, site)
+    watch.meet(event(uuid(node), kind))
+    watch.look()
+    watch.look()
+    assert told == [{uuid(node)}]
+
+
+def test_instances_that_come_and_go_while_mig_mode_is_on_are_no_loss(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
+    node.hardware.set_mig_mode(uuid(node, FREE), enabled=True)
+    watch, told = looked_at(node, site)
+    watch.meet(event(uuid(node, FREE), vitals.EventKind.MIG))
+    watch.look()
+    assert told == []
+    assert site.changes == 1, "they are news all the same"
+    node.hardware.set_mig_mode(uuid(node, FREE), enabled=False)
+    watch.look()
+    assert told == [{uuid(node, FREE)}], "a change of the mode may be one"
+
+
+def test_a_gpu_that_comes_back_is_told_when_it_answers_and_not_before(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
+    watch, told = looked_at(node, site)
+    gpu = uuid(node)
+    node.hardware.lose(gpu)
+    watch.meet(event(gpu, vitals.EventKind.UNAVAILABLE))
+    watch.look()
+    assert told == []
+    node.hardware.reset(gpu)
+    watch.look()
+    assert told == [{gpu}]
+
+
+def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
+    watch, told = looked_at(node, site)
+    node.hardware.strike(uuid(node), 48, asks=vitals.RecoveryAction.RESET)
+    watch.look()
+    assert told == []
+    node.hardware.reset(uuid(node))
+    watch.look()
+    assert told == [{uuid(node)}]
+
+
+def test_quiet_hardware_is_told_of_nobody(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
+    watch, told = looked_at(node, site)
+    for _ in range(30):
+        watch.look()
+    assert told == []
+
+
+def settings_calls(node: gpu_node.GpuNode) -> list[str]:
+    return [name for name in node.steps.names if name.startswith("before set_")]
+
+
+def test_applying_again_is_idempotent_and_touches_no_gpu_that_no_claim_uses(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
+    node.steps.names.clear()
+    again = restorer(node, site)
+    assert again.on({uuid(node, FREE)}) == frozenset()
+    assert settings_calls(node) == []
+    node.hardware.reset(uuid(node))
+    for _ in range(2):
+        assert again.on({uuid(node), uuid(node, FREE)}) == frozenset()
+        assert has_its_slice(node)
+    assert settings_calls(node) == ["before set_time_slice"] * 2
+    assert set().union(*site.held) == set(granted(node).device.lock_names)
+
+
+class Leaving(sites.FakeSite):
+    """A claim is unprepared while its GPU's lock is waited for."""
+
+    @contextlib.contextmanager
+    def hold(self, lock_names: Iterable[str]) -> Iterator[None]:
+        for grant in self.grants():
+            self.remove(grant)
+        with super().hold(lock_names):
+            yield
+
+
+def test_a_claim_that_goes_while_the_lock_is_waited_for_gets_nothing(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
+    leaving = Leaving(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+    node.unprepare()
+    node.steps.names.clear()
+    assert restorer(node, leaving).on({uuid(node)}) == frozenset()
+    assert settings_calls(node) == []
+    assert node.hardware.time_slice(uuid(node)) is port.TimeSlice.DEFAULT
+
+
+def test_settings_wait_while_an_admin_has_the_gpu_in_mig_mode(
+    node: gpu_node.GpuNode, site: sites.FakeSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.hardware.set_mig_mode(uuid(node), enabled=True)
+    node.steps.names.clear()
+    assert restorer(node, site).on({uuid(node)}) == frozenset(), "the next change of the mode is waited for"
+    assert settings_calls(node) == []
+    assert "settings wait until MIG mode is off again" in caplog.text
+
+
+def test_what_fails_is_named_and_tried_again_until_it_is_so(
+    node: gpu_node.GpuNode, site: sites.FakeSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.hardware.reset(uuid(node))
+    desk = faults.Faults(node.choice.directory)
+    desk.arm(faults.Fault(call="set_time_slice", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, times=2))
+    crew = restoring.Crew(restorer(node, site), pause=0.01)
+    crew.start()
+    try:
+        crew.due([uuid(node)])
+        assert eventually(lambda: has_its_slice(node))
+    finally:
+        crew.stop()
+    assert caplog.text.count("a prepared claim lacks settings or its MPS daemon: claim=default/claim-a") == 2
+
+
+def test_a_hanging_call_holds_up_neither_the_watch_nor_the_end(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
+    desk = faults.Faults(node.choice.directory)
+    with running(node, site):
+        listening(node, site)
+        desk.arm(faults.Fault(call="set_time_slice", moment=faults.Moment.BEFORE, action=faults.Action.HANG))
+        node.hardware.reset(uuid(node))
+        assert eventually(lambda: bool(desk.stalled()))
+        node.hardware.lose(uuid(node, FREE))
+        assert eventually(lambda: any(taint.key.endswith("gpu-lost") for taint in site.taints().get(f"gpu-{FREE}", ())))
+        changed = site.changes
+        node.hardware.set_mig_mode(uuid(node), enabled=True)
+        assert eventually(lambda: site.changes > changed)
+    desk.disarm()
+
+
+@pytest.fixture
+def short() -> Iterator[pathlib.Path]:
+    """A folder with a short path, because MPS has a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="dk") as folder:
+        yield pathlib.Path(folder)
+
+
+def test_an_mps_daemon_and_its_compute_mode_come_back_and_one_that_runs_is_left(short: pathlib.Path) -> None:
+    daemons = mps.Daemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
+    around = gpu_driver.Surroundings(daemons=daemons)
+    node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", surroundings=around)
+    node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
+    site = sites.FakeSite(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+    try:
+        with running(node, site, around):
+            listening(node, site)
+            before = alive(short)
+            node.hardware.reset(uuid(node))
+            assert eventually(lambda: node.hardware.compute_mode(uuid(node)) is port.ComputeMode.EXCLUSIVE_PROCESS)
+            assert alive(short) == before, "it was not asked to end"
+            for pid in before:
+                os.kill(pid, signal.SIGKILL)
+            node.hardware.reset(uuid(node))
+            assert eventually(lambda: len(alive(short) - before) == len(before))
+    finally:
+        node.unprepare()
+    assert not alive(short)
+
+
+def alive(folder: pathlib.Path) -> set[int]:
+    return {one.pid for place in (folder / "mps").glob("*") for one in processes.bearing(f"{mps.PIPE_VARIABLE}={place / 'pipe'}")}

@@ -1,0 +1,102 @@
+"""A GPU that cannot send Xids is said to be so: in the log and in the metrics; what a look shows is seen of it all the same."""
+
+import pathlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.devices import machines
+from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu import health, host, mock, nvml, port, vitals, watching
+from fakes import nvml_library, site
+
+ROUNDS, BETWEEN = 3000, 0.02
+XID, ECC = 0x8, 0x2
+WATCHING = gpu_driver.Watching(terms=health.Terms(settle=0.0, hold=0.0), rhythm=watching.Rhythm(beat=0.05, look=0.1))
+
+
+@pytest.fixture
+def hardware(tmp_path: pathlib.Path) -> mock.MockGpus:
+    return mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path / "machine", owner="node-a"))
+
+
+@pytest.fixture
+def library(hardware: mock.MockGpus) -> nvml_library.NvmlLibrary:
+    return nvml_library.NvmlLibrary(hardware)
+
+
+@pytest.fixture
+def seen(library: nvml_library.NvmlLibrary, hardware: mock.MockGpus, tmp_path: pathlib.Path) -> nvml.NvmlGpus:
+    return nvml.NvmlGpus(library, system=host.Host(nvml_library.host_root(tmp_path / "root", hardware)))
+
+
+@pytest.fixture
+def kept(tmp_path: pathlib.Path) -> site.FakeSite:
+    return site.FakeSite(tmp_path / "home")
+
+
+def second(hardware: mock.MockGpus) -> port.GpuUuid:
+    return hardware.gpus()[1].uuid
+
+
+@pytest.fixture
+def serving(
+    library: nvml_library.NvmlLibrary, hardware: mock.MockGpus, seen: nvml.NvmlGpus, kept: site.FakeSite
+) -> Iterator[gpu_driver.GpuDriver]:
+    """A driver that watches two GPUs, the second of which cannot be registered for events."""
+    library.event_kinds[second(hardware)] = None
+    driver = gpu_driver.GpuDriver(seen, watch=WATCHING)
+    driver.discover()
+    driver.start(kept)
+    yield driver
+    driver.stop()
+
+
+def monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
+    return {one.labels["gpu"]: one.value for one in driver.measure() if one.name == "gpu_monitored"}
+
+
+def eventually_monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
+    waiting = threading.Event()
+    return next((told for _ in range(ROUNDS) if (told := monitored(driver)) or waiting.wait(BETWEEN)), {})
+
+
+@pytest.mark.parametrize(
+    "kinds, words", [(None, "a GPU sends no events"), (0, "a GPU sends no Xids"), (ECC, "a GPU sends no Xids"), (XID | ECC, "")]
+)
+def test_a_gpu_whose_xids_cannot_be_heard_is_named(
+    library: nvml_library.NvmlLibrary,
+    hardware: mock.MockGpus,
+    seen: nvml.NvmlGpus,
+    caplog: pytest.LogCaptureFixture,
+    kinds: int | None,
+    words: str,
+) -> None:
+    library.event_kinds[second(hardware)] = kinds
+    with seen.events() as events:
+        assert events.deaf == ({second(hardware)} if words else frozenset())
+    assert (words in caplog.text and f"gpu={second(hardware)}" in caplog.text) is bool(words)
+    assert hardware.gpus()[0].uuid not in caplog.text
+
+
+def test_the_metrics_say_which_gpu_is_only_looked_at(serving: gpu_driver.GpuDriver) -> None:
+    assert eventually_monitored(serving) == {"gpu-0": 1.0, "gpu-1": 0.0}
+
+
+def test_what_a_look_shows_of_such_a_gpu_is_a_taint_and_being_deaf_is_none(
+    serving: gpu_driver.GpuDriver, hardware: mock.MockGpus, kept: site.FakeSite
+) -> None:
+    assert eventually_monitored(serving)
+    assert not kept.taints()
+    hardware.strike(second(hardware), 48, asks=vitals.RecoveryAction.RESET)
+    with kept.told:
+        assert kept.told.wait_for(lambda: kept.taints().get("gpu-1"), 60)
+    assert [taint.key for taint in kept.taints()["gpu-1"]] == ["gpu.drakit.dev/recovery-action"]
+
+
+def test_nothing_is_said_of_gpus_that_nobody_watches(seen: nvml.NvmlGpus, kept: site.FakeSite) -> None:
+    driver = gpu_driver.GpuDriver(seen)
+    driver.discover()
+    driver.start(kept)
+    assert monitored(driver) == {}
