@@ -186,10 +186,10 @@ class Nic(_Group):
     """Whether interfaces that carry global addresses are offered."""
 
     take_over: tuple[str, ...] = ()
-    """Globs of interfaces to offer whatever the host uses them for, its default route included."""
+    """Globs of interfaces to offer whatever the host uses them for, its default route included; each needs a reserve above 0 for the host."""
 
     reserve: str = "0"
-    """Bandwidth of every interface kept back for the host's own traffic, unless a rule says otherwise."""
+    """Bandwidth of every interface kept back for the host's own traffic, which is held to it, unless a rule says otherwise."""
 
     ceil: str | None = None
     """Most that a share of any interface may borrow up to, whatever its class says; the interface's speed if not given, 0: nothing."""
@@ -390,7 +390,7 @@ def _overlay(base: dict[str, Any], over: Mapping[str, Any]) -> None:
 
 
 def _explain(key: str, kind: str, message: str) -> str:
-    if kind != "extra_forbidden":
+    if kind not in ("extra_forbidden", "invalid_key"):
         return message.removeprefix("Value error, ")
     return f"is not a setting{_suggest(key, {name for name, _, _ in known_keys()})}"
 

@@ -76,6 +76,10 @@ def test_a_node_that_does_not_exist_is_named_in_the_error(server: apiserver.ApiS
 def test_slices_of_other_drivers_and_nodes_are_not_seen(server: apiserver.ApiServer, store: kube_slices.ApiSlices) -> None:
     server.registry.create(resources.SLICE, foreign(driver="nic.drakit.dev"))
     server.registry.create(resources.SLICE, foreign(node="node-2"))
+    of_the_cluster: Any = foreign()
+    del of_the_cluster["spec"]["nodeName"]
+    of_the_cluster["spec"]["allNodes"] = True
+    server.registry.create(resources.SLICE, of_the_cluster)
     mine: Any = server.registry.create(resources.SLICE, foreign())
     assert [one.name for one in store.list()] == [mine["metadata"]["name"]]
 

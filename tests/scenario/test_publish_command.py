@@ -109,6 +109,18 @@ def test_once_publishes_replaces_and_refuses_while_another_leads(cluster: Cluste
         assert refused.stderr.strip().endswith("another publisher leads: first")
 
 
+def test_withdrawing_leaves_no_slice_and_refuses_while_a_publisher_leads(cluster: Cluster) -> None:
+    with cluster.publisher("first") as first:
+        until(lambda: cluster.devices() == 31 and cluster.holder() == "first", "the slices")
+        refused = cluster.once("--withdraw")
+        assert (refused.returncode, cluster.devices()) == (1, 31)
+        assert refused.stderr.strip().endswith("another publisher leads: first")
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(30) == 0
+    done = cluster.once("--withdraw")
+    assert (done.returncode, cluster.slices(), cluster.holder()) == (0, [], ""), done.stderr
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -41,6 +41,7 @@ def test_lists_and_rules_can_come_from_the_environment() -> None:
 WRONG = {
     "unknown group": ("nodes: {name: x}", "nodes: is not a setting"),
     "unknown key": ("node: {nam: x}", "node.nam: is not a setting; did you mean node.name?"),
+    "a number as a key": ("node: {0: x}", "node.0: is not a setting; did you mean node.name?"),
     "wrong type": ("publish: {rescan: soon}", "publish.rescan:"),
     "unknown choice": ("log: {level: loud}", "log.level:"),
     "unknown key in a rule": ("nic: {rules: [{match: eth0, sped: 1G}]}", "nic.rules.0.sped"),

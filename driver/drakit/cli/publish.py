@@ -32,6 +32,10 @@ def publish(
     once: Annotated[
         bool, typer.Option("--once", help="Publish once and end; fail where another publisher leads, or the API server refuses.")
     ] = False,
+    withdraw: Annotated[
+        bool,
+        typer.Option("--withdraw", help="Delete every slice of the driver that belongs to no node, and end: the last step before it goes."),
+    ] = False,
     config: options.Config = None,
     assignments: options.Set = None,
     form: Annotated[Literal["auto", "flat", "mixins"] | None, typer.Option("--form", help="How slices are written.")] = None,
@@ -52,11 +56,15 @@ def publish(
 
       drakit publish tpu --mock tpu-v5e-8x8 --once --kubeconfig /tmp/dra/kubeconfig
 
+      drakit publish tpu --mock tpu-v5e-8x8 --withdraw
+
       drakit publish tpu --mock tpu-v5e-8x8 --set election.duration=30 --set election.renew_deadline=20
     """
     flags = {"api.kubeconfig": kubeconfig, "publish.form": form, "log.format": log_format, "log.level": log_level}
     settings = options.read(config=config, assignments=assignments, mock=mock, flags=flags)
     offered = composition.cluster_pools(settings, family)
+    if withdraw:
+        offered = ()
     driver = names.check_driver(str(getattr(settings, family).driver_name), f"{family}.driver_name")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -64,7 +72,7 @@ def publish(
     api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
     try:
         office = Office(settings, driver, api)
-        office.publish_once(offered) if once else office.serve(offered, stop)
+        office.publish_once(offered) if once or withdraw else office.serve(offered, stop)
     finally:
         api.close()
 

@@ -40,6 +40,17 @@ def without_taints(offered: inventory.Inventory) -> inventory.Inventory:
     return dataclasses.replace(offered, devices=tuple(kept))
 
 
+def without_lists(offered: inventory.Inventory) -> inventory.Inventory:
+    """Devices without their list attributes, for servers that drop lists (gate DRAListTypeAttributes off) and then refuse the slice as a whole."""
+    flat = offered.flat()
+    return dataclasses.replace(flat, devices=tuple(map(_without_lists, flat.devices)))
+
+
+def _without_lists(item: device.Device) -> device.Device:
+    kept = {name: value for name, value in item.attributes.items() if not isinstance(value, tuple)}
+    return item if len(kept) == len(item.attributes) else dataclasses.replace(item, attributes=kept)
+
+
 def _draws_everything(item: device.Device, sets: Mapping[str, counters.CounterSet]) -> bool:
     return bool(item.consumes) and all(_draws_whole(part, sets[part.counter_set]) for part in item.consumes)
 

@@ -117,4 +117,11 @@ def _share_id(item: fields.Field) -> names.ShareId | None:
 
 
 def _amounts(item: fields.Field) -> Mapping[str, quantity.Quantity]:
-    return types.MappingProxyType({name: amount.amount() for name, amount in item.items()})
+    return types.MappingProxyType({_capacity(name, amount): amount.amount() for name, amount in item.items()})
+
+
+def _capacity(name: str, amount: fields.Field) -> str:
+    try:
+        return names.check_qualified(name, amount.path)
+    except errors.InventoryError as error:
+        raise amount.error(f"{error.reason}; write the capacity's name, such as memory") from error

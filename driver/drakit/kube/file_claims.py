@@ -6,9 +6,10 @@ misspelt one would be left out without a word.
 """
 
 import difflib
+import json
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 import yaml
 
@@ -100,7 +101,17 @@ def _unknown(name: str, known: tuple[str, ...]) -> str:
 
 
 class _JsonLikeLoader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it, by way of JSON: what looks like a date stays text."""
+    """YAML as Kubernetes reads it, by way of JSON: what looks like a date stays text, and so does a key that looks like a number."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:  # noqa: FBT001, FBT002 - as in yaml
+        """The mapping with text as keys; raises ConstructorError for a key that is there twice, since one of its values would be lost."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value} is there twice", key.start_mark)
+            seen.add(str(key.value))
+        made = super().construct_mapping(node, deep=deep)
+        return {key if isinstance(key, str) else json.dumps(key): value for key, value in made.items()}
 
 
 _JsonLikeLoader.yaml_implicit_resolvers = {

@@ -2,7 +2,8 @@
 
 A server whose feature gate is off drops the gate's fields without a word. So before partitions go out, a slice with a counter set and mixins but no
 device is stored; and before shared or tainted devices do, a slice with one such device in a pool that says it has two slices and never gets the
-second: the scheduler uses no device of an incomplete pool. Both are in a pool of their own and deleted at once.
+second: the scheduler uses no device of an incomplete pool. Devices with list attributes are asked about in the same way, but alone: without its list
+an attribute has no value, and a server that drops lists refuses the whole slice. All are in a pool of their own and deleted at once.
 """
 
 import dataclasses
@@ -18,10 +19,11 @@ UNPROCESSABLE = 422
 
 
 class Question(enum.Enum):
-    """What can be asked: counters and mixins, or shared and tainted devices."""
+    """What can be asked: counters and mixins, shared and tainted devices, or list attributes."""
 
     COUNTERS = "counters"
     DEVICES = "devices"
+    LISTS = "lists"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,12 +43,15 @@ def questions(offered: inventory.Inventory, *, mixins: bool) -> frozenset[Questi
         asked.add(Question.COUNTERS)
     if any(item.taints or item.allow_multiple_allocations for item in offered.devices):
         asked.add(Question.DEVICES)
+    described = [item.attributes for item in offered.devices] + [item.attributes for item in offered.mixins.device]
+    if any(isinstance(value, tuple) for attributes in described for value in attributes.values()):
+        asked.add(Question.LISTS)
     return frozenset(asked)
 
 
 def ask(question: Question, target: Target, store: ports.SliceStore) -> tuple[frozenset[str], slices.Layout | None]:
     """The feature gates whose fields are dropped, and the layout the server asks for where it refuses the usual one. Raises ApiError."""
-    page = _COUNTERS if question is Question.COUNTERS else _nowhere(_DEVICES, target)
+    page = _nowhere(_PAGES[question], target)
     pool = slices.Pool(name=f"{target.pool}/probe", generation=1, count=1 if question is Question.COUNTERS else 2)
     spec = slices.SliceSpec(driver=target.driver, node=target.node, pool=pool, page=page, reach=target.reach)
     try:
@@ -54,6 +59,8 @@ def ask(question: Question, target: Target, store: ports.SliceStore) -> tuple[fr
     except errors.ApiError as error:
         if error.status == UNPROCESSABLE and isinstance(target.reach, reaches.PerDevice) and "perDeviceNodeSelection" in str(error):
             raise _undivided(target, error) from error
+        if question is Question.LISTS and error.status == UNPROCESSABLE and "attributes" in str(error):
+            return frozenset({"DRAListTypeAttributes"}), None
         if question is not Question.COUNTERS or error.status != UNPROCESSABLE or "sharedCounters" not in str(error):
             raise
         _log.warning("the API server takes counter sets only beside their devices", error=str(error))
@@ -96,3 +103,5 @@ _DEVICES = slices.Page(
         ),
     ),
 )
+_LISTS = slices.Page(devices=(device.Device(name="probe", attributes={"probe": (1, 2)}),))
+_PAGES = {Question.COUNTERS: _COUNTERS, Question.DEVICES: _DEVICES, Question.LISTS: _LISTS}

@@ -39,6 +39,7 @@ FIELDS: Mapping[str, str] = {
     "DRAMixins": "mixins",
     "DRAConsumableCapacity": "sharing",
     "DRADeviceTaints": "taints",
+    "DRAListTypeAttributes": "lists",
 }
 
 
@@ -50,12 +51,13 @@ class Server:
     mixins: bool = True
     sharing: bool = True
     taints: bool = True
+    lists: bool = True
     layout: slices.Layout = slices.Layout.APART
 
     @property
     def drops(self) -> bool:
         """Whether anything is dropped."""
-        return not (self.counters and self.mixins and self.sharing and self.taints)
+        return not (self.counters and self.mixins and self.sharing and self.taints and self.lists)
 
     def without(self, dropped: frozenset[str]) -> "Server":
         """The server known to drop the fields of these feature gates."""
@@ -86,6 +88,7 @@ class Publisher(rounds.Publishing):
         self._asked_at = 0.0
         self._paged: tuple[inventory.Inventory, Server, tuple[slices.Page, ...]] | None = None
         self._altered: dict[int, slices.Page] = {}
+        self._stored: tuple[slices.Page, ...] = ()
 
     @property
     def stores_sharing(self) -> bool:
@@ -126,23 +129,34 @@ class Publisher(rounds.Publishing):
 
     def _round(self, offered: inventory.Inventory) -> tuple[int, frozenset[str]]:
         """One list, one plan, its writes; the number of writes and the features the server dropped."""
+        ours = self._ours()
+        wanted = [self._altered.get(index, page) for index, page in enumerate(self._pages_of(offered))]
+        # Times of taints are known from what was stored before too: a slice that somebody deleted comes back with them.
+        known = [*self._stored, *(item.spec.page for item in ours)]
+        target, wanted = self._target, [reconcile.adopt(page, known) for page in wanted]
+        changes = reconcile.plan(wanted, ours, driver=target.driver, node=target.node, pool=target.pool, reach=target.reach)
+        for item in changes.deletes:
+            self._store.delete(item)
+        answers = [(update.index, update.spec, self._store.update(update)) for update in changes.updates]
+        answers += [(create.index, create.spec, self._store.create(create)) for create in changes.creates]
+        if offered.devices:
+            gone = {item.name for item in changes.deletes}
+            stored = {item.name: item for item in (*ours, *(answer for *_, answer in answers)) if item.name not in gone}
+            self._stored = tuple(item.spec.page for item in stored.values())
+        writes = len(changes.deletes) + len(answers)
+        if writes:
+            _log.info("slices published", driver=target.driver, pool=target.pool, pages=len(wanted), writes=writes)
+        return writes, frozenset().union(*(self._compare(index, sent, answer.spec) for index, sent, answer in answers))
+
+    def _ours(self) -> list[slices.Published]:
+        """The slices of the pool; those of other pools are deleted."""
         ours = []
         for item in self._store.list():
             if item.spec.pool.name == self._target.pool:
                 ours.append(item)
             else:
                 self._store.delete(item)
-        wanted = [self._altered.get(index, page) for index, page in enumerate(self._pages_of(offered))]
-        target = self._target
-        changes = reconcile.plan(wanted, ours, driver=target.driver, node=target.node, pool=target.pool, reach=target.reach)
-        for item in changes.deletes:
-            self._store.delete(item)
-        answers = [(update.index, update.spec, self._store.update(update).spec) for update in changes.updates]
-        answers += [(create.index, create.spec, self._store.create(create).spec) for create in changes.creates]
-        writes = len(changes.deletes) + len(answers)
-        if writes:
-            _log.info("slices published", driver=self._target.driver, pool=self._target.pool, pages=len(wanted), writes=writes)
-        return writes, frozenset().union(*(self._compare(*answer) for answer in answers))
+        return ours
 
     def _compare(self, index: int, sent: slices.SliceSpec, stored: slices.SliceSpec) -> frozenset[str]:
         """The features whose fields were dropped, and without which the offer is reduced.
@@ -180,6 +194,8 @@ def reduced_for(server: Server, offered: inventory.Inventory) -> inventory.Inven
     """The part of an inventory that a server with these gaps stores truly."""
     if not server.taints:
         offered = degrade.without_taints(offered)
+    if not server.lists:
+        offered = degrade.without_lists(offered)
     if not server.counters:
         offered = degrade.without_counters(offered)
     return offered if server.sharing else degrade.without_sharing(offered)

@@ -61,6 +61,12 @@ ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
         "resource.k8s.io has no kind ResourceClam",
         "write ResourceClaim",
     ),
+    "a number as the name of a capacity": (
+        (claim(exactly={"capacity": {"requests": {0: "5Gi"}}}),),
+        "spec.devices.requests[0].exactly.capacity.requests[0]",
+        "no device can have a capacity of this name",
+        "write the capacity's name, such as memory",
+    ),
     "counter set the pool lacks": (
         (counters(memory="40Gi"), devices(drawing("gpu-1"))),
         "spec.devices[0].consumesCounters[0].counterSet",

@@ -45,6 +45,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         (f"{RESULT}.shareID", "share-1", f"{RESULT}.shareID", "'share-1' is not a lower-case UUID"),
         (f"{RESULT}.consumedCapacity.bandwidth", "fast", f"{RESULT}.consumedCapacity[bandwidth]", "'fast' is not a quantity"),
         (f"{RESULT}.consumedCapacity.bandwidth", True, f"{RESULT}.consumedCapacity[bandwidth]", "must be text, not a truth value"),
+        (f"{RESULT}.consumedCapacity.0th", "5Gi", f"{RESULT}.consumedCapacity[0th]", "write the capacity's name, such as memory"),
         (f"{RESULT}.adminAccess", "yes", f"{RESULT}.adminAccess", "must be true or false, not text"),
         (f"{CONFIG}.source", "FromNowhere", f"{CONFIG}.source", "is 'FromNowhere', and must be FromClass or FromClaim"),
         (f"{CONFIG}.opaque", ABSENT, f"{CONFIG}.opaque", "is missing"),

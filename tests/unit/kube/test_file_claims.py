@@ -48,9 +48,35 @@ def test_a_claim_without_namespace_is_in_default_and_dates_stay_text(tmp_path: p
     assert source.fetch(ref).configs[0].parameters == {"until": "2026-01-02", "n": 1}
 
 
+@pytest.mark.parametrize("key", ["0", "true", "1.5", "null"])
+def test_a_key_that_is_no_text_in_yaml_is_the_text_it_is_in_json(tmp_path: pathlib.Path, key: str) -> None:
+    source = file_claims.FileClaims(write(tmp_path, YAML_WITH_A_DATE.replace("until: 2026-01-02", f"limits: {{{key}: 5Gi}}")))
+    assert source.fetch(source.refs[0]).configs[0].parameters == {"limits": {key: "5Gi"}, "n": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ("device: gpu-0, 0: 5Gi", "status.allocation.devices.results[0].0: is not a field of a ResourceClaim; known are request, driver"),
+        (
+            "device: gpu-0, consumedCapacity: {0: 5Gi}",
+            "consumedCapacity[0]: '0' must end in a C identifier of at most 32 characters; write",
+        ),
+    ],
+)
+def test_a_number_where_a_name_belongs_is_told_by_its_field(tmp_path: pathlib.Path, wrong: str, message: str) -> None:
+    source = file_claims.FileClaims(write(tmp_path, YAML_WITH_A_DATE.replace("device: gpu-0", wrong)))
+    with pytest.raises(errors.ClaimError) as raised:
+        source.fetch(source.refs[0])
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
+        ("{a: 1, a: 2}", "claims.yaml: is neither YAML nor JSON: line 1, column 8: the key a is there twice"),
+        ('{0: 1, "0": 2}', "claims.yaml: is neither YAML nor JSON: line 1, column 8: the key 0 is there twice"),
         ("", "claims.yaml: holds no ResourceClaim"),
         ("just text", "claims.yaml[0]: must be an object, not text"),
         ("{unclosed", "claims.yaml: is neither YAML nor JSON"),

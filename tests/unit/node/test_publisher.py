@@ -305,28 +305,6 @@ def test_publishing_goes_on_after_the_api_server_was_away() -> None:
     assert len(devices(store)) == 7
 
 
-def test_a_wipe_is_mended_by_watch() -> None:
-    store = slice_store.FakeSliceStore()
-    made = start(store)
-    stop = threading.Event()
-    workers = [threading.Thread(target=made.run, args=(stop,)), threading.Thread(target=made.follow, args=(stop,))]
-    for worker in workers:
-        worker.start()
-    assert made.published.wait(10)
-    made.published.clear()
-    store.wipe()
-    assert made.published.wait(10)
-    for _ in range(200):
-        if len(devices(store)) == 7:
-            break
-        stop.wait(0.02)
-    stop.set()
-    made.wake()
-    for worker in workers:
-        worker.join(5)
-    assert len(devices(store)) == 7
-
-
 def without_conditions(page: slices.Page) -> slices.Page:
     plain = (dataclasses.replace(item, binding_conditions=(), binding_failure_conditions=()) for item in page.devices)
     return dataclasses.replace(page, devices=tuple(plain))

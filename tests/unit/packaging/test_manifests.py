@@ -100,6 +100,16 @@ def test_each_overlay_adds_only_the_privilege_its_hardware_needs() -> None:
 
 
 @needs_kubectl
+def test_mounts_reach_the_host_only_where_the_driver_makes_some_and_is_privileged() -> None:
+    for name in ("mock", "gpu", "nic", "gpu-nic"):
+        container = driver_of(f"daemonset/overlays/{name}")
+        found = [mount["mountPath"] for mount in container["volumeMounts"] if mount.get("mountPropagation") == "Bidirectional"]  # type: ignore[attr-defined]
+        wanted = [str(settings.Node().plugins_dir)] if name.startswith("gpu") else []
+        assert found == wanted, f"{name}: MPS daemons' shared memory, and nothing else"
+        assert not found or container["securityContext"]["privileged"] is True  # type: ignore[index]
+
+
+@needs_kubectl
 def test_the_kubelet_asks_the_driver_whether_it_lives_and_is_ready() -> None:
     driver = driver_of("daemonset/base")
     address = next(entry["value"] for entry in driver["env"] if entry["name"] == "DRAKIT_SERVE__ADDRESS")  # type: ignore[attr-defined]
@@ -121,7 +131,7 @@ def test_the_driver_may_do_only_what_it_does() -> None:
         ("nodes", "get"),
         ("events", "create"),
         ("events", "patch"),
-        *(("resourceslices", verb) for verb in ("get", "list", "watch", "create", "update", "patch", "delete")),
+        *(("resourceslices", verb) for verb in ("get", "list", "watch", "create", "update", "delete")),
     }
 
 

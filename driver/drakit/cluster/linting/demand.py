@@ -11,6 +11,7 @@ from drakit.cluster.linting.catalogue import Catalogue, Offer
 from drakit.cluster.linting.findings import Finding
 from drakit.cluster.manifests import Accepted, Document
 from drakit.cluster.problem import MAX_RESULTS
+from drakit.cluster.validation import names
 
 _NAMED = 3
 """Devices that a finding names."""
@@ -61,6 +62,7 @@ class Demand:
         wanted: list[_Wanted] = []
         for place, request in enumerate(json_types.objects(devices, "requests")):
             for where, name, option in _options(request, f"{path}.requests[{place}]"):
+                yield from _impossible(one.document, option, where)
                 selected, found = self._option(one.document, option, where)
                 yield from found
                 if selected is not None:
@@ -220,6 +222,14 @@ def _first(failed: Sequence[tuple[Offer, str]]) -> str:
     names = [f"{device.pool}/{device.name}" for device, _ in failed[:_NAMED]]
     more = len(failed) - len(names)
     return f"{'first ' if len(failed) > 1 else ''}{', '.join(names)}{f' and {more} more' if more else ''}"
+
+
+def _impossible(document: Document, option: Object, path: str) -> Iterator[Finding]:
+    """Yield names of capacities that the API server takes in a request and refuses in a slice."""
+    for name in json_types.mapping(option, "capacity", "requests"):
+        for wrong in names.qualified(name, f"{path}.capacity.requests[{name}]"):
+            text = f"{wrong.message}; no device can have a capacity of this name"
+            yield findings.error(document, wrong.field, text, "write the capacity's name, such as memory")
 
 
 def _capacity(document: Document, option: Object, path: str, selected: Sequence[Offer]) -> list[Finding]:
