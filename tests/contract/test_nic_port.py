@@ -175,6 +175,17 @@ def test_the_members_of_one_share_are_told_alone(bench: Bench) -> None:
     assert bench.port.check(uplink_of(bench), [other]) == ()
 
 
+def test_who_has_an_address_is_told_whatever_its_share(bench: Bench) -> None:
+    one, other = share_of(bench, 1), share_of(bench, 2)
+    for number, share in enumerate((one, other)):
+        bench.port.install(uplink_of(bench), share)
+        bench.port.admit(share, cookie=7000 + number, mac=f"02:aa:00:00:00:0{number}")
+    assert bench.port.members_at("02:AA:00:00:00:01") == (port.Member(share_id=other.id, cookie=7001, mac="02:aa:00:00:00:01"),)
+    assert bench.port.members_at("02:aa:00:00:00:07") == ()
+    bench.port.dismiss(other, cookie=7001, mac="02:aa:00:00:00:01")
+    assert bench.port.members_at("02:aa:00:00:00:01") == ()
+
+
 def test_the_share_of_a_class_is_found_by_its_number(bench: Bench) -> None:
     share = share_of(bench)
     assert bench.port.share(share.ifindex, share.minor) is None

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, options, output
+from drakit.cli import composition, options, output, withheld
 from drakit.core import claim as claims
 from drakit.core import errors, inventory, lifecycle, names, outcome
 from drakit.core import site as sites
@@ -119,12 +119,16 @@ def unprepare(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-    """What a family offers, and what its journal knows. ``trouble`` says that the journal cannot be read as it is, and what will become of it."""
+    """What a family offers and does not offer, and what its journal knows.
+
+    ``trouble`` says that the journal cannot be read as it is, and what will become of it.
+    """
 
     offered: inventory.Inventory
     entries: Sequence[lifecycle.Entry]
     trouble: str = ""
     readings: tuple[sites.Reading, ...] = ()
+    told: withheld.Told = dataclasses.field(default_factory=withheld.Told)
 
 
 def look(family: composition.Family) -> View:
@@ -144,8 +148,13 @@ def look(family: composition.Family) -> View:
             raise errors.JournalError(str(error).replace(str(folders.home), str(home))) from error
         opened.offered.refresh()
         entries = tuple(opened.journal.entries())
-        told = _told(home, trouble, len(entries))
-        return View(offered=opened.offered.inventory, entries=entries, trouble=told, readings=_measured(opened))
+        return View(
+            offered=opened.offered.inventory,
+            entries=entries,
+            trouble=_told(home, trouble, len(entries)),
+            readings=_measured(opened),
+            told=withheld.by(opened.author),
+        )
 
 
 def _measured(opened: station.Station) -> tuple[sites.Reading, ...]:

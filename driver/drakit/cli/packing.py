@@ -30,6 +30,11 @@ def at_best(offered: inventory.Inventory, taken: Collection[str]) -> Mapping[str
     return found
 
 
+def verdict(possible: int, best: int) -> str:
+    """What is to be said where more devices would fit if those in use lay better; empty where they lie as well as they can."""
+    return f"fragmented: {best} would fit if what is in use lay better" if best > possible else ""
+
+
 def _best(pool: counters.CounterSet, used: Sequence[devices.Device], offered: Sequence[devices.Device]) -> int | None:
     masks = {item.name: _mask(item, pool.name) for item in (*used, *offered)}
     free = [masks[item.name] for item in offered if _fits_beside(item, used, pool)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from drakit.cli import composition, drawing, local, options, output, packing, traffic
+from drakit.cli import composition, drawing, local, options, output, packing, traffic, withheld
 from drakit.core import device as devices
 from drakit.core import inventory, lifecycle, quantity
 
@@ -19,7 +19,7 @@ def show(
     families: options.Families = None,
     style: options.Output = options.Format.TABLE,
 ) -> None:
-    """Show devices, MIG placements on the memory-slice map, shares with their bandwidth, and prepared claims.
+    """Show devices, MIG placements on the memory-slice map, shares with their bandwidth, prepared claims, and interfaces that are not offered.
 
     Reads the hardware and the driver's journal; changes nothing, and needs no API server.
 
@@ -52,8 +52,8 @@ def _print(family: composition.Family, seen: local.View) -> None:
         possible, total = fitting.get(gpu.counter_set, (0, 0))
         out.print(f"{gpu.counter_set}: {possible} of {total} devices still fit", markup=False)
         out.print(drawing.indent(drawing.draw_gpu(gpu)), markup=False, soft_wrap=True)
-        if (most := best.get(gpu.counter_set, possible)) > possible:
-            out.print(f"  fragmented: {most} would fit if what is in use lay better", markup=False)
+        if said := packing.verdict(possible, best.get(gpu.counter_set, possible)):
+            out.print(f"  {said}", markup=False)
     for bar in bars(offered, entries):
         out.print(bar.device, markup=False)
         out.print(drawing.indent(drawing.draw_bar(bar)), markup=False, soft_wrap=True)
@@ -62,6 +62,8 @@ def _print(family: composition.Family, seen: local.View) -> None:
         for item in offered.flat().devices
     ]
     output.put(out, output.table("", ["DEVICE", "KIND", *map(str.upper, _CAPACITIES), "SHARED", "CLAIM"], rows))
+    if kept := withheld.rows(seen.told):
+        output.put(out, output.table("\nNot offered", withheld.COLUMNS, kept))
     if moved := traffic.of(seen.readings):
         output.put(out, output.table("\nTraffic of shares", traffic.COLUMNS, [traffic.cells(row) for row in moved]))
     claims = [
@@ -118,6 +120,7 @@ def _document(family: composition.Family, seen: local.View) -> dict[str, object]
         "pool": family.post.place.pool,
         "devices": [_device(item, taken.get(item.name)) for item in offered.flat().devices],
         "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
+        "notOffered": withheld.documents(seen.told),
         "traffic": traffic.of(seen.readings),
         "claims": [_claim(entry) for entry in entries],
     }

@@ -69,14 +69,15 @@ def _nic(order: Order) -> drivers.Driver[Any]:
     options = order.options
     if options is not None and not isinstance(options, settings.NicSettings):
         raise TypeError(f"the nic family takes NicSettings, not {type(options).__name__}")
-    hardware: port.Port = netlink.KernelPort(order.netns) if order.machine is None else mock.MockPort(order.machine)
+    name = order.driver_name or driver.NAME
+    hardware: port.Port = netlink.KernelPort(order.netns, owner=name) if order.machine is None else mock.MockPort(order.machine)
     home = options.home if options is not None and order.machine is None else None
     kernel = sandboxes.KernelSandboxes(order.netns)
     return driver.NicDriver(
         hardware,
         node=order.node,
         settings=options,
-        name=order.driver_name or driver.NAME,
+        name=name,
         intents=order.intents,
         attachment=None if home is None else service.Service(home, hardware, kernel, node=order.node),
     )

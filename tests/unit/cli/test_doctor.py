@@ -187,6 +187,10 @@ def test_nvml_is_asked_and_what_it_refuses_is_told(tmp_path: pathlib.Path) -> No
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
     found = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
     assert (found.verdict, found.message.split(",")[0]) == (Verdict.OK, "answers for 2 GPUs")
+    library.event_kinds[hardware.gpus()[1].uuid] = None
+    deaf = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
+    assert deaf.verdict is Verdict.WARNING
+    assert "no Xids of gpu-1, which are only looked at every few seconds" in deaf.message
     missing = gpus.of_library(lambda: nvml.NvmlGpus.open(tmp_path / "libnvidia-ml.so.1"))
     assert missing.verdict is Verdict.FAILED
     assert "cannot load" in missing.message

@@ -38,7 +38,7 @@ class Shown:
     def measure(self) -> Sequence[sites.Reading]:
         nics = reporting._readings(port.Traffic(share_id="s", egress=COUNTERS, ingress=COUNTERS), "eth0")
         gpus = gauges.of_gpu(
-            gauges.Count(gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True)
+            gauges.Count(gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True, monitored=True)
         )
         return (*nics, *gpus)
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from drakit import settings as values
-from drakit.cli import composition, drawing, local, show, slices
+from drakit.cli import composition, drawing, local, packing, show, slices
 from drakit.core import inventory, lifecycle
 from drakit.devices import machines
 from drakit.devices.gpu import mock as mock_gpus
@@ -98,12 +98,13 @@ class Onlooker:
         lines: list[str] = []
         for offered, entries in self._views():
             taken = _labels(entries)
-            fitting = drawing.fragmentation(offered, taken)
+            fitting, best = drawing.fragmentation(offered, taken), packing.at_best(offered, taken)
             maps = drawing.gpu_maps(offered, taken)
             shown = [gpu for gpu in maps if gpu.spans or len(maps) <= _ALL_GPUS]
             for gpu in shown:
                 possible, total = fitting[gpu.counter_set]
-                lines += [f"{gpu.counter_set}: {possible} of {total} devices still fit", *drawing.draw_gpu(gpu)]
+                said = packing.verdict(possible, best.get(gpu.counter_set, possible))
+                lines += [f"{gpu.counter_set}: {possible} of {total} devices still fit", *drawing.draw_gpu(gpu), *([said] if said else [])]
             if len(shown) < len(maps):
                 lines.append(f"and {len(maps) - len(shown)} GPUs that nobody uses")
         return lines

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from drakit import settings as values
-from drakit.cli import composition, local
+from drakit.cli import composition, local, withheld
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors, lifecycle
@@ -33,12 +33,13 @@ def _family(family: composition.Family) -> Iterator[Finding]:
     devices, entries = seen.offered.flat().devices, seen.entries
     tainted = [item.name for item in devices if item.taints]
     if not devices:
-        yield finding.warning("devices", name, "no device was found", "see what include, exclude and enabled say, and drakit show")
+        yield finding.warning("devices", name, "no device was found", "see what is not offered, and what enabled says")
     elif tainted:
         fix = "see the taints in: drakit slices -o yaml"
         yield finding.warning("devices", name, f"{len(tainted)} of {len(devices)} devices are tainted: {', '.join(tainted[:5])}", fix)
     else:
         yield finding.ok("devices", name, f"{len(devices)} devices")
+    yield from of_interfaces(seen.told)
     if seen.trouble:
         yield finding.failed("journal", name, seen.trouble, "see docs/howto/when-the-journal-is-lost.md")
         return
@@ -50,3 +51,15 @@ def _family(family: composition.Family) -> Iterator[Finding]:
         )
     else:
         yield finding.ok("journal", name, f"{len(entries)} claims are prepared")
+
+
+def of_interfaces(told: withheld.Told) -> Iterator[Finding]:
+    """Each reason for which interfaces are not offered, with what would change it, and each caution. What most nodes have is well."""
+    for group in withheld.groups(told):
+        named, message = ", ".join(group.names), f"not offered: {group.reason}"
+        if group.expected:
+            yield finding.ok("interfaces", named, f"{message}; what would change it: {group.change}")
+        else:
+            yield finding.warning("interfaces", named, message, group.change)
+    for name, caution in told.cautions.items():
+        yield finding.warning("interfaces", name, caution.reason, caution.change)

@@ -5,15 +5,16 @@ claim is unprepared. A sandbox that asks again gets what it has. Who takes holds
 addresses of all shares of a node are told apart, also between processes.
 """
 
+import contextlib
 import dataclasses
 import ipaddress
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.core import site as sites
-from drakit.devices.nic import addressing, config, exclusive, siblings
+from drakit.devices.nic import addressing, config, exclusive, register
 
 LOCK = "nic-addresses"
 _NOTE = "address-"
@@ -43,13 +44,19 @@ class Lease:
     addresses: tuple[str, ...]
 
     @property
+    def place(self) -> register.Place:
+        """Where it is noted."""
+        of = self.grant
+        return register.Place(claim=of.claim.uid, device=of.device.name, share_id=of.share_id, key=self.who.key)
+
+    @property
     def hosts(self) -> frozenset[str]:
         """The addresses without their prefixes."""
         return frozenset(text.partition("/")[0] for text in self.addresses)
 
 
-def _lives(who: Who) -> bool:
-    del who
+def _lives(lease: Lease) -> bool:
+    del lease
     return True
 
 
@@ -58,35 +65,69 @@ def locks_for(chosen: config.NicConfig) -> tuple[str, ...]:
     return (LOCK,) if chosen.addresses or chosen.address_pools else ()
 
 
-class Book:
-    """Who has which address on this node. ``lives`` says whether a sandbox that is noted is still there."""
+class _Taken:
+    """Addresses that a pool may not give out: those in the register but for those that are about to be given back."""
 
-    def __init__(self, site: sites.Site, *, node: str, lives: Callable[[Who], bool] = _lives) -> None:
+    def __init__(self, known: register.Register, freed: frozenset[str]) -> None:
+        self._known, self._freed = known, freed
+
+    def __contains__(self, host: object) -> bool:
+        return host not in self._freed and host in self._known
+
+
+class Book:
+    """Who has which address on this node. ``lives`` says whether the sandbox of a lease is still there.
+
+    Books of one process share a ``register``; what an address costs grows neither with the claims nor with the addresses of the node, until a pool
+    seems to be used up: then all notes are read once, and what ended sandboxes had is given back.
+    """
+
+    def __init__(
+        self, site: sites.Site, *, node: str, lives: Callable[[Lease], bool] = _lives, known: register.Register | None = None
+    ) -> None:
         self._site, self._node, self._lives = site, node, lives
+        self._register = known or register.Register(site.home)
 
     def take(self, grant: Grant, chosen: config.NicConfig, who: Who) -> tuple[str, ...]:
         """The sandbox's addresses, noted before anything is made; those of an earlier call if it has any.
 
         Raises ConfigError for a static address that another pod of this node has, DeviceBusyError when a pool is used up.
         """
-        leases = tuple(self.leases())
-        kept = next((lease for lease in leases if lease.who.cookie == who.cookie and _is_same(lease.grant, grant)), None)
+        own = self.of(grant)
+        kept = next((lease for lease in own if lease.who.cookie == who.cookie), None)
         if kept is not None:
             return kept.addresses
-        others = [lease for lease in leases if not self._is_over(lease, grant, who)]
-        self._check_static(chosen, grant, who, others)
-        taken = {host for lease in others for host in lease.hosts}
-        found = (*chosen.addresses, *self._from_pools(chosen, who, taken))
-        for lease in leases:
-            if lease not in others:
+        if not self._register.is_current():
+            self._register.learn(_noted(self.leases()))
+        over = [lease for lease in own if self._is_over(lease, grant, who)]
+        over += self._over_holders(chosen, grant, who, over)
+        try:
+            found = (*chosen.addresses, *self._from_pools(chosen, who, _hosts(over)))
+        except errors.DeviceBusyError:
+            over = [lease for lease in self.leases() if self._is_over(lease, grant, who)]
+            self._register.learn(_noted(self.leases()))
+            found = (*chosen.addresses, *self._from_pools(chosen, who, _hosts(over)))
+        for lease in over:
+            with contextlib.suppress(errors.ClaimError):  # Its claim has just been unprepared, and its notes are gone with it.
                 self.give_back(lease.grant, lease.who)
         if found:
+            lease = Lease(grant=grant, who=who, addresses=found)
+            for host in lease.hosts:
+                self._register.add(host, lease.place)
             self._site.note(grant, who.key, {"cookie": f"{who.cookie:x}", "pod": who.pod, "addresses": found})
         return found
 
     def give_back(self, grant: Grant, who: Who) -> None:
         """The sandbox's addresses are free again; none is success. Raises ClaimError when the claim is no longer prepared: then they are free."""
+        for lease in self.of(grant):
+            if lease.who.cookie == who.cookie:
+                self._forget(lease)
         self._site.note(grant, who.key, None)
+
+    def end(self, grant: Grant) -> None:
+        """The grant is about to be unprepared, and its notes go with it."""
+        for lease in self.of(grant):
+            self._forget(lease)
 
     def of(self, grant: Grant) -> tuple[Lease, ...]:
         """The leases of one grant."""
@@ -94,9 +135,24 @@ class Book:
         return tuple(lease for lease in found if lease is not None)
 
     def leases(self) -> Iterator[Lease]:
-        """Every lease of the node."""
+        """Every lease of the node; costs as much as there are claims."""
         for grant in self._site.grants():
             yield from self.of(grant)
+
+    def _forget(self, lease: Lease) -> None:
+        for host in lease.hosts:
+            self._register.forget(host, lease.place)
+
+    def _holders(self, host: str) -> Iterator[Lease]:
+        """The leases that have an address now: the register's places, looked up."""
+        for place in sorted(self._register.places(host), key=lambda place: (place.claim, place.key)):
+            grant = self._site.grant(place.claim, place.device, place.share_id)
+            record = None if grant is None else self._site.notes(grant).get(place.key)
+            lease = None if grant is None or record is None else _lease(grant, record)
+            if lease is not None and host in lease.hosts:
+                yield lease
+            else:
+                self._register.forget(host, place)
 
     def _is_over(self, lease: Lease, grant: Grant, who: Who) -> bool:
         """Whether a lease's sandbox is gone, or is the earlier one of the same pod, which has a new one now.
@@ -106,30 +162,37 @@ class Book:
         if exclusive.is_whole(lease.grant.device):
             return _is_same(lease.grant, grant) and lease.who.cookie != who.cookie
         replaced = bool(who.pod) and lease.who.pod == who.pod and lease.who.cookie != who.cookie and _is_same(lease.grant, grant)
-        return replaced or not self._lives(lease.who)
+        return replaced or not self._lives(lease)
 
-    def _check_static(self, chosen: config.NicConfig, grant: Grant, who: Who, others: list[Lease]) -> None:
-        wanted = hosts_of(chosen)
-        for lease in others:
-            for address in sorted(wanted & lease.hosts):
-                raise errors.ConfigError(_taken(address, lease, grant, who), field="parameters.addresses")
-        for other in self._site.grants():
-            if other.claim.uid == grant.claim.uid and not _is_same(other, grant) and isinstance(other.config, config.NicConfig):
-                siblings.check_apart(grant.claim, _asked(grant, chosen), _asked(other, other.config))
+    def _over_holders(self, chosen: config.NicConfig, grant: Grant, who: Who, over: Sequence[Lease]) -> Iterator[Lease]:
+        """The leases of configured addresses whose sandboxes are gone, beside those known; raises ConfigError for one that somebody still has."""
+        found = list(over)
+        for address in sorted(hosts_of(chosen)):
+            for lease in self._holders(address):
+                if lease in found:
+                    continue
+                if not self._is_over(lease, grant, who):
+                    raise errors.ConfigError(_taken(address, lease, grant, who), field="parameters.addresses")
+                found.append(lease)
+                yield lease
 
-    def _from_pools(self, chosen: config.NicConfig, who: Who, taken: set[str]) -> tuple[str, ...]:
+    def _from_pools(self, chosen: config.NicConfig, who: Who, freed: frozenset[str]) -> tuple[str, ...]:
         own = {ipaddress.ip_interface(text).version for text in chosen.addresses}
         pools = [pool for pool in addressing.pools_of(chosen.address_pools, self._node) if pool.version not in own]
-        return addressing.take(pools, taken, start=zlib.crc32(f"{who.cookie:x}".encode()))
+        return addressing.take(pools, _Taken(self._register, freed), start=zlib.crc32(f"{who.cookie:x}".encode()))
+
+
+def _hosts(leases: Iterable[Lease]) -> frozenset[str]:
+    return frozenset(host for lease in leases for host in lease.hosts)
+
+
+def _noted(leases: Iterable[Lease]) -> Iterator[tuple[str, register.Place]]:
+    return ((host, lease.place) for lease in leases for host in lease.hosts)
 
 
 def hosts_of(chosen: config.NicConfig) -> frozenset[str]:
     """The configured addresses without their prefixes."""
     return frozenset(text.partition("/")[0] for text in chosen.addresses)
-
-
-def _asked(grant: Grant, chosen: config.NicConfig) -> siblings.Asked:
-    return siblings.Asked(key="", request=grant.request, name=chosen.interface_name, hosts=hosts_of(chosen))
 
 
 def _taken(address: str, lease: Lease, grant: Grant, who: Who) -> str:

@@ -7,7 +7,7 @@ address could be given twice. Raises ConfigError, whose field is the one given.
 import dataclasses
 import fnmatch
 import ipaddress
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TypeAlias
 
 from drakit.core import errors
@@ -54,7 +54,7 @@ class AddressPool:
         first, last = ipaddress.ip_address(self.first), ipaddress.ip_address(self.last)
         return address.version == first.version and int(first) <= int(address) <= int(last)
 
-    def free(self, taken: Collection[str], start: int = 0) -> str | None:
+    def free(self, taken: Container[str], start: int = 0) -> str | None:
         """An address of the pool, as CIDR, that is not in ``taken`` (addresses without prefix), from the place ``start`` on; None: none is free."""
         subnet, first = ipaddress.ip_network(self.subnet), ipaddress.ip_address(self.first)
         size = int(ipaddress.ip_address(self.last)) - int(first) + 1
@@ -68,7 +68,7 @@ def pools_of(pools: Iterable[AddressPool], node: str) -> tuple[AddressPool, ...]
     return tuple(pool for pool in pools if not pool.nodes or any(fnmatch.fnmatchcase(node, glob) for glob in pool.nodes))
 
 
-def take(pools: Sequence[AddressPool], taken: Collection[str], *, start: int = 0) -> tuple[str, ...]:
+def take(pools: Sequence[AddressPool], taken: Container[str], *, start: int = 0) -> tuple[str, ...]:
     """One address of each family that has pools, as CIDR. Raises DeviceBusyError when the pools of a family are used up."""
     found = []
     for version in sorted({pool.version for pool in pools}):

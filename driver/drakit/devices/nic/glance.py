@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 
 from drakit.devices.nic import ethtool, pci, port
-from drakit.devices.nic.tc import messages, parts, rtnetlink
+from drakit.devices.nic.tc import links, messages, parts, rtnetlink
 
 LOOPBACK_FLAG = 0x8
 UNICAST = 1
@@ -27,19 +27,22 @@ _RTA_OIF, _RTA_MULTIPATH = 4, 9
 _STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 
 
-def read(route: rtnetlink.Socket, plain: socket.socket, name: str) -> port.Interface | None:
-    """The interface of exactly this name; None also where the kernel knows it by this name only as an alternative one."""
+def read(route: rtnetlink.Socket, plain: socket.socket, name: str, *, owner: str = "") -> port.Interface | None:
+    """The interface of exactly this name; None also where the kernel knows it by this name only as an alternative one.
+
+    ``owner`` is the name of the driver that asks; one without a name knows no other.
+    """
     try:
         answers = route.ask(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + rtnetlink.text(_NAME, name))
     except OSError as error:
         if error.errno == errno.ENODEV:
             return None
         raise
-    found = (_interface(route, plain, answer) for answer in answers)
+    found = (_interface(route, plain, answer, owner) for answer in answers)
     return next((interface for interface in found if interface.name == name), None)
 
 
-def _interface(route: rtnetlink.Socket, plain: socket.socket, answer: bytes) -> port.Interface:
+def _interface(route: rtnetlink.Socket, plain: socket.socket, answer: bytes, owner: str) -> port.Interface:
     _, layer, index, flags, _ = _IFINFO.unpack_from(answer)
     told = rtnetlink.attributes(answer[_IFINFO.size :])
     name, kind = rtnetlink.as_text(told[_NAME]), _kind(told, flags)
@@ -62,6 +65,7 @@ def _interface(route: rtnetlink.Socket, plain: socket.socket, answer: bytes) -> 
         default_route=_is_uplink(route, index),
         addressed=_is_addressed(route, index),
         queueing=parts.chosen_by_others(messages.qdisc(route, index, messages.AT_ROOT)),
+        sharer=parts.stranger(links.find(route, index), owner) if owner else "",
     )
 
 

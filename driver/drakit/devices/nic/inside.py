@@ -10,7 +10,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from drakit.devices.nic import addressing, config
+from drakit.devices.nic import addressing, config, pods
 from drakit.devices.nic.tc import rtnetlink
 
 _NEWLINK, _GETLINK, _SETLINK = 16, 18, 19
@@ -66,9 +66,10 @@ def find(sock: rtnetlink.Socket, name: str) -> Link | None:
 
 
 def marked(sock: rtnetlink.Socket, alias: str, place: str = "") -> Link | None:
-    """The link of this place, where one is given, else the one with this alias: a pod's root can write any alias."""
+    """The link of this place, where one is given, else the one with this alias, or one of its forms: a pod's root can write any alias."""
+    aliases = {alias, pods.returning(alias)}
     links = [Link(body) for body in sock.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0))]
-    return next((link for link in links if (link.place == place if place else link.alias == alias)), None)
+    return next((link for link in links if (link.place == place if place else link.alias in aliases)), None)
 
 
 def alter(

@@ -2,7 +2,8 @@
 
 Looks are made when the kernel told of a change or a sandbox was attached, and then nothing for a moment; every few seconds while changes go on;
 and at intervals. A look that finds other devices than the last one asks for a new publication. An offered interface without a link is Unhealthy and,
-if the admin wants it, tainted, until the link is back.
+if the admin wants it, tainted, until the link is back. What an admin may not expect is logged once: an interface that somebody else's queueing
+withholds, one that is offered without a reserve for the host that uses it.
 """
 
 import logging
@@ -27,6 +28,8 @@ _EFFECTS: Mapping[settings.CarrierLoss, devices.TaintEffect] = {
 _log = logging.getLogger(__name__)
 
 Offered = Mapping[str, devices.Device]
+Warned = tuple[str, str, str]
+"""An interface, what is the matter with it, and what would change it."""
 
 
 class Lookout:
@@ -45,6 +48,7 @@ class Lookout:
         self._site, self._survey, self._vitals, self._reporter = site, survey, vitals, reporter
         self._effect = _EFFECTS.get(carrier_loss)
         self._offered: Offered | None = None
+        self._warned: frozenset[Warned] = frozenset()
         self._watch = machine.watch()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nic-lookout", daemon=True)
@@ -66,13 +70,25 @@ class Lookout:
 
     def look(self) -> None:
         """Look once. Raises DrakitError."""
-        offered = {item.name: item for item in self._survey().to_inventory().devices}
+        found = self._survey()
+        self._warn(found)
+        offered = {item.name: item for item in found.to_inventory().devices}
         if self._offered is not None and offered != self._offered:
             self._site.changed()
         self._offered = offered
         for name, item in offered.items():
             self._tell_link(name, has_link=item.attributes.get("carrier") is not False)
         self._reporter.report()
+
+    def _warn(self, found: model.Survey) -> None:
+        """Log what an admin may not expect, each time that it begins."""
+        refused = {(item.name, item.refusal.reason, item.refusal.change) for item in found.withheld if not item.refusal.expected}
+        cautioned = {(nic.interface.name, nic.caution.reason, nic.caution.change) for nic in found.nics if nic.caution}
+        for name, reason, change in sorted(refused - self._warned):
+            _log.warning("an interface is not offered: interface=%s reason=%s change=%s", name, reason, change)
+        for name, reason, change in sorted(cautioned - self._warned):
+            _log.warning("an interface is offered with a caution: interface=%s reason=%s change=%s", name, reason, change)
+        self._warned = frozenset(refused | cautioned)
 
     def _tell_link(self, name: str, *, has_link: bool) -> None:
         message = "" if has_link else f"the interface {self._interface_of(name)} has no link (no carrier)"

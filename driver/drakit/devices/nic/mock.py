@@ -122,6 +122,9 @@ class MockPort(mock_pods.MockPods, mock_functions.MockFunctions):
         held = self._look("members")
         return tuple(held.members[key] for key in sorted(held.members) if of is None or key[0] == of.id)
 
+    def members_at(self, mac: str) -> tuple[port.Member, ...]:
+        return tuple(member for member in self.members() if member.mac == mac.lower())
+
     def check(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
         return _differences(self._look("check"), uplink, shares)
 

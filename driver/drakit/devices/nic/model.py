@@ -6,16 +6,12 @@ speed: a guess would be sold as bandwidth.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from drakit.core import counters, device, inventory, policy, quantity
-from drakit.devices.nic import attributes, names, port
+from drakit.devices.nic import attributes, names, port, verdicts
 from drakit.devices.nic import settings as nic_settings
 
-_CHILD_KINDS = frozenset({"macvlan", "macvtap", "ipvlan", "ipvtap"})
-_STACKED_KINDS = _CHILD_KINDS | {"vlan"}
-_PASSING = "ifb"
-_AGGREGATE_KINDS = frozenset({"bond", "team"})
 _ONE_USE = {"uses": quantity.ONE}
 WHOLE_SUFFIX = "-whole"
 
@@ -25,6 +21,7 @@ class Nic:
     """An interface that is offered: its device name, the speed believed (bits per second) and the bandwidth to share out.
 
     ``whole`` says that it is offered in the exclusive form too, ``shares`` how many shares it may have, 0 any number that its bandwidth has room for.
+    ``caution`` is what an admin should know of it, if anything.
     """
 
     name: str
@@ -34,6 +31,7 @@ class Nic:
     classifier: port.Classifier = port.Classifier.NONE
     whole: bool = False
     shares: int = 0
+    caution: verdicts.Caution | None = None
 
     def to_device(self) -> device.Device:
         """The device that many claims may hold, as it is published."""
@@ -68,10 +66,15 @@ class Nic:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Withheld:
-    """An interface that is not offered, by its interface name, and why."""
+    """An interface that is not offered, by its interface name, why, and what would change it (``verdicts.Refusal``)."""
 
     name: str
-    reason: str
+    refusal: verdicts.Refusal
+
+    @property
+    def reason(self) -> str:
+        """Why, after the interface's name: ``is the loopback``."""
+        return self.refusal.reason
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,7 @@ NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
 
 def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, shaping: port.Shaping = NOT_SHAPED) -> Survey:
     """Sort interfaces by the settings and by what the machine can enforce."""
-    surroundings = _Surroundings(interfaces, settings, shaping)
+    surroundings = verdicts.Surroundings(interfaces, settings, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
     for name, interface in sorted(names.device_names(interfaces).items()):
@@ -101,7 +104,7 @@ def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSetti
         if isinstance(found, Nic):
             nics.append(found)
         else:
-            withheld.append(Withheld(name=interface.name, reason=found))
+            withheld.append(Withheld(name=interface.name, refusal=found))
     return Survey(nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda item: item.name)))
 
 
@@ -123,60 +126,16 @@ def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> policy.Cap
     )
 
 
-class _Surroundings:
-    """What the verdict on one interface needs to know of the others."""
-
-    def __init__(self, interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, shaping: port.Shaping) -> None:
-        self.settings = settings
-        self.shaping = shaping
-        self.by_index: Mapping[int, port.Interface] = {item.ifindex: item for item in interfaces}
-        self.uplinks = _uplinks(interfaces)
-        self._interfaces = interfaces
-
-    def is_believable(self, interface: port.Interface) -> bool:
-        """Whether the speed an interface reports comes from hardware: its own, or that of all its slaves.
-
-        Not that of a vlan: the NIC below has the same bandwidth, and it must not be offered twice.
-        """
-        if interface.kind not in _AGGREGATE_KINDS:
-            return not interface.is_virtual
-        slaves = [item for item in self._interfaces if item.master == interface.ifindex]
-        return bool(slaves) and not any(slave.is_virtual for slave in slaves)
-
-
-def _uplinks(interfaces: Iterable[port.Interface]) -> frozenset[int]:
-    """Indices of the interfaces that have a default route, and of all that carry those: slaves of a bond, ports of a bridge, a vlan's NIC."""
-    carriers: dict[int, set[int]] = {}
-    for item in interfaces:
-        if item.master is not None:
-            carriers.setdefault(item.master, set()).add(item.ifindex)
-        if item.lower is not None and item.kind in _STACKED_KINDS:
-            carriers.setdefault(item.ifindex, set()).add(item.lower)
-    found: set[int] = set()
-    pending = [item.ifindex for item in interfaces if item.default_route]
-    while pending:
-        index = pending.pop()
-        if index not in found:
-            found.add(index)
-            pending += carriers.get(index, ())
-    return frozenset(found)
-
-
-def _judge(name: str, interface: port.Interface, around: _Surroundings) -> Nic | str:
-    for why_not in _VERDICTS:
-        reason = why_not(interface, around)
-        if reason:
-            return reason
+def _judge(name: str, interface: port.Interface, around: verdicts.Surroundings) -> Nic | verdicts.Refusal:
+    speed = verdicts.speed_of(interface, around)
+    if isinstance(speed, verdicts.Refusal):
+        return speed
     rule = around.settings.rule_for(interface)
-    speed = _speed(interface, rule, around)
-    if speed is None:
-        return _why_no_speed(interface, around)
     rates, reserve = rule.policy or around.settings.policy, rule.reserve or quantity.ZERO
     bandwidth = shareable(speed - reserve.value, rates)
     if bandwidth is None:
-        least = rates.min + rates.step
-        return f"{quantity.Quantity.of(speed)} less the reserve of {reserve} is under the policy's min + step of {least} bits per second"
-    whole = nic_settings.matches(interface, around.settings.whole) and interface.kind not in _AGGREGATE_KINDS
+        return verdicts.too_small(speed, reserve, rates)
+    whole = nic_settings.matches(interface, around.settings.whole) and interface.kind not in verdicts.AGGREGATE_KINDS
     return Nic(
         name=name,
         interface=interface,
@@ -185,6 +144,7 @@ def _judge(name: str, interface: port.Interface, around: _Surroundings) -> Nic |
         classifier=around.shaping.classifier,
         whole=whole,
         shares=around.settings.shares or _bound(bandwidth, rates),
+        caution=verdicts.caution(interface, around),
     )
 
 
@@ -197,70 +157,3 @@ def _slots(shares: int) -> policy.Capacity:
     """Room for so many shares, of which each takes one."""
     one = policy.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
     return policy.Capacity(value=quantity.Quantity.of(shares), policy=one)
-
-
-def _speed(interface: port.Interface, rule: nic_settings.InterfaceRule, around: _Surroundings) -> int | None:
-    known = interface.speed if around.is_believable(interface) else None
-    figures = [figure for figure in (known, None if rule.speed is None else rule.speed.value) if figure is not None]
-    return min(figures, default=None)
-
-
-def _why_no_speed(interface: port.Interface, around: _Surroundings) -> str:
-    fix = "give its speed in the settings"
-    if not around.is_believable(interface):
-        return f"is virtual ({interface.kind}), so its speed is not believed; {fix}"
-    return f"reports no speed{'' if interface.carrier else ' (no carrier)'}; {fix}"
-
-
-def _is_unusable(interface: port.Interface, around: _Surroundings) -> str:
-    if interface.kind == port.LOOPBACK:
-        return "is the loopback"
-    if interface.encapsulation != port.ETHERNET or not interface.mac:
-        return "is not an Ethernet interface"
-    if interface.kind == _PASSING:
-        return "only passes on what others receive (ifb)"
-    if interface.kind in _CHILD_KINDS:
-        return f"is itself a part ({interface.kind}) of another interface"
-    if interface.master is not None:
-        master = around.by_index.get(interface.master)
-        return f"is enslaved to {master.name if master else 'another interface'}"
-    return ""
-
-
-def _is_filtered(interface: port.Interface, around: _Surroundings) -> str:
-    if not nic_settings.matches(interface, around.settings.include):
-        return "is not in the setting include"
-    if nic_settings.matches(interface, around.settings.exclude):
-        return "is in the setting exclude"
-    return ""
-
-
-def _is_of_the_host(interface: port.Interface, around: _Surroundings) -> str:
-    if nic_settings.matches(interface, around.settings.take_over):
-        return ""
-    if interface.ifindex in around.uplinks:
-        return "carries the host's default route"
-    return "has an address of the host" if interface.addressed and not around.settings.offer_addressed else ""
-
-
-def _is_counted_elsewhere(interface: port.Interface, around: _Surroundings) -> str:
-    parent = interface.pci.physical_function if interface.pci else ""
-    if parent and around.settings.rule_for(interface).speed is None:
-        return f"is a virtual function of {parent}, whose bandwidth it shares; give its speed in the settings"
-    return ""
-
-
-def _is_out_of_hand(interface: port.Interface, around: _Surroundings) -> str:
-    """Whether a share of it could not be held to its rate."""
-    if interface.queueing:
-        return f"has a root qdisc of somebody else's ({interface.queueing})"
-    return around.shaping.lacking
-
-
-_VERDICTS: tuple[Callable[[port.Interface, _Surroundings], str], ...] = (
-    _is_unusable,
-    _is_filtered,
-    _is_of_the_host,
-    _is_counted_elsewhere,
-    _is_out_of_hand,
-)

@@ -6,6 +6,8 @@ thread of the process is ever moved. The only importer of pyroute2, which is loa
 
 import concurrent.futures
 import contextlib
+import dataclasses
+import functools
 import socket
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drakit.core import errors
 from drakit.devices.nic import calls, ethtool, glance, netlink_pods, pci, port, vf
+from drakit.devices.nic.tc import links as ifbs
 from drakit.devices.nic.tc import messages, parts, rtnetlink, shares
 
 if TYPE_CHECKING:
@@ -48,16 +51,16 @@ class KernelPort(shares.KernelShares, netlink_pods.KernelPods, vf.KernelFunction
     """
 
     def interfaces(self) -> tuple[port.Interface, ...]:
-        return self._inside(_read)
+        return self._inside(functools.partial(_read, owner=self._owner))
 
     def interface(self, name: str) -> port.Interface | None:
         if len(name.encode()) > _NAME_BYTES_MAX:
             return None
         with calls.failing_as("RTM_GETLINK"), _opened(self._namespace) as descriptor:
             if descriptor is None:
-                return _glance(name)
+                return _glance(name, self._owner)
             with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-                return thread.submit(_glance_inside, descriptor, name).result()
+                return thread.submit(_glance_inside, descriptor, name, self._owner).result()
 
     def _inside(self, work: Callable[[_Sockets], Answer]) -> Answer:
         """The result of ``work`` on sockets of the namespace, in a thread that ends here."""
@@ -109,24 +112,25 @@ def _failing_as(call: str) -> Iterator[None]:
         raise errors.HardwareError(call, str(error)) from error
 
 
-def _read(sockets: _Sockets) -> tuple[port.Interface, ...]:
+def _read(sockets: _Sockets, *, owner: str) -> tuple[port.Interface, ...]:
     links = _dump("RTM_GETLINK", sockets.route.get_links)
     use = _read_use(sockets.route)
     with _failing_as("RTM_GETQDISC"):
-        roots = messages.roots(sockets.traffic)
+        roots, ours = messages.roots(sockets.traffic), ifbs.ours(sockets.traffic) if owner else {}
     found = (_interface(link, sockets.plain, use, parts.chosen_by_others(roots.get(link["index"]))) for link in links)
-    return tuple(sorted(found, key=lambda item: item.ifindex))
+    shared = (dataclasses.replace(item, sharer=parts.stranger(ours.get(item.ifindex), owner)) for item in found)
+    return tuple(sorted(shared, key=lambda item: item.ifindex))
 
 
-def _glance_inside(descriptor: int, name: str) -> port.Interface | None:
+def _glance_inside(descriptor: int, name: str, owner: str) -> port.Interface | None:
     """Must be called in a thread that ends afterwards: it stays in the namespace."""
     rtnetlink.enter(descriptor)
-    return _glance(name)
+    return _glance(name, owner)
 
 
-def _glance(name: str) -> port.Interface | None:
+def _glance(name: str, owner: str) -> port.Interface | None:
     with rtnetlink.Socket.open() as route, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
-        return glance.read(route, plain, name)
+        return glance.read(route, plain, name, owner=owner)
 
 
 def _read_use(route: "pyroute2.IPRoute") -> _Use:

@@ -8,15 +8,17 @@ every other that a process or /run/netns shows. A virtual interface dies with it
 
 import contextlib
 import errno
+import logging
 import pathlib
 from collections.abc import Callable, Iterator
 
-from drakit.devices.nic import calls, inside, pods, procsys
+from drakit.devices.nic import calls, inside, pods, procsys, routing
 from drakit.devices.nic.tc import rtnetlink
 
 _NAMED = pathlib.Path("/run/netns")
 _PROC = pathlib.Path("/proc")
 _OWN = pathlib.Path("/proc/self/ns/net")
+_log = logging.getLogger(__name__)
 
 
 class KernelPods:
@@ -52,7 +54,10 @@ class KernelPods:
             if link is None:
                 return None
             own = inside.addresses(sock, link.ifindex)
-            return pods.Former(name=name, mac=link.mac, mtu=link.mtu, up=link.up, addresses=own, alias=link.alias, place=link.place)
+            given = routing.read(sock, link.ifindex)
+            return pods.Former(
+                name=name, mac=link.mac, mtu=link.mtu, up=link.up, addresses=own, alias=link.alias, place=link.place, routes=given
+            )
 
     def mark(self, former: pods.Former, mark: str) -> None:
         with calls.failing_as("mark"), self._sock_in(self._namespace) as sock:
@@ -94,7 +99,7 @@ class KernelPods:
                     inside.alter(sock, link.ifindex, name=former.name, namespace=home)
                 here = inside.marked(own, mark, former.place)
             if here is not None:
-                _restore(own, here, former)
+                _restore(own, here, former, mark)
             return here is not None
 
     @contextlib.contextmanager
@@ -168,8 +173,15 @@ def _is_back(sock: rtnetlink.Socket, former: pods.Former) -> bool:
     return link is not None and (link.mac, link.alias) == (former.mac, former.alias)
 
 
-def _restore(sock: rtnetlink.Socket, link: inside.Link, former: pods.Former) -> None:
-    """The interface as it was; its mark goes last, so that a crash before finds it again."""
+def _restore(sock: rtnetlink.Socket, link: inside.Link, former: pods.Former, mark: str) -> None:
+    """The interface as it was; its mark goes last, so that a crash before finds it again.
+
+    That it has been away is written into the mark first: with its addresses back it looks as if it had never left, and one that never left keeps
+    the routes that it has, also those that an admin took away meanwhile.
+    """
+    was_away = link.alias == pods.returning(mark) or _is_changed(sock, link, former)
+    if was_away and link.alias != pods.returning(mark):
+        inside.alter(sock, link.ifindex, alias=pods.returning(mark))
     if link.name != former.name or link.mac != former.mac:
         inside.alter(sock, link.ifindex, up=False)
         inside.alter(sock, link.ifindex, name=former.name, mac=former.mac if link.mac != former.mac else "")
@@ -180,4 +192,12 @@ def _restore(sock: rtnetlink.Socket, link: inside.Link, former: pods.Former) -> 
     for address in former.addresses:
         if address not in present:
             inside.add_address(sock, link.ifindex, address)
+    for route, error in routing.restore(sock, link.ifindex, former.name, former.routes) if was_away else ():
+        _log.warning("a route of the host could not be put back: interface=%s route=%s error=%s", former.name, route, error)
     inside.alter(sock, link.ifindex, alias=former.alias)
+
+
+def _is_changed(sock: rtnetlink.Socket, link: inside.Link, former: pods.Former) -> bool:
+    """Whether the interface lacks what it loses by leaving: it is down, has another name, or not all its addresses."""
+    lost = set(former.addresses) - set(inside.addresses(sock, link.ifindex))
+    return link.name != former.name or link.up != former.up or bool(lost)

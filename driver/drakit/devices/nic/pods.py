@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from drakit.core import records
-from drakit.devices.nic import config, sysctls
+from drakit.devices.nic import config, host_routes, sysctls
 
 HOST = ""
 
@@ -52,7 +52,8 @@ class Worn:
 class Former:
     """A whole interface as the host had it, by which it is brought back. ``alias`` is what an admin had written there (ifalias).
 
-    ``place`` is what of hardware nobody can alter, empty for a virtual interface.
+    ``place`` is what of hardware nobody can alter, empty for a virtual interface; ``routes`` are the host's by it, without those that the kernel
+    makes.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Former:
     addresses: tuple[str, ...] = ()
     alias: str = ""
     place: str = ""
+    routes: tuple[host_routes.HostRoute, ...] = ()
 
 
 class Pods(Protocol):
@@ -97,6 +99,8 @@ class Pods(Protocol):
     def bring_back(self, mark: str, former: Former) -> bool:
         """Make the interface with this mark the host's again, as it was; False when no namespace has it: a virtual one went with its pod.
 
+        Routes are put back where it has been away; one that cannot be is logged, and does not keep the rest from coming back.
+
         Raises HardwareError, for example when the host has another interface of its name by now.
         """
 
@@ -122,6 +126,11 @@ def mark_of(share_id: str) -> str:
     return f"drakit whole {share_id}"
 
 
+def returning(mark: str) -> str:
+    """The mark of an interface that has been away and is not yet all that it was: whoever finds it so goes on putting back."""
+    return f"{mark} coming back"
+
+
 def to_record(former: Former) -> records.Record:
     """A former interface as the journal keeps it."""
     return {
@@ -132,6 +141,7 @@ def to_record(former: Former) -> records.Record:
         "addresses": former.addresses,
         "alias": former.alias,
         "place": former.place,
+        "routes": [host_routes.to_record(route) for route in former.routes],
     }
 
 
@@ -142,6 +152,9 @@ def from_record(record: object) -> Former | None:
     match record:
         case {"name": str(name), "mac": str(mac), "mtu": int(mtu), "up": bool(up), "addresses": (*addresses,)}:
             texts = {key: str(record.get(key) or "") for key in ("alias", "place")}
-            return Former(name=name, mac=mac, mtu=mtu, up=up, addresses=tuple(map(str, addresses)), **texts)
+            listed = record.get("routes")
+            found = map(host_routes.from_record, listed if isinstance(listed, list | tuple) else ())
+            kept = tuple(route for route in found if route is not None)
+            return Former(name=name, mac=mac, mtu=mtu, up=up, addresses=tuple(map(str, addresses)), routes=kept, **texts)
         case _:
             return None

@@ -45,7 +45,8 @@ class Interface:
     ``speed`` is what the driver reports in bits per second, also where it is made up, as a veth's is; None when it reports none. ``state`` is the
     operational state of RFC 2863 in lower case. ``master`` is the index of the bond or bridge it is enslaved to; ``lower`` of the interface it
     sits on, in the same namespace. ``default_route`` says that a default route leaves by it; ``addressed`` that it has an address of global scope.
-    ``queueing`` names a root qdisc that somebody chose for it (``fq 8001:``); empty for the kernel's default and for ours.
+    ``queueing`` names a root qdisc that somebody chose for it (``fq 8001:``); empty for the kernel's default and for ours. ``sharer`` is the other
+    driver that shares it out, if any.
     """
 
     ifindex: int
@@ -65,6 +66,7 @@ class Interface:
     default_route: bool = False
     addressed: bool = False
     queueing: str = ""
+    sharer: str = ""
 
     @property
     def is_virtual(self) -> bool:
@@ -210,6 +212,12 @@ class Port(pods.Pods, vf.Functions, Protocol):
         """Every sandbox admitted, or only those to one share, by share and address; raises HardwareError.
 
         The cost of asking for one share's does not grow with the number of others; a share that is not installed as ``of`` says has none.
+        """
+
+    def members_at(self, mac: str) -> tuple[Member, ...]:
+        """The sandboxes admitted with this address, of which each NIC has at most one; raises HardwareError.
+
+        The cost does not grow with the number of others.
         """
 
     def check(self, uplink: Uplink, shares: Sequence[Share]) -> tuple[str, ...]:

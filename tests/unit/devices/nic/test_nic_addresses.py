@@ -2,14 +2,16 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping, Sequence
 
 import hypothesis
 import pytest
 from hypothesis import strategies
 
 from drakit.core import claim as claims
-from drakit.core import device, driver, errors, names
+from drakit.core import device, driver, errors, names, records
 from drakit.devices.nic import addresses, addressing, config
+from drakit.devices.nic import register as registers
 from fakes import site as fake_site
 
 POOL = addressing.AddressPool(subnet="10.9.0.0/16", first="10.9.1.1", last="10.9.1.3")
@@ -39,7 +41,7 @@ def who(cookie: int, pod: str = "") -> addresses.Who:
 
 
 def book(site: fake_site.FakeSite, gone: frozenset[int] = frozenset()) -> addresses.Book:
-    return addresses.Book(site, node="node-1", lives=lambda one: one.cookie not in gone)
+    return addresses.Book(site, node="node-1", lives=lambda one: one.who.cookie not in gone)
 
 
 def test_every_sandbox_has_addresses_of_its_own_and_keeps_them(site: fake_site.FakeSite) -> None:
@@ -110,17 +112,86 @@ def test_two_claims_with_one_static_address_are_refused_by_name(site: fake_site.
         book(site).take(site.put(grant(2, STATIC)), STATIC, who(cookie))
 
 
-@pytest.mark.parametrize(
-    "chosen, field", [(STATIC, "parameters.addresses"), (config.NicConfig(interface_name="net1"), "parameters.interfaceName")]
-)
-def test_two_shares_of_one_claim_that_ask_for_the_same_are_refused_by_both_names(
-    site: fake_site.FakeSite, chosen: config.NicConfig, field: str
-) -> None:
-    first, second = (site.put(grant(1, chosen, request)) for request in ("uplink", "storage"))
-    with pytest.raises(errors.ConfigError, match=r"is asked for by the requests uplink and storage of claim default/claim-1") as refused:
-        book(site).take(first, chosen, who(7))
-    assert refused.value.field == field
-    assert second != first
+def test_two_shares_of_one_claim_with_one_address_are_refused_though_they_were_prepared(site: fake_site.FakeSite) -> None:
+    """When they are planned they are refused by both names (see test_nic_siblings)."""
+    first, second = (site.put(grant(1, STATIC, request)) for request in ("uplink", "storage"))
+    book(site).take(first, STATIC, who(7))
+    with pytest.raises(errors.ConfigError, match=r"10.1.2.3 is used by the claim default/claim-1 in pod pod-7, which is this pod's too"):
+        book(site).take(second, STATIC, who(7))
+
+
+class CountingSite(fake_site.FakeSite):
+    """Counts what is read: the grants handed out, and the grants whose notes were asked for."""
+
+    read = 0
+
+    def grants(self) -> Sequence[fake_site.Grant]:
+        found = super().grants()
+        self.read += len(found)
+        return found
+
+    def grant(self, uid: names.ClaimUid, device: str, share_id: names.ShareId | None = None) -> fake_site.Grant | None:
+        self.read += 1
+        return next((one for one in super().grants() if (one.claim.uid, one.share_id) == (uid, share_id)), None)
+
+    def notes(self, grant: fake_site.Grant) -> Mapping[str, records.Record]:
+        self.read += 1
+        return super().notes(grant)
+
+
+WIDE = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.8.1"),))
+
+
+@pytest.mark.parametrize("chosen", [WIDE, STATIC], ids=["from a pool", "a static address"])
+def test_what_an_address_costs_does_not_grow_with_the_claims(tmp_path: pathlib.Path, chosen: config.NicConfig) -> None:
+    costs = []
+    for others in (2, 200):
+        site = CountingSite(tmp_path)
+        register = registers.Register(tmp_path)
+        own = addresses.Book(site, node="node-1", known=register)
+        for number in range(others):
+            own.take(site.put(grant(number, WIDE)), WIDE, who(number))
+        site.read = 0
+        own.take(site.put(grant(others, chosen)), chosen, who(others))
+        costs.append(site.read)
+    assert costs[0] == costs[1] <= 3
+
+
+def test_what_another_process_gave_out_is_not_given_again(site: fake_site.FakeSite) -> None:
+    one = config.NicConfig(address_pools=(POOL,))
+    share = site.put(grant(chosen=one))
+    old, new = (addresses.Book(site, node="node-1", known=registers.Register(site.home)) for _ in range(2))
+    given = [process.take(share, one, who(cookie)) for cookie, process in ((1, old), (2, new), (3, old))]
+    assert len(set(given)) == 3
+    with pytest.raises(errors.DeviceBusyError):
+        new.take(share, one, who(4))
+
+
+def test_what_another_process_took_back_is_free(site: fake_site.FakeSite) -> None:
+    first, second = site.put(grant(1, STATIC)), site.put(grant(2, STATIC))
+    old, new = book(site), book(site)
+    old.take(first, STATIC, who(7))
+    new.give_back(first, who(7))
+    assert old.take(second, STATIC, who(8)) == ("10.1.2.3/24",)
+
+
+def test_addresses_of_an_unprepared_claim_are_known_to_be_free_and_those_nobody_told_of_are_found(site: fake_site.FakeSite) -> None:
+    one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
+    own = book(site)
+    for number, told in ((1, True), (2, False), (3, True)):
+        share = site.put(grant(number, one))
+        assert own.take(share, one, who(number)) == ("10.9.1.1/16",)
+        if told:
+            own.end(share)
+        site.remove(share)
+
+
+def test_nothing_is_given_out_where_other_processes_could_not_be_told(tmp_path: pathlib.Path) -> None:
+    site = fake_site.FakeSite(tmp_path / "no such folder")
+    share = site.put(grant())
+    with pytest.raises(errors.HardwareError, match=r"addresses.by cannot be written"):
+        book(site).take(share, POOLED, who(1))
+    assert site.notes(share) == {}
 
 
 def test_own_addresses_leave_the_pool_of_their_family_alone(site: fake_site.FakeSite) -> None:

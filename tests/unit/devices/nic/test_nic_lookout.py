@@ -30,9 +30,16 @@ class Machine(mock.MockPort):
 
 
 class Town:
-    def __init__(self, folder: pathlib.Path, carrier_loss: settings.CarrierLoss = settings.CarrierLoss.REPORT) -> None:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        carrier_loss: settings.CarrierLoss = settings.CarrierLoss.REPORT,
+        *,
+        take_over: tuple[str, ...] = (),
+    ) -> None:
         self.machine = Machine(machines.Choice(name="dgx-a100-40gb", directory=folder))
-        self.driver = nic_driver.NicDriver(self.machine, node="node-1", settings=settings.NicSettings(carrier_loss=carrier_loss))
+        chosen = settings.NicSettings(carrier_loss=carrier_loss, take_over=take_over)
+        self.driver = nic_driver.NicDriver(self.machine, node="node-1", settings=chosen)
         self.site = fake_site.FakeSite(folder)
         self.vitals = reporting.Vitals(self.site)
         self.reporter = reporting.Reporter(self.machine, self.site, node="node-1")
@@ -66,6 +73,24 @@ class Town:
         self.site.note(grant, noted.key, plans.to_record(noted))
         who = addresses.Who(cookie=cookie, pod=noted.pod)
         self.site.note(grant, who.key, {"cookie": f"{cookie:x}", "pod": noted.pod, "addresses": (f"10.9.1.{cookie}/16",)})
+
+
+def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    town = Town(tmp_path, take_over=("eth0",))
+    for _ in range(2):
+        town.lookout.look()
+    (told,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert told.startswith(
+        "an interface is not offered: interface=eth0 reason=is named by nic.take_over and its reserve is 0 (nic.reserve)"
+    )
+    assert "eth0" not in [nic.interface.name for nic in town.driver.survey().nics]
+
+
+def test_what_is_withheld_as_on_every_node_is_not_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    town = Town(tmp_path)
+    town.lookout.look()
+    assert [item.name for item in town.driver.survey().withheld] == ["eth0"]
+    assert [record.levelname for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 def test_a_change_is_published_and_no_change_is_not(tmp_path: pathlib.Path) -> None:

@@ -15,12 +15,12 @@ from drakit.cli import options
 from drakit.cli.demo.nic import figures, note
 from drakit.core import errors, quantity
 from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import model, netlink, port
+from drakit.devices.nic import model, netlink, port, verdicts
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.attach import service
 from drakit.devices.nic.tc import parts, rtnetlink
 
-_SETTINGS_FIX, _OPTION_FIX = "give its speed in the settings", "give it with --speed, for example --speed 1G"
+_SPEED_FIX = "give it with --speed, for example --speed 1G"
 _SPEED_MAX = 10**15
 _ANY = nic_settings.BandwidthPolicy(default=quantity.ONE, min=quantity.ONE, step=quantity.ONE)
 
@@ -77,7 +77,7 @@ def survey(machine: netlink.KernelPort, wish: Wish) -> Ground:
     _check_unshared(interface)
     unasked, asked = (_verdict(machine, wish, take_over=take_over) for take_over in (False, True))
     if isinstance(asked, str):
-        raise errors.SettingsError(f"{wish.interface} {asked.replace(_SETTINGS_FIX, _OPTION_FIX)}", key="--nic")
+        raise errors.SettingsError(f"{wish.interface} {asked}", key="--nic")
     found = figures.Figures.of(asked.speed)
     used = unasked if isinstance(unasked, str) else ""
     if used and not wish.take_over:
@@ -99,13 +99,18 @@ def pattern(interface: str) -> str:
 
 
 def _verdict(machine: netlink.KernelPort, wish: Wish, *, take_over: bool) -> model.Nic | str:
-    """What is offered of the interface, or why it is not."""
+    """What is offered of the interface, or why it is not. The host is given a reserve here as it is later, where the speed is known."""
     match = pattern(wish.interface)
-    rule = nic_settings.InterfaceRule(match=match, speed=_speed(wish))
+    rule = nic_settings.InterfaceRule(match=match, speed=_speed(wish), reserve=quantity.ONE)
     chosen = nic_settings.NicSettings(include=(match,), take_over=(match,) if take_over else (), policy=_ANY, interfaces=(rule,))
     found = model.survey(machine.interfaces(), chosen)
     offered = next((nic for nic in found.nics if nic.interface.name == wish.interface), None)
-    return offered or next(item.reason for item in found.withheld if item.name == wish.interface)
+    return offered or next(_why(item.refusal) for item in found.withheld if item.name == wish.interface)
+
+
+def _why(refusal: verdicts.Refusal) -> str:
+    """The reason, and where it is the speed, the option that gives one."""
+    return f"{refusal.reason}; {_SPEED_FIX}" if refusal.is_of_speed else refusal.reason
 
 
 def _speed(wish: Wish) -> quantity.Quantity | None:

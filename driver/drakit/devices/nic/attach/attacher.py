@@ -9,7 +9,6 @@ and finds them done.
 import contextlib
 import dataclasses
 import errno
-import functools
 import logging
 from collections.abc import Callable
 from typing import Protocol
@@ -17,7 +16,7 @@ from typing import Protocol
 from drakit.core import driver as drivers
 from drakit.core import errors
 from drakit.core import site as sites
-from drakit.devices.nic import addresses, config, pods, port
+from drakit.devices.nic import addresses, config, pods, port, register
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.attach import messages, plans, sandboxes
 
@@ -58,9 +57,12 @@ class Call:
 class Attacher:
     """Attaches sandboxes to the prepared shares of one node."""
 
-    def __init__(self, machine: port.Port, kernel: Sandboxes, site: sites.Site, *, node: str) -> None:
+    def __init__(
+        self, machine: port.Port, kernel: Sandboxes, site: sites.Site, *, node: str, known: register.Register | None = None
+    ) -> None:
         self._machine, self._kernel, self._site = machine, kernel, site
         self._node = node
+        self._book = addresses.Book(site, node=node, lives=self._lives, known=known)
 
     def attach(self, request: messages.Request, descriptor: int, is_waited_for: Callable[[], bool], *, known: Grant | None = None) -> None:
         """Give the sandbox whose namespace is open as ``descriptor`` its interface; afterwards nothing is held. ``known`` is the grant, if just read.
@@ -93,8 +95,12 @@ class Attacher:
             self._kernel.delete(attachment.nsid, link)
         self._machine.dismiss(share, cookie=attachment.cookie, mac=attachment.mac)
         with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
-            self._book().give_back(grant, _who(attachment))
+            self._book.give_back(grant, _who(attachment))
             self._site.note(grant, attachment.key, None)
+
+    def end(self, grant: Grant) -> None:
+        """The grant is about to be unprepared; its addresses are known to be free."""
+        self._book.end(grant)
 
     def _undo_after_failure(self, grant: Grant, share: port.Share, attachment: plans.Attachment) -> None:
         """Undo at once; what cannot be undone now is noted, and undone with the claim. The first error is the one to report."""
@@ -144,8 +150,11 @@ class Attacher:
         )
 
     def _check_mac(self, call: Call, attachment: plans.Attachment) -> None:
-        """Raise RefusedError where a configured address is in use: two interfaces of one NIC cannot have the same."""
-        if not _config(call.grant).mac:
+        """Raise RefusedError where a configured address is in use: two interfaces of one NIC cannot have the same.
+
+        Whose it is, and whether that one is still there, is looked up among all claims only where the kernel knows another sandbox with it.
+        """
+        if not _config(call.grant).mac or all(found.cookie == attachment.cookie for found in self._machine.members_at(attachment.mac)):
             return
         for grant in self._site.grants():
             share = shares.from_record(grant.record)
@@ -174,14 +183,14 @@ class Attacher:
         self._kernel.dress(child, dataclasses.replace(outfit, mac="", mtu=0) if was_up else outfit)
 
     def _addresses(self, call: Call, attachment: plans.Attachment) -> tuple[str, ...]:
-        """The sandbox's addresses. The book of all claims of the node is opened only for a configuration that asks for some."""
+        """The sandbox's addresses. The book of the node is opened only for a configuration that asks for some."""
         chosen = _config(call.grant)
-        return self._book().take(call.grant, chosen, _who(attachment)) if addresses.locks_for(chosen) else ()
+        return self._book.take(call.grant, chosen, _who(attachment)) if addresses.locks_for(chosen) else ()
 
-    def _book(self) -> addresses.Book:
-        """The addresses given out; a sandbox lives as long as its frames are led to a class."""
-        admitted = functools.cache(lambda: {member.cookie for member in self._machine.members()})
-        return addresses.Book(self._site, node=self._node, lives=lambda who: who.cookie in admitted())
+    def _lives(self, lease: addresses.Lease) -> bool:
+        """Whether the sandbox of a lease is there: it is as long as its frames are led to a class."""
+        share = shares.from_record(lease.grant.record)
+        return share is not None and any(member.cookie == lease.who.cookie for member in self._machine.members(of=share))
 
     def _wanted(self, request: messages.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
         """The grant as it is now. Raises RefusedError where the interface comes too late: a runtime that has given up never takes it back."""

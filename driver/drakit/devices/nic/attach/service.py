@@ -9,7 +9,7 @@ from typing import Any
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, records
 from drakit.core import site as sites
-from drakit.devices.nic import exclusive, port, settings
+from drakit.devices.nic import exclusive, port, register, settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.attach import attacher, client, messages, minder, plans, server, wholes
 
@@ -74,7 +74,8 @@ class Service:
     def start(self, site: sites.Site, intents: Callable[[], Iterable[records.Record]]) -> None:
         """Begin to answer. Raises HardwareError where nobody can listen."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in site.grants()})
-        self._attacher = attacher.Attacher(self._machine, self._kernel, site, node=self._node)
+        known = register.Register(site.home)
+        self._attacher = attacher.Attacher(self._machine, self._kernel, site, node=self._node, known=known)
         lacking = self.lacking()
         if lacking:
             _log.error("NICs cannot be shared now: error=%s", lacking)
@@ -82,7 +83,7 @@ class Service:
         self._minder = minder.Minder(self._machine, self._kernel, site, self._attacher, intents=intents)
         self._minder.remove_orphans()
         whole = exclusive.Whole(self._machine, node=self._node, settings=settings.NicSettings())
-        self._wholes = wholes.Wholes(whole, self._kernel, site, node=self._node)
+        self._wholes = wholes.Wholes(whole, self._kernel, site, node=self._node, known=known)
         self._site = site
         self._server = server.Server(self._home / SOCKET, self._attach)
         self._server.start()
@@ -128,6 +129,8 @@ class Service:
             for attachment in noted:
                 for link in self._attacher.links(share, attachment):
                     self._kernel.delete(attachment.nsid, link)
+        if self._attacher is not None:
+            self._attacher.end(grant)
         known = {attachment.mac for attachment in noted}
         if self._attacher is None or share is None or any(member.mac not in known for member in self._machine.members(of=share)):
             self._delete_marked(share_id)

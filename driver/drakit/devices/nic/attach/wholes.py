@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from drakit.core import driver as drivers
 from drakit.core import site as sites
-from drakit.devices.nic import addresses, config, exclusive, pods
+from drakit.devices.nic import addresses, config, exclusive, pods, register
 from drakit.devices.nic.attach import attacher, messages
 
 if TYPE_CHECKING:
@@ -25,9 +25,11 @@ Grant = drivers.Grant[object]
 class Wholes:
     """Attaches whole interfaces to sandboxes."""
 
-    def __init__(self, whole: exclusive.Whole, kernel: "attacher.Sandboxes", site: sites.Site, *, node: str) -> None:
+    def __init__(
+        self, whole: exclusive.Whole, kernel: "attacher.Sandboxes", site: sites.Site, *, node: str, known: register.Register | None = None
+    ) -> None:
         self._whole, self._kernel, self._site = whole, kernel, site
-        self._book = addresses.Book(site, node=node)
+        self._book = addresses.Book(site, node=node, known=known)
 
     def attach(self, request: messages.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Move the interface of a prepared grant into the sandbox; raises RefusedError, DrakitError."""

@@ -1,7 +1,8 @@
 """The ifb of a NIC: the device its ingress passes through to be shaped. It is named after the NIC's index and marked by its alias.
 
-The alias also remembers whether the NIC's ingress hook is ours, because a clsact qdisc has no place for a mark of its own. What has our name but not
-our mark is somebody else's, unless it is an ifb fresh from a creation that a crash cut short.
+The alias also remembers which driver shares the NIC out, by its name, and whether the NIC's ingress hook is ours, because neither an HTB nor a clsact
+qdisc has a place for a mark of its own. What has our name but not our mark is somebody else's, unless it is an ifb fresh from a creation that a crash
+cut short. A mark without a name, as older versions wrote it, is any driver's.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ _INFO_KIND = 1
 _UP = 1
 _PREFIX = "drb"
 _MARK = "drakit ingress of "
+_BY = " by "
 _OWN_HOOK, _FOREIGN_HOOK = "own hook", "foreign hook"
 
 
@@ -35,6 +37,11 @@ class Link:
     def is_ours(self) -> bool:
         """Whether we made it, or were about to mark it."""
         return self.kind == "ifb" and (self.alias.startswith(_MARK) or not self.alias)
+
+    @property
+    def owner(self) -> str:
+        """The driver that shares the NIC out; empty where the mark names none."""
+        return self.alias.partition(",")[0].partition(_BY)[2] if self.alias.startswith(_MARK) else ""
 
     @property
     def owns_hook(self) -> bool:
@@ -86,9 +93,9 @@ def make(sock: rtnetlink.Socket, nic: int) -> None:
     )
 
 
-def mark(sock: rtnetlink.Socket, ifindex: int, nic: int, *, owns_hook: bool) -> None:
+def mark(sock: rtnetlink.Socket, ifindex: int, nic: int, *, owner: str, owns_hook: bool) -> None:
     """Write the alias and set the link up."""
-    alias = f"{_MARK}{nic}, {_OWN_HOOK if owns_hook else _FOREIGN_HOOK}"
+    alias = f"{_MARK}{nic}{_BY if owner else ''}{owner}, {_OWN_HOOK if owns_hook else _FOREIGN_HOOK}"
     sock.ask(_SETLINK, _IFINFO.pack(0, 0, ifindex, _UP, _UP) + rtnetlink.pack(_ALIAS, alias.encode()))
 
 

@@ -31,6 +31,11 @@ class Nic:
         self.memory = parts.memory_of(self.found, held)
 
     @property
+    def stranger(self) -> str:
+        """The driver that shares this NIC out, where it is not the one that asks."""
+        return parts.stranger(self.found.link, self.place.owner)
+
+    @property
     def _sides(self) -> Mapping[str, int]:
         """The interfaces that have classes now, by direction: the NIC, and its ifb."""
         found = self.found

@@ -59,12 +59,16 @@ class Found:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where parts are: the socket of the NIC's namespace, the NIC's index and name, and how egress is classified."""
+    """Where parts are: the socket of the NIC's namespace, the NIC's index and name, and how egress is classified.
+
+    ``owner`` is the driver that asks, empty for one without a name.
+    """
 
     sock: rtnetlink.Socket
     nic: int
     name: str
     classifier: port.Classifier
+    owner: str = ""
 
 
 def find(sock: rtnetlink.Socket, nic: int) -> Found:
@@ -98,6 +102,11 @@ def is_our_root(root: messages.Qdisc | None) -> bool:
 def chosen_by_others(root: messages.Qdisc | None) -> str:
     """The root qdisc as text where somebody chose it; empty for the kernel's default (handle 0) and for ours."""
     return str(root) if root and root.handle and not is_our_root(root) else ""
+
+
+def stranger(link: links.Link | None, owner: str) -> str:
+    """The driver that shares a NIC out, by the NIC's ifb, where it is another than the one that asks; a driver without a name knows no other."""
+    return link.owner if link is not None and owner and link.is_ours and link.owner != owner else ""
 
 
 def has_egress_hook(hook: messages.Qdisc | None) -> bool:
@@ -144,7 +153,7 @@ def _used_maps(found: Found, held: maps.Maps | None) -> dict[str, int]:
 def lacking(place: Place, found: Found, memory: maps.Maps) -> tuple[Part, ...]:
     """The parts that are missing or not as they should be, in the order in which they are to be made."""
     is_there: Mapping[Part, bool] = {
-        Part.IFB: found.link is not None and found.link.up and bool(found.link.alias),
+        Part.IFB: _is_marked(place, found.link),
         Part.IFB_ROOT: is_our_root(found.ifb_root),
         Part.INGRESS: _is_current(place, Part.INGRESS, found.ingress) and _uses(found.ingress, _INGRESS_MAPS, memory),
         Part.ROOT: is_our_root(found.root),
@@ -190,6 +199,11 @@ def _is_current(place: Place, part: Part, item: messages.Filter | None) -> bool:
     return item is not None and item.name.removesuffix(_OWN) == _label(place, part)
 
 
+def _is_marked(place: Place, link: links.Link | None) -> bool:
+    """Whether the ifb is up and marked, and by name where the driver has one: a mark of an older version is completed."""
+    return link is not None and link.up and bool(link.alias) and (not place.owner or link.owner == place.owner)
+
+
 def _leads_to(item: messages.Filter | None, link: links.Link | None) -> bool:
     return item is not None and link is not None and item.redirect == link.ifindex
 
@@ -221,7 +235,7 @@ def _make_ifb(place: Place, memory: maps.Maps) -> None:
     found = find(place.sock, place.nic)
     if found.link is not None:
         unmarked = not found.link.alias and found.hook is None
-        links.mark(place.sock, found.link.ifindex, place.nic, owns_hook=found.owns_hook or unmarked)
+        links.mark(place.sock, found.link.ifindex, place.nic, owner=place.owner, owns_hook=found.owns_hook or unmarked)
 
 
 def _make_ifb_root(place: Place, memory: maps.Maps) -> None:
@@ -237,7 +251,7 @@ def _make_root(place: Place, memory: maps.Maps) -> None:
 def _make_hook(place: Place, memory: maps.Maps) -> None:
     del memory
     messages.add_hooks(place.sock, place.nic)
-    links.mark(place.sock, _ifb(place), place.nic, owns_hook=True)
+    links.mark(place.sock, _ifb(place), place.nic, owner=place.owner, owns_hook=True)
 
 
 def _make_egress(place: Place, memory: maps.Maps) -> None:

@@ -19,18 +19,21 @@ _TRIAL = port.Share(id="trial", interface="", ifindex=0, mac="02:00:00:00:00:02"
 class KernelShares:
     """Shares in a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor.
 
-    ``classifier`` is used instead of the best this kernel can. ``after_effect`` is called after every request that changes the kernel, before its
-    answer counts.
+    ``owner`` is the name of the driver whose shares these are: NICs that another one shares out are read and never changed; without a name, all are
+    its own. ``classifier`` is used instead of the best this kernel can. ``after_effect`` is called after every request that changes the kernel,
+    before its answer counts.
     """
 
     def __init__(
         self,
         namespace: str | int | None = None,
         *,
+        owner: str = "",
         classifier: port.Classifier | None = None,
         after_effect: Callable[[], None] = lambda: None,
     ) -> None:
         self._namespace = namespace
+        self._owner = owner
         self._after_effect = after_effect
         self._lock = threading.RLock()
         self._held: dict[int, maps.Maps] = {}
@@ -51,7 +54,7 @@ class KernelShares:
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
         if share.minor not in shaping.SHARES:
             raise errors.HardwareError("install", f"{share.minor} is not a class number of a share")
-        with self._sock("install") as sock, self._nic(sock, uplink.ifindex, uplink.interface) as found:
+        with self._sock("install") as sock, self._own_nic(sock, uplink.ifindex, uplink.interface) as found:
             found.install(uplink, share)
 
     def remove(self, share_id: str, hint: port.Share | None = None) -> None:
@@ -65,12 +68,13 @@ class KernelShares:
                     found.remove(minor)
             elif hint is not None:
                 with self._nic(sock, hint.ifindex, hint.interface) as found:
-                    found.tidy()
+                    if not found.stranger:
+                        found.tidy()
 
     def _remove_at(self, sock: rtnetlink.Socket, hint: port.Share) -> bool:
         """Whether the share was where it was planned to be."""
         with self._nic(sock, hint.ifindex, hint.interface) as found:
-            is_there = _holds(found, hint)
+            is_there = _holds(found, hint) and not found.stranger
             if is_there:
                 found.remove(hint.minor)
             return is_there
@@ -86,7 +90,7 @@ class KernelShares:
             return None if found is None else dataclasses.replace(found, ifindex=ifindex, interface=links.name_of(sock, ifindex))
 
     def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
-        with self._sock("admit") as sock, self._nic(sock, share.ifindex, share.interface) as found:
+        with self._sock("admit") as sock, self._own_nic(sock, share.ifindex, share.interface) as found:
             kept = found.memory.share(share.minor)
             if kept is None or kept.id != share.id:
                 raise errors.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
@@ -95,7 +99,7 @@ class KernelShares:
     def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
         with self._sock("dismiss") as sock, self._nic(sock, share.ifindex, share.interface) as found:
             kept = found.memory.share(share.minor)
-            if kept is not None and kept.id == share.id:
+            if kept is not None and kept.id == share.id and not found.stranger:
                 found.dismiss(kept, cookie, mac.lower())
 
     def members(self, of: port.Share | None = None) -> tuple[port.Member, ...]:
@@ -116,15 +120,24 @@ class KernelShares:
             found = [port.Member(share_id=share.id, cookie=seat.cookie, mac=seat.mac) for seat in memory.seats_of(share.minor)]
         return tuple(sorted(found, key=lambda member: member.mac))
 
+    def members_at(self, mac: str) -> tuple[port.Member, ...]:
+        found = []
+        with self._sock("members") as sock:
+            for _, _, memory in self._memories(sock):
+                seat = memory.seat_at(mac.lower())
+                share = None if seat is None else memory.share(seat.share)
+                found += [port.Member(share_id=share.id if share else "", cookie=seat.cookie, mac=seat.mac)] if seat else []
+        return tuple(sorted(found, key=lambda member: member.share_id))
+
     def check(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
-        with self._sock("check") as sock, self._nic(sock, uplink.ifindex, uplink.interface) as found:
+        with self._sock("check") as sock, self._own_nic(sock, uplink.ifindex, uplink.interface) as found:
             return tuple(why for why, _ in found.differences(uplink, shares))
 
     def repair(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
         mended = []
         with self._sock("repair") as sock:
             self._sweep(sock)
-            with self._nic(sock, uplink.ifindex, uplink.interface) as found:
+            with self._own_nic(sock, uplink.ifindex, uplink.interface) as found:
                 for why, step in found.differences(uplink, shares):
                     step()
                     mended.append(why)
@@ -132,7 +145,7 @@ class KernelShares:
 
     def traffic(self) -> tuple[port.Traffic, ...]:
         with self._sock("traffic") as sock:
-            found = [traffic for item in self._nics(sock) for traffic in item.traffic()]
+            found = [traffic for item in self._nics(sock) if not item.stranger for traffic in item.traffic()]
         return tuple(sorted(found, key=lambda traffic: traffic.share_id))
 
     def watch(self) -> port.Watch:
@@ -148,7 +161,9 @@ class KernelShares:
     @contextlib.contextmanager
     def _nic(self, sock: rtnetlink.Socket, ifindex: int, name: str = "") -> Iterator[nic.Nic]:
         """One NIC; afterwards its maps are kept as long as they hold shares."""
-        place = parts.Place(sock=sock, nic=ifindex, name=name or links.name_of(sock, ifindex), classifier=self.shaping().classifier)
+        place = parts.Place(
+            sock=sock, nic=ifindex, name=name or links.name_of(sock, ifindex), classifier=self.shaping().classifier, owner=self._owner
+        )
         held = self._held.get(ifindex)
         found = nic.Nic(place, held)
         self._held.pop(ifindex, None)
@@ -157,10 +172,19 @@ class KernelShares:
         try:
             yield found
         finally:
-            if found.memory.has_shares():
+            if found.memory.has_shares() and not found.stranger:
                 self._held[ifindex] = found.memory
             else:
                 found.memory.close()
+
+    @contextlib.contextmanager
+    def _own_nic(self, sock: rtnetlink.Socket, ifindex: int, name: str) -> Iterator[nic.Nic]:
+        """One NIC, to be changed; raises HardwareError where another driver shares it out."""
+        with self._nic(sock, ifindex, name) as found:
+            if found.stranger:
+                fix = "only one driver can share out an interface; exclude it from the other (nic.exclude)"
+                raise errors.HardwareError("RTM_NEWQDISC", f"{name} is shared out by the driver {found.stranger}; {fix}")
+            yield found
 
     def _nics(self, sock: rtnetlink.Socket) -> Iterator[nic.Nic]:
         for ifindex in sorted(links.ours(sock).keys() | self._held.keys()):
@@ -191,14 +215,14 @@ class KernelShares:
         """Interface index and class of a share."""
         for ifindex, _, memory in self._memories(sock):
             for minor, share in memory.read_shares(ifindex, "").items():
-                if share.id == share_id:
+                if share.id == share_id and not parts.stranger(links.find(sock, ifindex), self._owner):
                     return ifindex, minor
         return None
 
     def _sweep(self, sock: rtnetlink.Socket) -> None:
         """Delete the ifbs of NICs that are gone, and forget their maps."""
         for ifindex, link in links.ours(sock).items():
-            if not links.name_of(sock, ifindex):
+            if not links.name_of(sock, ifindex) and not parts.stranger(link, self._owner):
                 links.delete(sock, link.ifindex)
                 held = self._held.pop(ifindex, None)
                 if held is not None:

@@ -1,0 +1,65 @@
+"""What a family does not offer, or offers with a caution, and what an admin can do about it: told by ``drakit show`` and ``drakit doctor``.
+
+Only drakit's own NIC family knows of hardware that it does not offer; the drivers of other families, and of other authors, tell of none.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drakit.core import driver as drivers
+
+if TYPE_CHECKING:
+    from drakit.devices.nic import model, verdicts
+
+COLUMNS = ("INTERFACE", "WHY", "WHAT WOULD CHANGE IT")
+NOTHING = "nothing"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Told:
+    """What is withheld, by name, and the cautions of what is offered, by interface name."""
+
+    withheld: "tuple[model.Withheld, ...]" = ()
+    cautions: "Mapping[str, verdicts.Caution]" = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Group:
+    """The interfaces that one reason keeps from being offered, and what would change it; ``expected`` says that nobody needs to be warned."""
+
+    names: tuple[str, ...]
+    reason: str
+    change: str
+    expected: bool
+
+
+def by(author: drivers.Driver[Any]) -> Told:
+    """What a driver tells; raises HardwareError."""
+    from drakit.devices.nic import driver as nic_driver
+
+    if not isinstance(author, nic_driver.NicDriver):
+        return Told()
+    found = author.survey()
+    return Told(withheld=found.withheld, cautions={nic.interface.name: nic.caution for nic in found.nics if nic.caution})
+
+
+def rows(told: Told) -> list[tuple[str, ...]]:
+    """A row for each withheld interface, for a table with ``COLUMNS``."""
+    return [(item.name, item.refusal.reason, item.refusal.change or NOTHING) for item in told.withheld]
+
+
+def documents(told: Told) -> list[dict[str, object]]:
+    """The same for a program."""
+    return [{"interface": item.name, "reason": item.refusal.reason, "change": item.refusal.change} for item in told.withheld]
+
+
+def groups(told: Told) -> Sequence[Group]:
+    """The withheld interfaces by reason, in order of their first name: a node has one end of a pair for each pod, all for one reason."""
+    found: dict[verdicts.Refusal, list[str]] = {}
+    for item in told.withheld:
+        found.setdefault(item.refusal, []).append(item.name)
+    return [
+        Group(names=tuple(names), reason=refusal.reason, change=refusal.change or NOTHING, expected=refusal.expected)
+        for refusal, names in found.items()
+    ]

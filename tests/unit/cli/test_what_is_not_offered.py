@@ -1,0 +1,72 @@
+"""``drakit show`` and ``drakit doctor`` name each interface that is not offered, why, and the setting that would change it."""
+
+import json
+from collections.abc import Mapping
+
+import yaml
+
+from drakit.cli import withheld
+from drakit.cli.doctor import hardware
+from drakit.cli.doctor.finding import Verdict
+from drakit.devices.nic import model, verdicts
+from fakes import desk as desks
+
+UPLINK = {
+    "interface": "eth0",
+    "reason": "carries the host's default route",
+    "change": "a glob in nic.take_over that fits it, and a reserve for the host (nic.reserve, or a rule in nic.rules)",
+}
+EXCLUDED = {"interface": "eth1", "reason": "is in the setting exclude", "change": "nic.exclude without the glob that fits it"}
+WITHOUT_ETH1 = ("--set", 'nic.exclude=["eth1"]')
+CUT_OFF = "is named by nic.take_over and its reserve is 0 (nic.reserve), which would hold the host's own traffic by it to 1M bit/s"
+
+
+def test_show_lists_them_for_people_and_for_programs(desk: desks.Desk) -> None:
+    table = desk.on_node("show", "--family", "nic", *WITHOUT_ETH1).out
+    for row in (UPLINK, EXCLUDED):
+        (line,) = (line for line in table.splitlines() if line.startswith(row["interface"]))
+        assert " ".join(line.split()) == " ".join(row.values())
+    for form, read in (("json", json.loads), ("yaml", yaml.safe_load)):
+        (family,) = read(desk.on_node("show", "--family", "nic", *WITHOUT_ETH1, "-o", form).out)
+        assert family["notOffered"] == [UPLINK, EXCLUDED]
+
+
+def test_a_family_that_offers_all_it_has_says_nothing(desk: desks.Desk) -> None:
+    ran = desk.on_node("show", "--family", "gpu")
+    assert "Not offered" not in ran.out
+    (family,) = json.loads(desk.on_node("show", "--family", "gpu", "-o", "json").out)
+    assert family["notOffered"] == []
+
+
+def interfaces(desk: desks.Desk, *more: str) -> Mapping[str, Mapping[str, str]]:
+    found = json.loads(desk.on_node("doctor", "--no-api", "-o", "json", *more).out)
+    return {one["subject"]: one for one in found if one["topic"] == "interfaces"}
+
+
+def test_the_doctor_says_it_without_alarm_where_it_is_as_the_admin_wanted(desk: desks.Desk) -> None:
+    found = interfaces(desk, *WITHOUT_ETH1)
+    assert {name: one["verdict"] for name, one in found.items()} == {"eth0": "ok", "eth1": "ok"}
+    assert found["eth0"]["message"] == f"not offered: {UPLINK['reason']}; what would change it: {UPLINK['change']}"
+
+
+def test_the_doctor_warns_of_a_take_over_that_would_cut_the_host_off(desk: desks.Desk) -> None:
+    (warned,) = interfaces(desk, "--set", 'nic.take_over=["eth0"]').values()
+    assert (warned["verdict"], warned["message"]) == ("warning", f"not offered: {CUT_OFF}")
+    assert warned["fix"] == "nic.reserve, or the reserve of a rule in nic.rules, above 0"
+    assert interfaces(desk, "--set", 'nic.take_over=["eth0"]', "--set", "nic.reserve=100M") == {}
+
+
+def test_interfaces_with_one_reason_are_told_in_one_line_and_cautions_beside_them() -> None:
+    virtual = verdicts.Refusal(reason="is virtual (veth), so its speed is not believed", change="nic.rules", expected=True)
+    alone = verdicts.Refusal(reason="is the loopback", expected=True)
+    kept = [("lo", alone), ("veth1", virtual), ("veth2", virtual)]
+    told = withheld.Told(
+        withheld=tuple(model.Withheld(name=name, refusal=refusal) for name, refusal in kept),
+        cautions={"eth1": verdicts.Caution(reason="has no reserve", change="nic.reserve")},
+    )
+    found = [(one.subject, one.verdict, one.message, one.fix) for one in hardware.of_interfaces(told)]
+    assert found == [
+        ("lo", Verdict.OK, "not offered: is the loopback; what would change it: nothing", ""),
+        ("veth1, veth2", Verdict.OK, f"not offered: {virtual.reason}; what would change it: nic.rules", ""),
+        ("eth1", Verdict.WARNING, "has no reserve", "nic.reserve"),
+    ]
