@@ -108,3 +108,12 @@ def test_a_name_that_is_not_ours_to_write_is_refused(cdi: ports.CdiDirectory, li
 def test_a_share_id_that_is_no_uuid_is_refused(cdi: ports.CdiDirectory) -> None:
     with pytest.raises(errors.ClaimError, match="shareID"):
         cdi.write(name(share_id=names.ShareId("../1")), OTHER)
+
+
+def test_what_the_files_of_a_claim_hold_is_told_in_order_of_name(cdi: ports.CdiDirectory) -> None:
+    for one in (name(share_id=samples.share(1)), name(device="gpu-1"), name(), name(2)):
+        cdi.write(one, samples.rich_edits() if one.device == "gpu-1" else OTHER)
+    found = cdi.of(samples.uid(1))
+    assert [*found] == [name(share_id=samples.share(1)), name(), name(device="gpu-1")], "'-' comes before '.'"
+    assert found == {name(): OTHER, name(device="gpu-1"): samples.rich_edits(), name(share_id=samples.share(1)): OTHER}
+    assert cdi.of(samples.uid(3)) == {}

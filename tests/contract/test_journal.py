@@ -181,6 +181,22 @@ def test_holdings_say_who_holds_a_device_and_how(journal: ports.Journal) -> None
     assert not journal.holdings("node-1", ["nic-1"])
 
 
+def test_the_intents_of_a_device_are_those_of_its_grants_alone_oldest_claim_first(journal: ports.Journal) -> None:
+    def planned(request: str, device: str, slot: str, share: int = 0, pool: str = "node-1") -> lifecycle.GrantEntry:
+        grant = samples.grant(request, device, share_id=samples.share(share) if share else None)
+        return dataclasses.replace(grant, pool=pool, intent={"slot": slot})
+
+    journal.begin(
+        samples.entry(2, planned("a", "nic-0", "first", 9), planned("b", "nic-1", "elsewhere"), planned("c", "nic-0", "second", 8))
+    )
+    journal.begin(samples.entry(1, planned("a", "nic-0", "third", 1), planned("b", "nic-0", "of another pool", 2, pool="node-2")))
+    journal.withdraw(samples.uid(2))
+    assert [intent["slot"] for intent in journal.intents_of("node-1", "nic-0")] == ["first", "second", "third"]
+    assert not journal.intents_of("node-1", "nic-2")
+    journal.forget(samples.uid(2))
+    assert [intent["slot"] for intent in journal.intents_of("node-1", "nic-0")] == ["third"]
+
+
 def test_a_holding_says_what_the_device_is_and_what_is_taken_of_it(journal: ports.Journal) -> None:
     grant = samples.grant("a", "nic-0", share_id=samples.share(1))
     journal.begin(samples.entry(1, grant))

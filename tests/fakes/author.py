@@ -75,7 +75,8 @@ class FakeDriver(driver.Driver[Tuning]):
         return driver.Prepared(edits=edits.Edits(env=environment), record={"made": identity})
 
     def unprepare(self, grant: driver.Grant[Tuning]) -> None:
-        identity = str(grant.intent["identity"])
+        # Without an intent (the journal was lost, and no CDI file says what was prepared) it is what would be chosen.
+        identity = str((grant.intent or self.plan(grant))["identity"])
         if identity in self.hardware.made:
             self.hardware.unmake(identity)
 

@@ -1,8 +1,8 @@
 """A CDI directory in memory: core.ports.CdiDirectory with the contract of the real one, refusals included."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from drakit.cdi import spec
+from drakit.cdi import reading, spec
 from drakit.core import edits, errors, names
 
 
@@ -27,10 +27,11 @@ class MemoryCdi:
     def claims(self) -> frozenset[names.ClaimUid]:
         return frozenset(self._uid_of(name) for name in self.files)
 
-    def of(self, claim_uid: names.ClaimUid) -> Sequence[edits.CdiName]:
+    def of(self, claim_uid: names.ClaimUid) -> Mapping[edits.CdiName, edits.Edits | None]:
         spec.check_uid(claim_uid, "claim.uid")
-        own = [content for name, content in sorted(self.files.items()) if self._uid_of(name) == claim_uid]
-        return tuple(found for content in own if (found := spec.identity(content, self._driver)) is not None)
+        own = {file: content for file, content in sorted(self.files.items()) if self._uid_of(file) == claim_uid}
+        named = [(spec.identity(content, self._driver), file, content) for file, content in own.items()]
+        return {name: _believed(name, content) for name, file, content in named if name is not None and spec.file_name(name) == file}
 
     def _uid_of(self, name: str) -> names.ClaimUid:
         return names.ClaimUid(name.removeprefix(spec.file_prefix(self._driver))[:36])
@@ -39,3 +40,10 @@ class MemoryCdi:
         if name.driver != self._driver:
             raise errors.CdiError(f"driver: {name.driver!r} is not {self._driver!r}, whose files these are")
         return spec.encode(name, content)
+
+
+def _believed(name: edits.CdiName, content: bytes) -> edits.Edits | None:
+    try:
+        return reading.decode(name, content)
+    except errors.CdiError:
+        return None

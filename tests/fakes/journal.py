@@ -46,6 +46,10 @@ class MemoryJournal:
             if not grant.share_id or grant.share_id in shares or grant.share_id == first[grant.device.name]
         )
 
+    def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
+        grants = [grant for entry in self.entries() for grant in entry.grants]
+        return tuple(grant.intent for grant in grants if (grant.pool, grant.device.name) == (pool, device))
+
     def begin(self, entry: lifecycle.Entry) -> None:
         if len({grant.key for grant in entry.grants}) != len(entry.grants):
             raise errors.ClaimError(errors.ClaimFault.MALFORMED, "a grant is given twice", field="status.allocation.devices.results")

@@ -21,15 +21,17 @@ import pathlib
 import re
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
-from drakit.cdi import spec
+from drakit.cdi import reading, spec
 from drakit.core import edits, errors, names
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
 
 _DIRECTORY_MODE = 0o755
 _PATIENCE, _PAUSE = 50, 0.01
 _FILE_MODE = 0o644
-_READ_MAX = 1 << 20
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _UID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -96,17 +98,20 @@ class Directory:
             return frozenset(uid for entry in _listing(self.path) if (uid := self._uid_of(entry)))
         return frozenset()
 
-    def of(self, claim_uid: names.ClaimUid) -> Sequence[edits.CdiName]:
-        """What the files of a claim are named after, in order of name; files whose content does not say are left out. Raises CdiError."""
+    def of(self, claim_uid: names.ClaimUid) -> Mapping[edits.CdiName, edits.Edits | None]:
+        """What the files of a claim are named after and hold, in order of name. Raises CdiError.
+
+        Left out is a file whose content is not about the device that its name says; None stands for edits that are not as ``write`` leaves them. The
+        log tells of both.
+        """
         spec.check_uid(claim_uid, "claim.uid")
         with self._refused(""):
             if not self.path.exists():
-                return ()
+                return {}
             with self._opened(fcntl.LOCK_SH) as directory:
                 own = [entry for entry in sorted(self._own(directory, claim_uid)) if self._uid_of(entry) == claim_uid]
-                contents = [_content(directory, entry, _READ_MAX) for entry in own]
-        found = [spec.identity(content, self._driver) for content in contents if content is not None]
-        return tuple(name for name in found if name is not None and name.claim_uid == claim_uid)
+                contents = {entry: _content(directory, entry, reading.SIZE_MAX + 1) for entry in own}
+        return dict(read for entry, content in contents.items() if (read := _read(self.path / entry, content, self._driver)) is not None)
 
     def _encoded(self, name: edits.CdiName, content: edits.Edits) -> bytes:
         if name.driver != self._driver:
@@ -152,6 +157,19 @@ class Directory:
             fix = _FIXES.get(error.errno or 0, "")
             message = f"{self.path / entry}: {error.strerror or error}" + (f"; {fix}" if fix else "")
             raise errors.CdiError(message) from error
+
+
+def _read(path: pathlib.Path, content: bytes | None, driver: str) -> tuple[edits.CdiName, edits.Edits | None] | None:
+    """Whose file this is, and its edits where they can be believed; None for a file that does not say what its name says."""
+    name = None if content is None else spec.identity(content, driver)
+    if content is None or name is None or spec.file_name(name) != path.name:
+        _log.warning("a CDI file does not say what its name says, so it counts as not there", file=str(path))
+        return None
+    try:
+        return name, reading.decode(name, content)
+    except errors.CdiError as error:
+        _log.warning("a CDI file is not as it was written, so its edits count as not there", file=str(path), error=str(error))
+        return name, None
 
 
 def _lock(descriptor: int, lock: int) -> None:

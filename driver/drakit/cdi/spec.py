@@ -38,7 +38,7 @@ def encode(name: edits.CdiName, content: edits.Edits) -> bytes:
 def document(name: edits.CdiName, content: edits.Edits) -> dict[str, object]:
     """The document as a JSON object: one device, its edits. Raises as ``encode`` does."""
     check_name(name)
-    _check(content)
+    check_edits(content)
     return {
         "cdiVersion": version_for(content),
         "kind": name.kind,
@@ -57,7 +57,7 @@ def identity(content: bytes, driver: str) -> edits.CdiName | None:
         found = json.loads(content)
         (device,) = found["devices"]
         kind, name = str(found["kind"]), str(device["name"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     rest, _, request = name[_UID_LENGTH + 1 :].partition("_")
     share = (
@@ -70,7 +70,7 @@ def identity(content: bytes, driver: str) -> edits.CdiName | None:
         share_id=share,
         request=request,
     )
-    well_formed = names.is_uid(made.claim_uid) and names.is_label(made.device)
+    well_formed = names.is_uid(made.claim_uid) and names.is_label(made.device) and _DEVICE.fullmatch(name)
     return made if well_formed and (made.kind, made.device_name) == (kind, name) else None
 
 
@@ -154,7 +154,8 @@ def _present(**values: object) -> dict[str, object]:
     return {key: value for key, value in values.items() if value is not None and value not in ("", [])}
 
 
-def _check(content: edits.Edits) -> None:
+def check_edits(content: edits.Edits) -> None:
+    """Edits that a runtime would take; raises CdiError naming the field that it would not."""
     if not content:
         raise errors.CdiError("edits: empty; a runtime refuses a CDI device without edits, so give the container no CDI id instead")
     for problem in _problems(content):

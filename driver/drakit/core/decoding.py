@@ -28,10 +28,10 @@ _IDENTITY = ("apiVersion", "kind")
 _Schema = typing.Any  # An annotation: a class, or one of typing's special forms.
 
 
-def decode(parameters: records.Record, types: Sequence[type[object]], *, root: str) -> object:
-    """A value of one of ``types``; errors name the JSON path under ``root``. At most 10 KiB of compact JSON, 32 levels deep."""
+def decode(parameters: records.Record, types: Sequence[type[object]], *, root: str, size_max: int = SIZE_MAX) -> object:
+    """A value of one of ``types``; errors name the JSON path under ``root``. At most ``size_max`` bytes of compact JSON, 32 levels deep."""
     _check_depth(parameters, root)
-    _check_size(parameters, root)
+    _check_size(parameters, root, size_max)
     known = {kind_id(schema): schema for schema in types}
     if len(known) != len(types) or (None in known and len(types) > 1):
         raise TypeError("several configuration types need api_version and kind, each pair once")
@@ -89,10 +89,10 @@ def _children(value: records.Json) -> Sequence[records.Json]:
     return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
 
-def _check_size(parameters: records.Record, root: str) -> None:
+def _check_size(parameters: records.Record, root: str, size_max: int) -> None:
     text = json.dumps(records.thaw(parameters), ensure_ascii=False, separators=(",", ":"))
-    if (size := len(text.encode(errors="surrogatepass"))) > SIZE_MAX:
-        raise errors.ConfigError(f"is {size} bytes of JSON, over the limit of {SIZE_MAX}", field=root)
+    if (size := len(text.encode(errors="surrogatepass"))) > size_max:
+        raise errors.ConfigError(f"is {size} bytes of JSON, over the limit of {size_max}", field=root)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,8 @@ What the author owes:
 1. ``prepare`` is idempotent: it may find its own earlier effects, whole or half, after a crash.
 2. ``unprepare`` works from ``grant.device``, ``grant.share_id`` and ``grant.intent`` alone: ``grant.record`` is empty if the process died inside
    ``prepare``; ``grant.config`` is the default, or NoConfig, where what was written no longer decodes. It may run in a process that did not
-   prepare, and for things already gone; then it succeeds.
+   prepare, and for things already gone; then it succeeds. ``grant.intent`` is empty where the journal was lost and no CDI file says that the
+   device was prepared: then nothing needs to be undone but what device and share id alone say is the claim's.
 3. What the driver did not make it never destroys.
 4. Values handed in are frozen; the driver keeps no memory of claims of its own.
 5. Errors say who must act: ConfigError (the user), DeviceGoneError (operator), DeviceBusyError and RetryError (the kubelet retries). Anything
@@ -61,7 +62,8 @@ class Grant(Generic[Config]):
     ``device`` is the flat device as it was when the claim was prepared, also if it is gone now. ``consumed_capacity`` is what the scheduler
     accounted, after rounding: enforce this, not the request. ``config`` is decoded; ``config_source`` says who wrote it (None:
     defaults), ``parameters`` what was written.
-    ``intent`` is what ``plan`` returned; ``record`` what ``prepare`` returned, empty until it has.
+    ``intent`` is what ``plan`` returned; ``record`` what ``prepare`` returned, empty until it has. ``found`` is for ``recall`` alone: the edits that
+    the grant's CDI file holds, None where the file cannot be believed.
     """
 
     claim: claims.ClaimRef
@@ -76,6 +78,7 @@ class Grant(Generic[Config]):
     admin_access: bool = False
     intent: records.Record = dataclasses.field(default_factory=records.empty)
     record: records.Record = dataclasses.field(default_factory=records.empty)
+    found: cdi_edits.Edits | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,7 +126,8 @@ class Driver(abc.ABC, Generic[Config]):
     def promised(self, device: devices.Device) -> Sequence[records.Record]:
         """What ``plan`` has chosen for other grants of this device that are not undone yet, those of the same claim included; for use in ``plan``.
 
-        The device's locks are held then, so nobody else is planning for it. Empty for a driver object that no node has opened.
+        The device's locks are held then, so nobody else is planning for it. Costs what the device's grants cost, not all of the node. While a lost
+        journal is made good, ``plan`` is told too what ``recall`` says of claims that are not known yet. Empty for a driver that no node has opened.
         """
         return () if self._promised is None else self._promised(device)
 
@@ -146,8 +150,11 @@ class Driver(abc.ABC, Generic[Config]):
         """The intent that ``plan`` must have chosen for a grant that was prepared in this boot, when the journal that held it was lost.
 
         Asked only for grants whose CDI file is still there; where the claim itself is gone, consumed capacity and configuration are unknown. Then
-        ``prepare`` (for a claim in use) or ``unprepare`` is called with it. May read hardware, never change it. Where ``plan`` is a function of
-        the grant alone, this is ``self.plan(grant)``. Default: an empty intent.
+        ``prepare`` (for a claim in use) or ``unprepare`` is called with it. May read hardware, never change it; ``promised`` is what is known
+        already. Where ``plan`` is a function of the grant alone, this is ``self.plan(grant)``. Where only the container was told, ``grant.found`` has
+        it: what ``prepare`` gave as edits, None where the file cannot be believed. It may have been edited by hand all the same, so check what
+        it says. ConfigError, DeviceGoneError and DeviceBusyError say that it cannot be: a claim in use then stays unknown, and its hardware as it
+        is, until it can; one that has ended is unprepared with an empty intent. Default: an empty intent.
         """
         return types.MappingProxyType({})
 

@@ -31,6 +31,9 @@ class Journal(Protocol):
         One share stands for all of a device, so that the cost grows neither with the number of claims nor with that of shares.
         """
 
+    def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
+        """The intents of a device's grants, oldest claim first. Cost grows with that device's grants alone."""
+
     def begin(self, entry: lifecycle.Entry) -> None:
         """absent -> preparing, with every intent; raises IllegalMoveError when the claim is known."""
 
@@ -94,8 +97,11 @@ class CdiDirectory(Protocol):
     def claims(self) -> frozenset[names.ClaimUid]:
         """The claims that have a file of this driver."""
 
-    def of(self, claim_uid: names.ClaimUid) -> Sequence[edits.CdiName]:
-        """What the files of a claim are named after, in order of name; files whose content does not say are left out."""
+    def of(self, claim_uid: names.ClaimUid) -> Mapping[edits.CdiName, edits.Edits | None]:
+        """What the files of a claim are named after, in order of name, and the edits they hold; a file whose content does not say so is left out.
+
+        None stands for edits that are not such as ``write`` leaves: the file was damaged, or edited by hand.
+        """
 
 
 class ClaimSource(Protocol):

@@ -1,7 +1,8 @@
 """A copy of a journal to look at: the journal itself, its folder and its locks stay as they are, whatever state they are in.
 
 Where a driver has the journal open, SQLite copies it as of one moment. Where nobody has, the files are copied while openers wait, so that a
-file which SQLite cannot read is copied too, to be examined and reported instead of being set aside.
+file which SQLite cannot read is copied too, to be examined and reported instead of being set aside. Where a driver died while it put another
+file in the place of an unreadable one, the copy is what the next opening will find.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import pathlib
 import shutil
 from collections.abc import Iterator
 
-from drakit.journal import connection, files, opening, schema
+from drakit.journal import connection, files, opening, schema, succession
 
 DATABASE = files.DATABASE
 
@@ -33,10 +34,12 @@ def copy(directory: pathlib.Path, into: pathlib.Path) -> None:
             with files.refused(directory / name), contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(directory / name, into / name)
                 (into / name).chmod(files.FILE_MODE)
+    with connection.refused(into):
+        succession.settle(into / files.DATABASE)
 
 
 def _names() -> Iterator[str]:
-    return (f"{files.DATABASE}{suffix}" for suffix in ("", *files.SIDE_FILES))
+    return (f"{files.DATABASE}{suffix}" for suffix in ("", *files.SIDE_FILES, *succession.SUFFIXES))
 
 
 def _is_open(directory: pathlib.Path) -> bool:

@@ -41,10 +41,13 @@ class Journal:
         self._closed = False
 
     @classmethod
-    def open(cls, directory: pathlib.Path, *, driver: str, boot_id: str) -> Self:
-        """Open the journal of a data directory, making both where missing; raises JournalError."""
+    def open(cls, directory: pathlib.Path, *, driver: str, boot_id: str, traces: opening.Traces = opening.no_traces) -> Self:
+        """Open the journal of a data directory, making both where missing; raises JournalError, and what ``traces`` raises.
+
+        ``traces`` says whether claims were prepared here; a journal that is missing then was lost, which is a quarantine too.
+        """
         try:
-            return cls(opening.open_file(directory, driver=driver, boot_id=boot_id))
+            return cls(opening.open_file(directory, driver=driver, boot_id=boot_id, traces=traces))
         except fields.UnreadableError as error:
             raise errors.JournalError(f"{directory}: {error}; delete that row with sqlite3") from error
 
@@ -86,6 +89,11 @@ class Journal:
         """What claims hold of these devices, oldest first: alone, by one of these shares, and one share of each device; raises JournalError."""
         with self._reading() as database:
             return tuple(codec.holding(*row) for row in rows.holders(database, pool, devices, shares))
+
+    def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
+        """The intents of a device's grants, oldest claim first, without a look at any other grant; raises JournalError."""
+        with self._reading() as database:
+            return tuple(codec.intent(*row) for row in rows.intents_of(database, pool, device))
 
     def begin(self, entry: lifecycle.Entry) -> None:
         """absent -> preparing. Raises IllegalMoveError, ClaimError for a claim that names one grant twice, JournalError."""

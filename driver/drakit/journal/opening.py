@@ -4,14 +4,15 @@ The whole of it runs behind ``files.gate``, one process at a time. A file is unr
 program's or an incompatible newer drakit's, or when a row in it cannot be decoded (edited by hand). Then it is renamed, never overwritten, and
 another takes its place that holds what could be decoded and a note of what happened (drakit.journal.succession); the note stays until recovery
 has rebuilt the rest and says so, also if the process dies in between. A file that cannot be reached (disk full, read-only, no permission) is not
-unreadable: JournalError, and nothing changes.
+unreadable: JournalError, and nothing changes. Where there is no file although claims are known to be prepared, it was lost: its successor holds
+nothing but the note.
 """
 
 import contextlib
 import dataclasses
 import pathlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from drakit.core import errors, names
 from drakit.journal import codec, connection, fields, files, notes, rows, schema, succession
@@ -28,27 +29,54 @@ class Opened:
     last_boot_id: str
 
 
-def open_file(directory: pathlib.Path, *, driver: str, boot_id: str, ladder: Sequence[schema.Migration] = schema.LADDER) -> Opened:
-    """Make the journal of a data directory usable; raises JournalError."""
+Traces = Callable[[], bool]
+
+
+def no_traces() -> bool:
+    """A node on which nothing was prepared."""
+    return False
+
+
+def open_file(
+    directory: pathlib.Path, *, driver: str, boot_id: str, traces: Traces = no_traces, ladder: Sequence[schema.Migration] = schema.LADDER
+) -> Opened:
+    """Make the journal of a data directory usable; raises JournalError.
+
+    ``traces`` says whether claims were prepared here, as something else than the journal knows it; asked only where the journal knows nothing.
+    """
     files.own_directory(directory)
     with files.gate(directory):
         use = files.Use(directory)
         try:
             path = directory / files.DATABASE
             with connection.refused(path):
+                _replace_damaged(path, use, traces, ladder)
                 return _open(path, use, driver=driver, boot_id=boot_id, ladder=ladder)
         except BaseException:
             use.close()
             raise
 
 
-def _open(path: pathlib.Path, use: files.Use, *, driver: str, boot_id: str, ladder: Sequence[schema.Migration]) -> Opened:
+def _replace_damaged(path: pathlib.Path, use: files.Use, traces: Traces, ladder: Sequence[schema.Migration]) -> None:
     for suffix in ("", *files.SIDE_FILES):
         files.narrow(files.with_suffix(path, suffix))
     succession.settle(path)
     damage = examine(path, ladder)
+    if damage is None and _is_blank(path) and traces():
+        damage = succession.Damage(reason="it is missing, and CDI files say that claims are prepared")
     if damage is not None:
         succession.replace(path, use, damage, ladder)
+
+
+def _is_blank(path: pathlib.Path) -> bool:
+    """Whether the journal was never committed to."""
+    if not path.exists():
+        return True
+    with contextlib.closing(connection.connect(path)) as database:
+        return not schema.is_laid_out(database)
+
+
+def _open(path: pathlib.Path, use: files.Use, *, driver: str, boot_id: str, ladder: Sequence[schema.Migration]) -> Opened:
     if not path.exists():
         files.create(path)
     with contextlib.closing(connection.connect_writer(path)) as database, connection.transaction(database):

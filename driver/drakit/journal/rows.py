@@ -34,6 +34,10 @@ FROM (
     FROM json_each(:devices) AS d
 ) AS h CROSS JOIN grants AS g ON g.rowid = h.id CROSS JOIN claims AS c ON c.seq = g.claim
 ORDER BY c.seq, g.position"""  # noqa: S608 - put together from constants
+# Grants first, by their index: SQLite cannot know that a device's grants may be few beside all claims.
+_SELECT_INTENTS_OF = """
+SELECT c.uid, g.position, g.intent FROM grants AS g CROSS JOIN claims AS c ON c.seq = g.claim
+WHERE g.pool = ? AND g.device = ? ORDER BY c.seq, g.position"""
 _INSERT_CLAIM = "INSERT INTO claims (uid, namespace, name, state, boot_id) VALUES (?, ?, ?, ?, ?)"
 _INSERT_GRANT = """
 INSERT INTO grants (claim, position, request, pool, device, share_id, admin_access,
@@ -55,6 +59,11 @@ def all_rows(connection: sqlite3.Connection) -> Iterator[Rows]:
 def intents(connection: sqlite3.Connection) -> Iterator[tuple[str, int, str]]:
     """Claim, position and intent of every grant, oldest claim first."""
     return connection.execute("SELECT uid, position, intent FROM claims JOIN grants ON claim = seq ORDER BY seq, position")
+
+
+def intents_of(connection: sqlite3.Connection, pool: str, device: str) -> Iterator[tuple[str, int, str]]:
+    """Claim, position and intent of every grant of one device, oldest claim first."""
+    return connection.execute(_SELECT_INTENTS_OF, (pool, device))
 
 
 def counts(connection: sqlite3.Connection) -> dict[str, int]:

@@ -16,6 +16,8 @@ from drakit.core import errors, names
 from drakit.journal import connection, fields, files, notes, rows, schema
 from drakit.telemetry import logs
 
+SUFFIXES = (".new", ".new-journal")
+"""What a successor on its way is called beside the database, and the log of its one transaction."""
 _NOTE = "quarantine"
 _log = logs.get_logger(__name__)
 
@@ -47,9 +49,10 @@ def settle(path: pathlib.Path) -> None:
         return
     committed = None if path.exists() else _committed(successor)
     if committed is None:
-        _drop(successor)
+        _drop(path)
     else:
-        _take_place(path, committed.path)
+        # Whatever the folder was called when the note was written: it may be a copy, or mounted somewhere else by now.
+        _take_place(path, path.with_name(committed.path.name))
 
 
 def replace(path: pathlib.Path, use: files.Use, damage: Damage, ladder: Sequence[schema.Migration]) -> None:
@@ -62,7 +65,7 @@ def replace(path: pathlib.Path, use: files.Use, damage: Damage, ladder: Sequence
             raise errors.JournalError(f"{path} is unreadable ({damage.reason}) and another process has it open; stop that one first")
         target = files.free_aside(path) or files.last_aside(path) or path
         quarantine = Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
-        _write(_successor(path), quarantine, damage, ladder)
+        _write(path, quarantine, damage, ladder)
         _take_place(path, target)
     _log.error("journal set aside", path=str(target), reason=damage.reason, kept=quarantine.kept, lost=list(damage.lost))
 
@@ -86,9 +89,10 @@ def clear_note(database: sqlite3.Connection) -> None:
     database.execute("DELETE FROM meta WHERE key = ?", (_NOTE,))
 
 
-def _write(successor: pathlib.Path, quarantine: Quarantine, damage: Damage, ladder: Sequence[schema.Migration]) -> None:
+def _write(path: pathlib.Path, quarantine: Quarantine, damage: Damage, ladder: Sequence[schema.Migration]) -> None:
     """Commit the successor; it is no write-ahead log's yet, so that one rename moves all of it."""
-    _drop(successor)
+    _drop(path)
+    successor = _successor(path)
     files.create(successor)
     with contextlib.closing(connection.connect(successor)) as database:
         connection.wait_for_disk(database, wait=True)
@@ -118,14 +122,14 @@ def _committed(successor: pathlib.Path) -> Quarantine | None:
             return None
 
 
-def _drop(successor: pathlib.Path) -> None:
-    with files.refused(successor):
-        for suffix in ("", "-journal"):
-            files.with_suffix(successor, suffix).unlink(missing_ok=True)
+def _drop(path: pathlib.Path) -> None:
+    with files.refused(_successor(path)):
+        for suffix in SUFFIXES:
+            files.with_suffix(path, suffix).unlink(missing_ok=True)
 
 
 def _successor(path: pathlib.Path) -> pathlib.Path:
-    return files.with_suffix(path, ".new")
+    return files.with_suffix(path, SUFFIXES[0])
 
 
 def _dumped(quarantine: Quarantine) -> str:

@@ -91,7 +91,11 @@ class DescribingDriver(drivers.Driver[Any]):
         self._author.bind(grant)
 
     def recall(self, grant: Grant) -> records.Record:
-        return self._author.recall(grant)
+        if grant.found is None:
+            return self._author.recall(grant)
+        # The mount that was added here is none that the author gave.
+        own = tuple(mount for mount in grant.found.mounts if not self._files.shows(mount))
+        return self._author.recall(dataclasses.replace(grant, found=dataclasses.replace(grant.found, mounts=own)))
 
     def fits(self, device: devices.Device, config: object) -> bool:
         return self._author.fits(device, config)

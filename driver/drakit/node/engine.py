@@ -9,7 +9,8 @@ Invariants:
 4. Nothing commits once the caller has gone: the kubelet may already have called Unprepare for the claim.
 5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's.
 6. While memory is lost (``memory_lost``, after a journal was set aside) a claim that the journal does not know may still have hardware: it is
-   remembered first, from the API server and from its CDI files (``recall``), and only then prepared or unprepared.
+   remembered first, from the API server and from its CDI files (``recall``), and only then prepared or unprepared. What those files name is given
+   to nobody else, and one that is remembered by half, because its process died over it, is gone on with and not undone.
 7. A claim with binding conditions is begun when it is bound, and gone on with when it is prepared: its half state is undone only once the claim is
    not allocated as it was (``abandon``). What ``bind`` made ready is made sure of again by every prepare.
 """
@@ -22,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, inventory, lifecycle, names, outcome, ports
-from drakit.node import offer, planning, recall, resolution, room, witness
+from drakit.node import answering, evidence, offer, planning, recall, resolution, room, witness
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -45,6 +46,7 @@ class Found(enum.Enum):
     EARLIER_BOOT = "earlier boot"
     BOUND = "bound"
     HALF = "half"
+    IN_USE = "in use"
     ORPHAN = "orphan"
 
 
@@ -80,7 +82,9 @@ class Engine:
         self._claim_locks = locks_of_claims
         self.witness: ports.Witness = witness.Nobody()
         self.memory_lost = False
-        self.planner = planning.Planner(author, journal, place.pool)
+        self._given_back: set[names.ClaimUid] = set()
+        forgotten = recall.Forgotten(author, journal, cdi, place.pool)
+        self.planner = planning.Planner(author, journal, place.pool, lambda device: forgotten.promised(device) if self.memory_lost else ())
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
         """Prepare claims one after the other; an outcome for each."""
@@ -103,6 +107,8 @@ class Engine:
                 return Found.ORPHAN
             if self._is_bound(entry):
                 return Found.BOUND
+            if self._is_forgotten(uid, entry):
+                return Found.IN_USE
             if entry.state is not lifecycle.State.PREPARED:
                 with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
                     self._undo(entry)
@@ -137,8 +143,8 @@ class Engine:
         claim = self._claims.fetch(ref)
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
             entry = self._journal.entry(ref.uid)
-            if entry is None and self.memory_lost and self._cdi.of(ref.uid):
-                entry = self._adopt(claim, caller)
+            if self._is_forgotten(ref.uid, entry) and (entry is None or resolution.is_same(entry, claim, self._author)):
+                entry = self._adopt(claim, entry, caller)
             if entry is not None:
                 answer = self._prepare_again(entry, claim, caller)
                 if answer is not None:
@@ -151,7 +157,7 @@ class Engine:
             _check_waiting(caller)
             is_same = resolution.is_same(entry, claim, self._author)
             if is_same and self._is_prepared(entry) and (kept := self._verified(entry)) is not None:
-                return self._answer(kept, entry.claim)
+                return answering.answer(self._author.name, entry.claim, kept)
             if is_same and self._is_bound(entry):
                 return self._carry_out_or_undo(entry, self._grants_of(entry, claim), caller)
             _log.info("undoing an earlier state", claim=str(entry.claim), uid=entry.claim.uid, state=entry.state.value)
@@ -163,7 +169,7 @@ class Engine:
         prepared = [self._make(resolution.from_entry(entry.claim, kept, self._author)) for kept in entry.grants]
         if any(made.record != kept.record for made, kept in zip(prepared, entry.grants, strict=True)):
             return None
-        fresh = _filled(entry.grants, prepared)
+        fresh = answering.filled(entry.grants, prepared)
         if fresh != entry.grants:
             _log.info("what containers get of a prepared claim has changed", claim=str(entry.claim), uid=entry.claim.uid)
             self._journal.refresh(entry.claim.uid, fresh)
@@ -178,7 +184,7 @@ class Engine:
 
     def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant], caller: ports.Caller) -> tuple[lifecycle.Entry, Sequence[Grant]]:
         _check_waiting(caller)
-        self._check_room(grants)
+        self._check_room(grants, evidence.held(self._journal, self._cdi, self._offered.device) if self.memory_lost else ())
         planned = self.planner.plan(grants)
         entry = self._preparing(ref, planned)
         self._journal.begin(entry)
@@ -196,30 +202,34 @@ class Engine:
             self._author.bind(grant)
         return self._author.prepare(grant)
 
-    def _check_room(self, grants: Sequence[Grant]) -> None:
-        """Raise DeviceBusyError unless all is free by the journal's books; of a pool that is not this node's own, only the devices are known."""
+    def _check_room(self, grants: Sequence[Grant], beside: Sequence[lifecycle.Holding] = ()) -> None:
+        """Raise DeviceBusyError unless all is free by the journal's books, and what is held ``beside`` them in this node's own pool.
+
+        Of a pool that is not this node's own, only the devices are known.
+        """
         shares = [grant.share_id for grant in grants if grant.share_id]
         for pool in sorted({grant.pool for grant in grants}):
-            offered = self._offered.flat if pool == self._place.pool else inventory.Inventory()
+            offered, others = (self._offered.flat, beside) if pool == self._place.pool else (inventory.Inventory(), ())
             wanted = [grant for grant in grants if grant.pool == pool]
-            room.check(wanted, self._journal.holdings(pool, room.neighbours(wanted, offered), shares), offered)
+            room.check(wanted, [*others, *self._journal.holdings(pool, room.neighbours(wanted, offered), shares)], offered)
 
     def _carry_out(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
         prepared = [self._make(grant) for grant in grants]
-        kept = _filled(entry.grants, prepared)
+        kept = answering.filled(entry.grants, prepared)
         self._write_cdi(entry.claim, kept)
         _check_waiting(caller)
         self._journal.complete(entry.claim.uid, kept, self._place.boot_id)
         _log.info("claim prepared", claim=str(entry.claim), uid=entry.claim.uid, devices=[grant.device.name for grant in grants])
-        return self._answer(kept, entry.claim)
+        return answering.answer(self._author.name, entry.claim, kept)
 
     def _unprepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> None:
-        recalled = self._recalled(ref) if self.memory_lost else None
+        forgotten = self._forgotten(ref) if self.memory_lost else ()
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
+            if self.memory_lost:
+                self._given_back.add(ref.uid)
             entry = self._journal.entry(ref.uid)
-            if entry is None and recalled is not None:
-                self._journal.begin(recalled)
-                entry = recalled
+            if entry is None and forgotten:
+                entry = self._begin_undoing(ref, forgotten, caller)
             if entry is None:
                 if self.memory_lost:
                     _log.warning("nothing is known of a claim, so only its CDI files are removed", claim=str(ref), uid=ref.uid)
@@ -291,51 +301,68 @@ class Engine:
         begun = {} if entry is None else {kept.key: kept.intent for kept in entry.grants}
         return [dataclasses.replace(one, intent=begun.get(resolution.to_entry(one).key, one.intent)) for one in grants]
 
-    def adopt(self, claim: claims.Claim, caller: ports.Caller) -> bool:
-        """Remember a claim in use whose memory was lost, by preparing it once more; whether it was forgotten. Raises what ``prepare`` may."""
-        with self._claim_locks.hold([claim.ref.uid], caller.is_waiting):
-            if self._journal.entry(claim.ref.uid) is not None:
+    def adopt(self, claim: claims.Claim, caller: ports.Caller, *, without_files: bool = False) -> bool:
+        """Remember a claim in use whose memory was lost, by preparing it once more; whether it was forgotten. Raises what ``prepare`` may.
+
+        One without CDI files is nobody's, because it was unprepared meanwhile, unless somebody knows that it is in use.
+        """
+        uid = claim.ref.uid
+        with self._claim_locks.hold([uid], caller.is_waiting):
+            entry = self._journal.entry(uid)
+            if not (self._is_forgotten(uid, entry) or (entry is None and without_files and uid not in self._given_back)):
                 return False
-            self._adopt(claim, caller)
+            if entry is None or resolution.is_same(entry, claim, self._author):
+                self._adopt(claim, entry, caller)
+            else:
+                self._prepare_again(entry, claim, caller)
             return True
 
     def adopt_gone(self, uid: names.ClaimUid, caller: ports.Caller) -> bool:
         """Remember that the devices of a claim which the API server no longer has are still to be unprepared; whether any are known."""
         with self._claim_locks.hold([uid], caller.is_waiting):
-            grants = recall.from_files(uid, self._cdi.of(uid), self._author, self._place.pool, self._offered.device)
-            if grants and self._journal.entry(uid) is None:
-                self._journal.begin(self._preparing(grants[0].claim, grants))
+            grants = recall.by_files(uid, self._cdi.of(uid), self._author, self._place.pool, self._offered.device)
+            entry = self._journal.entry(uid)
+            if grants and entry is None:
+                entry = self._begin_undoing(grants[0].claim, grants, caller)
+            if grants and entry is not None and entry.state is lifecycle.State.PREPARING:
                 self._journal.withdraw(uid)
             return bool(grants)
 
-    def _adopt(self, claim: claims.Claim, caller: ports.Caller) -> lifecycle.Entry | None:
-        """The entry of a claim that is in use; the caller holds its lock. A failure leaves hardware as it is, and memory as lost as it was."""
-        resolved = resolution.resolve(claim, self._author, self._place.pool, self._offered.device)
-        grants = recall.with_intents(resolved, self._cdi.of(claim.ref.uid), self._author)
+    def _adopt(self, claim: claims.Claim, entry: lifecycle.Entry | None, caller: ports.Caller) -> lifecycle.Entry | None:
+        """The entry of a claim that is in use, gone on with where it was begun; the caller holds its lock.
+
+        A failure leaves hardware as it is and the entry begun: whoever comes next, also after a death, goes on with it.
+        """
+        grants = self._grants_of(entry, claim)
         with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
-            self._check_room(grants)
-            entry = self._preparing(claim.ref, grants)
-            self._journal.begin(entry)
-            try:
-                self._carry_out(entry, grants, caller)
-            except Exception:
-                self._journal.withdraw(claim.ref.uid)
-                self._journal.forget(claim.ref.uid)
-                raise
+            if entry is None:
+                self._check_room(grants)
+                grants = evidence.with_intents(grants, self._cdi.of(claim.ref.uid), self._author, self.planner)
+                entry = self._preparing(claim.ref, grants)
+                self._journal.begin(entry)
+            self._carry_out(entry, grants, caller)
             return self._journal.entry(claim.ref.uid)
 
-    def _recalled(self, ref: claims.ClaimRef) -> lifecycle.Entry | None:
-        """The entry to begin for a claim that is to be unprepared and that the journal does not know; raises ApiError when nobody can say."""
+    def _is_forgotten(self, uid: names.ClaimUid, entry: lifecycle.Entry | None) -> bool:
+        return self.memory_lost and evidence.is_forgotten(uid, entry, self._cdi)
+
+    def _forgotten(self, ref: claims.ClaimRef) -> Sequence[Grant]:
+        """The grants of a claim that is to be unprepared and that the journal does not know; raises ApiError when nobody can say."""
         if self._journal.entry(ref.uid) is not None:
-            return None
-        files = self._cdi.of(ref.uid)
+            return ()
         try:
-            resolved = resolution.resolve(self._claims.fetch(ref), self._author, self._place.pool, self._offered.device)
-            grants = recall.with_intents(resolved, files, self._author)
+            return resolution.resolve(self._claims.fetch(ref), self._author, self._place.pool, self._offered.device)
         except (errors.ClaimError, errors.ConfigError) as error:
             _log.info("a forgotten claim is known by its CDI files alone", claim=str(ref), uid=ref.uid, error=str(error))
-            grants = recall.from_files(ref.uid, files, self._author, self._place.pool, self._offered.device)
-        return self._preparing(ref, grants) if grants else None
+            return recall.by_files(ref.uid, self._cdi.of(ref.uid), self._author, self._place.pool, self._offered.device)
+
+    def _begin_undoing(self, ref: claims.ClaimRef, forgotten: Sequence[Grant], caller: ports.Caller) -> lifecycle.Entry:
+        with self._device_locks.hold(resolution.lock_names(forgotten), caller.is_waiting):
+            _check_waiting(caller)
+            self._check_room(forgotten)
+            entry = self._preparing(ref, recall.to_undo(forgotten, self._cdi.of(ref.uid), self._author))
+            self._journal.begin(entry)
+            return entry
 
     def _preparing(self, ref: claims.ClaimRef, grants: Sequence[Grant]) -> lifecycle.Entry:
         return lifecycle.Entry(
@@ -365,24 +392,6 @@ class Engine:
 
     def _cdi_name(self, ref: claims.ClaimRef, kept: lifecycle.GrantEntry) -> edits.CdiName:
         return resolution.cdi_name(self._author.name, ref, kept)
-
-    def _answer(self, grants: Sequence[lifecycle.GrantEntry], ref: claims.ClaimRef) -> outcome.Outcome:
-        return outcome.Outcome(
-            devices=tuple(
-                outcome.PreparedDevice(
-                    request=kept.request.partition("/")[0],
-                    pool=kept.pool,
-                    device=kept.device.name,
-                    cdi_ids=(self._cdi_name(ref, kept).qualified,) if kept.edits else (),
-                    share_id=kept.share_id,
-                )
-                for kept in grants
-            )
-        )
-
-
-def _filled(begun: Sequence[lifecycle.GrantEntry], prepared: Sequence[drivers.Prepared]) -> tuple[lifecycle.GrantEntry, ...]:
-    return tuple(dataclasses.replace(one, record=made.record, edits=made.edits) for one, made in zip(begun, prepared, strict=True))
 
 
 def _check_waiting(caller: ports.Caller) -> None:

@@ -3,13 +3,16 @@
 Every claim that has CDI files here, or that the old file named, and that the new journal does not know, is looked up. One that the API server still
 has with devices of this node is remembered as prepared, by preparing it once more, which a driver does without disturbing a running pod. One that
 the API server no longer has is remembered as still to be unprepared; the kubelet's next call for it, or the next start, does that.
+
+The kubelet goes on calling meanwhile, and every answer of the API server is old when it arrives: whether a claim is still forgotten is decided under
+its lock. One without files, which the old file named, is remembered unless the kubelet's books say that it was given back.
 """
 
 import dataclasses
 import threading
 from collections.abc import Callable, Collection
 
-from drakit.core import errors, names, ports
+from drakit.core import errors, lifecycle, names, ports
 from drakit.node import engine, recovery
 from drakit.telemetry import logs
 
@@ -30,25 +33,31 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lost:
-    """Whose memory is lost, and which claims the old file named."""
+    """Whose memory is lost, and which claims the old file named. ``tracked`` gives those that the kubelet remembers, None: nobody can say."""
 
     driver: str
     pool: str
     named: Collection[names.ClaimUid] = ()
+    tracked: Callable[[], Collection[names.ClaimUid] | None] = lambda: None
+
+    def in_use(self) -> frozenset[names.ClaimUid]:
+        """The claims named that the kubelet has not given back, as far as its books can be read."""
+        tracked = self.tracked()
+        return frozenset(self.named) if tracked is None else frozenset(self.named).intersection(tracked)
 
 
 def rebuild(carrier: engine.Engine, lost: Lost, journal: ports.Journal, cdi: ports.CdiDirectory, listing: ports.ClaimList) -> Report:
     """Look every forgotten claim up; raises ApiError when the API server does not answer, and then nothing was done."""
     listed = {claim.ref.uid: claim for claim in listing.allocated(lost.driver, lost.pool)}
-    known = {entry.claim.uid for entry in journal.entries()}
-    with_files = cdi.claims()
+    known = {entry.claim.uid for entry in journal.entries() if entry.state is not lifecycle.State.PREPARING}
+    with_files, in_use = cdi.claims(), lost.in_use()
     restored: list[names.ClaimUid] = []
     left: list[names.ClaimUid] = []
     failed: list[names.ClaimUid] = []
-    for uid in sorted((with_files | {uid for uid in lost.named if uid in listed}) - known):
+    for uid in sorted((with_files | {uid for uid in in_use if uid in listed}) - known):
         try:
             if uid in listed:
-                carrier.adopt(listed[uid], recovery.Patience())
+                carrier.adopt(listed[uid], recovery.Patience(), without_files=uid in in_use)
                 restored.append(uid)
             else:
                 (left if carrier.adopt_gone(uid, recovery.Patience()) else failed).append(uid)

@@ -46,9 +46,11 @@ class Station:
     def __init__(self, post: Post, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None = None) -> None:
         names.check_driver(post.driver_name)
         self._closing = contextlib.ExitStack()
-        self.journal = journal.Journal.open(folders.home, driver=post.driver_name, boot_id=post.place.boot_id)
-        self._closing.callback(self.journal.close)
         self.cdi = directory.Directory(folders.cdi, driver=post.driver_name)
+        self.journal = journal.Journal.open(
+            folders.home, driver=post.driver_name, boot_id=post.place.boot_id, traces=lambda: bool(self.cdi.claims())
+        )
+        self._closing.callback(self.journal.close)
         self.place = post.place
         made = post.build(self._intents)
         if made.volatile:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import paging, quantity, slices
+from drakit.core import paging, quantity, records, slices
 from drakit.testing import crashing
 from drakit.testing import node as nodes
 
@@ -209,24 +209,50 @@ def _unprepares_after_a_restart(bench: Bench) -> None:
             _require(node.is_clean, f"{name}: unprepare in a new process left something")
 
 
+def _unprepares_without_an_intent(bench: Bench) -> None:
+    with bench.node() as node:
+        for name in bench.names:
+            ref = bench.claim(node, name)
+            node.lose_journal(remember=False)
+            node.unprepare(ref)
+            _require(node.is_clean, f"{name}: unprepare of a claim that was never prepared left something after the journal was lost")
+
+
 def _remembers_after_a_lost_journal(bench: Bench) -> None:
     kind = type(bench.make())
     if kind.plan is not drivers.Driver.plan and kind.recall is drivers.Driver.recall:
         raise NotApplicableError("plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost")
     with bench.node() as node:
+        offered = node.offered.by_name()
         for name in bench.names:
-            kept, gone = bench.claim(node, name), bench.claim(node, name)
-            first, before = node.prepare(kept), bench.hardware()
-            node.lose_journal()
-            _require([entry.claim.uid for entry in node.entries] == [kept.uid], f"{name}: the claim was not remembered; the log says why")
-            _require(bench.hardware() == before, f"{name}: remembering the claim changed its hardware")
-            _require(node.prepare(kept) == first, f"{name}: the remembered claim has other edits")
-            node.unprepare(kept)
+            is_shared = offered[name].allow_multiple_allocations and _takes_twice(offered[name], bench.consumed)
+            _remembers_claims(bench, node, name, [bench.claim(node, name) for _ in range(2 if is_shared else 1)])
+            gone = bench.claim(node, name)
             node.prepare(gone)
             node.claims.remove(gone)
             node.lose_journal()
             node.unprepare(gone)
             _require(node.is_clean, f"{name}: a claim that was deleted while the journal was lost left something")
+
+
+def _remembers_claims(bench: Bench, node: nodes.Node, name: str, refs: Sequence[claims.ClaimRef]) -> None:
+    """Claims in use are as they were: what was planned for each, its hardware, and what its containers get."""
+    first, planned, before = [node.prepare(ref) for ref in refs], _intents(node), bench.hardware()
+    node.lose_journal()
+    recalled = _intents(node)
+    _require(recalled.keys() == planned.keys(), f"{name}: the claim was not remembered; the log says why")
+    for uid, intents in planned.items():
+        _require(
+            recalled[uid] == intents, f"{name}: recall() gave {records.thaw(recalled[uid])}, plan() had chosen {records.thaw(intents)}"
+        )
+    _require(bench.hardware() == before, f"{name}: remembering the claim changed its hardware")
+    _require([node.prepare(ref) for ref in refs] == first, f"{name}: the remembered claim has other edits")
+    for ref in refs:
+        node.unprepare(ref)
+
+
+def _intents(node: nodes.Node) -> Mapping[str, Sequence[records.Record]]:
+    return {entry.claim.uid: [kept.intent for kept in entry.grants] for entry in node.entries}
 
 
 def _undoes_what_was_bound(bench: Bench) -> None:
@@ -350,6 +376,7 @@ CHECKS: Mapping[str, Callable[[Bench], None]] = {
     "prepare of a prepared claim answers the same": _prepares_twice_alike,
     "unprepare succeeds before prepare, and twice": _unprepares_twice,
     "unprepare works in another process, without the claim": _unprepares_after_a_restart,
+    "unprepare succeeds without an intent, before a lost journal is made good": _unprepares_without_an_intent,
     "a lost journal is made good, and what it knew can be undone": _remembers_after_a_lost_journal,
     "two shares of one device do not touch each other": _shares_one_device,
     "what was bound and is not prepared after all is undone": _undoes_what_was_bound,

@@ -141,11 +141,16 @@ class Node:
         self._shut()
         self._station = self._open()
 
-    def lose_journal(self) -> None:
-        """The journal's file cannot be read any more: a new process sets it aside, and remembers its claims from claims, CDI files and ``recall``."""
+    def lose_journal(self, *, remember: bool = True) -> None:
+        """The journal's file cannot be read any more: a new process sets it aside, and remembers its claims from claims, CDI files and ``recall``.
+
+        Without ``remember`` it has not come to that yet.
+        """
         self._shut()
         (self.folder / "home" / copying.DATABASE).write_bytes(b"not a journal any more")
         self._station = self._open()
+        if not remember:
+            return
         lost = rebuild.Lost(driver=self.driver.name, pool=POOL)
         report = rebuild.rebuild(self._station.engine, lost, self._station.journal, self._station.cdi, self.claims)
         if not report.failed:

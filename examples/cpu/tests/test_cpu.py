@@ -58,8 +58,73 @@ def test_two_shares_in_one_claim_get_cores_of_their_own(tmp_path: pathlib.Path) 
         assert "has 0 free cores" in node.ask(node.claim("numa-0", consumed={"cores": "1"})).error
 
 
+def told(container: testing.Container) -> list[str]:
+    return sorted(container.env.values())
+
+
+def test_when_the_journal_is_lost_claims_keep_their_cores_and_others_get_the_rest(tmp_path: pathlib.Path) -> None:
+    cores = machine(tmp_path, "0-7")
+    with testing.Node(lambda: driver.CpuDriver(cores)) as node:
+        first, one, two = (node.claim("numa-0", consumed={"cores": "2"}) for _ in range(3))
+        assert [told(node.prepare(claim)) for claim in (first, one, two)] == [["0-1"], ["2-3"], ["4-5"]]
+        node.unprepare(first)
+        node.lose_journal()
+        assert {entry.claim: driver.cores_of(entry.grants[0].intent) for entry in node.entries} == {one: (2, 3), two: (4, 5)}
+        assert [told(node.prepare(claim)) for claim in (one, two)] == [["2-3"], ["4-5"]]
+        third = node.claim("numa-0", consumed={"cores": "4"})
+        assert told(node.prepare(third)) == ["0-1,6-7"]
+        node.unprepare(one)
+        assert told(node.prepare(node.claim("numa-0", consumed={"cores": "2"}))) == ["2-3"]
+        for entry in node.entries:
+            node.unprepare(entry.claim)
+        assert node.is_clean
+
+
+def test_a_claim_that_ended_while_the_journal_was_lost_gives_its_cores_back(tmp_path: pathlib.Path) -> None:
+    cores = machine(tmp_path, "0-1")
+    with testing.Node(lambda: driver.CpuDriver(cores)) as node:
+        gone = node.claim("numa-0", consumed={"cores": "2"})
+        node.prepare(gone)
+        node.claims.remove(gone)
+        node.lose_journal()
+        after = node.claim("numa-0", consumed={"cores": "1"})
+        assert "has 0 free cores" in node.ask(after).error, "its containers may still run"
+        node.unprepare(gone)
+        assert told(node.prepare(after)) == ["0"]
+
+
+@pytest.mark.parametrize(
+    "written,refusal",
+    [
+        ("8-9", "core 8, which numa-0 does not have"),
+        ("0-99999999999", "does not have"),
+        ("2,2", "core 2, twice"),
+        ("2-4", "the claim has 2 of numa-0"),
+        ("", "the claim has 2 of numa-0"),
+        ("two", "is no range of cores"),
+        ("1-2", "another claim has 1"),
+        (None, "does not say which cores"),
+    ],
+)
+def test_cores_that_a_claim_cannot_have_are_not_recalled_and_it_can_still_be_unprepared(
+    tmp_path: pathlib.Path, written: str | None, refusal: str
+) -> None:
+    cores = machine(tmp_path, "0-7", "8-9")
+    with testing.Node(lambda: driver.CpuDriver(cores)) as node:
+        one, two = sorted((node.claim("numa-0", consumed={"cores": "2"}) for _ in range(2)), key=lambda claim: claim.uid)
+        assert [told(node.prepare(claim)) for claim in (one, two)] == [["0-1"], ["2-3"]]
+        [file] = (node.folder / "cdi").glob(f"*{two.uid}*")
+        file.write_text(file.read_text().replace('=2-3"', '"' if written is None else f'={written}"'))
+        node.lose_journal()
+        assert [entry.claim for entry in node.entries] == [one]
+        assert refusal in node.ask(two).error
+        node.unprepare(two)
+        assert not list((node.folder / "cdi").glob(f"*{two.uid}*"))
+        assert [entry.claim for entry in node.entries] == [one]
+
+
 class Life(stateful.RuleBasedStateMachine):
-    """Claims come and go, the process dies, the node reboots: live grants never share a core."""
+    """Claims come and go, the process dies, the node reboots, the journal is lost: live grants never share a core."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,6 +154,15 @@ class Life(stateful.RuleBasedStateMachine):
     def reboot(self) -> None:
         self.node.restart(boot_id=uuid.uuid4().hex)
         self.live = [claim for claim in self.live if not self.node.ask(claim).error]
+
+    @stateful.rule()
+    def lose_journal(self) -> None:
+        before = self.given()
+        self.node.lose_journal()
+        assert self.given() == before
+
+    def given(self) -> dict[drakit.ClaimRef, list[tuple[int, ...]]]:
+        return {entry.claim: [driver.cores_of(grant.intent) for grant in entry.grants] for entry in self.node.entries}
 
     @stateful.invariant()
     def no_core_is_given_twice(self) -> None:
@@ -120,6 +194,34 @@ def test_pods_share_a_numa_node_and_what_they_ask_for_is_rounded_up(tmp_path: pa
         cluster.wait_events("FailedScheduling")
         cluster.delete_pod("a")
         assert only(cluster.wait_running("d").env)
+
+
+def test_pods_keep_their_cores_when_the_journal_is_lost(tmp_path: pathlib.Path) -> None:
+    cores, broken = machine(tmp_path, "0-3"), list[pathlib.Path]()
+
+    def make() -> driver.CpuDriver:
+        for journal in broken:
+            journal.write_bytes(b"not a journal any more")
+        return driver.CpuDriver(cores)
+
+    with testing.Cluster(make) as cluster:
+
+        def run(name: str, amount: str) -> str:
+            cluster.apply(testing.claim(name, device_class="cpu", capacity={"cores": amount}), testing.pod(name, claims=[name]))
+            return only(cluster.wait_running(name).env)
+
+        cluster.wait_published(1)
+        cluster.apply(testing.device_class("cpu", driver="cpu.example.com"))
+        assert [run("a", "1"), run("b", "1")] == ["0", "1"]
+        place = cluster.local.node(cluster.pod("a")["spec"]["nodeName"]).folder.plugins
+        cluster.delete_pod("a")
+        broken.append(place / "cpu.example.com" / "journal.db")
+        cluster.restart_driver()
+        assert list(broken[0].parent.glob("journal.db.unreadable-*"))
+        assert run("c", "3") == "0,2-3"
+        cluster.delete_pod("b")
+        cluster.delete_pod("c")
+        assert run("d", "4") == "0-3"
 
 
 def only(environment: object) -> str:

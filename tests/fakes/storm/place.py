@@ -276,10 +276,13 @@ class Place:
         self._kubelet_up()
 
     def _damage(self, how: str) -> None:
-        """Make the journal unreadable while no driver has it open; not while a claim is half made, which nobody else could know."""
+        """Make the journal unreadable while no driver has it open; not while a claim is half made, which nobody else could know.
+
+        A driver that was killed while it put another file in the journal's place leaves none of that name, and nothing to damage.
+        """
         with self._without_drivers():
             states = {entry.state for entry in self.memory().entries}
-            if states - {lifecycle.State.PREPARED}:
+            if states - {lifecycle.State.PREPARED} or not (self.home / copying.DATABASE).exists():
                 return
             self.damaged += 1
             with (self.home / copying.DATABASE).open("r+b") as file:

@@ -12,7 +12,7 @@ import referencing.jsonschema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drakit.cdi import spec
+from drakit.cdi import reading, spec
 from drakit.core import edits, errors
 from fakes import journal_samples as samples
 
@@ -158,6 +158,12 @@ def test_whatever_a_driver_returns_fits_schema_and_decoder(content: edits.Edits)
         assert all(item.keys() <= known for item in found.get(kind, []))
     assert all(re.match("[^=]+=", entry) for entry in found.get("env", []))
     assert document["cdiVersion"] == ("1.1.0" if content.net_devices else "0.5.0")
+
+
+@settings(deadline=None)
+@given(all_edits)
+def test_whatever_a_driver_returns_is_read_back_as_it_was(content: edits.Edits) -> None:
+    assert reading.decode(NAME, spec.encode(NAME, content)) == content
 
 
 @settings(deadline=None)

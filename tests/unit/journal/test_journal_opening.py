@@ -73,6 +73,21 @@ def test_what_was_written_is_there_after_reopening(written: pathlib.Path) -> Non
         assert memory.quarantine is None
 
 
+@pytest.mark.parametrize("blank", ["nothing", "an empty file"])
+def test_a_journal_that_is_missing_where_claims_were_prepared_was_lost(data: pathlib.Path, blank: str) -> None:
+    if blank != "nothing":
+        data.mkdir(mode=0o700)
+        (data / files.DATABASE).touch(mode=0o600)
+    with journal.Journal.open(data, driver=DRIVER, boot_id=samples.BOOT, traces=lambda: True) as memory:
+        assert memory.quarantine is not None
+        assert "missing" in memory.quarantine.reason
+    with opened(data) as memory:
+        assert memory.quarantine is not None
+        memory.rebuilt()
+    with journal.Journal.open(data, driver=DRIVER, boot_id=samples.BOOT, traces=lambda: True) as memory:
+        assert memory.quarantine is None, "a journal that knows something is asked, not the traces"
+
+
 def test_the_last_boot_is_remembered(data: pathlib.Path) -> None:
     found = []
     for boot in ("one", "one", "two"):

@@ -27,7 +27,9 @@ os._exit(9)
 def test_no_question_about_devices_or_a_claim_looks_at_every_claim(tmp_path: pathlib.Path) -> None:
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
         database = connection.connect_reader(memory.path)
-        for question, given in ((rows._SELECT_ONE, ("",)), (rows._SELECT_HOLDERS, {"pool": "p", "devices": "[]", "shares": "[]"})):
+        of_devices = {"pool": "p", "devices": "[]", "shares": "[]"}
+        questions = ((rows._SELECT_ONE, ("",)), (rows._SELECT_HOLDERS, of_devices), (rows._SELECT_INTENTS_OF, ("p", "d")))
+        for question, given in questions:
             plan = [str(row[3]) for row in database.execute(f"EXPLAIN QUERY PLAN {question}", given)]
             scanned = [step for step in plan if step.startswith("SCAN ")]
             assert set(scanned) <= {"SCAN d VIRTUAL TABLE INDEX 1:", "SCAN s VIRTUAL TABLE INDEX 1:", "SCAN h"}, plan

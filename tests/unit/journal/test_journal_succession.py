@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from drakit.core import errors
-from drakit.journal import files, journal, opening, schema, succession
+from drakit.journal import copying, files, journal, opening, schema, succession
 from fakes import journal_samples as samples
 
 DRIVER = "gpu.example.com"
@@ -43,7 +43,7 @@ def written(path: pathlib.Path) -> pathlib.Path:
     assert damage is not None
     target = path.with_name(f"{path.name}.unreadable-20260102T030405Z")
     note = succession.Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
-    succession._write(beside(path), note, damage, schema.LADDER)
+    succession._write(path, note, damage, schema.LADDER)
     return target
 
 
@@ -80,9 +80,33 @@ def test_a_death_on_the_way_loses_no_claim_that_could_be_read(unreadable: pathli
             assert memory.quarantine is not None
             assert (memory.quarantine.kept, memory.quarantine.lost) == (2, (samples.uid(2),))
             assert memory.quarantine.path.read_bytes() == content
-    log = files.with_suffix(memory.quarantine.path, "-wal")
+            log = files.with_suffix(memory.quarantine.path, "-wal")
     assert not log.exists() or log.read_bytes() == LOG
     assert not list(unreadable.parent.glob("*.new*"))
+
+
+@pytest.mark.parametrize("die", DEATHS[1:], ids=lambda die: die.__name__)
+def test_who_looks_at_a_copy_after_a_death_sees_what_the_next_opening_will(
+    unreadable: pathlib.Path, tmp_path: pathlib.Path, die: Callable[[pathlib.Path], None]
+) -> None:
+    die(unreadable)
+    data, copy = unreadable.parent, tmp_path / "copy"
+    before = {path.name: path.read_bytes() for path in data.iterdir()}
+    assert copying.exists(data)
+    copying.copy(data, copy)
+    with opened(copy) as memory:
+        assert [entry.claim for entry in memory.entries()] == KEPT
+        assert memory.quarantine is not None
+    assert {path.name: path.read_bytes() for path in data.iterdir()} == before
+
+
+def test_a_folder_that_moved_while_nobody_had_it_open_is_finished_where_it_is(unreadable: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    after_the_database(unreadable)
+    moved = unreadable.parent.rename(tmp_path / "moved")
+    with opened(moved) as memory:
+        assert [entry.claim for entry in memory.entries()] == KEPT
+    assert not list(moved.glob("*.db-wal"))
+    assert len(list(moved.glob("*.unreadable-*-wal"))) == 1
 
 
 def test_a_successor_that_cannot_be_written_leaves_the_unreadable_file_where_it_was(unreadable: pathlib.Path) -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import errors, names, outcome
+from drakit.core import edits, errors, names, outcome, records
 from drakit.core import site as sites
-from drakit.node import describing, engine, station
+from drakit.node import describing, engine, resolution, station
 from fakes import author, claim_source
 
 UID = names.ClaimUid("00000000-0000-4000-8000-000000000001")
+NAMED = describing.NamedClaims(claim_source.FakeClaimSource())
 REF = claims.ClaimRef(uid=UID, namespace="default", name="c")
 
 
@@ -142,3 +143,26 @@ def test_network_facts_that_a_driver_reports_reach_containers_too(site: Site) ->
     site.file.write_text("{")
     carry(REF, sites.DeviceStatus(device="chip-0", network=sites.NetworkStatus(interface="net2")))
     assert told == ["chip-0"] * 3
+
+
+class Recalling(Describing):
+    """Keeps what its claim's CDI file is said to hold."""
+
+    told: ClassVar[list[edits.Edits | None]] = []
+
+    def recall(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
+        self.told.append(grant.found)
+        return self.plan(grant)
+
+
+@pytest.mark.parametrize("damage", ["", "spoilt"])
+def test_an_author_who_recalls_is_told_the_edits_that_it_gave_without_the_mount_beside_them(site: Site, damage: str) -> None:
+    assert site.prepare().error == ""
+    [entry] = site.station.journal.entries()
+    Recalling.told.clear()
+    recalling = describing.DescribingDriver(Recalling(site.hardware), site.station.metadata or pytest.fail("no files"), NAMED)
+    grant = resolution.from_entry(REF, entry.grants[0], site.station.author)
+    found = entry.grants[0].edits
+    assert found is not None
+    assert recalling.recall(dataclasses.replace(grant, found=None if damage else found)) == {"identity": "chip-0"}
+    assert Recalling.told == [None if damage else edits.Edits(env={"FAKE_CHIP_0": "chip-0"})]

@@ -2,12 +2,13 @@
 
 import pathlib
 import threading
+from typing import ClassVar
 
 import pytest
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import errors, lifecycle, names, records
+from drakit.core import edits, errors, lifecycle, names, records
 from drakit.node import engine, rebuild, vanished
 from fakes import author, claim_statuses, ticking, world
 
@@ -107,12 +108,14 @@ def test_a_claim_nobody_ever_prepared_is_success_and_told_in_the_log(capsys: pyt
     assert "nothing is known of a claim" in capsys.readouterr().err
 
 
-def test_a_claim_that_cannot_be_prepared_now_keeps_its_hardware_and_stays_forgotten() -> None:
+def test_a_claim_that_cannot_be_prepared_now_keeps_its_hardware_and_is_tried_again() -> None:
     lost = Lost()
     lost.world.driver.failure = errors.HardwareError("probe", "broken")
     report = lost.rebuild()
     assert report.failed == (lost.ref.uid,)
-    assert (lost.world.journal.entry(lost.ref.uid), lost.world.hardware.made) == (None, lost.made)
+    entry = lost.world.journal.entry(lost.ref.uid)
+    assert entry is not None
+    assert (entry.state, lost.world.hardware.made) == (lifecycle.State.PREPARING, lost.made)
     lost.world.driver.failure = None
     assert lost.rebuild().restored == (lost.ref.uid,)
 
@@ -125,6 +128,124 @@ def test_a_rebuild_is_tried_until_nothing_is_missing() -> None:
     assert done.is_set()
     assert clock.waits == [rebuild.FIRST_PAUSE]
     assert lost.rebuild() == rebuild.Report()
+
+
+class Reader(author.FakeDriver):
+    """Knows what it planned from the containers alone, and keeps what it was told; ``refusal`` is what it says of all of it."""
+
+    told: ClassVar[list[edits.Edits | None]] = []
+    refusal: ClassVar[Exception | None] = None
+
+    def recall(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
+        self.told.append(grant.found)
+        if self.refusal is not None:
+            raise self.refusal
+        return {"identity": next(iter(grant.found.env.values()))} if grant.found else {}
+
+    def unprepare(self, grant: drivers.Grant[author.Tuning]) -> None:
+        assert grant.found is None
+        if grant.intent:
+            super().unprepare(grant)
+
+
+def reading(refusal: Exception | None = None) -> Lost:
+    """A node whose driver is a ``Reader``; nothing was told yet."""
+    Reader.told.clear()
+    Reader.refusal = refusal
+    return Lost(Reader)
+
+
+def test_the_author_is_told_what_the_cdi_file_says_and_nobody_else_is() -> None:
+    lost = reading()
+    assert lost.rebuild().failed == ()
+    assert sorted(str(found.env) for found in Reader.told if found) == ["{'FAKE_CHIP_0_LEFT': 'chip-0-left'}", "{'FAKE_CHIP_1': 'chip-1'}"]
+    assert lost.world.hardware.made == lost.made
+    assert [lost.unprepare(ref) for ref in (lost.ref, lost.other)] == ["", ""]
+    assert lost.world.is_clean
+
+
+def test_a_cdi_file_that_was_edited_by_hand_is_not_told() -> None:
+    lost = reading()
+    for file, content in lost.world.cdi.files.items():
+        lost.world.cdi.files[file] = content.replace(b'"env"', b'"environment"')
+    assert lost.unprepare(lost.ref) == ""
+    assert Reader.told == [None]
+
+
+@pytest.mark.parametrize("refusal", [errors.DeviceGoneError("not ours"), errors.DeviceBusyError("taken"), errors.ConfigError("no")])
+def test_what_the_author_refuses_keeps_a_claim_in_use_unknown_and_one_that_ended_goes(refusal: Exception) -> None:
+    lost = reading(refusal)
+    report = lost.rebuild()
+    assert (report.restored, report.left, report.failed) == ((), (lost.other.uid,), (lost.ref.uid,))
+    assert (lost.world.hardware.made, lost.world.cdi.files) == (lost.made, lost.files)
+    assert [lost.unprepare(ref) for ref in (lost.ref, lost.other)] == ["", ""]
+    assert (lost.world.journal.entries(), lost.world.cdi.files) == ((), {})
+
+
+def test_an_author_who_cannot_tell_now_is_asked_again_before_anything_is_given_back() -> None:
+    lost = reading(errors.HardwareError("probe", "broken"))
+    assert set(lost.rebuild().failed) == {lost.ref.uid, lost.other.uid}
+    assert "broken" in lost.unprepare(lost.ref)
+    Reader.refusal = None
+    assert lost.unprepare(lost.ref) == ""
+    assert lost.made.keys() - lost.world.hardware.made.keys() == {"chip-0-left"}
+
+
+class Numbering(author.FakeDriver):
+    """Gives each share of the pipe the lowest free number, and knows it again from the container alone."""
+
+    def plan(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
+        taken = {str(intent["identity"]) for intent in self.promised(grant.device)}
+        return {"identity": next(number for number in "01234" if number not in taken)}
+
+    def recall(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
+        assert grant.found
+        [number] = grant.found.env.values()
+        if number in {intent["identity"] for intent in self.promised(grant.device)}:
+            raise errors.DeviceBusyError(f"{number} is another's")
+        return {"identity": number}
+
+
+class Pipe:
+    """Two claims with numbers, none of which the journal knows any more."""
+
+    def __init__(self) -> None:
+        self.world = world.World()
+        self.world.driver_type = Numbering
+        self.engine = self.start()
+        self.refs = [self.world.claim("pipe", shared=True) for _ in range(2)]
+        assert [self.prepare(ref) for ref in self.refs] == ["0", "1"]
+        for ref in self.refs:
+            self.world.journal.withdraw(ref.uid)
+            self.world.journal.forget(ref.uid)
+        self.engine = self.start()
+        self.engine.memory_lost = True
+
+    def start(self) -> engine.Engine:
+        started = self.world.boot(recover=False)
+        drivers.open_books(self.world.driver, started.planner.promised)
+        return started
+
+    def prepare(self, ref: claims.ClaimRef) -> str:
+        """The claim's number, or why it has none."""
+        answer = self.engine.prepare([ref], self.world.caller)[ref.uid]
+        entry = self.world.journal.entry(ref.uid)
+        return answer.error if entry is None else str(entry.grants[0].intent["identity"])
+
+
+def test_a_new_claim_is_not_given_what_a_claim_has_that_is_not_known_again_yet() -> None:
+    pipe = Pipe()
+    assert pipe.prepare(pipe.world.claim("pipe", shared=True)) == "2"
+    assert [pipe.prepare(ref) for ref in pipe.refs] == ["0", "1"]
+    assert pipe.prepare(pipe.world.claim("pipe", "pipe", shared=True)) == "3"
+
+
+def test_of_two_claims_whose_files_say_the_same_one_is_remembered() -> None:
+    pipe = Pipe()
+    for file, content in pipe.world.cdi.files.items():
+        pipe.world.cdi.files[file] = content.replace(b"PIPE=1", b"PIPE=0")
+    assert sorted(pipe.prepare(ref) for ref in pipe.refs) == ["0", "0 is another's"]
+    assert pipe.prepare(pipe.world.claim("pipe", shared=True)) == "1"
 
 
 class Town:

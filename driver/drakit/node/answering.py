@@ -1,0 +1,30 @@
+"""What a prepared claim's grants are, once the author has said it, and what the kubelet is told of them. Pure."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from drakit.core import claim as claims
+from drakit.core import driver as drivers
+from drakit.core import lifecycle, outcome
+from drakit.node import resolution
+
+
+def filled(begun: Sequence[lifecycle.GrantEntry], prepared: Sequence[drivers.Prepared]) -> tuple[lifecycle.GrantEntry, ...]:
+    """Grants as they were begun, each with what its author's ``prepare`` returned."""
+    return tuple(dataclasses.replace(one, record=made.record, edits=made.edits) for one, made in zip(begun, prepared, strict=True))
+
+
+def answer(driver: str, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> outcome.Outcome:
+    """The devices of a prepared claim in the order of its grants; a grant without edits has no CDI id."""
+    return outcome.Outcome(
+        devices=tuple(
+            outcome.PreparedDevice(
+                request=kept.request.partition("/")[0],
+                pool=kept.pool,
+                device=kept.device.name,
+                cdi_ids=(resolution.cdi_name(driver, ref, kept).qualified,) if kept.edits else (),
+                share_id=kept.share_id,
+            )
+            for kept in grants
+        )
+    )
