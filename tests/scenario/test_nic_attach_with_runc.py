@@ -37,7 +37,7 @@ def stage() -> Iterator[Stage]:
         if why_not:
             pytest.skip(why_not)
     rule = nic_settings.InterfaceRule(match="nic0", speed=nic_attach.BITS("10G"))
-    settings = nic_settings.NicSettings(include=("nic0",), take_over=("nic0",), interfaces=(rule,))
+    settings = nic_settings.NicSettings(include=("nic0",), take_over=("nic0",), reserve=nic_attach.BITS("1M"), interfaces=(rule,))
     with nic_town.town() as town, runc.runtime() as runtime, tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp") as folder:
         yield Stage(town, nic_attach.World(town.node, pathlib.Path(folder), settings), runtime)
 

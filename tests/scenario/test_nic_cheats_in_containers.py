@@ -79,7 +79,7 @@ def stage() -> Iterator[Stage]:
         if why_not:
             pytest.skip(why_not)
     rule = nic_settings.InterfaceRule(match="nic0", speed=nic_attach.BITS("10G"))
-    settings = nic_settings.NicSettings(include=("nic0",), take_over=("nic0",), interfaces=(rule,))
+    settings = nic_settings.NicSettings(include=("nic0",), take_over=("nic0",), reserve=nic_attach.BITS("1M"), interfaces=(rule,))
     with contextlib.ExitStack() as stack:
         town, runtime = stack.enter_context(nic_town.town()), stack.enter_context(runc.runtime())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp"))
