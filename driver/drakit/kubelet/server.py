@@ -126,7 +126,8 @@ class SocketServer:
 
     def is_at_path(self) -> bool:
         """Whether the file at the path is the socket this server made."""
-        return self._serving is not None and _identity(self.path) == self._serving.identity
+        serving = self._serving  # Whoever stops the server takes it away, maybe in between.
+        return serving is not None and _identity(self.path) == serving.identity
 
     def _serve(self) -> "_Serving":
         _refuse_occupied(self.path)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import edits, errors, inventory, lifecycle, names, outcome, ports
+from drakit.core import errors, inventory, lifecycle, names, outcome, ports
 from drakit.node import answering, evidence, offer, planning, recall, resolution, room, witness
 from drakit.telemetry import logs
 
@@ -225,11 +225,11 @@ class Engine:
     def _unprepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> None:
         forgotten = self._forgotten(ref) if self.memory_lost else ()
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
-            if self.memory_lost:
-                self._given_back.add(ref.uid)
             entry = self._journal.entry(ref.uid)
             if entry is None and forgotten:
                 entry = self._begin_undoing(ref, forgotten, caller)
+            if self.memory_lost:
+                self._given_back.add(ref.uid)
             if entry is None:
                 if self.memory_lost:
                     _log.warning("nothing is known of a claim, so only its CDI files are removed", claim=str(ref), uid=ref.uid)
@@ -344,7 +344,7 @@ class Engine:
             return self._journal.entry(claim.ref.uid)
 
     def _is_forgotten(self, uid: names.ClaimUid, entry: lifecycle.Entry | None) -> bool:
-        return self.memory_lost and evidence.is_forgotten(uid, entry, self._cdi)
+        return self.memory_lost and evidence.is_forgotten(uid, entry, self._cdi, self._place.boot_id)
 
     def _forgotten(self, ref: claims.ClaimRef) -> Sequence[Grant]:
         """The grants of a claim that is to be unprepared and that the journal does not know; raises ApiError when nobody can say."""
@@ -356,11 +356,13 @@ class Engine:
             _log.info("a forgotten claim is known by its CDI files alone", claim=str(ref), uid=ref.uid, error=str(error))
             return recall.by_files(ref.uid, self._cdi.of(ref.uid), self._author, self._place.pool, self._offered.device)
 
-    def _begin_undoing(self, ref: claims.ClaimRef, forgotten: Sequence[Grant], caller: ports.Caller) -> lifecycle.Entry:
+    def _begin_undoing(self, ref: claims.ClaimRef, forgotten: Sequence[Grant], caller: ports.Caller) -> lifecycle.Entry | None:
         with self._device_locks.hold(resolution.lock_names(forgotten), caller.is_waiting):
             _check_waiting(caller)
-            self._check_room(forgotten)
-            entry = self._preparing(ref, recall.to_undo(forgotten, self._cdi.of(ref.uid), self._author))
+            files = self._cdi.of(ref.uid)
+            if not (left := evidence.left_of(forgotten, files, self._author.name, self._check_room)):
+                return None
+            entry = self._preparing(ref, recall.to_undo(left, files, self._author))
             self._journal.begin(entry)
             return entry
 
@@ -388,10 +390,7 @@ class Engine:
     def _write_cdi(self, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> None:
         for kept in grants:
             if kept.edits:
-                self._cdi.write(self._cdi_name(ref, kept), kept.edits)
-
-    def _cdi_name(self, ref: claims.ClaimRef, kept: lifecycle.GrantEntry) -> edits.CdiName:
-        return resolution.cdi_name(self._author.name, ref, kept)
+                self._cdi.write(resolution.cdi_name(self._author.name, ref, kept), kept.edits)
 
 
 def _check_waiting(caller: ports.Caller) -> None:

@@ -5,19 +5,23 @@ from collections.abc import Callable, Sequence
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import lifecycle, names, ports
+from drakit.core import errors, lifecycle, names, ports
 from drakit.node import offer, planning, recall, resolution
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
 
 Grant = drivers.Grant[object]
 
 
-def is_forgotten(uid: names.ClaimUid, entry: lifecycle.Entry | None, cdi: ports.CdiDirectory) -> bool:
-    """Whether a claim has files that its entry does not answer for: it has none, or one that was begun and never completed.
+def is_forgotten(uid: names.ClaimUid, entry: lifecycle.Entry | None, cdi: ports.CdiDirectory, boot_id: str) -> bool:
+    """Whether a claim has files that its entry does not answer for: it has none, or one that was begun in this boot and never completed.
 
     A claim that is begun anew after a loss has its files from before. Whoever died before completing it may have left a running pod, so it is gone
     on with, not undone. One that was begun for the first time has files once its hardware is whole, and then that does no harm.
     """
-    return (entry is None or entry.state is lifecycle.State.PREPARING) and bool(cdi.of(uid))
+    begun = entry is None or (entry.state is lifecycle.State.PREPARING and entry.boot_id == boot_id)
+    return begun and bool(cdi.of(uid))
 
 
 def held(journal: ports.Journal, cdi: ports.CdiDirectory, device_of: Callable[[str], devices.Device | None]) -> Sequence[lifecycle.Holding]:
@@ -35,6 +39,24 @@ def held(journal: ports.Journal, cdi: ports.CdiDirectory, device_of: Callable[[s
         for uid, name, device in found
         if device is not None
     )
+
+
+def left_of(grants: Sequence[Grant], files: recall.Files, driver: str, check: Callable[[Sequence[Grant]], None]) -> tuple[Grant, ...]:
+    """What is left to undo of a claim that has ended. Raises what ``check`` raises of a grant that has a CDI file, since two have its device then.
+
+    A grant without one whose device another claim has by now was given back before: whoever is asked again for it has nothing left to undo.
+    """
+    left = []
+    for grant in grants:
+        try:
+            check([grant])
+        except errors.DeviceBusyError as error:
+            if resolution.cdi_name(driver, grant.claim, resolution.to_entry(grant)) in files:
+                raise
+            _log.info("another claim has what a forgotten one had", uid=grant.claim.uid, device=grant.device.name, error=str(error))
+        else:
+            left.append(grant)
+    return tuple(left)
 
 
 def with_intents(grants: Sequence[Grant], files: recall.Files, author: offer.Author, planner: planning.Planner) -> tuple[Grant, ...]:

@@ -220,6 +220,58 @@ def test_a_claim_that_the_old_file_named_is_remembered_while_the_kubelet_knows_i
     assert town.state() is lifecycle.State.PREPARED
 
 
+def test_a_claim_without_files_that_could_not_be_given_back_is_not_taken_for_given_back() -> None:
+    town = Town()
+    town.named = frozenset({town.ref.uid})
+    town.world.cdi.files.clear()
+
+    def refuse(what: str) -> None:
+        if what == "before begin":
+            raise errors.JournalError("database or disk is full")
+
+    town.world.step = refuse
+    assert "full" in town.unprepare(town.ref)
+    town.world.step = lambda _: None
+    assert town.rebuild().restored == (town.ref.uid,)
+    assert town.state() is lifecycle.State.PREPARED
+    assert town.unprepare(town.ref) == ""
+    assert town.world.is_clean
+
+
+def test_a_claim_that_was_given_back_is_not_held_up_by_who_has_its_device_now() -> None:
+    town = Town()
+    assert town.unprepare(town.ref) == ""
+    other = town.world.claim(DEVICE)
+    assert town.prepare(other) == ""
+    assert town.unprepare(town.ref) == "", "asked again, because the first answer was lost on the way"
+    assert set(town.world.hardware.made) == {DEVICE}
+    assert [(entry.claim, entry.state) for entry in town.world.journal.entries()] == [(other, lifecycle.State.PREPARED)]
+
+
+def test_a_device_that_two_claims_have_by_their_files_is_not_undone_under_the_other_and_the_other_is_named() -> None:
+    town = Town()
+    town.world.cdi.files.clear()
+    other = town.world.claim(DEVICE)
+    assert town.prepare(other) == ""
+    town.world.cdi.files.update(town.files)
+    town.touched.clear()
+    assert other.uid in town.unprepare(town.ref)
+    assert (town.touched, set(town.world.hardware.made)) == ([], {DEVICE})
+    assert town.unprepare(other) == ""
+    assert town.unprepare(town.ref) == ""
+    assert town.world.is_clean
+
+
+def test_what_was_remembered_by_half_in_an_earlier_boot_is_undone_and_prepared_anew() -> None:
+    town = Town()
+    town.die_at("before complete")
+    town.world.boot_id = "boot-2"
+    town.start()
+    assert town.state() is None
+    assert town.prepare(town.ref) == ""
+    assert town.state() is lifecycle.State.PREPARED
+
+
 @pytest.mark.parametrize("device", [DEVICE, f"{DEVICE}-left"])
 def test_what_a_forgotten_claim_holds_is_given_to_nobody_else(device: str) -> None:
     town = Town(device)
@@ -256,7 +308,7 @@ def test_a_call_that_slept_does_not_take_a_device_that_went_to_another() -> None
             return found
 
     slow._claims = Slow()
-    town.unprepare(town.ref)
+    assert town.unprepare(town.ref) == ""
     assert set(town.world.hardware.made) == {DEVICE}
     assert [entry.claim for entry in town.world.journal.entries()] == other
     assert town.prepare(other[0]) == ""

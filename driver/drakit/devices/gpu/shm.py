@@ -29,16 +29,20 @@ def is_given(folder: pathlib.Path) -> bool:
 
 def is_seen_by_host(folder: pathlib.Path) -> bool:
     """Whether what is mounted on the folder is seen beyond this mount namespace; not where mounts cannot be read."""
-    place, shared = os.path.realpath(folder), False
-    longest = -1
     try:
-        lines = _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()
+        mounts = _MOUNTS.read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
         return False
-    for fields in map(str.split, lines):
+    return is_shared(mounts, os.path.realpath(folder))
+
+
+def is_shared(mounts: str, place: str) -> bool:
+    """Whether a path lies on a shared mount, by the text of mountinfo, which any user who may mount something can write odd characters into."""
+    longest, shared = -1, False
+    for fields in (line.split(" ") for line in mounts.split("\n") if line):
         point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[_POINT])
         if len(point) >= longest and _is_within(place, point):
-            tags = fields[_TAGS : fields.index("-")]
+            tags = fields[_TAGS : fields.index("-", _TAGS)]
             longest, shared = len(point), any(tag.startswith("shared:") for tag in tags)
     return shared
 

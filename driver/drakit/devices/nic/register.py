@@ -66,9 +66,12 @@ class Register:
     def forget(self, host: str, place: Place) -> None:
         """An address is noted there no more."""
         with self._guard:
-            left = self._places.pop(host, frozenset()) - {place}
+            # Readers take no lock: an address that stays noted somewhere must not be missing for a moment.
+            left = self._places.get(host, frozenset()) - {place}
             if left:
                 self._places[host] = left
+            else:
+                self._places.pop(host, None)
 
     def places(self, host: str) -> frozenset[Place]:
         """Where an address may be noted."""

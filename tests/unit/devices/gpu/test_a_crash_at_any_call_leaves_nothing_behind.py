@@ -24,11 +24,11 @@ gpus:
 COMMON = {port.Code.IN_USE, port.Code.NOT_SUPPORTED}
 CODES = [
     port.Code.NOT_SUPPORTED,
-    port.Code.NOT_FOUND,
     port.Code.IN_USE,
     port.Code.INSUFFICIENT_RESOURCES,
     port.Code.GPU_IS_LOST,
-    port.Code.UNKNOWN,
+    pytest.param(port.Code.NOT_FOUND, marks=pytest.mark.full),
+    pytest.param(port.Code.UNKNOWN, marks=pytest.mark.full),
 ]
 
 
