@@ -111,6 +111,8 @@ class _JsonLikeLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key.value} is there twice", key.start_mark)
             seen.add(str(key.value))
         made = super().construct_mapping(node, deep=deep)
+        if odd := [key for key in made if not isinstance(key, str | int | float | None)]:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {odd[0]!r} is nothing that JSON has", node.start_mark)
         return {key if isinstance(key, str) else json.dumps(key): value for key, value in made.items()}
 
 

@@ -184,7 +184,7 @@ class Engine:
 
     def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant], caller: ports.Caller) -> tuple[lifecycle.Entry, Sequence[Grant]]:
         _check_waiting(caller)
-        self._check_room(grants, evidence.held(self._journal, self._cdi, self._offered.device) if self.memory_lost else ())
+        self._check_room(grants, evidence.held(self._journal, self._cdi, self._offered.seen) if self.memory_lost else ())
         planned = self.planner.plan(grants)
         entry = self._preparing(ref, planned)
         self._journal.begin(entry)

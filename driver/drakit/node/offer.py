@@ -54,6 +54,10 @@ class Offer:
                 with self._lock:
                     self._current = _Seen(authored=found, flat=flat, devices=flat.by_name(), number=before.number + 1)
 
+    def seen(self, name: str) -> device.Device | None:
+        """The flat device of this name as the last discovery gave it; hardware is not asked."""
+        return self._seen.devices.get(name)
+
     def device(self, name: str) -> device.Device | None:
         """The flat device of this name in the form in which it is offered; hardware is asked once more before the answer is None."""
         if name not in self._seen.devices:

@@ -59,8 +59,11 @@ def rebuild(carrier: engine.Engine, lost: Lost, journal: ports.Journal, cdi: por
             if uid in listed:
                 carrier.adopt(listed[uid], recovery.Patience(), without_files=uid in in_use)
                 restored.append(uid)
+            elif carrier.adopt_gone(uid, recovery.Patience()):
+                left.append(uid)
             else:
-                (left if carrier.adopt_gone(uid, recovery.Patience()) else failed).append(uid)
+                _log.warning("a claim is gone and its devices are too; where they stay gone, run drakit unprepare with its UID", uid=uid)
+                failed.append(uid)
         except Exception:  # noqa: BLE001 - one claim's trouble must not keep the others forgotten
             _log.exception("a forgotten claim cannot be remembered", uid=uid)
             failed.append(uid)

@@ -9,7 +9,7 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import errors, lifecycle, names, records
+from drakit.core import errors, inventory, lifecycle, names, records
 from drakit.node import engine, rebuild, recovery
 from fakes import author, cdi, claim_statuses, world
 
@@ -18,7 +18,13 @@ STEPS = ("before begin", "after begin", "before complete", "after complete")
 
 
 class Recalling(author.FakeDriver):
-    """A driver that can tell from a device what it must have planned."""
+    """A driver that can tell from a device what it must have planned. ``looks`` counts its discoveries."""
+
+    looks = 0
+
+    def discover(self) -> inventory.Inventory:
+        self.looks += 1
+        return super().discover()
 
     def recall(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
         return self.plan(grant)
@@ -282,6 +288,29 @@ def test_what_a_forgotten_claim_holds_is_given_to_nobody_else(device: str) -> No
     assert town.unprepare(town.ref) == ""
     assert town.prepare(other) == ""
     assert set(town.world.hardware.made) == {DEVICE}
+
+
+def test_a_claim_that_is_gone_with_its_device_is_told_with_what_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    town = Town()
+    town.listing.known.clear()
+    town.world.claims.remove(town.ref)
+    town.world.hardware.present.discard(DEVICE)
+    town.start()
+    assert town.rebuild().failed == (town.ref.uid,)
+    assert "drakit unprepare" in capsys.readouterr().err
+    assert town.unprepare(town.ref) == ""
+    assert town.rebuild() == rebuild.Report()
+
+
+def test_a_forgotten_claim_whose_device_is_gone_costs_the_next_claims_no_look_at_the_hardware() -> None:
+    town = Town()
+    town.world.hardware.present.discard(DEVICE)
+    town.start()
+    driver = town.world.driver
+    assert isinstance(driver, Recalling)
+    looks = driver.looks
+    assert town.prepare(town.world.claim("chip-1")) == ""
+    assert driver.looks == looks
 
 
 def test_a_forgotten_half_leaves_the_other_half_free() -> None:
