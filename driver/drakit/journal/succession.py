@@ -63,11 +63,13 @@ def replace(path: pathlib.Path, use: files.Use, damage: Damage, ladder: Sequence
     with use.alone() as alone:
         if not alone:
             raise errors.JournalError(f"{path} is unreadable ({damage.reason}) and another process has it open; stop that one first")
-        target = files.free_aside(path) or files.last_aside(path) or path
+        moved = files.free_aside(path)
+        target = moved or files.last_aside(path) or path
         quarantine = Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
         _write(path, quarantine, damage, ladder)
         _take_place(path, target)
-    _log.error("journal set aside", path=str(target), reason=damage.reason, kept=quarantine.kept, lost=list(damage.lost))
+    event = "journal set aside" if moved else "journal is missing"
+    _log.error(event, path=str(target), reason=damage.reason, kept=quarantine.kept, lost=list(damage.lost))
 
 
 def note(database: sqlite3.Connection) -> Quarantine | None:

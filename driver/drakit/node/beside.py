@@ -7,10 +7,10 @@ and the reports last, so that what the author says in ``stop`` is still told.
 import dataclasses
 import pathlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from drakit.core import device as devices
-from drakit.core import errors, inventory, ports, tainting
+from drakit.core import errors, inventory, names, ports, tainting
 from drakit.core import site as sites
 from drakit.kubelet import checkpoint
 from drakit.node import binding, describing, rebuild, reports, site, station, vanished
@@ -173,7 +173,7 @@ class Beside:
             self._station.engine,
             self._station.journal,
             self._claims,
-            tracked=lambda: checkpoint.tracked(self._kubelet.checkpoint),
+            tracked=self._tracked,
             is_registered=self._kubelet.is_registered,
             clock=self._clock,
         )
@@ -184,11 +184,15 @@ class Beside:
             driver=local.author.name,
             pool=local.place.pool,
             named=() if quarantine is None else quarantine.lost,
-            tracked=lambda: checkpoint.tracked(self._kubelet.checkpoint),
+            tracked=self._tracked,
+            is_nobodys=rebuild.Leftovers(self._tracked, self._clock).are_nobodys,
         )
         return rebuild.Rebuilding(
             lambda: rebuild.rebuild(local.engine, lost, local.journal, local.cdi, listing), local.memory_rebuilt, self._clock
         )
+
+    def _tracked(self) -> Collection[names.ClaimUid] | None:
+        return checkpoint.tracked(self._kubelet.checkpoint)
 
     def _spawn(self, name: str, loop: Callable[[threading.Event], None], stop: threading.Event) -> threading.Thread:
         thread = threading.Thread(target=self._guarded, args=(name, loop, stop), name=name, daemon=True)

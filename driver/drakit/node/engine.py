@@ -320,13 +320,13 @@ class Engine:
     def adopt_gone(self, uid: names.ClaimUid, caller: ports.Caller) -> bool:
         """Remember that the devices of a claim which the API server no longer has are still to be unprepared; whether any are known."""
         with self._claim_locks.hold([uid], caller.is_waiting):
-            grants = recall.by_files(uid, self._cdi.of(uid), self._author, self._place.pool, self._offered.device)
             entry = self._journal.entry(uid)
-            if grants and entry is None:
-                entry = self._begin_undoing(grants[0].claim, grants, caller)
-            if grants and entry is not None and entry.state is lifecycle.State.PREPARING:
+            if entry is None:
+                grants = recall.by_files(uid, self._cdi.of(uid), self._author, self._place.pool, self._offered.device)
+                entry = self._begin_undoing(grants[0].claim, grants, caller) if grants else None
+            if entry is not None and entry.state is lifecycle.State.PREPARING:
                 self._journal.withdraw(uid)
-            return bool(grants)
+            return entry is not None
 
     def _adopt(self, claim: claims.Claim, entry: lifecycle.Entry | None, caller: ports.Caller) -> lifecycle.Entry | None:
         """The entry of a claim that is in use, gone on with where it was begun; the caller holds its lock.

@@ -25,7 +25,10 @@ def is_forgotten(uid: names.ClaimUid, entry: lifecycle.Entry | None, cdi: ports.
 
 
 def held(journal: ports.Journal, cdi: ports.CdiDirectory, device_of: Callable[[str], devices.Device | None]) -> Sequence[lifecycle.Holding]:
-    """What claims hold that the journal does not know; devices that are not there any more are left out. Costs what those claims cost."""
+    """What claims hold that the journal does not know; devices that are not there any more are left out.
+
+    Costs a listing of the directory for each such claim, which there are for as long as a rebuild takes.
+    """
     unknown = (uid for uid in sorted(cdi.claims()) if journal.entry(uid) is None)
     found = ((uid, name, device_of(name.device)) for uid in unknown for name in cdi.of(uid))
     return tuple(

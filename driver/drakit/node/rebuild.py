@@ -2,7 +2,8 @@
 
 Every claim that has CDI files here, or that the old file named, and that the new journal does not know, is looked up. One that the API server still
 has with devices of this node is remembered as prepared, by preparing it once more, which a driver does without disturbing a running pod. One that
-the API server no longer has is remembered as still to be unprepared; the kubelet's next call for it, or the next start, does that.
+the API server no longer has is remembered as still to be unprepared; the kubelet's next call for it does that, or ``vanished`` once the kubelet has
+forgotten it. Where its devices are gone too nothing can be unprepared, and after the same wait its files go.
 
 The kubelet goes on calling meanwhile, and every answer of the API server is old when it arrives: whether a claim is still forgotten is decided under
 its lock. One without files, which the old file named, is remembered unless the kubelet's books say that it was given back.
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection
 
 from drakit.core import errors, lifecycle, names, ports
-from drakit.node import engine, recovery
+from drakit.node import engine, recovery, vanished
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -33,17 +34,39 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lost:
-    """Whose memory is lost, and which claims the old file named. ``tracked`` gives those that the kubelet remembers, None: nobody can say."""
+    """Whose memory is lost, and which claims the old file named.
+
+    ``tracked`` gives those that the kubelet remembers, None: nobody can say. ``is_nobodys`` says of a claim that is gone, as are its devices,
+    whether its files may go.
+    """
 
     driver: str
     pool: str
     named: Collection[names.ClaimUid] = ()
     tracked: Callable[[], Collection[names.ClaimUid] | None] = lambda: None
+    is_nobodys: Callable[[names.ClaimUid], bool] = lambda _: False
 
     def in_use(self) -> frozenset[names.ClaimUid]:
         """The claims named that the kubelet has not given back, as far as its books can be read."""
         tracked = self.tracked()
         return frozenset(self.named) if tracked is None else frozenset(self.named).intersection(tracked)
+
+
+class Leftovers:
+    """Since when claims that are gone have had nothing but files here, and whether the kubelet still knows them."""
+
+    def __init__(self, tracked: vanished.Tracked, clock: ports.Clock) -> None:
+        self._tracked = tracked
+        self._clock = clock
+        self._since: dict[names.ClaimUid, float] = {}
+
+    def are_nobodys(self, uid: names.ClaimUid) -> bool:
+        """Whether the kubelet has not known the claim for as long as ``vanished`` waits."""
+        tracked, now = self._tracked(), self._clock.monotonic()
+        if tracked is not None and uid in tracked:
+            self._since.pop(uid, None)
+            return False
+        return now - self._since.setdefault(uid, now) >= (vanished.BLIND_GRACE if tracked is None else vanished.GRACE)
 
 
 def rebuild(carrier: engine.Engine, lost: Lost, journal: ports.Journal, cdi: ports.CdiDirectory, listing: ports.ClaimList) -> Report:
@@ -61,6 +84,9 @@ def rebuild(carrier: engine.Engine, lost: Lost, journal: ports.Journal, cdi: por
                 restored.append(uid)
             elif carrier.adopt_gone(uid, recovery.Patience()):
                 left.append(uid)
+            elif lost.is_nobodys(uid):
+                _log.warning("a claim is gone, its devices are too and the kubelet has forgotten it; its CDI files are removed", uid=uid)
+                carrier.recover(uid, recovery.Patience())
             else:
                 _log.warning("a claim is gone and its devices are too; where they stay gone, run drakit unprepare with its UID", uid=uid)
                 failed.append(uid)

@@ -96,7 +96,7 @@ class Station:
         """Undo half states, rewrite lost CDI files, remove orphans; see ``recovery``."""
         lost = self.journal.quarantine
         if lost is not None:
-            _log.error("the journal could not be read and was set aside; CDI files it may have known are kept", quarantine=str(lost))
+            _log.error("what the journal knew is lost; CDI files it may have known are kept", quarantine=str(lost))
         self.report = recovery.recover(self.engine, self.journal, self.cdi, sweep_orphans=lost is None)
 
     def memory_rebuilt(self) -> None:

@@ -71,7 +71,10 @@ class Vanished:
         return unprepared
 
     def _is_candidate(self, entry: lifecycle.Entry) -> bool:
-        return entry.state in {lifecycle.State.PREPARED, lifecycle.State.UNPREPARING} and entry.claim.name != recall.UNKNOWN
+        """What a lost journal left to be unprepared has no name to ask for: the list of all claims said that it is gone."""
+        return entry.state is lifecycle.State.UNPREPARING or (
+            entry.state is lifecycle.State.PREPARED and entry.claim.name != recall.UNKNOWN
+        )
 
     def _has_vanished(self, ref: claims.ClaimRef) -> bool:
         """Whether the claim has been gone for so long, and the kubelet so silent, that nobody needs it."""
@@ -85,6 +88,8 @@ class Vanished:
         return now - since >= (BLIND_GRACE if tracked is None else GRACE)
 
     def _is_gone(self, ref: claims.ClaimRef) -> bool:
+        if ref.name == recall.UNKNOWN:
+            return True
         try:
             self._claims.fetch(ref)
         except errors.ClaimError as error:

@@ -1,5 +1,6 @@
 """After the journal was lost: what is found again, and what the kubelet may ask meanwhile."""
 
+import dataclasses
 import pathlib
 import threading
 from typing import ClassVar
@@ -40,9 +41,10 @@ class Lost:
         self.world.claims.remove(self.other)
         self.engine = self.world.boot(recover=False)
         self.engine.memory_lost = True
+        self.known = LOST
 
     def rebuild(self) -> rebuild.Report:
-        return rebuild.rebuild(self.engine, LOST, self.world.journal, self.world.cdi, self.listing)
+        return rebuild.rebuild(self.engine, self.known, self.world.journal, self.world.cdi, self.listing)
 
     def unprepare(self, ref: claims.ClaimRef) -> str:
         return self.engine.unprepare([ref], self.world.caller)[ref.uid]
@@ -68,6 +70,56 @@ def test_a_claim_that_is_gone_is_left_to_be_unprepared() -> None:
     assert entry.state is lifecycle.State.UNPREPARING
     assert lost.unprepare(lost.other) == ""
     assert "chip-1" not in lost.world.hardware.made
+
+
+def test_what_is_left_and_that_the_kubelet_never_asks_for_is_given_back_after_the_grace() -> None:
+    lost = Lost()
+    lost.rebuild()
+    clock = ticking.Ticking(last=10**6)
+    watch = vanished.Vanished(
+        lost.engine,
+        lost.world.journal,
+        lost.world.claims,
+        tracked=lambda: frozenset({lost.ref.uid}),
+        is_registered=lambda: True,
+        clock=clock,
+    )
+    given_back = []
+    for moment in (0.0, vanished.GRACE - 1, vanished.GRACE):
+        clock.moment = moment
+        given_back.append(watch.look(threading.Event()))
+    assert given_back == [0, 0, 1]
+    assert list(lost.world.hardware.made) == ["chip-0-left"]
+    assert lost.world.journal.entry(lost.ref.uid) is not None
+
+
+@pytest.mark.parametrize("books, patience", [(frozenset(), vanished.GRACE), (None, vanished.BLIND_GRACE)])
+def test_files_of_a_claim_that_is_gone_with_its_devices_go_once_nobody_can_ask(
+    books: frozenset[names.ClaimUid] | None, patience: float
+) -> None:
+    lost, clock = Lost(), ticking.Ticking(last=10**6)
+    lost.world.hardware.present.discard("chip-1")
+    lost.engine = lost.world.boot(recover=False)
+    lost.engine.memory_lost = True
+    leftovers = rebuild.Leftovers(lambda: books, clock)
+    lost.known = dataclasses.replace(LOST, is_nobodys=leftovers.are_nobodys)
+    assert lost.rebuild().failed == (lost.other.uid,)
+    clock.moment += patience - 1
+    assert lost.rebuild().failed == (lost.other.uid,)
+    assert lost.other.uid in lost.world.cdi.claims()
+    clock.moment += 1
+    assert lost.rebuild().failed == ()
+    assert lost.world.cdi.claims() == frozenset({lost.ref.uid})
+
+
+def test_files_of_a_claim_that_the_kubelet_knows_never_go() -> None:
+    clock, tracked = ticking.Ticking(last=10**6), {names.ClaimUid("one")}
+    leftovers = rebuild.Leftovers(lambda: tracked, clock)
+    for _ in range(3):
+        assert not leftovers.are_nobodys(names.ClaimUid("one"))
+        clock.moment += vanished.BLIND_GRACE
+    tracked.clear()
+    assert not leftovers.are_nobodys(names.ClaimUid("one")), "the wait begins when the kubelet forgets"
 
 
 def test_both_are_given_back_whole_after_a_rebuild() -> None:
