@@ -29,7 +29,7 @@ def world() -> Iterator[nic_attach.World]:
 def give_routes(node: netns.Namespace) -> None:
     """What an admin may have given the host by nic0: onto the link, by gateways, in other tables, with metrics, by several ways."""
     node.ip("route", "add", "10.50.0.0/16", "via", "10.7.0.254")
-    node.ip("route", "add", "10.51.0.0/16", "dev", "nic0", "metric", "7", "table", "100", "proto", "bird", "mtu", "1400")
+    node.ip("route", "add", "10.51.0.0/16", "dev", "nic0", "metric", "7", "table", "100", "proto", "77", "mtu", "1400")
     node.ip("route", "add", "10.52.0.0/16", "via", "192.0.2.1", "dev", "nic0", "onlink", "src", "10.7.0.1")
     node.ip("route", "add", "10.53.0.0/16", "nexthop", "via", "10.7.0.253", "weight", "3", "nexthop", "via", "10.7.0.254")
     node.ip("route", "add", "10.55.0.0/16", "via", "10.7.0.254", "metric", "9000", "table", "4000000")

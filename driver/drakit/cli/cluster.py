@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drakit.cli import hosting, output
+from drakit.cli import hosting, output, stopping
 from drakit.core import errors
 from drakit.telemetry import logs
 
@@ -55,8 +55,7 @@ def cluster(
         raise errors.SettingsError("each node needs a name of its own", key="--node")
     logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, lambda *_: stop.set())
+    stopping.at_signals(stop, (*stopping.SIGNALS, signal.SIGQUIT))
     with hosting.workplace(folder, names) as place, hosting.running(place, nodes=names, port=port, gates=switched) as running:
         _introduce(running, place, names)
         if events:

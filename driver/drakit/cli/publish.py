@@ -1,7 +1,6 @@
 """``drakit publish``: the publisher of devices that no single node can offer, one for the whole cluster."""
 
 import pathlib
-import signal
 import socket
 import threading
 import uuid
@@ -11,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, options
+from drakit.cli import composition, options, stopping
 from drakit.core import errors, leasing, names, pools
 from drakit.kube import client, leases, slices
 from drakit.node import clock, cluster_publisher, election, publisher
@@ -67,8 +66,7 @@ def publish(
         offered = ()
     driver = names.check_driver(str(getattr(settings, family).driver_name), f"{family}.driver_name")
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: stop.set())
+    stopping.at_signals(stop)
     api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
     try:
         office = Office(settings, driver, api)

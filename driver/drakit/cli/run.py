@@ -4,8 +4,6 @@ import contextlib
 import gc
 import os
 import pathlib
-import queue
-import signal
 import threading
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
@@ -13,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, options, serving
+from drakit.cli import composition, options, serving, stopping
 from drakit.core import errors
 from drakit.kube import bindings, claims, client, events, slices, status
 from drakit.node import beside, clock, node, publisher, reports
@@ -67,7 +65,7 @@ def run(
     if composition.unserved(settings):
         _log.warning(composition.unserved(settings))
     stop = threading.Event()
-    _stop_at_signals(stop)
+    stopping.at_signals(stop)
     if stop_with_stdin:
         threading.Thread(target=_stop_at_end_of_stdin, args=(stop,), daemon=True).start()
     serve(settings, composition.families(settings, only=families or ()), stop)
@@ -83,22 +81,6 @@ def _check_places(settings: values.Settings) -> None:
         nearest = next(one for one in (folder, *folder.parents) if one.exists())
         if not os.access(nearest, os.W_OK | os.X_OK):
             raise errors.SettingsError(f"{nearest} cannot be written by this user: run it as root{pretend}", key=f"node.{key}")
-
-
-def _stop_at_signals(stop: threading.Event) -> None:
-    """Set ``stop`` at the first signal, from a thread that sleeps until then.
-
-    A signal's own code may put something in a SimpleQueue at any moment; it may not set an Event, whose lock the code that it interrupts may hold.
-    """
-    seen: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda caught, _: seen.put(caught))
-
-    def wait() -> None:
-        seen.get()
-        stop.set()
-
-    threading.Thread(target=wait, name="signals", daemon=True).start()
 
 
 def _stop_at_end_of_stdin(stop: threading.Event) -> None:

@@ -62,6 +62,9 @@ class Restorer:
         except errors.DrakitError as error:
             _log.warning("a prepared claim lacks settings or its MPS daemon: claim=%s error=%s", grant.claim, error)
             return False
+        except Exception:  # noqa: BLE001 - one claim's trouble must not keep the others from getting their own
+            _log.exception("a prepared claim lacks settings or its MPS daemon: claim=%s", grant.claim)
+            return False
         return True
 
     def _set(self, grant: Grant, wanted: identity.Identity, settings: sharing.Settings, settled: Settled) -> None:
@@ -129,6 +132,9 @@ class Crew:
             return self._restorer.on(gpus)
         except errors.DrakitError as error:
             _log.warning("prepared claims cannot be gone through: error=%s", error)
+            return gpus
+        except Exception:  # noqa: BLE001 - whatever it was, settings must go on coming back
+            _log.exception("prepared claims cannot be gone through")
             return gpus
 
     def _next(self) -> frozenset[port.GpuUuid] | None:

@@ -140,6 +140,9 @@ class Watch:
         except errors.DrakitError as error:
             _log.warning("the watch over the GPUs is interrupted and goes on: error=%s", error)
             return False
+        except Exception:  # noqa: BLE001 - whatever it was, faults must go on being seen
+            _log.exception("the watch over the GPUs is interrupted and goes on")
+            return False
         return True
 
     def _follow(self) -> None:

@@ -55,6 +55,9 @@ class Lease:
         return frozenset(text.partition("/")[0] for text in self.addresses)
 
 
+Lives = Callable[[Lease], bool]
+
+
 def _lives(lease: Lease) -> bool:
     del lease
     return True
@@ -76,16 +79,24 @@ class _Taken:
 
 
 class Book:
-    """Who has which address on this node. ``lives`` says whether the sandbox of a lease is still there.
+    """Who has which address on this node. ``lives`` says whether the sandbox of a lease is still there; ``survey`` looks once at all that are there,
+    and gives what says the same of any lease.
 
     Books of one process share a ``register``; what an address costs grows neither with the claims nor with the addresses of the node, until a pool
     seems to be used up: then all notes are read once, and what ended sandboxes had is given back.
     """
 
     def __init__(
-        self, site: sites.Site, *, node: str, lives: Callable[[Lease], bool] = _lives, known: register.Register | None = None
+        self,
+        site: sites.Site,
+        *,
+        node: str,
+        lives: Lives = _lives,
+        survey: Callable[[], Lives] | None = None,
+        known: register.Register | None = None,
     ) -> None:
         self._site, self._node, self._lives = site, node, lives
+        self._survey = survey or (lambda: lives)
         self._register = known or register.Register(site.home)
 
     def take(self, grant: Grant, chosen: config.NicConfig, who: Who) -> tuple[str, ...]:
@@ -104,8 +115,10 @@ class Book:
         try:
             found = (*chosen.addresses, *self._from_pools(chosen, who, _hosts(over)))
         except errors.DeviceBusyError:
-            over = [lease for lease in self.leases() if self._is_over(lease, grant, who)]
-            self._register.learn(_noted(self.leases()))
+            every = tuple(self.leases())
+            self._register.learn(_noted(every))
+            lives = self._survey()
+            over = [lease for lease in every if self._is_over(lease, grant, who, lives)]
             found = (*chosen.addresses, *self._from_pools(chosen, who, _hosts(over)))
         for lease in over:
             with contextlib.suppress(errors.ClaimError):  # Its claim has just been unprepared, and its notes are gone with it.
@@ -154,7 +167,7 @@ class Book:
             else:
                 self._register.forget(host, place)
 
-    def _is_over(self, lease: Lease, grant: Grant, who: Who) -> bool:
+    def _is_over(self, lease: Lease, grant: Grant, who: Who, lives: Lives | None = None) -> bool:
         """Whether a lease's sandbox is gone, or is the earlier one of the same pod, which has a new one now.
 
         A whole interface is in one pod at a time and is no member of a share: its lease ends when another sandbox takes it.
@@ -162,7 +175,7 @@ class Book:
         if exclusive.is_whole(lease.grant.device):
             return _is_same(lease.grant, grant) and lease.who.cookie != who.cookie
         replaced = bool(who.pod) and lease.who.pod == who.pod and lease.who.cookie != who.cookie and _is_same(lease.grant, grant)
-        return replaced or not self._lives(lease)
+        return replaced or not (lives or self._lives)(lease)
 
     def _over_holders(self, chosen: config.NicConfig, grant: Grant, who: Who, over: Sequence[Lease]) -> Iterator[Lease]:
         """The leases of configured addresses whose sandboxes are gone, beside those known; raises ConfigError for one that somebody still has."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, records
-from drakit.devices.nic import attributes, config, model, pods, port, rdma, vf
+from drakit.devices.nic import attributes, config, host_routes, model, pods, port, rdma, vf
 from drakit.devices.nic import edits as told
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
@@ -101,7 +101,7 @@ class Whole:
         self._settings, self._runtime_moves = settings, settings.net_devices
 
     def plan(self, grant: Grant, interface: port.Interface) -> records.Record:
-        """What the interface is now, and what it will be; raises ConfigError, DeviceBusyError, DeviceGoneError."""
+        """What the interface is now, and what it will be; raises ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
         config.check(grant.config, node=self._node)
         self._check_config(grant.config, interface)
         mark = pods.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
@@ -110,6 +110,7 @@ class Whole:
             raise errors.DeviceGoneError(f"{grant.device.name}: the interface is no longer there")
         if former.alias.startswith(pods.mark_of("")) and former.alias != mark:
             raise errors.DeviceBusyError(f"{grant.device.name} is still marked as another claim's: {former.alias}")
+        _check_routes(former)
         function = self._function_of(interface)
         was = None if function is None else self._machine.function(function)
         planned = None
@@ -203,6 +204,16 @@ class Whole:
                 wire = "addressPools" if name == "address_pools" else name
                 reason = f"cannot be given to {interface.name}: this node's runtime moves it itself (nic.net_devices) and gives it addresses only"
                 raise errors.ConfigError(reason, field=f"parameters.{wire}")
+
+
+def _check_routes(former: pods.Former) -> None:
+    """Raise HardwareError where not all routes can be remembered: they would be lost with the first pod, silently."""
+    if former.routes_left_out:
+        found = len(former.routes) + former.routes_left_out
+        bound = f"of which at most {host_routes.MOST} can be put back"
+        raise errors.HardwareError(
+            "plan", f"the host has {found} routes by {former.name}, {bound}; remove some, or take it out of nic.whole"
+        )
 
 
 def _planned(grant: Grant) -> Intent:

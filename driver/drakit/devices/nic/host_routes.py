@@ -1,12 +1,24 @@
 """The host's routes by an interface that leaves for a pod, as they are remembered; pure.
 
-Only what somebody gave the host is remembered: what the kernel makes of addresses and of routers' advertisements it makes again.
+Only what somebody gave the host is remembered: what the kernel makes of addresses and of routers' advertisements it makes again, and so does a
+routing daemon with what it has learnt. What is remembered is part of a claim's intent, which is read often, so there is a bound (``MOST``).
 """
 
 import dataclasses
 from collections.abc import Mapping
 
 from drakit.core import records
+
+MOST = 256
+"""Routes that are remembered of one interface; one with more is not given whole. They make some 70 KB of the journal."""
+
+_BY_DAEMONS = frozenset({8, *range(10, 16), 17, 42, 99, 186, 187, 188, 189, 192})
+"""GateD, MRT, Zebra, BIRD, DNROUTED, XORP, NTK; mrouted; Babel; Open/R; BGP, IS-IS, OSPF, RIP; EIGRP (RTPROT_*, linux/rtnetlink.h)."""
+
+
+def is_by_daemon(protocol: int) -> bool:
+    """Whether routes of this protocol are a routing daemon's, which makes them anew itself when the interface is there again."""
+    return protocol in _BY_DAEMONS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

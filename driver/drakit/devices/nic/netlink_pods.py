@@ -54,9 +54,17 @@ class KernelPods:
             if link is None:
                 return None
             own = inside.addresses(sock, link.ifindex)
-            given = routing.read(sock, link.ifindex)
+            given, left_out = routing.read(sock, link.ifindex)
             return pods.Former(
-                name=name, mac=link.mac, mtu=link.mtu, up=link.up, addresses=own, alias=link.alias, place=link.place, routes=given
+                name=name,
+                mac=link.mac,
+                mtu=link.mtu,
+                up=link.up,
+                addresses=own,
+                alias=link.alias,
+                place=link.place,
+                routes=given,
+                routes_left_out=left_out,
             )
 
     def mark(self, former: pods.Former, mark: str) -> None:

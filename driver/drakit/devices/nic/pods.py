@@ -52,8 +52,9 @@ class Worn:
 class Former:
     """A whole interface as the host had it, by which it is brought back. ``alias`` is what an admin had written there (ifalias).
 
-    ``place`` is what of hardware nobody can alter, empty for a virtual interface; ``routes`` are the host's by it, without those that the kernel
-    makes.
+    ``place`` is what of hardware nobody can alter, empty for a virtual interface; ``routes`` are the host's by it, ``host_routes.MOST`` at
+    most, without those that the kernel or a routing daemon makes; ``routes_left_out`` says how many more there were, and is not kept: an interface
+    that has some is not given away.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Former:
     alias: str = ""
     place: str = ""
     routes: tuple[host_routes.HostRoute, ...] = ()
+    routes_left_out: int = 0
 
 
 class Pods(Protocol):
@@ -151,10 +153,11 @@ def from_record(record: object) -> Former | None:
         return None
     match record:
         case {"name": str(name), "mac": str(mac), "mtu": int(mtu), "up": bool(up), "addresses": (*addresses,)}:
-            texts = {key: str(record.get(key) or "") for key in ("alias", "place")}
+            alias, place = (str(record.get(key) or "") for key in ("alias", "place"))
             listed = record.get("routes")
             found = map(host_routes.from_record, listed if isinstance(listed, list | tuple) else ())
             kept = tuple(route for route in found if route is not None)
-            return Former(name=name, mac=mac, mtu=mtu, up=up, addresses=tuple(map(str, addresses)), routes=kept, **texts)
+            listed_addresses = tuple(map(str, addresses))
+            return Former(name=name, mac=mac, mtu=mtu, up=up, addresses=listed_addresses, alias=alias, place=place, routes=kept)
         case _:
             return None

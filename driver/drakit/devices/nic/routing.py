@@ -1,7 +1,7 @@
 """The rtnetlink requests that read the host's routes by an interface, and put them back when it has come home.
 
-Left out are routes that the kernel makes itself (of addresses, redirects and router advertisements), those that expire, and link-local ones. A route
-that is there is never replaced. Layouts: linux/rtnetlink.h. Raises OSError.
+Left out are routes that the kernel makes itself (of addresses, redirects and router advertisements), those of routing daemons, those that expire, and
+link-local ones. A route that is there is never replaced. Layouts: linux/rtnetlink.h. Raises OSError.
 """
 
 import errno
@@ -32,20 +32,26 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _FAMILY: Mapping[int, int] = {addressing.IPV4: socket.AF_INET, addressing.IPV6: socket.AF_INET6}
 
 
-def read(sock: rtnetlink.Socket, ifindex: int) -> tuple[host_routes.HostRoute, ...]:
-    """The routes of all tables that leave by an interface and that somebody gave the host, in the kernel's order."""
-    names = _Names(sock)
-    bodies = (body for family in _FAMILIES for body in sock.dump(_GETROUTE, _RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)))
-    return tuple(_route(body, names) for body in bodies if _is_given(body) and ifindex in _indices(body))
+def read(sock: rtnetlink.Socket, ifindex: int) -> tuple[tuple[host_routes.HostRoute, ...], int]:
+    """The routes of all tables that leave by an interface and that somebody gave the host, in the kernel's order; and how many there are beyond
+    ``host_routes.MOST``, which are left out.
+    """
+    names, bodies = _Names(sock), _given(sock, ifindex)
+    kept = bodies[: host_routes.MOST]
+    return tuple(_route(body, names) for body in kept), len(bodies) - len(kept)
 
 
 def restore(
     sock: rtnetlink.Socket, ifindex: int, name: str, wanted: Sequence[host_routes.HostRoute]
 ) -> Iterator[tuple[host_routes.HostRoute, OSError]]:
-    """Put back what is not there any more; yields each route that cannot be, and why. Those by which gateways are reached come first."""
-    present = set(read(sock, ifindex))
+    """Put back what is not there any more; yields each route that cannot be, and why. Those by which gateways are reached come first.
+
+    Routes of daemons, which earlier versions remembered, are passed over.
+    """
+    names = _Names(sock)
+    present = {_route(body, names) for body in _given(sock, ifindex)}
     for route in sorted(wanted, key=lambda route: not route.is_onlink):
-        if route not in present:
+        if route not in present and not host_routes.is_by_daemon(route.protocol):
             try:
                 _put(sock, route, ifindex, name)
             except OSError as error:
@@ -66,13 +72,21 @@ class _Names:
         return self._known[ifindex]
 
 
+def _given(sock: rtnetlink.Socket, ifindex: int) -> tuple[bytes, ...]:
+    """The routes by an interface that somebody gave the host. The kernel is asked for those alone; one before 4.20 tells of all the same."""
+    asked = ((_RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + rtnetlink.number(_OIF, ifindex)) for family in _FAMILIES)
+    return tuple(body for wanted in asked for body in sock.dump(_GETROUTE, wanted) if _is_given(body) and ifindex in _indices(body))
+
+
 def _is_given(body: bytes) -> bool:
-    """Whether somebody gave the host this route, for good."""
+    """Whether somebody gave the host this route, for good. A daemon may have thousands by one interface, so the cheapest is asked first."""
     family, length, _, _, _, protocol, _, _, flags = _RTMSG.unpack_from(body)
+    if protocol in _MADE_BY_THE_KERNEL or host_routes.is_by_daemon(protocol) or flags & _CLONED:
+        return False
     told = rtnetlink.attributes(body[_RTMSG.size :])
     expires = struct.unpack_from("=i", told[_CACHEINFO], _EXPIRES_AT)[0] if _CACHEINFO in told else 0
     link_local = family == socket.AF_INET6 and length and ipaddress.ip_address(told.get(_DST, bytes(16))).is_link_local
-    return protocol not in _MADE_BY_THE_KERNEL and not flags & _CLONED and not expires and not link_local
+    return not expires and not link_local
 
 
 def _indices(body: bytes) -> set[int]:

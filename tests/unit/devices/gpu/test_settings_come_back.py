@@ -7,7 +7,7 @@ import pathlib
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import cast
 
 import pytest
@@ -243,6 +243,54 @@ def test_what_fails_is_named_and_tried_again_until_it_is_so(
     finally:
         crew.stop()
     assert caplog.text.count("a prepared claim lacks settings or its MPS daemon: claim=default/claim-a") == 2
+
+
+def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
+    node: gpu_node.GpuNode, site: sites.FakeSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = [2]
+
+    def step(name: str) -> None:
+        if "set_time_slice" in name and left[0]:
+            left[0] -= 1
+            raise ValueError("a bug")
+
+    node.hardware.reset(uuid(node))
+    crew = restoring.Crew(restoring.Restorer(gpu_node.stepping(node.hardware, step), site, mps.Daemons()), pause=0.01)
+    crew.start()
+    try:
+        crew.due([uuid(node)])
+        assert eventually(lambda: has_its_slice(node))
+    finally:
+        crew.stop()
+    assert caplog.text.count("ValueError: a bug") == 2
+
+
+class BuggySite(sites.FakeSite):
+    """A site that cannot list its grants the first times it is asked, for a reason nobody thought of."""
+
+    bugs = 2
+
+    def grants(self) -> Sequence[drivers.Grant[object]]:
+        if self.bugs:
+            self.bugs -= 1
+            raise ValueError("a bug")
+        return super().grants()
+
+
+def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
+    node: gpu_node.GpuNode, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.hardware.reset(uuid(node))
+    site = BuggySite(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+    crew = restoring.Crew(restorer(node, site), pause=0.01)
+    crew.start()
+    try:
+        crew.due([uuid(node)])
+        assert eventually(lambda: has_its_slice(node))
+    finally:
+        crew.stop()
+    assert caplog.text.count("prepared claims cannot be gone through") == 2
 
 
 def test_a_hanging_call_holds_up_neither_the_watch_nor_the_end(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:

@@ -10,7 +10,7 @@ import pytest
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import faults, health, host, mock, nvml, port, vitals, watching
-from fakes import nvml_library, site
+from fakes import gpu_node, nvml_library, site
 
 PATIENCE = 60.0
 MACHINE = "dgx-a100-40gb-2gpu"
@@ -113,6 +113,26 @@ def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
     finally:
         driver.stop()
     assert not is_watching()
+
+
+@pytest.mark.parametrize("call", ["events", "population", "mig_mode"])
+def test_a_bug_does_not_end_the_watch(hardware: mock.MockGpus, kept: site.FakeSite, caplog: pytest.LogCaptureFixture, call: str) -> None:
+    left = [2]
+
+    def step(name: str) -> None:
+        if call in name and left[0]:
+            left[0] -= 1
+            raise ValueError("a bug")
+
+    watch = watching.Watch(gpu_node.stepping(hardware, step), kept, prefix=gpu_driver.NAME, terms=WATCHING.terms, rhythm=WATCHING.rhythm)
+    watch.start()
+    try:
+        listening(hardware, kept)
+        assert "gpu-0" in tainted(kept)
+    finally:
+        watch.stop()
+    assert "the watch over the GPUs is interrupted and goes on" in caplog.text
+    assert caplog.text.count("ValueError: a bug") == 2
 
 
 class Counting:

@@ -157,6 +157,28 @@ def test_what_an_address_costs_does_not_grow_with_the_claims(tmp_path: pathlib.P
     assert costs[0] == costs[1] <= 3
 
 
+def test_a_pool_that_is_used_up_costs_one_reading_of_all_notes_and_one_look_at_the_kernel(tmp_path: pathlib.Path) -> None:
+    site, looks, asked = CountingSite(tmp_path), [0], list[int]()
+
+    def survey() -> addresses.Lives:
+        looks[0] += 1
+        return lambda lease: lease.who.cookie != 50
+
+    def lives(lease: addresses.Lease) -> bool:
+        asked.append(lease.who.cookie)
+        return True
+
+    full = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.100"),))
+    own = addresses.Book(site, node="node-1", lives=lives, survey=survey, known=registers.Register(tmp_path))
+    given = [own.take(site.put(grant(number, full)), full, who(number)) for number in range(100)]
+    last = site.put(grant(100, full))
+    site.read = 0
+    assert own.take(last, full, who(100)) == given[50], "what the sandbox that is gone had"
+    assert looks == [1]
+    assert asked == []
+    assert site.read <= 2 * 101 + 5, "the grants and their notes, once each"
+
+
 def test_what_another_process_gave_out_is_not_given_again(site: fake_site.FakeSite) -> None:
     one = config.NicConfig(address_pools=(POOL,))
     share = site.put(grant(chosen=one))

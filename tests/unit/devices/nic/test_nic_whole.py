@@ -1,6 +1,7 @@
 """The exclusive form: a whole interface offered, given, moved, brought back; and virtual functions. On a mock machine."""
 
 import dataclasses
+import json
 import pathlib
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import counters, driver, edits, errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.nic import addressing, attributes, config, exclusive, mock, model, pods, port, settings, vf
+from drakit.devices.nic import addressing, attributes, config, exclusive, host_routes, mock, model, pods, port, settings, vf
 from drakit.devices.nic import driver as nic_driver
 
 NIC = "pci-0000-0c-00-0"
@@ -142,6 +143,23 @@ def test_the_next_pod_gets_it_when_the_first_is_gone_and_an_attach_can_be_undone
     whole.attach(asked, pods.Child(namespace="pod-3", name=""), ())
     whole.detach(asked)
     assert whole.is_free(asked)
+
+
+def test_an_interface_with_more_routes_than_can_be_remembered_is_refused_before_anything_changes(node: Node) -> None:
+    here = node.machine.former("eth1")
+    assert here is not None
+    hop = host_routes.Hop(interface="eth1", gateway="10.7.0.2")
+    listed = tuple(host_routes.HostRoute(destination=f"10.90.0.{number}/32", hops=(hop,)) for number in range(host_routes.MOST))
+    crowded = dataclasses.replace(here, routes=listed, routes_left_out=44)
+    node.machine.mark(crowded, "")
+    with pytest.raises(
+        errors.HardwareError,
+        match=r"^plan: the host has 300 routes by eth1, of which at most 256 can be put back; remove some, or take it out of nic\.whole$",
+    ):
+        node.driver.plan(node.grant())
+    assert node.machine.former("eth1") == crowded
+    node.machine.mark(dataclasses.replace(crowded, routes_left_out=0), "")
+    assert len(json.dumps(records.thaw(node.planned(node.grant()).intent))) < 100_000
 
 
 def test_another_claim_s_interface_is_refused(node: Node) -> None:

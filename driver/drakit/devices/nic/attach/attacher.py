@@ -62,7 +62,7 @@ class Attacher:
     ) -> None:
         self._machine, self._kernel, self._site = machine, kernel, site
         self._node = node
-        self._book = addresses.Book(site, node=node, lives=self._lives, known=known)
+        self._book = addresses.Book(site, node=node, lives=self._lives, survey=self._survey, known=known)
 
     def attach(self, request: messages.Request, descriptor: int, is_waited_for: Callable[[], bool], *, known: Grant | None = None) -> None:
         """Give the sandbox whose namespace is open as ``descriptor`` its interface; afterwards nothing is held. ``known`` is the grant, if just read.
@@ -191,6 +191,16 @@ class Attacher:
         """Whether the sandbox of a lease is there: it is as long as its frames are led to a class."""
         share = shares.from_record(lease.grant.record)
         return share is not None and any(member.cookie == lease.who.cookie for member in self._machine.members(of=share))
+
+    def _survey(self) -> addresses.Lives:
+        """The same of any lease, from one look at the kernel."""
+        there = {(member.share_id, member.cookie) for member in self._machine.members()}
+
+        def lives(lease: addresses.Lease) -> bool:
+            share = shares.from_record(lease.grant.record)
+            return share is not None and (share.id, lease.who.cookie) in there
+
+        return lives
 
     def _wanted(self, request: messages.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
         """The grant as it is now. Raises RefusedError where the interface comes too late: a runtime that has given up never takes it back."""

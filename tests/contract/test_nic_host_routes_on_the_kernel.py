@@ -1,0 +1,100 @@
+"""Which of the host's routes are read by an interface that leaves, and how many, on the real kernel."""
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.devices.nic import host_routes, pods, routing
+from drakit.devices.nic.tc import rtnetlink
+from fakes import netns, nic_pods
+
+pytestmark = pytest.mark.root
+MARK = pods.mark_of("share-routes")
+DAEMONS = ("8", "mrt", "zebra", "bird", "xorp", "17", "babel", "openr", "bgp", "isis", "ospf", "rip", "eigrp")
+KEPT = ("boot", "static", "dhcp", "keepalived", "77", "250")
+
+
+class CountingSocket(rtnetlink.Socket):
+    """Counts what the kernel tells in dumps."""
+
+    told = 0
+
+    def dump(self, kind: int, body: bytes) -> tuple[bytes, ...]:
+        found = super().dump(kind, body)
+        self.told += len(found)
+        return found
+
+
+@pytest.fixture
+def node() -> Iterator[netns.Namespace]:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with netns.namespace() as made:
+        for number in (0, 1):
+            made.make_nic(f"nic{number}", mac=f"02:00:00:00:00:2{number}")
+            made.ip("address", "add", f"10.{7 + number}.0.1/24", "dev", f"nic{number}")
+            if netns.HAS_IPV6:
+                made.ip("address", "add", f"fd0{7 + number}::1/64", "dev", f"nic{number}", "nodad")
+        yield made
+
+
+def give(node: netns.Namespace, folder: pathlib.Path, count: int, *words: str) -> None:
+    """Routes onto the link of nic0, each to an address of its own."""
+    batch = folder / "routes"
+    lines = (f"route add 10.90.{number // 256}.{number % 256}/32 dev nic0 {' '.join(words)}\n" for number in range(count))
+    batch.write_text("".join(lines), "ascii")
+    node.ip("-batch", str(batch))
+
+
+def former(node: netns.Namespace) -> pods.Former:
+    found = nic_pods.KernelPods(node.name).former("nic0")
+    assert found is not None
+    return found
+
+
+def test_routes_of_routing_daemons_are_left_to_them(node: netns.Namespace) -> None:
+    for number, protocol in enumerate((*DAEMONS, *KEPT)):
+        node.ip("route", "add", f"10.80.{number}.0/24", "dev", "nic0", "proto", protocol)
+    found = former(node)
+    assert [route.destination for route in found.routes] == [f"10.80.{len(DAEMONS) + at}.0/24" for at in range(len(KEPT))]
+    assert found.routes_left_out == 0
+
+
+def test_a_daemon_s_route_that_an_earlier_version_remembered_is_not_put_back(node: netns.Namespace) -> None:
+    hop = (host_routes.Hop(interface="nic0"),)
+    wanted = [host_routes.HostRoute(destination=f"10.80.{protocol}.0/24", hops=hop, protocol=protocol, scope=253) for protocol in (77, 186)]
+    with rtnetlink.Socket.open(node.name) as sock:
+        index = int(str(node.links()["nic0"]["ifindex"]))
+        assert list(routing.restore(sock, index, "nic0", wanted)) == []
+    assert node.ip("route", "show", "proto", "77").split()[0] == "10.80.77.0/24"
+    assert node.ip("route", "show", "proto", "bgp") == ""
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 1000])
+def test_no_more_routes_are_remembered_than_may_be_and_the_others_are_counted(
+    node: netns.Namespace, tmp_path: pathlib.Path, beyond: int
+) -> None:
+    give(node, tmp_path, host_routes.MOST + beyond)
+    found = former(node)
+    assert (len(found.routes), found.routes_left_out) == (host_routes.MOST, beyond)
+
+
+def test_thousands_of_routes_of_a_daemon_keep_no_interface_from_being_given(node: netns.Namespace, tmp_path: pathlib.Path) -> None:
+    give(node, tmp_path, 3000, "proto", "bgp")
+    found = former(node)
+    assert (found.routes, found.routes_left_out) == ((), 0)
+
+
+def test_an_interface_pays_nothing_for_routes_by_another(node: netns.Namespace, tmp_path: pathlib.Path) -> None:
+    give(node, tmp_path, 1000)
+    node.ip("route", "add", "10.60.0.0/16", "nexthop", "via", "10.7.0.2", "nexthop", "via", "10.8.0.2")
+    wanted = {"10.60.0.0/16"}
+    if netns.HAS_IPV6:
+        node.ip("route", "add", "fd60::/48", "nexthop", "via", "fd07::2", "nexthop", "via", "fd08::2")
+        wanted.add("fd60::/48")
+    with CountingSocket.open(node.name) as sock:
+        found, left_out = routing.read(sock, int(str(node.links()["nic1"]["ifindex"])))
+        assert {route.destination for route in found} == wanted, "a route with several ways is every interface's"
+        assert left_out == 0
+        assert sock.told < 20, "the kernel's own and link-local ones, and the two"
