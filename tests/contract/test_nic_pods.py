@@ -23,7 +23,7 @@ OUTFIT = pods.Outfit(
     neighbours=(config.Neighbour(address="10.1.2.9", mac="02:bb:00:00:00:09"),),
     sysctls={"ipv4.arp_ignore": 1, "ipv4.forwarding": 1},
 )
-MARK = pods.mark_of("share-1")
+MARK = pods.mark_of(f"share-{netns.WORKER}")
 
 
 @pytest.fixture(params=["mock", pytest.param("kernel", marks=pytest.mark.root)])

@@ -13,12 +13,15 @@ import pathlib
 import shutil
 import subprocess
 import time
+import zlib
 from collections.abc import Iterator
 
 _NUMBERS = itertools.count()
 _CARRIER_SECONDS = 30.0
 
 
+WORKER = f"{zlib.crc32(''.join(os.environ.get(f'PYTEST_XDIST_{part}', '') for part in ('TESTRUNUID', 'WORKER')).encode()):08x}"
+"""Eight digits that tests at the same time do not share, and processes of one test do: drivers look for what is theirs in every namespace."""
 HAS_IPV6 = pathlib.Path("/proc/net/if_inet6").exists()
 
 

@@ -49,7 +49,7 @@ def claim(
     driver: str = nic_driver.NAME,
 ) -> claims.Claim:
     """An allocated claim for shares of ``nic0``, with parameters of the claim or of its class."""
-    ref = claims.ClaimRef(uid=names.ClaimUid(f"00000000-0000-4000-8000-{number:012}"), namespace="default", name=f"claim-{number}")
+    ref = claims.ClaimRef(uid=names.ClaimUid(f"{netns.WORKER}-0000-4000-8000-{number:012}"), namespace="default", name=f"claim-{number}")
     results = tuple(
         claims.AllocationResult(
             request=f"net-{index}",

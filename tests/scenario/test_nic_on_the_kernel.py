@@ -56,7 +56,7 @@ class Claims:
 
     def allocate(self, number: int, *shares: tuple[str, str]) -> claims.ClaimRef:
         """A claim that was given a share of each (device, bandwidth)."""
-        uid = names.ClaimUid(f"00000000-0000-4000-8000-{number:012}")
+        uid = names.ClaimUid(f"{netns.WORKER}-0000-4000-8000-{number:012}")
         ref = claims.ClaimRef(uid=uid, namespace="default", name=f"claim-{number}")
         results = tuple(
             claims.AllocationResult(
