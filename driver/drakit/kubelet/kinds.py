@@ -24,6 +24,7 @@ Result = TypeVar("Result")
 
 _OPTIONS = [("grpc.so_reuseport", 0)]
 _TIDY_SECONDS = 1.0
+_LOOK_SECONDS = 0.01
 
 
 class Ending(Protocol):
@@ -99,9 +100,13 @@ def _turn(loop: asyncio.AbstractEventLoop, selector: selectors.BaseSelector) -> 
     loop.run_forever()
     loop.run_until_complete(_tidy())
     # gRPC's poller ends, and takes its socket out of the selector, once no server is referred to; the loop's own socket is the one that stays. A
-    # call that ended in an exception may refer to its server in a circle, which is broken here, while there is a loop to take the socket out of.
+    # call that ended in an exception may refer to its server in a circle, and the pool's thread to that of the call it has just answered; the one is
+    # broken and the other waited for here, while there is a loop to take the socket out of.
     if len(selector.get_map()) > 1:
         gc.collect()
+    end = loop.time() + _TIDY_SECONDS
+    while len(selector.get_map()) > 1 and loop.time() < end:
+        loop.run_until_complete(asyncio.sleep(_LOOK_SECONDS))
     loop.close()
 
 
