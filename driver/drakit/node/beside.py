@@ -185,7 +185,7 @@ class Beside:
             pool=local.place.pool,
             named=() if quarantine is None else quarantine.lost,
             tracked=self._tracked,
-            is_nobodys=rebuild.Leftovers(self._tracked, self._clock).are_nobodys,
+            is_nobodys=vanished.Silence(self._tracked, self._clock).is_long,
         )
         return rebuild.Rebuilding(
             lambda: rebuild.rebuild(local.engine, lost, local.journal, local.cdi, listing), local.memory_rebuilt, self._clock

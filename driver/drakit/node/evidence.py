@@ -29,8 +29,7 @@ def held(journal: ports.Journal, cdi: ports.CdiDirectory, device_of: Callable[[s
 
     Costs a listing of the directory for each such claim, which there are for as long as a rebuild takes.
     """
-    unknown = (uid for uid in sorted(cdi.claims()) if journal.entry(uid) is None)
-    found = ((uid, name, device_of(name.device)) for uid in unknown for name in cdi.of(uid))
+    found = ((uid, name, device_of(name.device)) for uid in recall.unknown(journal, cdi) for name in cdi.of(uid))
     return tuple(
         lifecycle.Holding(
             claim=claims.ClaimRef(uid=uid, namespace=recall.UNKNOWN, name=recall.UNKNOWN),

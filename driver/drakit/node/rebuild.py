@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection
 
 from drakit.core import errors, lifecycle, names, ports
-from drakit.node import engine, recovery, vanished
+from drakit.node import engine, recovery
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -50,23 +50,6 @@ class Lost:
         """The claims named that the kubelet has not given back, as far as its books can be read."""
         tracked = self.tracked()
         return frozenset(self.named) if tracked is None else frozenset(self.named).intersection(tracked)
-
-
-class Leftovers:
-    """Since when claims that are gone have had nothing but files here, and whether the kubelet still knows them."""
-
-    def __init__(self, tracked: vanished.Tracked, clock: ports.Clock) -> None:
-        self._tracked = tracked
-        self._clock = clock
-        self._since: dict[names.ClaimUid, float] = {}
-
-    def are_nobodys(self, uid: names.ClaimUid) -> bool:
-        """Whether the kubelet has not known the claim for as long as ``vanished`` waits."""
-        tracked, now = self._tracked(), self._clock.monotonic()
-        if tracked is not None and uid in tracked:
-            self._since.pop(uid, None)
-            return False
-        return now - self._since.setdefault(uid, now) >= (vanished.BLIND_GRACE if tracked is None else vanished.GRACE)
 
 
 def rebuild(carrier: engine.Engine, lost: Lost, journal: ports.Journal, cdi: ports.CdiDirectory, listing: ports.ClaimList) -> Report:

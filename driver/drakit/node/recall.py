@@ -45,6 +45,11 @@ def by_files(
     return tuple(_bare(ref, name, device, author, pool) for name, device in found if device is not None)
 
 
+def unknown(journal: ports.Journal, cdi: ports.CdiDirectory) -> Sequence[names.ClaimUid]:
+    """The claims that have CDI files and that the journal does not know."""
+    return [uid for uid in sorted(cdi.claims()) if journal.entry(uid) is None]
+
+
 class Forgotten:
     """What claims must have been promised that the journal does not know, by their CDI files; looked up anew each time."""
 
@@ -56,8 +61,7 @@ class Forgotten:
 
     def promised(self, device: devices.Device) -> Sequence[records.Record]:
         """The intents of a device's grants; what the author refuses is left out, because nobody can be given it back either."""
-        unknown = [uid for uid in sorted(self._cdi.claims()) if self._journal.entry(uid) is None]
-        return [intent for uid in unknown for intent in self._of(uid, device)]
+        return [intent for uid in unknown(self._journal, self._cdi) for intent in self._of(uid, device)]
 
     def _of(self, uid: names.ClaimUid, device: devices.Device) -> Iterator[records.Record]:
         files = {name: found for name, found in self._cdi.of(uid).items() if name.device == device.name}

@@ -27,10 +27,43 @@ _GONE = frozenset({errors.ClaimFault.NOT_FOUND, errors.ClaimFault.REPLACED})
 Tracked = Callable[[], Collection[names.ClaimUid] | None]
 
 
+class Silence:
+    """Since when nobody could have asked for claims that are gone, and whether that is long enough.
+
+    ``tracked`` gives the claims that the kubelet remembers, None where it cannot be known.
+    """
+
+    def __init__(self, tracked: Tracked, clock: ports.Clock) -> None:
+        self._tracked = tracked
+        self._clock = clock
+        self._since: dict[names.ClaimUid, float] = {}
+
+    @property
+    def is_suspected(self) -> bool:
+        """Whether any claim is being waited for."""
+        return bool(self._since)
+
+    def is_long(self, uid: names.ClaimUid, is_gone: Callable[[], bool] = lambda: True) -> bool:
+        """Whether the kubelet has not known the claim, and ``is_gone`` has held, at every look of the grace; asked is only what has to be."""
+        now, tracked = self._clock.monotonic(), self._tracked()
+        if (tracked is not None and uid in tracked) or not is_gone():
+            self.end(uid)
+            return False
+        return now - self._since.setdefault(uid, now) >= (BLIND_GRACE if tracked is None else GRACE)
+
+    def end(self, uid: names.ClaimUid) -> None:
+        """Begin anew with the next look."""
+        self._since.pop(uid, None)
+
+    def only(self, uids: Collection[names.ClaimUid]) -> None:
+        """Drop all others."""
+        self._since = {uid: since for uid, since in self._since.items() if uid in uids}
+
+
 class Vanished:
     """Looks for such claims and unprepares them.
 
-    ``tracked`` gives the claims that the kubelet remembers, None where it cannot be known; ``is_registered`` says whether the kubelet can call now.
+    ``tracked`` is as in Silence; ``is_registered`` says whether the kubelet can call now.
     """
 
     def __init__(
@@ -46,22 +79,21 @@ class Vanished:
         self._carrier = carrier
         self._journal = journal
         self._claims = claim_source
-        self._tracked = tracked
+        self._silence = Silence(tracked, clock)
         self._is_registered = is_registered
         self._clock = clock
-        self._since: dict[names.ClaimUid, float] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Look at intervals until ``stop`` is set; sooner while a claim is suspected."""
         self._clock.wait(stop, FIRST_LOOK)
         while not stop.is_set():
             self.look(stop)
-            self._clock.wait(stop, LOOK_AGAIN if self._since else INTERVAL)
+            self._clock.wait(stop, LOOK_AGAIN if self._silence.is_suspected else INTERVAL)
 
     def look(self, stop: threading.Event) -> int:
         """Look at every claim once; how many were unprepared."""
         refs = [entry.claim for entry in self._journal.entries() if self._is_candidate(entry)]
-        self._since = {uid: since for uid, since in self._since.items() if uid in {ref.uid for ref in refs}}
+        self._silence.only({ref.uid for ref in refs})
         unprepared = 0
         for ref in refs:
             if self._has_vanished(ref):
@@ -78,14 +110,7 @@ class Vanished:
 
     def _has_vanished(self, ref: claims.ClaimRef) -> bool:
         """Whether the claim has been gone for so long, and the kubelet so silent, that nobody needs it."""
-        now = self._clock.monotonic()
-        tracked = self._tracked()
-        remembered = tracked is not None and ref.uid in tracked
-        if remembered or not self._is_registered() or not self._is_gone(ref):
-            self._since.pop(ref.uid, None)
-            return False
-        since = self._since.setdefault(ref.uid, now)
-        return now - since >= (BLIND_GRACE if tracked is None else GRACE)
+        return self._silence.is_long(ref.uid, lambda: self._is_registered() and self._is_gone(ref))
 
     def _is_gone(self, ref: claims.ClaimRef) -> bool:
         if ref.name == recall.UNKNOWN:
@@ -102,5 +127,5 @@ class Vanished:
         _log.warning("a claim is gone and the kubelet has forgotten it; its devices are given back", claim=str(ref), uid=ref.uid)
         error = self._carrier.unprepare([ref], recovery.Patience())[ref.uid]
         if not error:
-            self._since.pop(ref.uid, None)
+            self._silence.end(ref.uid)
         return int(not error)

@@ -101,8 +101,8 @@ def test_files_of_a_claim_that_is_gone_with_its_devices_go_once_nobody_can_ask(
     lost.world.hardware.present.discard("chip-1")
     lost.engine = lost.world.boot(recover=False)
     lost.engine.memory_lost = True
-    leftovers = rebuild.Leftovers(lambda: books, clock)
-    lost.known = dataclasses.replace(LOST, is_nobodys=leftovers.are_nobodys)
+    silence = vanished.Silence(lambda: books, clock)
+    lost.known = dataclasses.replace(LOST, is_nobodys=silence.is_long)
     assert lost.rebuild().failed == (lost.other.uid,)
     clock.moment += patience - 1
     assert lost.rebuild().failed == (lost.other.uid,)
@@ -114,12 +114,12 @@ def test_files_of_a_claim_that_is_gone_with_its_devices_go_once_nobody_can_ask(
 
 def test_files_of_a_claim_that_the_kubelet_knows_never_go() -> None:
     clock, tracked = ticking.Ticking(last=10**6), {names.ClaimUid("one")}
-    leftovers = rebuild.Leftovers(lambda: tracked, clock)
+    silence = vanished.Silence(lambda: tracked, clock)
     for _ in range(3):
-        assert not leftovers.are_nobodys(names.ClaimUid("one"))
+        assert not silence.is_long(names.ClaimUid("one"))
         clock.moment += vanished.BLIND_GRACE
     tracked.clear()
-    assert not leftovers.are_nobodys(names.ClaimUid("one")), "the wait begins when the kubelet forgets"
+    assert not silence.is_long(names.ClaimUid("one")), "the wait begins when the kubelet forgets"
 
 
 def test_both_are_given_back_whole_after_a_rebuild() -> None:

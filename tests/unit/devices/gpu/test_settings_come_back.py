@@ -52,6 +52,15 @@ def uuid(node: gpu_node.GpuNode, minor: int = MINE) -> port.GpuUuid:
     return node.hardware.gpus()[minor].uuid
 
 
+@contextlib.contextmanager
+def at_work(crew: restoring.Crew) -> Iterator[None]:
+    crew.start()
+    try:
+        yield
+    finally:
+        crew.stop()
+
+
 def eventually(holds: Callable[[], bool]) -> bool:
     waiting = threading.Event()
     return any(holds() or waiting.wait(BETWEEN) for _ in range(ROUNDS))
@@ -236,12 +245,9 @@ def test_what_fails_is_named_and_tried_again_until_it_is_so(
     desk = faults.Faults(node.choice.directory)
     desk.arm(faults.Fault(call="set_time_slice", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, times=2))
     crew = restoring.Crew(restorer(node, site), pause=0.01)
-    crew.start()
-    try:
+    with at_work(crew):
         crew.due([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
-    finally:
-        crew.stop()
     assert caplog.text.count("a prepared claim lacks settings or its MPS daemon: claim=default/claim-a") == 2
 
 
@@ -257,12 +263,9 @@ def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
 
     node.hardware.reset(uuid(node))
     crew = restoring.Crew(restoring.Restorer(gpu_node.stepping(node.hardware, step), site, mps.Daemons()), pause=0.01)
-    crew.start()
-    try:
+    with at_work(crew):
         crew.due([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
-    finally:
-        crew.stop()
     assert caplog.text.count("ValueError: a bug") == 2
 
 
@@ -284,12 +287,9 @@ def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
     node.hardware.reset(uuid(node))
     site = BuggySite(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
     crew = restoring.Crew(restorer(node, site), pause=0.01)
-    crew.start()
-    try:
+    with at_work(crew):
         crew.due([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
-    finally:
-        crew.stop()
     assert caplog.text.count("prepared claims cannot be gone through") == 2
 
 
