@@ -3,17 +3,17 @@
 import os
 import pathlib
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from drakit import settings as values
 from drakit.cli import composition
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors
+from drakit.devices import mountinfo
 from drakit.kubelet import server, sockets
 
 TOPIC = "folders"
-MOUNTS = pathlib.Path("/proc/self/mountinfo")
 CDI_PLACES = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs", "glusterfs"})
 
@@ -94,14 +94,5 @@ def filesystem_of(path: pathlib.Path) -> str:
     where = path.absolute()
     while not where.exists():
         where = where.parent
-    mounts = _mounts()
+    mounts = {mount.point: mount.kind for mount in mountinfo.parse(mountinfo.read())}
     return next((mounts[str(one)] for one in (where.resolve(), *where.resolve().parents) if str(one) in mounts), "unknown")
-
-
-def _mounts() -> Mapping[str, str]:
-    """File system type by mount point; a later mount hides an earlier one."""
-    found = {}
-    for line in MOUNTS.read_text().splitlines():
-        fields, _, rest = line.partition(" - ")
-        found[fields.split()[4].replace("\\040", " ")] = rest.split()[0]
-    return found

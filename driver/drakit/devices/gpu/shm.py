@@ -11,12 +11,9 @@ well. Mounting takes CAP_SYS_ADMIN, as does the daemon's own /dev/shm.
 import ctypes
 import os
 import pathlib
-import re
 
-_MOUNTS = pathlib.Path("/proc/self/mountinfo")
-_POINT = 4  # mountinfo: the mount point; from the seventh field to the lone hyphen there are tags, one of them shared:N
-_TAGS = 6
-_ESCAPED = re.compile(r"\\([0-7]{3})")
+from drakit.devices import mountinfo
+
 _NOSUID, _NODEV, _NOEXEC, _DETACH = 2, 4, 8, 2
 # Half of the machine's memory, which is what a tmpfs has by itself and what NVIDIA's driver gives: containers get no other /dev/shm.
 _OPTIONS = b"mode=1777,size=50%"
@@ -30,20 +27,18 @@ def is_given(folder: pathlib.Path) -> bool:
 def is_seen_by_host(folder: pathlib.Path) -> bool:
     """Whether what is mounted on the folder is seen beyond this mount namespace; not where mounts cannot be read."""
     try:
-        mounts = _MOUNTS.read_bytes().decode("utf-8", "surrogateescape")
+        mounts = mountinfo.read()
     except OSError:
         return False
     return is_shared(mounts, os.path.realpath(folder))
 
 
 def is_shared(mounts: str, place: str) -> bool:
-    """Whether a path lies on a shared mount, by the text of mountinfo, which any user who may mount something can write odd characters into."""
+    """Whether a path lies on a shared mount, by the text of mountinfo."""
     longest, shared = -1, False
-    for fields in (line.split(" ") for line in mounts.split("\n") if line):
-        point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[_POINT])
-        if len(point) >= longest and _is_within(place, point):
-            tags = fields[_TAGS : fields.index("-", _TAGS)]
-            longest, shared = len(point), any(tag.startswith("shared:") for tag in tags)
+    for mount in mountinfo.parse(mounts):
+        if len(mount.point) >= longest and _is_within(place, mount.point):
+            longest, shared = len(mount.point), mount.is_shared
     return shared
 
 

@@ -109,4 +109,4 @@ def _default_by(answer: bytes) -> list[int]:
         return []
     told = rtnetlink.attributes(answer[_RTMSG.size :])
     single = [rtnetlink.as_number(told[_RTA_OIF])] if _RTA_OIF in told else []
-    return [*single, *(ifindex for ifindex, _, _ in rtnetlink.hops(told.get(_RTA_MULTIPATH, b"")))]
+    return [*single, *(ifindex for ifindex, *_ in rtnetlink.hops(told.get(_RTA_MULTIPATH, b"")))]

@@ -16,7 +16,6 @@ from drakit.devices.nic.tc import rtnetlink
 _GETLINK, _NEWROUTE, _GETROUTE = 18, 24, 26
 _IFINFO = struct.Struct("=BxHiII")
 _RTMSG = struct.Struct("=BBBBBBBBI")
-_HOP = struct.Struct("=HBBi")
 _DST, _SRC, _OIF, _GATEWAY, _PRIORITY, _PREFSRC, _METRICS, _MULTIPATH, _FLOW, _CACHEINFO = 1, 2, 4, 5, 6, 7, 8, 9, 11, 12
 _TABLE, _VIA, _PREF, _ENCAP_TYPE, _ENCAP = 15, 18, 20, 21, 22
 _IFNAME = 3
@@ -93,7 +92,7 @@ def _indices(body: bytes) -> set[int]:
     """The interfaces by which a route leaves."""
     told = rtnetlink.attributes(body[_RTMSG.size :])
     single = {rtnetlink.as_number(told[_OIF])} if _OIF in told else set()
-    return single | {ifindex for ifindex, _, _ in rtnetlink.hops(told.get(_MULTIPATH, b""))}
+    return single | {ifindex for ifindex, *_ in rtnetlink.hops(told.get(_MULTIPATH, b""))}
 
 
 def _route(body: bytes, names: _Names) -> host_routes.HostRoute:
@@ -102,7 +101,8 @@ def _route(body: bytes, names: _Names) -> host_routes.HostRoute:
     nothing = bytes(4 if family == socket.AF_INET else 16)
     single = [(rtnetlink.as_number(told[_OIF]), 1, bool(flags & _ONLINK), told)] if _MULTIPATH not in told else []
     several = [
-        (ifindex, weight, onlink, rtnetlink.attributes(content)) for ifindex, weight, onlink, content in _hops(told.get(_MULTIPATH, b""))
+        (ifindex, weight, bool(own & _ONLINK), rtnetlink.attributes(content))
+        for ifindex, weight, own, content in rtnetlink.hops(told.get(_MULTIPATH, b""))
     ]
     return host_routes.HostRoute(
         destination=f"{ipaddress.ip_address(told.get(_DST, nothing))}/{length}",
@@ -117,15 +117,6 @@ def _route(body: bytes, names: _Names) -> host_routes.HostRoute:
         origin=f"{ipaddress.ip_address(told[_SRC])}/{origin}" if _SRC in told else "",
         more=_raw(told, _PASSED_ON),
     )
-
-
-def _hops(listed: bytes) -> Iterator[tuple[int, int, bool, bytes]]:
-    """Index, weight, whether the gateway is taken to be on the link, and the hop's own attributes (struct rtnexthop)."""
-    at = 0
-    for ifindex, weight, content in rtnetlink.hops(listed):
-        size, flags, _, _ = _HOP.unpack_from(listed, at)
-        yield ifindex, weight, bool(flags & _ONLINK), content
-        at += size + -size % 4
 
 
 def _hop(interface: str, weight: int, told: rtnetlink.Attributes, *, onlink: bool) -> host_routes.Hop:
@@ -183,8 +174,7 @@ def _packed(route: host_routes.HostRoute, hops: Sequence[host_routes.Hop], indic
 
 
 def _listed(hop: host_routes.Hop, ifindex: int, version: int) -> bytes:
-    own = _way(hop, version)
-    return _HOP.pack(_HOP.size + len(own), _ONLINK if hop.onlink else 0, hop.weight - 1, ifindex) + own
+    return rtnetlink.hop(ifindex, hop.weight, _ONLINK if hop.onlink else 0, _way(hop, version))
 
 
 def _way(hop: host_routes.Hop, version: int) -> bytes:

@@ -98,7 +98,7 @@ def _hops(told: rtnetlink.Attributes, ifindex: int) -> Iterator[str]:
     """The ways of one route that leave by the interface."""
     if _OIF in told and rtnetlink.as_number(told[_OIF]) == ifindex:
         yield _way(told)
-    for index, weight, way in rtnetlink.hops(told.get(_MULTIPATH, b"")):
+    for index, weight, _, way in rtnetlink.hops(told.get(_MULTIPATH, b"")):
         if index == ifindex:
             yield f"{_way(rtnetlink.attributes(way))} weight {weight}"
 

@@ -157,15 +157,20 @@ def walk(content: bytes) -> Iterator[tuple[int, bytes]]:
         at += size + -size % 4
 
 
-def hops(listed: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """The next hops of a route with several (RTA_MULTIPATH, struct rtnexthop): interface index, weight, and the hop's own attributes."""
+def hops(listed: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """The next hops of a route with several (RTA_MULTIPATH, struct rtnexthop): interface index, weight, flags, and the hop's own attributes."""
     at = 0
     while at + _HOP.size <= len(listed):
-        size, _, fewer, ifindex = _HOP.unpack_from(listed, at)
+        size, flags, fewer, ifindex = _HOP.unpack_from(listed, at)
         if size < _HOP.size:
             return
-        yield ifindex, fewer + 1, listed[at + _HOP.size : at + size]
+        yield ifindex, fewer + 1, flags, listed[at + _HOP.size : at + size]
         at += size + -size % 4
+
+
+def hop(ifindex: int, weight: int, flags: int, own: bytes) -> bytes:
+    """One of the next hops of a route with several."""
+    return _HOP.pack(_HOP.size + len(own), flags, weight - 1, ifindex) + own
 
 
 def as_text(content: bytes) -> str:
