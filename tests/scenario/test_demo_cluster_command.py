@@ -35,7 +35,7 @@ def test_a_driver_started_as_told_publishes_and_prepares_and_events_are_shown(fo
             cluster.read_until(
                 r"^\d\d:\d\d:\d\d  Normal   \w+  Pod drakit-demo/one-partition: assigned drakit-demo/one-partition to node-1"
             )
-            driver.read_until("claim prepared")
+            driver.read_until("claim answered")
             assert driver.end(signal.SIGTERM) == 0
         assert cluster.end(signal.SIGTERM) == 0
     assert not list(folder.iterdir())

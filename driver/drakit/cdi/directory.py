@@ -19,7 +19,6 @@ import fcntl
 import os
 import pathlib
 import re
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 
@@ -60,16 +59,14 @@ class Directory:
 
     def write(self, name: edits.CdiName, content: edits.Edits) -> None:
         """Make the file hold exactly this; writing what is there changes nothing. Raises CdiError, ClaimError."""
-        wanted = self._encoded(name, content)
-        target = spec.file_name(name)
+        target, wanted = self._file(name, content)
         with self._refused(target), self._opened(fcntl.LOCK_SH) as directory:
             if _content(directory, target, len(wanted) + 1) != wanted:
-                _replace(directory, target, f".{spec.file_prefix(self._driver)}{secrets.token_hex(8)}.tmp", wanted)
+                _replace(directory, target, f".{spec.file_prefix(self._driver)}{os.urandom(8).hex()}.tmp", wanted)
 
     def intact(self, name: edits.CdiName, content: edits.Edits) -> bool:
         """Whether the file is there, byte for byte as ``write`` would leave it. Raises CdiError, ClaimError."""
-        wanted = self._encoded(name, content)
-        target = spec.file_name(name)
+        target, wanted = self._file(name, content)
         with self._refused(target):
             try:
                 directory = os.open(self.path, _OPEN_DIRECTORY)
@@ -113,10 +110,10 @@ class Directory:
                 contents = {entry: _content(directory, entry, reading.SIZE_MAX + 1) for entry in own}
         return dict(read for entry, content in contents.items() if (read := _read(self.path / entry, content, self._driver)) is not None)
 
-    def _encoded(self, name: edits.CdiName, content: edits.Edits) -> bytes:
+    def _file(self, name: edits.CdiName, content: edits.Edits) -> tuple[str, bytes]:
         if name.driver != self._driver:
             raise errors.CdiError(f"driver: {name.driver!r} is not {self._driver!r}, whose files these are")
-        return spec.encode(name, content)
+        return spec.file(name, content)
 
     def _uid_of(self, entry: str) -> names.ClaimUid | None:
         match = self._name.fullmatch(entry)

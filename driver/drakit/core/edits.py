@@ -110,7 +110,7 @@ class CdiName:
     @property
     def device_name(self) -> str:
         """Device name within the kind."""
-        name = "-".join(part for part in (self.claim_uid, self.device, self.share_id) if part)
+        name = f"{self.claim_uid}-{self.device}-{self.share_id}" if self.share_id else f"{self.claim_uid}-{self.device}"
         return f"{name}_{self.request}" if self.request else name
 
     @property

@@ -18,6 +18,7 @@ DRIVER_MAX = 63
 IDENTIFIER_MAX = 32
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -30,7 +31,7 @@ def is_label(text: str) -> bool:
 
 def is_subdomain(text: str, *, limit: int = SUBDOMAIN_MAX) -> bool:
     """Whether text is a DNS-1123 subdomain of at most ``limit`` characters."""
-    return 0 < len(text) <= limit and all(_LABEL.fullmatch(part) for part in text.split("."))
+    return len(text) <= limit and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def check_label(text: str, field: str) -> str:

@@ -13,6 +13,9 @@ Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 Record = Mapping[str, Json]
 
 DEPTH_MAX = 64
+_PLAIN = (str, int, float, type(None))
+# What is met most comes first, because to ask whether something is a Mapping of any other kind costs much more.
+_OBJECT = (dict, types.MappingProxyType, Mapping)
 
 EMPTY: Record = types.MappingProxyType({})
 
@@ -29,9 +32,9 @@ def freeze(value: object, *, depth: int = DEPTH_MAX) -> Json:
     """
     if not depth:
         raise TypeError(f"what is nested deeper than {DEPTH_MAX} cannot be remembered")
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, _PLAIN):
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, _OBJECT):
         return types.MappingProxyType({_key(key): freeze(item, depth=depth - 1) for key, item in value.items()})
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return tuple(freeze(item, depth=depth - 1) for item in value)
@@ -45,11 +48,11 @@ def freeze_record(value: Mapping[str, object]) -> Record:
 
 def thaw(value: Json) -> object:
     """Plain dicts and lists for an encoder."""
-    if isinstance(value, Mapping):
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, _OBJECT):
         return {key: thaw(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [thaw(item) for item in value]
-    return value
+    return [thaw(item) for item in value]
 
 
 def _key(key: object) -> str:

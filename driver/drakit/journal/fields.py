@@ -115,11 +115,7 @@ def dump(value: object) -> str:
 
 def compact(**values: object) -> dict[str, object]:
     """An object without the keys that would only repeat a default: None, False, empty text, empty lists and objects."""
-    return {key: value for key, value in values.items() if not (value is None or value is False or _is_empty(value))}
-
-
-def _is_empty(value: object) -> bool:
-    return isinstance(value, str | list | tuple | Mapping) and not value
+    return {key: value for key, value in values.items() if value or (isinstance(value, int | float) and value is not False)}
 
 
 def _refuse_constant(name: str) -> NoReturn:

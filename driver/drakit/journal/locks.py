@@ -41,6 +41,7 @@ class FileLocks:
 
     def __init__(self, directory: pathlib.Path, kind: str = "locks", *, disposable: bool = False) -> None:
         self._directory = directory / kind
+        self._folder = os.fspath(self._directory)
         self._disposable = disposable
         self._mine = threading.local()
         self._turns = _Turns()
@@ -83,11 +84,11 @@ class FileLocks:
             os.close(taken[name])
             self._turns.leave(name)
 
-    def _place(self, name: str) -> tuple[pathlib.Path, int]:
-        """The file of a name and the byte of it that is locked."""
+    def _place(self, name: str) -> tuple[str, int]:
+        """The path of a name's file and the byte of it that is locked."""
         if not self._disposable:
-            return self._directory / f"{name}.lock", _WHOLE
-        return self._directory / SHARED_FILE, int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+            return f"{self._folder}/{name}.lock", _WHOLE
+        return f"{self._folder}/{SHARED_FILE}", int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
 
 
 class _Hold:
@@ -146,9 +147,9 @@ def _check(wanted: Wanted, name: str) -> None:
         raise errors.CallerGoneError(f"{name} is locked by another call and nobody waits for this one any more; nothing was changed")
 
 
-def _open_locked(path: pathlib.Path, byte: int, wanted: Wanted) -> int:
-    """A descriptor that holds the lock on the file which has this name now."""
-    with files.refused(path):
+def _open_locked(path: str, byte: int, wanted: Wanted) -> int:
+    """A descriptor that holds the lock on the file which has this path now."""
+    try:
         while True:
             descriptor = os.open(path, _FLAGS, 0o600)
             try:
@@ -159,16 +160,18 @@ def _open_locked(path: pathlib.Path, byte: int, wanted: Wanted) -> int:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
+    except OSError as error:
+        raise files.refusal(path, error) from error
 
 
-def _lock(descriptor: int, byte: int, path: pathlib.Path, wanted: Wanted) -> None:
+def _lock(descriptor: int, byte: int, path: str, wanted: Wanted) -> None:
     """Take the lock, which another process may hold; it cannot wake us, so it is asked for again with growing pauses."""
     pause = _FIRST_POLL
     while True:
         try:
             _try(descriptor, byte)
         except BlockingIOError:
-            _check(wanted, path.stem)
+            _check(wanted, pathlib.Path(path).stem)
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_POLL)
         else:
@@ -184,8 +187,8 @@ def _try(descriptor: int, byte: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
 
 
-def _is_file_at(path: pathlib.Path, descriptor: int) -> bool:
+def _is_file_at(path: str, descriptor: int) -> bool:
     try:
-        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
     except FileNotFoundError:
         return False

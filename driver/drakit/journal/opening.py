@@ -79,7 +79,7 @@ def _is_blank(path: pathlib.Path) -> bool:
 def _open(path: pathlib.Path, use: files.Use, *, driver: str, boot_id: str, ladder: Sequence[schema.Migration]) -> Opened:
     if not path.exists():
         files.create(path)
-    with contextlib.closing(connection.connect_writer(path)) as database, connection.transaction(database):
+    with contextlib.closing(connection.connect_writer(path)) as database, connection.Transaction(database):
         schema.upgrade(database, ladder)
         _check_driver(database, path, driver)
         last_boot_id = schema.value(database, "boot_id") or ""

@@ -98,7 +98,7 @@ def _write(path: pathlib.Path, quarantine: Quarantine, damage: Damage, ladder: S
     files.create(successor)
     with contextlib.closing(connection.connect(successor)) as database:
         connection.wait_for_disk(database, wait=True)
-        with connection.transaction(database):
+        with connection.Transaction(database):
             schema.upgrade(database, ladder)
             for claim, grants in damage.readable:
                 rows.insert(database, claim, grants)

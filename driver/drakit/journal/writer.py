@@ -116,7 +116,7 @@ class Writer:
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
         database = self._connected(synced=not self._relaxed and any(waiting.synced for waiting in batch))
-        with connections.transaction(database):
+        with connections.Transaction(database):
             if len(batch) == 1:
                 # The transaction itself takes the place of a savepoint: what fails takes nobody with it.
                 batch[0].change(database)

@@ -89,10 +89,11 @@ def _parameters(item: fields.Field) -> records.Record:
 
 
 def _request(item: fields.Field) -> str:
-    base, slash, sub = item.text().partition("/")
+    text = item.text()
+    base, slash, sub = text.partition("/")
     if names.is_label(base) and (not slash or names.is_label(sub)):
-        return item.text()
-    raise item.error(f"{item.text()!r} is not a request name")
+        return text
+    raise item.error(f"{text!r} is not a request name")
 
 
 def _driver(item: fields.Field) -> str:
@@ -101,13 +102,14 @@ def _driver(item: fields.Field) -> str:
 
 
 def _is_pool(text: str) -> bool:
-    return len(text) <= names.SUBDOMAIN_MAX and all(names.is_subdomain(part) for part in text.split("/"))
+    return names.is_subdomain(text) or (len(text) <= names.SUBDOMAIN_MAX and all(map(names.is_subdomain, text.split("/"))))
 
 
 def _checked(item: fields.Field, *, is_good: Callable[[str], bool], what: str) -> str:
-    if is_good(item.text()):
-        return item.text()
-    raise item.error(f"{item.text()!r} is not {what}")
+    text = item.text()
+    if is_good(text):
+        return text
+    raise item.error(f"{text!r} is not {what}")
 
 
 def _share_id(item: fields.Field) -> names.ShareId | None:
@@ -122,6 +124,6 @@ def _amounts(item: fields.Field) -> Mapping[str, quantity.Quantity]:
 
 def _capacity(name: str, amount: fields.Field) -> str:
     try:
-        return names.check_qualified(name, amount.path)
+        return names.check_qualified(name, "consumedCapacity")
     except errors.InventoryError as error:
         raise amount.error(f"{error.reason}; write the capacity's name, such as memory") from error

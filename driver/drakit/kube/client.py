@@ -5,7 +5,6 @@ time and memory, so it is imported only when it is needed.
 """
 
 import contextlib
-import http
 import json
 import os
 import pathlib
@@ -29,6 +28,7 @@ MESSAGE_MAX = 500
 LINE_MAX = 16 << 20
 _ERROR_BODY_MAX = 1 << 16
 _USER_AGENT = "drakit"
+_OK, _MULTIPLE_CHOICES = 200, 300
 
 
 def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", seconds: float = REQUEST_SECONDS) -> "Client":
@@ -152,7 +152,7 @@ class Client:
             answer = reads.get(target, self._identification(), connect_seconds=CONNECT_SECONDS, seconds=seconds)
         except OSError as error:
             raise _no_answer(error) from error
-        if http.HTTPStatus.OK <= answer.status < http.HTTPStatus.MULTIPLE_CHOICES:
+        if _OK <= answer.status < _MULTIPLE_CHOICES:
             return answer.body
         raise _refusal(answer.status, answer.reason, answer.body[:_ERROR_BODY_MAX])
 
@@ -170,7 +170,7 @@ class Client:
                 redirect=False,
                 preload_content=False,
             )
-            if http.HTTPStatus.OK <= answer.status < http.HTTPStatus.MULTIPLE_CHOICES:
+            if _OK <= answer.status < _MULTIPLE_CHOICES:
                 return answer
             told = answer.read(_ERROR_BODY_MAX, decode_content=True)
             answer.close()

@@ -7,7 +7,6 @@ twice. Writes and watches, and servers behind a proxy, go through urllib3 (``cli
 
 import collections
 import contextlib
-import http
 import re
 import select
 import socket
@@ -22,12 +21,15 @@ from urllib3 import util
 
 HEAD_MAX = 1 << 16
 BODY_MAX = 1 << 28
-_READ = 1 << 16
+_READ = 1 << 14
+_CONTINUE, _OK, _NO_CONTENT, _NOT_MODIFIED = 100, 200, 204, 304
 _LEAST_SECONDS = 0.001
+_SLACK_SECONDS = 0.05
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: ([^\r\n]*))?")
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
 _SENDABLE = re.compile(r"[!-~]+")
 _VALUE = re.compile(r"[ -~]*")
+_UNSENDABLE = "the request has a character that HTTP cannot carry"
 
 
 class Answer(NamedTuple):
@@ -56,6 +58,7 @@ class Direct:
         self._options = options
         self._authority = (ca_file, ca_data)
         self._idle: collections.deque[socket.socket] = collections.deque(maxlen=keep)
+        self._head: tuple[Mapping[str, str], str] = ({}, "")
         self._closed = False
         weakref.finalize(self, _drain, self._idle)
 
@@ -64,8 +67,10 @@ class Direct:
         request = self._request(target, headers)
         end = time.monotonic() + seconds
         while (kept := self._kept()) is not None:
-            with contextlib.suppress(_StaleError):
+            try:
                 return self._exchange(kept, request, end, is_kept=True)
+            except _StaleError:
+                continue
         return self._exchange(self._connect(min(connect_seconds, seconds)), request, end, is_kept=False)
 
     def close(self) -> None:
@@ -74,19 +79,30 @@ class Direct:
         _drain(self._idle)
 
     def _request(self, target: str, headers: Mapping[str, str]) -> bytes:
-        if not _SENDABLE.fullmatch(target) or not all(_SENDABLE.fullmatch(name) and _VALUE.fullmatch(headers[name]) for name in headers):
-            raise OSError("the request has a character that HTTP cannot carry")
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        return f"GET {target} HTTP/1.1\r\nHost: {self._named}\r\n{lines}\r\n".encode("ascii")
+        if not _SENDABLE.fullmatch(target):
+            raise OSError(_UNSENDABLE)
+        return f"GET {target} HTTP/1.1\r\nHost: {self._named}\r\n{self._lines(headers)}\r\n".encode("ascii")
+
+    def _lines(self, headers: Mapping[str, str]) -> str:
+        """Headers as they are sent; those of the last request are known, because only a token changes, once in a while."""
+        known, lines = self._head
+        if headers != known:
+            if not all(_SENDABLE.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers.items()):
+                raise OSError(_UNSENDABLE)
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            self._head = dict(headers), lines
+        return lines
 
     def _kept(self) -> socket.socket | None:
         """A kept connection on which the server has said nothing: what it says unasked is not the answer to this request."""
-        with contextlib.suppress(IndexError):
-            while True:
+        while self._idle:
+            try:
                 kept = self._idle.pop()
-                if not _is_readable(kept):
-                    return kept
-                kept.close()
+            except IndexError:  # Another thread was faster.
+                break
+            if not _is_readable(kept):
+                return kept
+            kept.close()
         return None
 
     def _connect(self, seconds: float) -> socket.socket:
@@ -113,7 +129,9 @@ class Direct:
         reader = _Reader(connection, end)
         try:
             reader.limit()
-            connection.sendall(request)
+            sent = connection.send(request)
+            if sent < len(request):
+                connection.sendall(request[sent:])
             answer, is_reusable = reader.answer()
         except BaseException as error:
             connection.close()
@@ -142,23 +160,27 @@ class _Reader:
         self._connection = connection
         self._end = end
         self._buffer = b""
+        self._limited = 0.0
         self.has_heard = False
 
     def limit(self) -> None:
-        """Let the next step take no longer than what is left of the time."""
-        self._connection.settimeout(max(self._end - time.monotonic(), _LEAST_SECONDS))
+        """Let the next step take no longer than what is left of the time, or was left a moment ago: to say so is a call of the kernel."""
+        now = time.monotonic()
+        if now - self._limited > _SLACK_SECONDS:
+            self._connection.settimeout(max(self._end - now, _LEAST_SECONDS))
+            self._limited = now
 
     def answer(self) -> tuple[Answer, bool]:
         """The answer, and whether the connection can be used again."""
-        status = http.HTTPStatus.CONTINUE.value
-        while status < http.HTTPStatus.OK:
+        status = _CONTINUE
+        while status < _OK:
             version, status, reason, headers = self._head()
         coding = headers.get(b"transfer-encoding", b"").lower()
         length = headers.get(b"content-length")
         is_reusable = version == 1 and b"close" not in headers.get(b"connection", b"").lower()
         if headers.get(b"content-encoding", b"identity").lower() != b"identity" or coding not in {b"", b"chunked"}:
             raise OSError("the answer is coded in a way that was not asked for")
-        if status in {http.HTTPStatus.NO_CONTENT, http.HTTPStatus.NOT_MODIFIED}:
+        if status in {_NO_CONTENT, _NOT_MODIFIED}:
             body = b""
         elif coding:
             body = self._chunks()

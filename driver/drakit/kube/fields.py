@@ -1,26 +1,36 @@
 """Reading JSON of unknown quality: every step names the field, so that an error does too."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Self
 
 from drakit.core import errors, quantity, records
 
 
-@dataclasses.dataclass(frozen=True)
 class Field:
     """A JSON value and its path from the object's root; ``value`` is None when the field is absent or null.
 
-    Each accessor raises ConfigError naming the path when the value is of another kind.
+    Each accessor raises ConfigError naming the path when the value is of another kind. The path is put together when somebody asks: every claim has
+    dozens of fields, and almost none of them an error.
     """
 
-    value: records.Json
-    path: str = ""
+    __slots__ = ("_above", "_step", "value")
+
+    def __init__(self, value: records.Json, path: str = "", above: "Field | None" = None) -> None:
+        self.value = value
+        self._step = path
+        self._above = above
+
+    @property
+    def path(self) -> str:
+        """Where the field is, such as ``status.allocation.devices.results[0].driver``."""
+        return self._step if self._above is None else errors.join_path(self._above.path, self._step)
 
     def __getitem__(self, key: str) -> "Field":
         """A field of an object; reading from an absent object gives an absent field."""
-        inside = {} if self.value is None else self.object()
-        return Field(inside.get(key), errors.join_path(self.path, key))
+        inside = self.value
+        if inside is None:
+            return Field(None, key, self)
+        return Field(inside.get(key) if type(inside) is dict else self.object().get(key), key, self)
 
     def __bool__(self) -> bool:
         """Whether the field is there."""
@@ -65,8 +75,10 @@ class Field:
 
     def items(self) -> Iterator[tuple[str, "Field"]]:
         """The entries of an object; none when absent."""
-        for key, value in (self.object() if self else records.EMPTY).items():
-            yield key, Field(value, f"{self.path}[{key}]")
+        if self.value is None:
+            return
+        for key, value in self.object().items():
+            yield key, Field(value, f"[{key}]", self)
 
     def each(self) -> Iterator["Field"]:
         """The elements of a list; none when absent."""
@@ -75,11 +87,11 @@ class Field:
         if not isinstance(self.value, list | tuple):
             raise self._error(f"must be a list, not {self._kind()}")
         for index, value in enumerate(self.value):
-            yield Field(value, f"{self.path}[{index}]")
+            yield Field(value, f"[{index}]", self)
 
     def texts(self) -> tuple[str, ...]:
         """A list of texts, none of them empty; an empty tuple when absent."""
-        return tuple(element.text() for element in self.each())
+        return () if self.value is None else tuple(element.text() for element in self.each())
 
     def only_in(self, *allowed: str) -> Self:
         """The same field, after checking that it is text and one of those allowed."""

@@ -55,7 +55,7 @@ class DraService(services.DRAPluginServicer):
             _Call("NodePrepareResources", asked, context),
             self._engine.prepare,
             lambda why: outcome.Outcome(error=why),
-            lambda told: told.error,
+            lambda told: {"error": told.error} if told.error else {"devices": [device.device for device in told.devices]},
         )
         return codec.encode_prepared(asked, answers)
 
@@ -63,7 +63,9 @@ class DraService(services.DRAPluginServicer):
         self, request: wire.NodeUnprepareResourcesRequest, context: grpc.ServicerContext
     ) -> wire.NodeUnprepareResourcesResponse:
         asked = codec.decode_claims(request.claims)
-        answers = _ask(_Call("NodeUnprepareResources", asked, context), self._engine.unprepare, str, str)
+        answers = _ask(
+            _Call("NodeUnprepareResources", asked, context), self._engine.unprepare, str, lambda error: {"error": error} if error else {}
+        )
         return codec.encode_unprepared(asked, answers)
 
 
@@ -78,7 +80,7 @@ def _ask(
     call: _Call,
     engine: Callable[[Sequence[claims.ClaimRef], ports.Caller], Mapping[names.ClaimUid, Answer]],
     failed: Callable[[str], Answer],
-    error_of: Callable[[Answer], str],
+    said: Callable[[Answer], Mapping[str, object]],
 ) -> Mapping[names.ClaimUid, Answer]:
     """Let the engine work on the well-formed claims and log what became of each, all under one request id."""
     with logs.bound(request_id=next(_request_ids), method=call.method):
@@ -90,9 +92,9 @@ def _ask(
         answers = _contained(lambda: engine(call.asked.refs, GrpcCaller(call.context)), call.asked.refs, failed)
         seconds = round(time.monotonic() - started, 6)
         for ref in call.asked.refs:
-            error = error_of(answers[ref.uid]) if ref.uid in answers else codec.NO_ANSWER
-            write = _log.warning if error else _log.info
-            write("claim answered", claim=str(ref), claim_uid=ref.uid, seconds=seconds, **({"error": error} if error else {}))
+            answer = said(answers[ref.uid]) if ref.uid in answers else {"error": codec.NO_ANSWER}
+            write = _log.warning if "error" in answer else _log.info
+            write("claim answered", claim=str(ref), claim_uid=ref.uid, seconds=seconds, **answer)
         return answers
 
 

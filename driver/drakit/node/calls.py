@@ -1,8 +1,7 @@
 """The kubelet's calls as they are carried out: how many are running, so that a stop can wait for the last."""
 
-import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import names, outcome, ports
@@ -20,13 +19,19 @@ class Calls:
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
         """As the engine."""
-        with self._counted():
+        self._started()
+        try:
             return self._engine.prepare(refs, caller)
+        finally:
+            self._ended()
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
         """As the engine."""
-        with self._counted():
+        self._started()
+        try:
             return self._engine.unprepare(refs, caller)
+        finally:
+            self._ended()
 
     def wait_idle(self, seconds: float) -> bool:
         """Wait until none is running; whether that is so."""
@@ -34,14 +39,12 @@ class Calls:
             self._is_awaited = True
             return self._changed.wait_for(lambda: not self._running, seconds)
 
-    @contextlib.contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _started(self) -> None:
         with self._guard:
             self._running += 1
-        try:
-            yield
-        finally:
-            with self._guard:
-                self._running -= 1
-                if self._is_awaited:
-                    self._changed.notify_all()
+
+    def _ended(self) -> None:
+        with self._guard:
+            self._running -= 1
+            if self._is_awaited:
+                self._changed.notify_all()

@@ -209,9 +209,10 @@ class Engine:
         """
         shares = [grant.share_id for grant in grants if grant.share_id]
         for pool in sorted({grant.pool for grant in grants}):
-            offered, others = (self._offered.flat, beside) if pool == self._place.pool else (inventory.Inventory(), ())
+            is_own = pool == self._place.pool
+            offered, drawn, others = (self._offered.flat, self._offered.drawing, beside) if is_own else (inventory.Inventory(), {}, ())
             wanted = [grant for grant in grants if grant.pool == pool]
-            room.check(wanted, [*others, *self._journal.holdings(pool, room.neighbours(wanted, offered), shares)], offered)
+            room.check(wanted, [*others, *self._journal.holdings(pool, room.neighbours(wanted, drawn), shares)], offered)
 
     def _carry_out(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
         prepared = [self._make(grant) for grant in grants]
@@ -219,7 +220,6 @@ class Engine:
         self._write_cdi(entry.claim, kept)
         _check_waiting(caller)
         self._journal.complete(entry.claim.uid, kept, self._place.boot_id)
-        _log.info("claim prepared", claim=str(entry.claim), uid=entry.claim.uid, devices=[grant.device.name for grant in grants])
         return answering.answer(self._author.name, entry.claim, kept)
 
     def _unprepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> None:

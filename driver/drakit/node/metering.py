@@ -9,6 +9,7 @@ call of the kubelet (a recovery, a claim that is bound) are observed at once, wi
 
 import contextlib
 import functools
+import inspect
 import threading
 import time
 import types
@@ -45,6 +46,9 @@ class _Timed:
 
     def __init__(self, target: object, phases: Mapping[str, str], meter: ports.Meter) -> None:
         self._target = target
+        for name in dir(type(target)):
+            if not name.startswith("_") and inspect.isfunction(getattr(type(target), name)):
+                setattr(self, name, getattr(target, name))
         for name, phase in phases.items():
             setattr(self, name, _timing(getattr(target, name), phase, meter))
 

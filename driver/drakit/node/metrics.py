@@ -1,4 +1,4 @@
-"""What a node counts and times, for Prometheus; the only importer of its client.
+"""What a node counts and times, for Prometheus; with ``durations`` the only importer of its client.
 
 Every metric carries the driver's name. Gauges that mirror a state (live claims, health, what a family counts for itself) are read when somebody
 asks, so they cost nothing in between and are never stale. Label values come from fixed sets or from the inventory, never from claims.
@@ -6,7 +6,7 @@ asks, so they cost nothing in between and are never stale. Label values come fro
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import prometheus_client
 from prometheus_client import core as prometheus_core
@@ -14,6 +14,7 @@ from prometheus_client import exposition
 from prometheus_client import registry as collectors
 
 from drakit.core import site as sites
+from drakit.node import durations
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
@@ -33,20 +34,20 @@ class Metrics:
         self._authors: _Authors | None = None
         self._guard = threading.Lock()
         prometheus_client.ProcessCollector(registry=self._registry)
-        self.calls = prometheus_client.Histogram(
+        self.calls = durations.Durations(
             "drakit_claim_seconds",
             "Seconds from the kubelet's call for one claim to its answer.",
             ("driver", "verb", "outcome"),
             buckets=BUCKETS,
-            registry=self._registry,
         )
-        self.phases = prometheus_client.Histogram(
+        self.phases = durations.Durations(
             "drakit_claim_phase_seconds",
             "Seconds that one phase of a claim's way took: fetch, lock, journal, cdi, device_prepare, device_unprepare.",
             ("driver", "phase", "outcome"),
             buckets=BUCKETS,
-            registry=self._registry,
         )
+        self._registry.register(self.calls)
+        self._registry.register(self.phases)
         self.slice_writes = prometheus_client.Counter(
             "drakit_slice_writes", "ResourceSlices created, updated and deleted.", ("driver",), registry=self._registry
         )
@@ -140,17 +141,14 @@ class DriverMetrics:
     def __init__(self, metrics: Metrics, driver: str) -> None:
         self._metrics = metrics
         self._driver = driver
-        self._guard = threading.Lock()
-        self._calls: dict[tuple[str, ...], prometheus_client.Histogram] = {}
-        self._phases: dict[tuple[str, ...], prometheus_client.Histogram] = {}
 
     def answered(self, verb: str, *, ok: bool, seconds: float) -> None:
         """One claim was answered; ``verb`` is prepare or unprepare."""
-        self._bind(self._calls, self._metrics.calls, verb, "ok" if ok else "error").observe(seconds)
+        self._metrics.calls.observe((self._driver, verb, "ok" if ok else "error"), seconds)
 
     def phase(self, phase: str, *, ok: bool, seconds: float) -> None:
         """One phase of a claim's way is over; ``ok`` is that of its call."""
-        self._bind(self._phases, self._metrics.phases, phase, "ok" if ok else "error").observe(seconds)
+        self._metrics.phases.observe((self._driver, phase, "ok" if ok else "error"), seconds)
 
     def published(self, writes: int) -> None:
         """A round of publishing wrote so many slices."""
@@ -175,10 +173,3 @@ class DriverMetrics:
     def measure(self, read: Callable[[], Sequence[sites.Reading]]) -> None:
         """Ask an author's driver for its own readings whenever metrics are asked for."""
         self._metrics.readings(self._driver, read)
-
-    def _bind(self, bound: dict[tuple[str, ...], prometheus_client.Histogram], family: prometheus_client.Histogram, *labels: str) -> Any:
-        known = bound.get(labels)  # a lock is taken only for labels that were never seen before
-        if known is not None:
-            return known
-        with self._guard:
-            return bound.setdefault(labels, family.labels(self._driver, *labels))

@@ -10,6 +10,7 @@ from typing import Any
 
 from drakit.core import degrade, device, driver
 from drakit.core import inventory as inventories
+from drakit.node import room
 
 # Whatever its configuration type: the node passes configurations on and never looks inside.
 Author = driver.Driver[Any]
@@ -24,9 +25,8 @@ class Offer:
 
     def __init__(self, author: Author) -> None:
         self._author = author
-        self._lock = threading.Lock()
         self._discovering = threading.Lock()
-        self._current = _Seen()
+        self._seen = _Seen()
         self.stores_sharing: Callable[[], bool] = lambda: True
 
     @property
@@ -40,6 +40,11 @@ class Offer:
         return self._seen.flat
 
     @property
+    def drawing(self) -> Mapping[str, frozenset[str]]:
+        """The names of the devices that draw from each counter set."""
+        return self._seen.drawing
+
+    @property
     def changes(self) -> int:
         """How often the inventory was found changed."""
         return self._seen.number
@@ -48,11 +53,12 @@ class Offer:
         """Discover again. Raises what discover() raises, and then nothing has changed."""
         with self._discovering:
             found = self._author.discover()
+            if not isinstance(found, inventories.Inventory):
+                raise TypeError(f"discover() returned {type(found).__name__}; return drakit.Inventory.of(devices)")
             before = self._seen
             if found != before.authored or not before.number:
                 flat = found.flat()
-                with self._lock:
-                    self._current = _Seen(authored=found, flat=flat, devices=flat.by_name(), number=before.number + 1)
+                self._seen = _Seen(authored=found, flat=flat, devices=flat.by_name(), drawing=room.drawing(flat), number=before.number + 1)
 
     def seen(self, name: str) -> device.Device | None:
         """The flat device of this name as the last discovery gave it; hardware is not asked."""
@@ -65,11 +71,6 @@ class Offer:
         found = self._seen.devices.get(name)
         return found if found is None or self.stores_sharing() else degrade.exclusive(found)
 
-    @property
-    def _seen(self) -> "_Seen":
-        with self._lock:
-            return self._current
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Seen:
@@ -78,4 +79,5 @@ class _Seen:
     authored: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
     flat: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
     devices: Mapping[str, device.Device] = dataclasses.field(default_factory=dict)
+    drawing: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     number: int = 0

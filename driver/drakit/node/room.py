@@ -15,13 +15,20 @@ from drakit.core import errors, inventory, lifecycle
 Grants = Sequence["drivers.Grant[object]"]
 
 
-def neighbours(grants: Grants, offered: inventory.Inventory) -> frozenset[str]:
-    """The devices whose use may stand in the way: those granted, and those that draw from the same counter sets."""
+def drawing(offered: inventory.Inventory) -> Mapping[str, frozenset[str]]:
+    """The names of the devices that draw from each counter set."""
+    found: dict[str, set[str]] = {}
+    for item in offered.devices:
+        for part in item.consumes:
+            found.setdefault(part.counter_set, set()).add(item.name)
+    return {name: frozenset(devices) for name, devices in found.items()}
+
+
+def neighbours(grants: Grants, drawn: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The devices whose use may stand in the way: those granted, and those that draw from the same counter sets, as ``drawing`` has them."""
     touched = {part.counter_set for grant in grants for part in grant.device.consumes}
     own = frozenset(grant.device.name for grant in grants)
-    if not touched:
-        return own
-    return own.union(item.name for item in offered.devices if item.consumes and any(part.counter_set in touched for part in item.consumes))
+    return own.union(*(drawn.get(name, ()) for name in touched))
 
 
 def check(grants: Grants, holdings: Sequence[lifecycle.Holding], offered: inventory.Inventory) -> None:
@@ -41,6 +48,8 @@ def _check_device(grant: "drivers.Grant[object]", item: lifecycle.Holding) -> No
 
 
 def _check_counters(own: Grants, others: Sequence[lifecycle.Holding], offered: inventory.Inventory) -> None:
+    if not any(grant.device.consumes for grant in own):
+        return
     sets = {item.name: item.counters for item in offered.counter_sets}
     drawing = {item.device.name: item.device for item in others}
     before, after = _drawn(drawing.values()), _drawn({**drawing, **{grant.device.name: grant.device for grant in own}}.values())

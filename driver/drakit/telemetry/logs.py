@@ -151,9 +151,12 @@ class _Sink:
 
     def msg(self, line: str) -> None:
         stream = _output.stream or sys.stderr
-        with _WRITING, contextlib.suppress(OSError, ValueError):
-            stream.write(line + "\n")
-            stream.flush()
+        try:
+            with _WRITING:
+                stream.write(line + "\n")
+                stream.flush()
+        except (OSError, ValueError):
+            return
 
     debug = info = warning = error = exception = critical = msg
 
