@@ -1,9 +1,10 @@
 """Documents are what CDI's schema and runtimes accept, in the lowest version that suffices, byte for byte the same for the same edits."""
 
+import dataclasses
 import json
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jsonschema
 import pytest
@@ -197,6 +198,7 @@ def test_bytes_do_not_depend_on_the_order_of_variables() -> None:
 )
 def test_the_version_is_the_lowest_that_suffices(content: edits.Edits, version: str) -> None:
     assert spec.version_for(content) == version
+    assert json.loads(spec.encode(NAME, content))["cdiVersion"] == version
 
 
 def node(**changes: object) -> edits.Edits:
@@ -255,6 +257,19 @@ def test_what_a_runtime_would_refuse_is_refused_by_field(content: edits.Edits, m
 def test_a_driver_that_cannot_be_a_cdi_vendor_is_refused(driver: str) -> None:
     with pytest.raises(errors.CdiError, match=r"driver: .* cannot be a CDI vendor"):
         spec.check_driver(driver)
+
+
+@settings(deadline=None)
+@given(all_edits)
+def test_name_and_bytes_at_once_are_those_asked_for_apart_and_one_line(content: edits.Edits) -> None:
+    assert spec.file(SHARE, content) == (spec.file_name(SHARE), spec.encode(SHARE, content))
+    assert spec.encode(SHARE, content).count(b"\n") == 1
+
+
+@pytest.mark.parametrize("ask", [spec.encode, spec.file, spec.document])
+def test_no_identity_gets_past_its_checks(ask: Callable[[edits.CdiName, edits.Edits], object]) -> None:
+    with pytest.raises(errors.CdiError, match=r"device: '\.\./x' is not a DNS label"):
+        ask(dataclasses.replace(NAME, device="../x"), GPU)
 
 
 def test_file_names_are_distinct_and_fit_the_file_system() -> None:
