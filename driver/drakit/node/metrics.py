@@ -1,9 +1,12 @@
-"""What a node counts and times, for Prometheus; with ``durations`` the only importer of its client.
+"""What a node counts and times, for Prometheus; the only importer of its client.
 
 Every metric carries the driver's name. Gauges that mirror a state (live claims, health, what a family counts for itself) are read when somebody
 asks, so they cost nothing in between and are never stale. Label values come from fixed sets or from the inventory, never from claims.
 """
 
+import bisect
+import dataclasses
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -12,9 +15,9 @@ import prometheus_client
 from prometheus_client import core as prometheus_core
 from prometheus_client import exposition
 from prometheus_client import registry as collectors
+from prometheus_client import utils
 
 from drakit.core import site as sites
-from drakit.node import durations
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
@@ -34,13 +37,13 @@ class Metrics:
         self._authors: _Authors | None = None
         self._guard = threading.Lock()
         prometheus_client.ProcessCollector(registry=self._registry)
-        self.calls = durations.Durations(
+        self.calls = Durations(
             "drakit_claim_seconds",
             "Seconds from the kubelet's call for one claim to its answer.",
             ("driver", "verb", "outcome"),
             buckets=BUCKETS,
         )
-        self.phases = durations.Durations(
+        self.phases = Durations(
             "drakit_claim_phase_seconds",
             "Seconds that one phase of a claim's way took: fetch, lock, journal, cdi, device_prepare, device_unprepare.",
             ("driver", "phase", "outcome"),
@@ -84,6 +87,54 @@ class Metrics:
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""
         return exposition.generate_latest(self._registry)
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Held:
+    """What was added under one set of label values: how often, by the first bucket that holds it (the last has no bound), and seconds in all."""
+
+    counts: list[int]
+    seconds: float = 0.0
+
+
+class Durations(collectors.Collector):
+    """One histogram; ``buckets`` are upper bounds in seconds, rising. Safe between threads; what is collected is true of one moment.
+
+    Every claim adds eight times. The library's own takes a lock for the sum and another for the bucket, and asks itself twice whether it may be added to.
+    """
+
+    def __init__(self, name: str, documentation: str, labels: Sequence[str], *, buckets: Sequence[float]) -> None:
+        self._name, self._documentation, self._labels = name, documentation, tuple(labels)
+        self._buckets = tuple(buckets)
+        self._bounds = (*map(utils.floatToGoString, self._buckets), "+Inf")
+        self._held: dict[tuple[str, ...], _Held] = {}
+        self._guard = threading.Lock()
+
+    def observe(self, labels: tuple[str, ...], seconds: float) -> None:
+        """Add one duration under these values of the labels."""
+        bucket = bisect.bisect_left(self._buckets, seconds)
+        with self._guard:
+            held = self._held.get(labels)
+            if held is None:
+                held = self._held[labels] = _Held(counts=[0] * len(self._bounds))
+            held.counts[bucket] += 1
+            held.seconds += seconds
+
+    def describe(self) -> Iterable[prometheus_core.Metric]:
+        """The family, without samples."""
+        return [self._family()]
+
+    def collect(self) -> Iterable[prometheus_core.Metric]:
+        """The family as it is now."""
+        with self._guard:
+            now = [(labels, tuple(held.counts), held.seconds) for labels, held in self._held.items()]
+        family = self._family()
+        for labels, counts, seconds in now:
+            family.add_metric(labels, list(zip(self._bounds, map(float, itertools.accumulate(counts)), strict=True)), seconds)
+        return [family]
+
+    def _family(self) -> prometheus_core.HistogramMetricFamily:
+        return prometheus_core.HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
 
 
 class _Mirror(collectors.Collector):

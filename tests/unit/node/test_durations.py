@@ -6,7 +6,7 @@ import prometheus_client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drakit.node import durations
+from drakit.node import metrics
 
 BUCKETS = (0.001, 0.01, 0.1, 1.0)
 
@@ -20,7 +20,7 @@ def text_of(registry: prometheus_client.CollectorRegistry) -> list[str]:
 def test_the_page_is_the_one_that_the_library_s_own_histogram_gives(added: list[tuple[str, float]]) -> None:
     theirs, ours = prometheus_client.CollectorRegistry(), prometheus_client.CollectorRegistry()
     library = prometheus_client.Histogram("took_seconds", "How long.", ("verb",), buckets=BUCKETS, registry=theirs)
-    own = durations.Durations("took_seconds", "How long.", ("verb",), buckets=BUCKETS)
+    own = metrics.Durations("took_seconds", "How long.", ("verb",), buckets=BUCKETS)
     ours.register(own)
     for verb, seconds in added:
         library.labels(verb).observe(seconds)
@@ -30,7 +30,7 @@ def test_the_page_is_the_one_that_the_library_s_own_histogram_gives(added: list[
 
 def test_nothing_that_threads_add_at_once_is_lost() -> None:
     registry = prometheus_client.CollectorRegistry()
-    own = durations.Durations("took_seconds", "How long.", ("verb",), buckets=BUCKETS)
+    own = metrics.Durations("took_seconds", "How long.", ("verb",), buckets=BUCKETS)
     registry.register(own)
 
     def add() -> None:
