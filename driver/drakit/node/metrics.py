@@ -13,9 +13,8 @@ from typing import TypeVar
 
 import prometheus_client
 from prometheus_client import core as prometheus_core
-from prometheus_client import exposition
+from prometheus_client import exposition, utils
 from prometheus_client import registry as collectors
-from prometheus_client import utils
 
 from drakit.core import site as sites
 
@@ -100,7 +99,8 @@ class _Held:
 class Durations(collectors.Collector):
     """One histogram; ``buckets`` are upper bounds in seconds, rising. Safe between threads; what is collected is true of one moment.
 
-    Every claim adds eight times. The library's own takes a lock for the sum and another for the bucket, and asks itself twice whether it may be added to.
+    Every claim adds eight times. The library's own takes a lock for the sum and another for the bucket, and asks itself twice whether it may be
+    added to.
     """
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str], *, buckets: Sequence[float]) -> None:
