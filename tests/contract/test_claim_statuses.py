@@ -268,6 +268,7 @@ def test_a_missing_right_is_told_with_its_fix_and_never_taken_for_a_claim_that_i
     for store, missing in (
         (connect(driver="other.example.com"), None),
         (connect(node=""), "associated-node:patch on resourceclaims/driver gpu.drakit.dev"),
+        (connect(node="n2"), "associated-node:patch on resourceclaims/driver gpu.drakit.dev"),
     ):
         if missing is None:
             store.write(real.ref, said("gpu-0", LINK))  # Another driver has no device in this claim, so there is nothing to write.
@@ -275,6 +276,37 @@ def test_a_missing_right_is_told_with_its_fix_and_never_taken_for_a_claim_that_i
         with pytest.raises(errors.ApiError, match=missing) as raised:
             store.write(real.ref, said("gpu-0", LINK))
         assert raised.value.status == 403
+    assert real.standing() == {}
+
+
+def test_a_right_to_statuses_that_is_missing_is_told_with_its_fix(real: RealWorld) -> None:
+    role = real.memory.get(resources.CLUSTER_ROLE, "drakit")
+    role["rules"] = [one for one in json_types.objects(role, "rules") if one["resources"] != ["resourceclaims/status"]]
+    real.memory.update(resources.CLUSTER_ROLE, role)
+    with pytest.raises(errors.ApiError, match="; allow its service account to patch resourceclaims/status") as raised:
+        real.store.write(real.ref, said("gpu-0", LINK))
+    assert raised.value.status == 403
+    assert real.standing() == {}
+
+
+class Between:
+    """A connection on which something happens between what is read and what is written of it."""
+
+    def __init__(self, api: Any, event: Callable[[], None]) -> None:
+        self._api = api
+        self._event = event
+
+    def request(self, method: str, path: str, **rest: Any) -> Any:
+        if method == "PATCH":
+            self._event()
+        return self._api.request(method, path, **rest)
+
+
+def test_a_claim_that_is_deallocated_while_its_status_is_written_is_gone_and_no_fault_of_ours(real: RealWorld) -> None:
+    api: Any = Between(real.store._api, real.deallocate)
+    racing = status.ApiStatuses(api, status.Writer(driver=DRIVER, node=NODE, pool=NODE), real_clock.RealClock())
+    with pytest.raises(errors.ClaimError, match="is gone, another by now, or not allocated"):
+        racing.write(real.ref, said("gpu-0", LINK))
     assert real.standing() == {}
 
 

@@ -166,3 +166,5 @@ def test_the_right_for_one_node_is_not_enough_and_the_error_says_what_is(connect
     with pytest.raises(errors.ApiError) as raised:
         connect("node-1").write(ref, says(0))
     assert raised.value.status == 403
+    assert "allow its service account" in str(raised.value)
+    assert "arbitrary-node:patch for devices of several nodes" in str(raised.value)

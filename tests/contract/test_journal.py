@@ -209,6 +209,12 @@ def test_the_uid_alone_is_a_claims_identity(journal: ports.Journal) -> None:
     renamed = claim.ClaimRef(uid=samples.uid(1), namespace="elsewhere", name="other")
     with pytest.raises(lifecycle.IllegalMoveError):
         journal.begin(dataclasses.replace(samples.entry(1), claim=renamed))
+    namesake = dataclasses.replace(samples.ref(1), uid=samples.uid(2))
+    journal.begin(dataclasses.replace(samples.entry(2), claim=namesake))
+    assert [entry.claim for entry in journal.entries()] == [samples.ref(1), namesake]
+    journal.withdraw(samples.uid(2))
+    journal.forget(samples.uid(2))
+    assert [(entry.claim, entry.state) for entry in journal.entries()] == [(samples.ref(1), lifecycle.State.PREPARING)]
 
 
 def test_of_many_threads_that_begin_one_claim_exactly_one_wins(journal: ports.Journal) -> None:

@@ -43,6 +43,11 @@ def crash_at(number: int) -> Callable[[str], None]:
     return step
 
 
+def known_to(node: world.World) -> set[str]:
+    """The hardware that the journal says may exist."""
+    return {str(grant.intent["identity"]) for entry in node.journal.entries() for grant in entry.grants}
+
+
 MATRIX = [(shared, number) for shared in (False, True) for number in range(steps_of(shared))]
 
 
@@ -54,6 +59,7 @@ def test_a_crash_at_any_step_leaves_nothing_behind(shared: bool, number: int) ->
         work(node, refs)
     node.step = lambda _: None
     started = node.boot()
+    assert set(node.hardware.made) <= known_to(node), "or nobody would undo what is never asked for again"
     for ref in refs:
         assert started.prepare([ref], node.caller)[ref.uid].error == ""
     assert len(node.hardware.made) == sum(len(entry.grants) for entry in node.journal.entries())

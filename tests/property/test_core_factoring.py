@@ -1,9 +1,12 @@
 """Laws of factoring: exact, never larger, deterministic, within the limits, and near what is possible at all where it matters."""
 
+import collections
+import itertools
 import pathlib
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from drakit.core import counters, factoring, inventory
 from drakit.devices import machines, registry
@@ -29,6 +32,18 @@ def test_factoring_what_has_mixins_keeps_its_meaning(source: inventory.Inventory
     made = factoring.factor(source)
     assert made.flat() == source.flat()
     assert factoring.estimate(made) <= min(factoring.estimate(source), factoring.estimate(source.flat()))
+
+
+FACTS = [("attributes", f"a{number}", "x" * number) for number in range(7)]
+
+
+@given(st.lists(st.lists(st.sampled_from(FACTS), unique=True), max_size=20))
+def test_what_rows_share_is_counted_by_kinds_of_rows_as_it_would_be_by_pairs(rows: list[list[tuple[str, str, str]]]) -> None:
+    counted = factoring._Rows(rows, per_slice=8)
+    pairs = collections.Counter(one & other for one, other in itertools.combinations(counted._own, 2))
+    del pairs[0]
+    by_worth = sorted(pairs, key=lambda mask: (-pairs[mask] * counted._size(mask), mask))
+    assert counted._candidates() == by_worth[: factoring._CANDIDATES_MAX]
 
 
 def least(flat: inventory.Inventory) -> int:

@@ -1,10 +1,10 @@
 """Laws of paging: nothing is lost, nothing is doubled, order and limits hold."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from drakit.core import device, errors, inventory, mixins, paging, slices
+from drakit.core import counters, device, errors, inventory, mixins, paging, quantity, slices
 from fakes.core_strategies import inventories
 
 FORMS, LAYOUTS = st.sampled_from(slices.Form), st.sampled_from(slices.Layout)
@@ -53,7 +53,14 @@ def test_every_device_and_counter_set_is_on_exactly_one_page(source: inventory.I
         assert sorted(item.name for page in pages for item in page.counter_sets) == sorted(item.name for item in written.counter_sets)
 
 
+def several_pages() -> inventory.Inventory:
+    """Devices and counter sets for more than two pages of each, which are seldom drawn."""
+    sets = tuple(counters.CounterSet(name=f"set-{number}", counters={"slots": quantity.ONE}) for number in range(20))
+    return inventory.Inventory(devices=tuple(device.Device(name=f"d-{number}") for number in range(300)), counter_sets=sets)
+
+
 @given(inventories(), FORMS)
+@example(several_pages(), slices.Form.FLAT)
 def test_order_is_kept_over_all_pages(source: inventory.Inventory, form: slices.Form) -> None:
     pages = paged(source, form, slices.Layout.APART)
     assert [item.name for page in pages for item in page.devices] == [item.name for item in source.devices]

@@ -128,9 +128,22 @@ class _Rows:
 
     def _candidates(self) -> list[int]:
         """Fact sets that pairs of rows share, the most promising by size and number of pairs."""
-        shared = Counter(one & other for one, other in itertools.combinations(self._own, 2))
+        # Rows are counted by what they could share at all: of many devices few kinds differ in more than what is theirs alone.
+        repeated = self._repeated()
+        kinds = Counter(own & repeated for own in self._own)
+        shared = Counter({mask: rows * (rows - 1) // 2 for mask, rows in kinds.items() if rows > 1})
+        for (one, rows), (other, others) in itertools.combinations(kinds.items(), 2):
+            shared[one & other] += rows * others
         del shared[0]
         return sorted(shared, key=lambda mask: (-shared[mask] * self._size(mask), mask))[:_CANDIDATES_MAX]
+
+    def _repeated(self) -> int:
+        """The facts that more than one row has."""
+        seen = repeated = 0
+        for own in self._own:
+            repeated |= seen & own
+            seen |= own
+        return repeated
 
     def _gain(self, mask: int) -> int:
         """Bytes saved by a mixin of these facts."""

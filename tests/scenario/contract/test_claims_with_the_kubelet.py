@@ -213,12 +213,15 @@ class Slow(served.Driver):
 def test_a_prepare_that_outlives_its_call_commits_nothing_and_the_next_one_does(world: served.World) -> None:
     slow = Slow(world.hardware)
     served_slow = world.serve(driver=slow)
+    steps: list[str] = []
+    world.hardware.step = steps.append
     world.claim("p")
     world.town.create(POD, objects.pod("p", claim="p"))
     assert slow.entered.wait(30)
     world.town.until(lambda: any("DEADLINE_EXCEEDED" in text for text in world.town.events("FailedPrepareDynamicResources")), "an event")
     slow.go.set()
     world.town.phase("p", "Running")
+    assert [step.split()[:2] for step in steps[:4]] == [["before", "make"], ["after", "make"], ["before", "unmake"], ["after", "unmake"]]
     assert len(served_slow.node.station.journal.entries()) == len(world.made()) == 1
 
 
@@ -337,6 +340,28 @@ def test_a_device_is_prepared_for_an_admin_beside_its_owner(world: served.World)
     assert world.town.devices("admin")[0] in world.town.devices("owner")
     gone(world, "admin")
     assert world.made() == before
+
+
+def burn(response: v1.NodePrepareResourcesResponse, _context: grpc.ServicerContext) -> None:
+    for answer in response.claims.values():
+        answer.error = "on fire"
+
+
+def test_what_is_prepared_stays_while_another_driver_of_the_claim_fails_and_goes_with_the_pod(world: served.World) -> None:
+    world.serve()
+    other = world.town.plugin()
+    other.on_prepare = burn
+    world.town.create(CLASS, objects.device_class("other", OTHER))
+    world.town.offer("gpu-0")
+    steps: list[str] = []
+    world.hardware.step = steps.append
+    world.claim("p", served.chip("mine"), {"name": "theirs", "exactly": {"deviceClassName": "other"}})
+    world.town.create(POD, objects.pod("p", claim="p"))
+    world.town.until(lambda: other.count("prepare") >= 3 and world.made(), "three attempts")
+    assert not [step for step in steps if "unmake" in step]
+    gone(world, "p")
+    assert world.made() == []
+    assert other.uids("unprepare") == [world.town.uid("p")]
 
 
 class Describing(served.Driver):

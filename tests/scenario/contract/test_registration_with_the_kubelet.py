@@ -171,6 +171,29 @@ def test_of_two_processes_the_one_that_is_left_keeps_the_slices(world: served.Wo
     world.run("p")
 
 
+class Broken(served.Driver):
+    """Of a release that cannot start."""
+
+    def start(self, site: sites.Site) -> None:
+        raise errors.HardwareError("start", "this release is bad")
+
+
+def test_a_new_instance_that_cannot_start_leaves_the_old_one_serving(world: served.World) -> None:
+    old = world.serve(instance=ONE, grace=0.3)
+    world.run("before")
+    everything = old.offered()
+    with pytest.raises(errors.HardwareError, match="this release is bad"):
+        world.serve(wait=False, instance=TWO, driver=Broken(world.hardware))
+    assert {path.name for path in old.home.glob("dra-*.sock")} == {f"dra-{ONE}.sock"}
+    assert list(old.node.registrar.socket.parent.iterdir()) == [old.node.registrar.socket]
+    world.run("after")
+    assert old.offered() == everything
+    for pod in ("before", "after"):
+        world.town.delete(pod)
+        world.town.gone(POD, pod)
+    assert world.made() == []
+
+
 def test_two_processes_with_fixed_names_do_not_serve_side_by_side(world: served.World) -> None:
     first = world.serve()
     with pytest.raises(errors.SettingsError, match=r"another drakit process serves .*dra\.sock"):
@@ -209,6 +232,24 @@ def test_health_of_devices_reaches_the_pod_and_ends_with_the_driver(world: serve
     expect_health(world, ("Healthy", None))
     driver.stop()
     expect_health(world, ("Unknown", None))
+
+
+def test_of_two_devices_of_a_claim_each_shows_its_own_health(world: served.World) -> None:
+    driver = world.serve()
+    world.run("p", served.chip("one"), served.chip("two"))
+    ill, well = world.town.devices("p")
+    driver.node.health.report(ill, sites.Health.UNHEALTHY, "too hot")
+    uid = world.town.uid("p")
+    expected = {f"{served.NAME}/claim={uid}-{ill}": "Unhealthy", f"{served.NAME}/claim={uid}-{well}": "Healthy"}
+    world.town.until(lambda: health_by_name(world) == expected, "the health of each")
+
+
+def health_by_name(world: served.World) -> dict[str, str]:
+    """What the pod's status says of each device, by its CDI name."""
+    [container] = json_types.objects(world.town.find(POD, "p") or {}, "status", "containerStatuses")
+    statuses = json_types.objects(container, "allocatedResourcesStatus")
+    told = [one for status in statuses for one in json_types.objects(status, "resources")]
+    return {json_types.text(one, "resourceID"): json_types.text(one, "health") for one in told}
 
 
 def expect_health(world: served.World, expected: tuple[str, str | None]) -> None:

@@ -46,6 +46,19 @@ def test_each_container_gets_only_the_requests_that_it_names(town: Town) -> None
     assert seen == {"first": one, "second": two, "both": one | two, "none": {}}
 
 
+def test_what_a_container_lists_twice_reaches_its_runtime_twice(town: Town) -> None:
+    town.plugin()
+    town.offer("gpu-0", "gpu-1")
+    town.create(CLAIM, objects.claim("c", objects.request("one"), objects.request("two")))
+    pod = town.run(objects.pod("p", claim="c", containers=[objects.container("main", objects.use("one"), objects.use())]))
+    preparation = town.cluster.node(objects.NODE).kubelet.preparation
+    [container] = json_types.objects(pod, "spec", "containers")
+    names = [f"example.com/gpu={town.uid('c')}-{index}" for index in (0, 1)]
+    assert preparation.cdi_ids(pod, container) == [names[0], *names]
+    assert [device.cdi_ids for _, _, device in preparation.uses(pod, container)] == [(names[0],), (names[1],)]
+    assert town.view("p", "main").env == {"DEVICE_ONE": "gpu-0", "DEVICE_TWO": "gpu-1"}
+
+
 def test_a_device_without_request_names_reaches_every_container_of_the_claim(town: Town) -> None:
     plugin = town.plugin()
 

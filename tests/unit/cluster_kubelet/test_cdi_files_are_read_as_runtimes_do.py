@@ -1,5 +1,6 @@
 """Which CDI files a runtime takes, and what they do to a container."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -120,6 +121,21 @@ def test_a_new_file_and_a_changed_file_are_noticed(tmp_path: pathlib.Path) -> No
     (tmp_path / "x.json").unlink()
     with pytest.raises(UnresolvableError):
         cache.edits(["example.com/gpu=a"])
+
+
+def test_a_device_that_is_listed_twice_changes_nothing_more_but_runs_its_hooks_twice(tmp_path: pathlib.Path) -> None:
+    hook: Object = {"hookName": "createRuntime", "path": "/bin/x"}
+    edits: Object = {
+        "env": ["A=1"],
+        "mounts": [{"hostPath": "/1", "containerPath": "/b"}],
+        "deviceNodes": [{"path": "/dev/a"}],
+        "hooks": [hook],
+    }
+    _write(tmp_path, "x.json", _spec() | {"devices": [{"name": "a", "containerEdits": edits}]})
+    cache = SpecCache([tmp_path])
+    once, twice = (merge(cache.edits(["example.com/gpu=a"] * times)) for times in (1, 2))
+    assert once.hooks == (Hook(name="createRuntime", path="/bin/x"),)
+    assert twice == dataclasses.replace(once, hooks=once.hooks * 2)
 
 
 def test_a_files_own_edits_come_once_and_first_and_later_ones_replace(tmp_path: pathlib.Path) -> None:

@@ -9,7 +9,7 @@ from drakit.cluster.controllers import generation
 from drakit.cluster.patching import PatchKind
 from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, POD
 from unit.cluster_kubelet import objects
-from unit.cluster_kubelet.plugin import UNPREPARE
+from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
 from unit.cluster_kubelet.town import Town
 
 
@@ -87,6 +87,34 @@ def test_a_generated_claim_that_was_not_recorded_is_found_again(town: Town) -> N
     town.until(lambda: json_types.at(town.find(POD, "p"), "status", "resourceClaimStatuses"), "the claim again")
     assert _generated(town, "p") == name
     assert len(town.api.list(CLAIM).items) == 1
+
+
+def test_a_claim_that_was_made_for_another_pod_is_not_prepared(town: Town) -> None:
+    plugin = town.plugin()
+    town.offer("gpu-0")
+    town.create(CLAIM, objects.claim("c"))
+    town.run(objects.pod("p", claim="c"))
+    town.create(CLAIM_TEMPLATE, objects.template("t"))
+    thief = town.create(POD, objects.pod("q", template="t", nodeName=objects.NODE))
+    told: json_types.Object = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]}}
+    town.api.patch(POD, "q", told, namespace="default", kind=PatchKind.MERGE, subresource="status")
+    claim = town.claim("c")
+    json_types.items(claim, "status", "reservedFor").append(
+        {"resource": "pods", "name": "q", "uid": json_types.text(thief, "metadata", "uid")}
+    )
+    town.api.update(CLAIM, claim, subresource="status")
+    mine = "ResourceClaim default/c is not owned by pod q"
+    town.until(lambda: any(mine in text for text in town.events("FailedPrepareDynamicResources")), "the kubelet's event")
+    assert plugin.count(PREPARE) == 1
+
+
+def test_a_claim_that_is_not_made_on_purpose_keeps_no_pod_waiting(town: Town) -> None:
+    town.plugin()
+    pod = objects.pod("p", template="t", nodeName=objects.NODE)
+    town.create(POD, pod)
+    told: json_types.Object = {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
+    town.api.patch(POD, "p", told, namespace="default", kind=PatchKind.MERGE, subresource="status")
+    town.phase("p", "Running")
 
 
 def test_a_claim_in_use_stays_until_its_last_pod_is_done(town: Town) -> None:

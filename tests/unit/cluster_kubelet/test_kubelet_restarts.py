@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import threading
 
 import pytest
 
@@ -60,6 +61,29 @@ def test_a_pod_deleted_while_no_kubelet_watched_ends_when_one_does(town: Town, p
     node.start_kubelet()
     town.gone(POD, "p")
     assert plugin.uids(UNPREPARE) == [town.uid("c")]
+
+
+def test_a_claim_whose_prepare_never_ended_is_unprepared_by_the_next_kubelet(town: Town) -> None:
+    """The claim is in the kubelet's books before a driver is called."""
+    plugin, node = town.plugin(), town.cluster.node(objects.NODE)
+    entered, go = threading.Event(), threading.Event()
+
+    def hang(_response: object, _context: object) -> None:
+        entered.set()
+        go.wait(30)
+
+    plugin.on_prepare = hang
+    town.offer("gpu-0")
+    town.create(CLAIM, objects.claim("c"))
+    town.create(POD, objects.pod("p", claim="c"))
+    assert entered.wait(30)
+    books = node.folder.checkpoint.read_text()
+    go.set()
+    node.stop_kubelet()
+    node.folder.checkpoint.write_text(books)
+    town.delete("p", force=True)
+    node.start_kubelet()
+    town.until(lambda: plugin.uids(UNPREPARE) == [town.uid("c")], "Unprepare")
 
 
 def test_a_sandbox_that_dies_is_made_again_without_a_prepare_in_the_same_kubelet(town: Town, plugin: Plugin) -> None:

@@ -141,6 +141,31 @@ def test_a_pod_that_came_before_its_driver_starts_when_the_driver_comes(town: To
     assert plugin.count(PREPARE) == 1
 
 
+def test_a_pod_that_nobody_could_serve_leaves_no_trace_and_can_be_deleted(town: Town) -> None:
+    town.offer("gpu-0")
+    town.create(CLAIM, objects.claim("c"))
+    town.create(POD, objects.pod("p", claim="c"))
+    town.until(lambda: town.events("FailedPrepareDynamicResources"), "an event")
+    assert town.cluster.node(objects.NODE).kubelet.preparation.pods() == set()
+    town.delete("p")
+    town.gone(POD, "p")
+
+
+def test_a_second_pod_of_a_prepared_claim_waits_while_the_driver_is_away(town: Town) -> None:
+    plugin = town.plugin()
+    town.offer("gpu-0")
+    town.create(CLAIM, objects.claim("c"))
+    town.run(objects.pod("p", claim="c"))
+    plugin.stop()
+    town.until(lambda: not town.cluster.node(objects.NODE).kubelet.plugins.is_registered(DRIVER), "the loss")
+    town.create(POD, objects.pod("q", claim="c"))
+    town.until(lambda: town.events("FailedPrepareDynamicResources"), "an event")
+    assert town.events("FailedPrepareDynamicResources") == [f"Failed to prepare dynamic resources: DRA driver {DRIVER} is not registered"]
+    plugin.start()
+    town.phase("q", "Running")
+    assert plugin.count(PREPARE) == 1
+
+
 class ClosedMeanwhile:
     """Listens to drivers' health; the kubelet stops just before it begins to."""
 

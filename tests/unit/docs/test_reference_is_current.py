@@ -172,7 +172,7 @@ def _kind(path: pathlib.Path) -> str:
     if path.parent.name == "claims":
         return "claims/shared.lock"
     if path.parent.name == "cdi":
-        return "<driver>-claim_<claim UID>-<device>[-<share id>][-<request>].json"
+        return "<driver>-claim_<claim UID>-<device>[-<share id>][_<request>].json"
     if "driver-root" in path.parts:
         return "driver-root/usr/bin/<program>" if path.parent.name == "bin" else "driver-root/usr/lib64/<library>"
     return path.name.replace("nics.", "gpus.")

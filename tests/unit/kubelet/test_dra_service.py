@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import tempfile
 import threading
+from typing import Any
 
 import grpc
 import pytest
@@ -188,6 +189,29 @@ def test_the_engine_learns_that_the_caller_went_away(stub: services.DRAPluginStu
     assert waiting == [True, False]
     engine.on_prepare = lambda refs, caller: {ref.uid: outcome.Outcome() for ref in refs}
     assert prepare(stub, claim())[UID].error == ""
+
+
+def test_the_engine_learns_that_the_caller_hung_up_before_its_deadline(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+    waiting: list[bool] = []
+    entered, gone, done = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, outcome.Outcome]:
+        waiting.append(caller.is_waiting())
+        entered.set()
+        for _ in range(1000):
+            if not caller.is_waiting() or gone.wait(0.01):
+                break
+        waiting.append(caller.is_waiting())
+        done.set()
+        return {}
+
+    engine.on_prepare = slow
+    method: Any = stub.NodePrepareResources  # The generated types know of calls that are waited for only.
+    pending = method.future(wire.NodePrepareResourcesRequest(claims=[claim()]), timeout=60)
+    assert entered.wait(10)
+    assert pending.cancel()
+    assert done.wait(20)
+    assert waiting == [True, False]
 
 
 def expect(code: grpc.StatusCode, stub: services.DRAPluginStub, timeout: float) -> None:

@@ -65,7 +65,7 @@ def get_info(path: pathlib.Path) -> wire.PluginInfo:
 def notify(path: pathlib.Path, *, registered: bool, error: str = "") -> None:
     with grpc.insecure_channel(f"unix:{path}") as channel:
         services.RegistrationStub(channel).NotifyRegistrationStatus(
-            wire.RegistrationStatus(plugin_registered=registered, error=error), timeout=5
+            wire.RegistrationStatus(plugin_registered=registered, error=error), timeout=1
         )
 
 
@@ -129,6 +129,7 @@ def test_a_deleted_socket_is_made_again_under_a_new_name(registrar: registration
 def test_a_registry_that_goes_and_comes_back_is_used_again(registrar: registration.Registrar, folder: pathlib.Path) -> None:
     shutil.rmtree(folder)
     registrar.look()
+    assert not folder.exists(), "the kubelet makes its folder, the driver never"
     folder.mkdir()
     registrar.look()
     assert get_info(registrar.socket).name == DRIVER
@@ -152,6 +153,15 @@ def test_our_own_dead_sockets_are_removed_and_living_or_foreign_ones_stay(folder
     assert set(folder.iterdir()) == {foreign, fixed, living.socket}
     assert not dead.exists()
     living.stop()
+
+
+def test_dead_sockets_are_gone_before_the_new_one_is_there(folder: pathlib.Path) -> None:
+    """A start that cannot make its socket has removed the dead ones already."""
+    dead = leave_stale(folder / f"{DRIVER}-{START}-reg.sock")
+    folder.chmod(0o777)
+    with pytest.raises(errors.SettingsError, match="chmod o-w"):
+        make(folder).start()
+    assert not dead.exists()
 
 
 def test_a_missing_registry_is_a_clear_error(folder: pathlib.Path) -> None:

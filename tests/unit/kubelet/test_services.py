@@ -21,7 +21,7 @@ from drakit.core import claim as claims
 from drakit.core import names, outcome, ports
 from drakit.core import site as sites
 from drakit.kubelet import health, health_service, server, services
-from drakit.node import clock
+from drakit.node import clock, node
 
 UID = "11111111-2222-3333-4444-555555555555"
 SHARE = names.ShareId("aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
@@ -145,6 +145,10 @@ def test_open_streams_keep_no_thread_from_claims(channel: grpc.Channel) -> None:
     assert all(next(stream) for stream in streams)
     request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(uid=UID, name="c", namespace="ns")])
     assert v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=10).claims[UID].devices[0].share_id == SHARE
+
+
+def test_a_drivers_own_socket_has_threads_left_when_every_stream_is_open() -> None:
+    assert node.SERVICE_THREADS >= 2 * health.WATCHERS_MAX, "claims are prepared beside the streams of kubelets and whoever else watches"
 
 
 def test_a_long_list_is_cut_into_messages_that_the_kubelet_takes() -> None:

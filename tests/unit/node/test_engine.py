@@ -107,6 +107,7 @@ def test_after_a_reboot_prepare_makes_everything_anew(node: world.World) -> None
     assert prepare(node, node.boot(), ref).error == ""
     assert node.hardware.made == {"chip-0": 1}
     assert len(node.cdi.files) == 1
+    assert [entry.boot_id for entry in node.journal.entries()] == ["boot-2"]
 
 
 def test_hardware_that_was_taken_away_is_made_again(node: world.World) -> None:
@@ -219,7 +220,10 @@ def test_an_author_bug_is_named_as_such(node: world.World) -> None:
 def test_nothing_is_done_for_a_caller_that_has_gone(node: world.World) -> None:
     started = node.boot()
     node.caller.waits = False
+    steps: list[str] = []
+    node.step = steps.append
     assert "stopped waiting" in prepare(node, started, node.claim("chip-0")).error
+    assert steps == []
     assert node.is_clean
 
 

@@ -10,7 +10,7 @@ import pytest
 from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.core import claim as claims
-from drakit.core import inventory, names
+from drakit.core import errors, inventory, names
 from drakit.node import clock, engine, node, station
 from fakes import author, claim_source, slice_store
 
@@ -123,6 +123,27 @@ def test_stopping_leaves_slices_and_no_socket(running: Running) -> None:
     running.node.stop()
     assert not running.socket.exists()
     assert "chip-0" in running.offered()
+
+
+def test_a_start_that_fails_at_the_registration_leaves_no_socket_and_the_next_one_works(tmp_path: pathlib.Path) -> None:
+    def made(registry: pathlib.Path) -> node.Node:
+        post = station.Post(
+            driver_name=author.FakeDriver.name,
+            build=lambda _: author.FakeDriver(author.Hardware()),
+            place=engine.Place(pool=POOL, boot_id="boot-1"),
+        )
+        store = slice_store.FakeSliceStore()
+        outside = node.Outside(claim_source=claim_source.FakeClaimSource(), slice_store=store, registry=registry, clock=clock.SystemClock())
+        return node.Node(post, station.Folders(home=tmp_path / "d", cdi=tmp_path / "c"), outside, node_name=POOL)
+
+    with pytest.raises(errors.SettingsError, match="is the kubelet there"):
+        made(tmp_path / "missing").start()
+    assert list((tmp_path / "d").glob("*.sock")) == []
+    (tmp_path / "r").mkdir()
+    second = made(tmp_path / "r")
+    second.start()
+    assert (tmp_path / "d" / "dra.sock").is_socket()
+    second.stop()
 
 
 def test_two_nodes_cannot_serve_one_folder(running: Running, tmp_path: pathlib.Path) -> None:

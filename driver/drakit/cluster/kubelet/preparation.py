@@ -87,15 +87,19 @@ class Preparation:
             return set().union(*(record.pods for record in self._records.values() if not driver or driver in record.drivers))
 
     def cdi_ids(self, pod: Object, container: Object) -> list[str]:
-        """Return the CDI names that a container of the pod gets."""
-        return list(dict.fromkeys(name for _, _, device in self.uses(pod, container) for name in device.cdi_ids))
+        """Return the CDI names that a container of the pod gets; twice, as from a real kubelet, what it lists twice."""
+        return [name for _, _, device in self._listed(pod, container) for name in device.cdi_ids]
 
     def uses(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
         """Return the prepared devices that a container of the pod gets, each once, with their claims and drivers."""
+        return list(dict.fromkeys(self._listed(pod, container)))
+
+    def _listed(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
+        """Return what each entry of a container's claims stands for, one entry after the other."""
         namespace, found = key_of(pod).namespace, list[tuple[Key, str, PreparedDevice]]()
         for claim, request in _wishes(pod, container):
             found += [(Key(namespace, claim), driver, device) for driver, device in self.used(pod, claim, request)]
-        return list(dict.fromkeys(found))
+        return found
 
     def used(self, pod: Object, claim: str, request: str) -> list[tuple[str, PreparedDevice]]:
         """Return the drivers and devices that the pod has by a request of a claim, or by all of it if empty."""
