@@ -117,3 +117,13 @@ def test_what_the_files_of_a_claim_hold_is_told_in_order_of_name(cdi: ports.CdiD
     assert [*found] == [name(share_id=samples.share(1)), name(), name(device="gpu-1")], "'-' comes before '.'"
     assert found == {name(): OTHER, name(device="gpu-1"): samples.rich_edits(), name(share_id=samples.share(1)): OTHER}
     assert cdi.of(samples.uid(3)) == {}
+
+
+def test_what_all_files_hold_is_told_at_once_as_they_are_now(cdi: ports.CdiDirectory) -> None:
+    assert cdi.of_all() == {}
+    for one in (name(2), name(device="gpu-1"), name()):
+        cdi.write(one, OTHER)
+    assert [*cdi.of_all().items()] == [(name(), OTHER), (name(device="gpu-1"), OTHER), (name(2), OTHER)]
+    cdi.write(name(), samples.rich_edits())
+    cdi.remove(samples.uid(2))
+    assert cdi.of_all() == {**cdi.of(samples.uid(1))} == {name(): samples.rich_edits(), name(device="gpu-1"): OTHER}

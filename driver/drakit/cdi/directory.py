@@ -16,13 +16,15 @@ only by one that can hold it alone. Any user can hold that lock too, so a writer
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import pathlib
 import re
+import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from drakit.cdi import reading, spec
+from drakit.cdi import reading, spec, unchanged
 from drakit.core import edits, errors, names
 from drakit.telemetry import logs
 
@@ -46,15 +48,23 @@ _FIXES = {
 }
 
 
-class Directory:
-    """The files of one driver in one CDI directory. Raises CdiError when it cannot be made, read or written; then nothing is half written."""
+_Said = tuple[edits.CdiName, edits.Edits | None]
 
-    def __init__(self, path: pathlib.Path, *, driver: str) -> None:
+
+class Directory:
+    """The files of one driver in one CDI directory. Raises CdiError when it cannot be made, read or written; then nothing is half written.
+
+    ``now`` is the wall clock, in nanoseconds.
+    """
+
+    def __init__(self, path: pathlib.Path, *, driver: str, now: Callable[[], int] = time.time_ns) -> None:
         self.path = path
         self._driver = spec.check_driver(driver)
         prefix = re.escape(spec.file_prefix(driver))
         self._name = re.compile(rf"{prefix}(?P<uid>{_UID})-.+\.json")
         self._temporary = re.compile(rf"\.{prefix}[0-9a-f]{{16}}\.tmp")
+        self._told: set[str] = set()
+        self._readings: unchanged.Readings[_Said | None] = unchanged.Readings(now)
         self._sweep()
 
     def write(self, name: edits.CdiName, content: edits.Edits) -> None:
@@ -78,28 +88,33 @@ class Directory:
                 os.close(directory)
 
     def remove(self, claim_uid: names.ClaimUid) -> None:
-        """Remove every file of a claim of this driver; nothing to remove is success. Raises CdiError, ClaimError."""
+        """Remove every file of a claim of this driver; nothing to remove is success. Raises CdiError, ClaimError.
+
+        What is not ours to remove, a directory that has a file's name, is refused once all else is gone.
+        """
         spec.check_uid(claim_uid, "claim.uid")
         with self._refused(""):
             if not self.path.exists():
                 return
             with self._opened(fcntl.LOCK_SH) as directory:
-                for entry in self._own(directory, claim_uid):
-                    if self._uid_of(entry) == claim_uid:
-                        with contextlib.suppress(FileNotFoundError):
-                            os.unlink(entry, dir_fd=directory)
+                own = [entry for entry in self._own(directory, claim_uid) if self._uid_of(entry) == claim_uid]
+                refusals = [refusal for entry in own if (refusal := _unlink(directory, entry)) is not None]
+        for refusal in refusals:
+            with self._refused(str(refusal.filename)):
+                raise refusal
 
     def claims(self) -> frozenset[names.ClaimUid]:
         """The claims that have a file of this driver. Raises CdiError."""
-        with self._refused(""), contextlib.suppress(FileNotFoundError):
-            return frozenset(uid for entry in _listing(self.path) if (uid := self._uid_of(entry)))
+        with self._refused(""), contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            found = ((self._uid_of(entry.name), entry) for entry in entries)
+            return frozenset(uid for uid, entry in found if uid and not entry.is_dir(follow_symlinks=False))
         return frozenset()
 
     def of(self, claim_uid: names.ClaimUid) -> Mapping[edits.CdiName, edits.Edits | None]:
         """What the files of a claim are named after and hold, in order of name. Raises CdiError.
 
-        Left out is a file whose content is not about the device that its name says; None stands for edits that are not as ``write`` leaves them. The
-        log tells of both.
+        Left out is a file whose content is not about the device that its name says, and a directory, which a runtime passes over too; None stands for
+        edits that are not as ``write`` leaves them. The log tells of all three, of a directory once.
         """
         spec.check_uid(claim_uid, "claim.uid")
         with self._refused(""):
@@ -107,8 +122,32 @@ class Directory:
                 return {}
             with self._opened(fcntl.LOCK_SH) as directory:
                 own = [entry for entry in sorted(self._own(directory, claim_uid)) if self._uid_of(entry) == claim_uid]
-                contents = {entry: _content(directory, entry, reading.SIZE_MAX + 1) for entry in own}
-        return dict(read for entry, content in contents.items() if (read := _read(self.path / entry, content, self._driver)) is not None)
+                return dict(said for entry in own if (said := self._said(directory, entry)) is not None)
+
+    def of_all(self) -> Mapping[edits.CdiName, edits.Edits | None]:
+        """The same of all claims. A file that has not changed since the last call is not read again. Raises CdiError."""
+        with self._refused(""):
+            if not self.path.exists():
+                return {}
+            with self._opened(fcntl.LOCK_SH) as directory:
+                found = self._readings.of(
+                    directory, lambda entry: self._uid_of(entry) is not None, functools.partial(self._said, directory)
+                )
+        return dict(said for said in found.values() if said is not None)
+
+    def forget_readings(self) -> None:
+        """Give back what ``of_all`` keeps: nobody will ask again."""
+        self._readings.forget()
+
+    def _said(self, directory: int, entry: str) -> _Said | None:
+        """What a file of ours says; None for what is to be left out."""
+        content = _content(directory, entry, reading.SIZE_MAX + 1)
+        if content is not None or not _is_directory(directory, entry):
+            return _read(self.path / entry, content, self._driver)
+        if entry not in self._told:
+            self._told.add(entry)
+            _log.warning("a directory has the name of a CDI file, so there is no such file; remove it", directory=str(self.path / entry))
+        return None
 
     def _file(self, name: edits.CdiName, content: edits.Edits) -> tuple[str, bytes]:
         if name.driver != self._driver:
@@ -156,7 +195,7 @@ class Directory:
             raise errors.CdiError(message) from error
 
 
-def _read(path: pathlib.Path, content: bytes | None, driver: str) -> tuple[edits.CdiName, edits.Edits | None] | None:
+def _read(path: pathlib.Path, content: bytes | None, driver: str) -> _Said | None:
     """Whose file this is, and its edits where they can be believed; None for a file that does not say what its name says."""
     name = None if content is None else spec.identity(content, driver)
     if content is None or name is None or spec.file_name(name) != path.name:
@@ -195,8 +234,32 @@ def _content(directory: int, name: str, limit: int) -> bytes | None:
         if error.errno == errno.ELOOP:
             return None
         raise
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(limit)
+    try:
+        content = os.read(descriptor, limit)
+        while 0 < len(content) < limit and (more := os.read(descriptor, limit - len(content))):
+            content += more
+    except IsADirectoryError:
+        return None
+    finally:
+        os.close(descriptor)
+    return content
+
+
+def _is_directory(directory: int, name: str) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    return False
+
+
+def _unlink(directory: int, name: str) -> IsADirectoryError | None:
+    """Remove a file if it is there; the refusal where it is a directory."""
+    try:
+        os.unlink(name, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    except IsADirectoryError as error:
+        return error
+    return None
 
 
 def _replace(directory: int, name: str, temporary: str, content: bytes) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, TypeVar
 
 import typer
@@ -78,6 +78,7 @@ def prepare(
                 answer = opened.engine.prepare([ref], Present())[ref.uid]
                 rows += _rows(ref, family, answer)
                 failed += [f"{ref}: {answer.error}"] if answer.error else []
+            _tell_of_lost_memory(opened)
     failed += [f"{ref}: {_foreign(wanted[ref.uid])}" for ref in source.refs if ref.uid not in served]
     _show(rows, form)
     if failed:
@@ -109,7 +110,9 @@ def unprepare(
     for family in composition.families(settings):
         with _station(family, Nowhere()) as opened:
             known.update(ref.uid for ref in refs if _is_known(opened, ref.uid))
-            failed += [f"{uid}: {error}" for uid, error in opened.engine.unprepare(refs, Present()).items() if error]
+            errors_of = {uid: error for uid, error in opened.engine.unprepare(refs, Present()).items() if error}
+            failed += [f"{uid}: {error}" for uid, error in errors_of.items()]
+            _tell_of_lost_memory(opened, {ref.uid for ref in refs}.difference(errors_of))
     if failed:
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
     for ref in refs:
@@ -177,6 +180,23 @@ def _told(home: pathlib.Path, trouble: str, readable: int) -> str:
 def _station(family: composition.Family, source: file_claims.FileClaims | Nowhere) -> Iterator[station.Station]:
     with station.Station.open(family.post, family.folders, source) as opened:
         yield opened
+
+
+def _tell_of_lost_memory(opened: station.Station, given_back: Collection[names.ClaimUid] = ()) -> None:
+    """Say what is to be done about a journal that was lost: where no driver runs, nobody else makes it good. Once nothing is missing, all is well."""
+    lost = opened.journal.quarantine
+    if lost is None:
+        return
+    missing = [uid for uid in opened.missing() if uid not in given_back]
+    if not missing:
+        opened.memory_rebuilt()
+        output.note(f"all that the lost journal of {opened.author.name} knew is known again")
+        return
+    output.note(
+        f"the journal of {opened.author.name} was lost ({lost.reason}), and these claims are not known again: {', '.join(missing)}. "
+        "What they have goes to no other claim. A driver that runs here looks them up in the cluster; where none does, run drakit prepare with "
+        f"the claims that are still in use, and for the others drakit unprepare {' '.join(missing)}"
+    )
 
 
 def _is_known(opened: station.Station, uid: names.ClaimUid) -> bool:

@@ -103,6 +103,9 @@ class CdiDirectory(Protocol):
         None stands for edits that are not such as ``write`` leaves: the file was damaged, or edited by hand.
         """
 
+    def of_all(self) -> Mapping[edits.CdiName, edits.Edits | None]:
+        """The same of all claims at once, in order of file name. Asked again and again while memory is lost, it costs what has changed since."""
+
 
 class ClaimSource(Protocol):
     """Allocated claims (drakit.kube.claims, or a file)."""

@@ -12,7 +12,7 @@ Invariants:
    remembered first, from the API server and from its CDI files (``recall``), and only then prepared or unprepared. What those files name is given
    to nobody else, and one that is remembered by half, because its process died over it, is gone on with and not undone.
 7. A claim with binding conditions is begun when it is bound, and gone on with when it is prepared: its half state is undone only once the claim is
-   not allocated as it was (``abandon``). What ``bind`` made ready is made sure of again by every prepare.
+   not allocated as it was (``abandon``). What ``bind`` made ready is made sure of again by every prepare, and a RetryError of one leaves it begun.
 """
 
 import dataclasses
@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import errors, inventory, lifecycle, names, outcome, ports
-from drakit.node import answering, evidence, offer, planning, recall, resolution, room, witness
+from drakit.core import errors, lifecycle, names, outcome, ports
+from drakit.node import answering, books, evidence, offer, planning, recall, resolution, witness
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -83,8 +83,11 @@ class Engine:
         self.witness: ports.Witness = witness.Nobody()
         self.memory_lost = False
         self._given_back: set[names.ClaimUid] = set()
-        forgotten = recall.Forgotten(author, journal, cdi, place.pool)
-        self.planner = planning.Planner(author, journal, place.pool, lambda device: forgotten.promised(device) if self.memory_lost else ())
+        self.forgotten = recall.Forgotten(author, journal, cdi, offered, place.pool)
+        self._books = books.Books(journal, offered, place.pool, self.forgotten)
+        self.planner = planning.Planner(
+            author, journal, place.pool, lambda device: self.forgotten.promised(device) if self.memory_lost else ()
+        )
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
         """Prepare claims one after the other; an outcome for each."""
@@ -184,7 +187,7 @@ class Engine:
 
     def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant], caller: ports.Caller) -> tuple[lifecycle.Entry, Sequence[Grant]]:
         _check_waiting(caller)
-        self._check_room(grants, evidence.held(self._journal, self._cdi, self._offered.seen) if self.memory_lost else ())
+        self._books.check(grants, memory_lost=self.memory_lost)
         planned = self.planner.plan(grants)
         entry = self._preparing(ref, planned)
         self._journal.begin(entry)
@@ -193,26 +196,16 @@ class Engine:
     def _carry_out_or_undo(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
         try:
             return self._carry_out(entry, grants, caller)
-        except Exception:
-            self._undo_after_failure(entry)
+        except Exception as error:
+            # A device that takes its time to be bound, after a reboot say, would never be ready if each call began it anew.
+            if not (isinstance(error, errors.RetryError) and self._binds(entry)):
+                self._undo_after_failure(entry)
             raise
 
     def _make(self, grant: Grant) -> drivers.Prepared:
         if grant.device.binding_conditions:
             self._author.bind(grant)
         return self._author.prepare(grant)
-
-    def _check_room(self, grants: Sequence[Grant], beside: Sequence[lifecycle.Holding] = ()) -> None:
-        """Raise DeviceBusyError unless all is free by the journal's books, and what is held ``beside`` them in this node's own pool.
-
-        Of a pool that is not this node's own, only the devices are known.
-        """
-        shares = [grant.share_id for grant in grants if grant.share_id]
-        for pool in sorted({grant.pool for grant in grants}):
-            is_own = pool == self._place.pool
-            offered, drawn, others = (self._offered.flat, self._offered.drawing, beside) if is_own else (inventory.Inventory(), {}, ())
-            wanted = [grant for grant in grants if grant.pool == pool]
-            room.check(wanted, [*others, *self._journal.holdings(pool, room.neighbours(wanted, drawn), shares)], offered)
 
     def _carry_out(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
         prepared = [self._make(grant) for grant in grants]
@@ -223,7 +216,7 @@ class Engine:
         return answering.answer(self._author.name, entry.claim, kept)
 
     def _unprepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> None:
-        forgotten = self._forgotten(ref) if self.memory_lost else ()
+        forgotten = self.forgotten.of(ref, self._claims) if self.memory_lost else ()
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
             entry = self._journal.entry(ref.uid)
             if entry is None and forgotten:
@@ -256,6 +249,8 @@ class Engine:
                     self._undo(entry)
                 entry = None
             grants = self._grants_of(entry, claim)
+            if entry is None and self.memory_lost:
+                self._undo_earlier(ref, grants, self._cdi.of(ref.uid), caller)
             with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
                 if entry is None:
                     entry, grants = self._begin(ref, grants, caller)
@@ -322,7 +317,7 @@ class Engine:
         with self._claim_locks.hold([uid], caller.is_waiting):
             entry = self._journal.entry(uid)
             if entry is None:
-                grants = recall.by_files(uid, self._cdi.of(uid), self._author, self._place.pool, self._offered.device)
+                grants = self.forgotten.by_files(uid, self._cdi.of(uid))
                 entry = self._begin_undoing(grants[0].claim, grants, caller) if grants else None
             if entry is not None and entry.state is lifecycle.State.PREPARING:
                 self._journal.withdraw(uid)
@@ -331,13 +326,17 @@ class Engine:
     def _adopt(self, claim: claims.Claim, entry: lifecycle.Entry | None, caller: ports.Caller) -> lifecycle.Entry | None:
         """The entry of a claim that is in use, gone on with where it was begun; the caller holds its lock.
 
-        A failure leaves hardware as it is and the entry begun: whoever comes next, also after a death, goes on with it.
+        A failure leaves hardware as it is and the entry begun: whoever comes next, also after a death, goes on with it. None: it was in
+        use as it is not allocated any more, and nothing of that is left.
         """
         grants = self._grants_of(entry, claim)
+        files = self._cdi.of(claim.ref.uid) if entry is None else {}
+        if self._undo_earlier(claim.ref, grants, files, caller):
+            return None
         with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
             if entry is None:
-                self._check_room(grants)
-                grants = evidence.with_intents(grants, self._cdi.of(claim.ref.uid), self._author, self.planner)
+                self._books.check(grants)
+                grants = evidence.with_intents(grants, files, self._author, self.planner)
                 entry = self._preparing(claim.ref, grants)
                 self._journal.begin(entry)
             self._carry_out(entry, grants, caller)
@@ -346,21 +345,20 @@ class Engine:
     def _is_forgotten(self, uid: names.ClaimUid, entry: lifecycle.Entry | None) -> bool:
         return self.memory_lost and evidence.is_forgotten(uid, entry, self._cdi, self._place.boot_id)
 
-    def _forgotten(self, ref: claims.ClaimRef) -> Sequence[Grant]:
-        """The grants of a claim that is to be unprepared and that the journal does not know; raises ApiError when nobody can say."""
-        if self._journal.entry(ref.uid) is not None:
-            return ()
-        try:
-            return resolution.resolve(self._claims.fetch(ref), self._author, self._place.pool, self._offered.device)
-        except (errors.ClaimError, errors.ConfigError) as error:
-            _log.info("a forgotten claim is known by its CDI files alone", claim=str(ref), uid=ref.uid, error=str(error))
-            return recall.by_files(ref.uid, self._cdi.of(ref.uid), self._author, self._place.pool, self._offered.device)
+    def _undo_earlier(self, ref: claims.ClaimRef, grants: Sequence[Grant], files: recall.Files, caller: ports.Caller) -> bool:
+        """Undo what CDI files say that a claim had before it was allocated as it is now; whether there was anything."""
+        earlier = evidence.earlier(grants, files, self.forgotten, self._books.check)
+        if not earlier or (entry := self._begin_undoing(ref, earlier, caller)) is None:
+            return False
+        with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
+            self._undo(entry)
+        return True
 
     def _begin_undoing(self, ref: claims.ClaimRef, forgotten: Sequence[Grant], caller: ports.Caller) -> lifecycle.Entry | None:
         with self._device_locks.hold(resolution.lock_names(forgotten), caller.is_waiting):
             _check_waiting(caller)
             files = self._cdi.of(ref.uid)
-            if not (left := evidence.left_of(forgotten, files, self._author.name, self._check_room)):
+            if not (left := evidence.left_of(forgotten, files, self._author.name, self._books.check)):
                 return None
             entry = self._preparing(ref, recall.to_undo(left, files, self._author))
             self._journal.begin(entry)

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from drakit.core import claim as claims
-from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import errors, lifecycle, names, ports
-from drakit.node import offer, planning, recall, resolution
+from drakit.node import offer, planning, recall
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
 Grant = drivers.Grant[object]
+Check = Callable[[Sequence[Grant]], None]
 
 
 def is_forgotten(uid: names.ClaimUid, entry: lifecycle.Entry | None, cdi: ports.CdiDirectory, boot_id: str) -> bool:
@@ -24,26 +23,25 @@ def is_forgotten(uid: names.ClaimUid, entry: lifecycle.Entry | None, cdi: ports.
     return begun and bool(cdi.of(uid))
 
 
-def held(journal: ports.Journal, cdi: ports.CdiDirectory, device_of: Callable[[str], devices.Device | None]) -> Sequence[lifecycle.Holding]:
-    """What claims hold that the journal does not know; devices that are not there any more are left out.
+def earlier(grants: Sequence[Grant], files: recall.Files, forgotten: recall.Forgotten, check: Check) -> tuple[Grant, ...]:
+    """What is to be undone of a claim that was allocated anew: what its files name and its ``grants`` do not, and those of these that have files.
 
-    Costs a listing of the directory for each such claim, which there are for as long as a rebuild takes.
+    Nothing where all of its grants have files: a pod may run with them, so only ``unprepare`` may touch them. What another claim has by now was given
+    back before.
     """
-    found = ((uid, name, device_of(name.device)) for uid in recall.unknown(journal, cdi) for name in cdi.of(uid))
-    return tuple(
-        lifecycle.Holding(
-            claim=claims.ClaimRef(uid=uid, namespace=recall.UNKNOWN, name=recall.UNKNOWN),
-            state=lifecycle.State.PREPARED,
-            device=device,
-            share_id=name.share_id,
-            admin_access=bool(name.request),
+    if not grants or not files:
+        return ()
+    uid, driver = grants[0].claim.uid, forgotten.driver
+    with_files = [grant for grant in grants if recall.file_of(grant, driver) in files]
+    left = left_of(forgotten.beside(uid, grants, files), {}, driver, check) if len(with_files) < len(grants) else ()
+    if left:
+        _log.warning(
+            "a forgotten claim was allocated anew; what it had before is undone", uid=uid, devices=[one.device.name for one in left]
         )
-        for uid, name, device in found
-        if device is not None
-    )
+    return (*left, *with_files) if left else ()
 
 
-def left_of(grants: Sequence[Grant], files: recall.Files, driver: str, check: Callable[[Sequence[Grant]], None]) -> tuple[Grant, ...]:
+def left_of(grants: Sequence[Grant], files: recall.Files, driver: str, check: Check) -> tuple[Grant, ...]:
     """What is left to undo of a claim that has ended. Raises what ``check`` raises of a grant that has a CDI file, since two have its device then.
 
     A grant without one whose device another claim has by now was given back before: whoever is asked again for it has nothing left to undo.
@@ -53,7 +51,7 @@ def left_of(grants: Sequence[Grant], files: recall.Files, driver: str, check: Ca
         try:
             check([grant])
         except errors.DeviceBusyError as error:
-            if resolution.cdi_name(driver, grant.claim, resolution.to_entry(grant)) in files:
+            if recall.file_of(grant, driver) in files:
                 raise
             _log.info("another claim has what a forgotten one had", uid=grant.claim.uid, device=grant.device.name, error=str(error))
         else:
@@ -67,6 +65,6 @@ def with_intents(grants: Sequence[Grant], files: recall.Files, author: offer.Aut
     Raises what the author raises.
     """
     recalled = recall.with_intents(grants, files, author)
-    bare = [grant for grant in recalled if resolution.cdi_name(author.name, grant.claim, resolution.to_entry(grant)) not in files]
+    bare = [grant for grant in recalled if recall.file_of(grant, author.name) not in files]
     planned = dict(zip(map(id, bare), planner.plan(bare), strict=True))
     return tuple(planned.get(id(grant), grant) for grant in recalled)

@@ -6,12 +6,12 @@ it was ever prepared: its intent is empty, and ``unprepare`` must do with the de
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import edits, errors, names, ports, records
+from drakit.core import edits, errors, lifecycle, names, ports, records
 from drakit.node import offer, resolution
 from drakit.telemetry import logs
 
@@ -40,38 +40,95 @@ def by_files(
     uid: names.ClaimUid, files: Collection[edits.CdiName], author: offer.Author, pool: str, device_of: DeviceOf
 ) -> tuple[Grant, ...]:
     """Grants by the names of a claim's CDI files alone, for a claim that is gone; devices that are not there any more are left out."""
-    ref = claims.ClaimRef(uid=uid, namespace=UNKNOWN, name=UNKNOWN)
+    ref = _ref(uid)
     found = ((name, device_of(name.device)) for name in files)
     return tuple(_bare(ref, name, device, author, pool) for name, device in found if device is not None)
 
 
-def unknown(journal: ports.Journal, cdi: ports.CdiDirectory) -> Sequence[names.ClaimUid]:
-    """The claims that have CDI files and that the journal does not know."""
-    return [uid for uid in sorted(cdi.claims()) if journal.entry(uid) is None]
+def file_of(grant: Grant, driver: str) -> edits.CdiName:
+    """What a grant's CDI file is named after."""
+    return resolution.cdi_name(driver, grant.claim, resolution.to_entry(grant))
 
 
 class Forgotten:
-    """What claims must have been promised that the journal does not know, by their CDI files; looked up anew each time."""
+    """What claims have that the journal does not know, by their CDI files, which are listed anew each time.
 
-    def __init__(self, author: offer.Author, journal: ports.Journal, cdi: ports.CdiDirectory, pool: str) -> None:
+    Whether the journal knows a claim is asked only of those whose device is asked for: there may be thousands of others.
+    """
+
+    def __init__(self, author: offer.Author, journal: ports.Journal, cdi: ports.CdiDirectory, offered: offer.Offer, pool: str) -> None:
+        self.driver = author.name
         self._author = author
         self._journal = journal
         self._cdi = cdi
+        self._offered = offered
         self._pool = pool
+
+    def uids(self) -> Sequence[names.ClaimUid]:
+        """All such claims."""
+        return [uid for uid in sorted(self._cdi.claims()) if self._journal.entry(uid) is None]
+
+    def of(self, ref: claims.ClaimRef, source: ports.ClaimSource) -> Sequence[Grant]:
+        """The grants of a claim that has ended, by its allocation and its files; none of one that is known. Raises ApiError when nobody can say."""
+        if self._journal.entry(ref.uid) is not None:
+            return ()
+        try:
+            grants = resolution.resolve(source.fetch(ref), self._author, self._pool, self._offered.device)
+        except (errors.ClaimError, errors.ConfigError) as error:
+            _log.info("a forgotten claim is known by its CDI files alone", claim=str(ref), uid=ref.uid, error=str(error))
+            return self.by_files(ref.uid, self._cdi.of(ref.uid))
+        return (*grants, *self.beside(ref.uid, grants, self._cdi.of(ref.uid)))
+
+    def by_files(self, uid: names.ClaimUid, files: Collection[edits.CdiName]) -> tuple[Grant, ...]:
+        """Grants by the names of a claim's CDI files alone; hardware is asked once more for devices that are not there any more."""
+        return by_files(uid, files, self._author, self._pool, self._offered.device)
+
+    def beside(self, uid: names.ClaimUid, grants: Sequence[Grant], files: Collection[edits.CdiName]) -> tuple[Grant, ...]:
+        """The same of the files that none of a claim's grants has: it was allocated otherwise when they were written."""
+        own = {file_of(grant, self.driver) for grant in grants}
+        return self.by_files(uid, [name for name in files if name not in own])
 
     def promised(self, device: devices.Device) -> Sequence[records.Record]:
         """The intents of a device's grants; what the author refuses is left out, because nobody can be given it back either."""
-        return [intent for uid in unknown(self._journal, self._cdi) for intent in self._of(uid, device)]
+        files = {name: found for name, found in self._cdi.of_all().items() if name.device == device.name and self._is_unknown(name)}
+        grants = (grant for name in files for grant in by_files(name.claim_uid, [name], self._author, self._pool, lambda _: device))
+        return [grant.intent for grant in to_undo(tuple(grants), files, self._author) if grant.intent]
 
-    def _of(self, uid: names.ClaimUid, device: devices.Device) -> Iterator[records.Record]:
-        files = {name: found for name, found in self._cdi.of(uid).items() if name.device == device.name}
-        for grant in to_undo(by_files(uid, files, self._author, self._pool, lambda _: device), files, self._author):
-            if grant.intent:
-                yield grant.intent
+    def held(self, wanted: Collection[str], shares: Collection[str] = ()) -> Sequence[lifecycle.Holding]:
+        """What is held of these devices, as ``ports.Journal.holdings`` gives it; devices that are not there any more are left out.
+
+        Of the shares that are not asked for, the one that stands for all of a device is anybody's: a device that a known claim has is drawn from too.
+        """
+        held: dict[edits.CdiName | str, lifecycle.Holding] = {}
+        for name in self._cdi.of_all():
+            if name.device not in wanted or (device := self._offered.seen(name.device)) is None:
+                continue
+            stands_for_all = name.share_id is not None and name.share_id not in shares
+            key = name.device if stands_for_all else name
+            if key not in held and (stands_for_all or self._is_unknown(name)):
+                held[key] = _holding(name, device)
+        return tuple(held.values())
+
+    def _is_unknown(self, name: edits.CdiName) -> bool:
+        return self._journal.entry(name.claim_uid) is None
+
+
+def _holding(name: edits.CdiName, device: devices.Device) -> lifecycle.Holding:
+    return lifecycle.Holding(
+        claim=_ref(name.claim_uid),
+        state=lifecycle.State.PREPARED,
+        device=device,
+        share_id=name.share_id,
+        admin_access=bool(name.request),
+    )
+
+
+def _ref(uid: names.ClaimUid) -> claims.ClaimRef:
+    return claims.ClaimRef(uid=uid, namespace=UNKNOWN, name=UNKNOWN)
 
 
 def _with_intent(grant: Grant, files: Files, author: offer.Author) -> Grant:
-    name = resolution.cdi_name(author.name, grant.claim, resolution.to_entry(grant))
+    name = file_of(grant, author.name)
     if name not in files:
         return grant
     return dataclasses.replace(grant, intent=author.recall(dataclasses.replace(grant, found=files[name])))

@@ -7,12 +7,12 @@ import contextlib
 import dataclasses
 import pathlib
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 from drakit.cdi import directory
 from drakit.core import driver as drivers
-from drakit.core import names, ports, records
+from drakit.core import lifecycle, names, ports, records
 from drakit.journal import journal, locks
 from drakit.node import clock, describing, engine, metering, offer, recovery
 from drakit.node import site as sites
@@ -99,10 +99,17 @@ class Station:
             _log.error("what the journal knew is lost; CDI files it may have known are kept", quarantine=str(lost))
         self.report = recovery.recover(self.engine, self.journal, self.cdi, sweep_orphans=lost is None)
 
+    def missing(self) -> Sequence[names.ClaimUid]:
+        """What a rebuild would look for: claims that have CDI files, or that a lost journal named, and that are not known, or known by half."""
+        lost = self.journal.quarantine
+        known = {entry.claim.uid for entry in self.journal.entries() if entry.state is not lifecycle.State.PREPARING}
+        return sorted(self.cdi.claims().union(() if lost is None else lost.lost).difference(known))
+
     def memory_rebuilt(self) -> None:
         """What a quarantine lost is known again: it is not reported any more, and what nobody knows is nobody's again."""
         self.journal.rebuilt()
         self.engine.memory_lost = False
+        self.cdi.forget_readings()
         _log.info("all that the lost journal knew is known again")
 
     def close(self) -> None:

@@ -191,6 +191,43 @@ def test_a_directory_in_place_of_a_file_names_the_fix(cdi: directory.Directory, 
         cdi.write(NAME, EDITS)
 
 
+def descriptors() -> int:
+    return sum(1 for _ in pathlib.Path("/proc/self/fd").iterdir())
+
+
+def test_a_directory_in_place_of_a_file_is_no_file_and_told_once(
+    cdi: directory.Directory, path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = edits.CdiName(driver=DRIVER, claim_uid=NAME.claim_uid, device="gpu-1")
+    file_of(path).mkdir()
+    assert (cdi.of(NAME.claim_uid), cdi.of_all(), cdi.claims(), cdi.intact(NAME, EDITS)) == ({}, {}, frozenset(), False)
+    cdi.write(other, EDITS)
+    before = descriptors()
+    for _ in range(5):
+        assert cdi.of(NAME.claim_uid) == cdi.of_all() == {other: EDITS}
+        assert not cdi.intact(NAME, EDITS)
+        with pytest.raises(errors.CdiError):
+            cdi.write(NAME, EDITS)
+    assert descriptors() == before
+    told = capsys.readouterr().err
+    assert told.count("a directory has the name of a CDI file") == 1
+    assert str(file_of(path)) in told
+
+
+def test_a_directory_in_place_of_a_file_is_not_removed_and_all_other_files_are(cdi: directory.Directory, path: pathlib.Path) -> None:
+    for device in ("gpu-1", "a-gpu"):
+        cdi.write(edits.CdiName(driver=DRIVER, claim_uid=NAME.claim_uid, device=device), EDITS)
+    file_of(path).mkdir()
+    (file_of(path) / "theirs").write_text("")
+    with pytest.raises(errors.CdiError, match=r"gpu-0\.json: Is a directory; remove the directory"):
+        cdi.remove(NAME.claim_uid)
+    assert [entry.name for entry in path.iterdir()] == [spec.file_name(NAME)]
+    assert [entry.name for entry in file_of(path).iterdir()] == ["theirs"]
+    (file_of(path) / "theirs").unlink()
+    file_of(path).rmdir()
+    cdi.remove(NAME.claim_uid)
+
+
 def test_a_path_that_is_no_directory_names_the_fix(tmp_path: pathlib.Path) -> None:
     (tmp_path / "cdi").write_text("")
     with pytest.raises(errors.CdiError, match="cdi"):

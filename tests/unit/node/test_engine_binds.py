@@ -97,6 +97,30 @@ def test_an_error_that_passes_keeps_what_was_begun(node: world.World) -> None:
     assert node.hardware.made == {"chip-0": 1}
 
 
+@pytest.mark.parametrize("is_rebooted", [False, True], ids=["by hand", "after a reboot"])
+def test_a_device_that_takes_several_calls_to_be_ready_gets_there_by_prepares_alone(node: world.World, *, is_rebooted: bool) -> None:
+    ref = node.claim("chip-0")
+    if is_rebooted:
+        assert prepare(node, node.boot(), ref) == ""
+        node.boot_id = "boot-2"
+        node.hardware.made.clear()
+    started, steps = node.boot(), list[str]()
+    driver(node).refusals = [errors.RetryError("half done", after=1), errors.RetryError("almost done", after=1)]
+    node.step = steps.append
+    assert [prepare(node, started, ref) for _ in range(3)] == ["half done", "almost done", ""]
+    assert steps.count("after begin") == 1
+    assert state(node, ref) is lifecycle.State.PREPARED
+
+
+def test_a_claim_that_a_prepare_left_begun_is_given_back_by_an_unprepare(node: world.World) -> None:
+    started, ref = node.boot(), node.claim("chip-0")
+    driver(node).refusals = [errors.RetryError("half done", after=1)]
+    assert prepare(node, started, ref) == "half done"
+    assert state(node, ref) is lifecycle.State.PREPARING
+    assert started.unprepare([ref], node.caller) == {ref.uid: ""}
+    assert node.is_clean
+
+
 def test_what_is_bound_is_held_against_other_claims(node: world.World) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     started.bind(ref, node.caller)
@@ -204,3 +228,18 @@ def test_an_unknown_claim_is_nothing_to_bind(node: world.World) -> None:
     ref = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000000"), namespace="x", name="y")
     with pytest.raises(errors.ClaimError):
         node.boot().bind(ref, node.caller)
+
+
+def test_what_a_forgotten_claim_had_before_it_was_allocated_anew_is_given_back_before_it_is_bound(node: world.World) -> None:
+    ref = node.claim("chip-0")
+    assert prepare(node, node.boot(), ref) == ""
+    node.journal.withdraw(ref.uid)
+    node.journal.forget(ref.uid)
+    node.claims.put(claims.Claim(ref=ref, results=node.claims.fetch(node.claim("chip-1")).results))
+    started = node.boot(recover=False)
+    started.memory_lost = True
+    started.bind(ref, node.caller)
+    assert node.hardware.made == {"chip-1": 1}
+    assert prepare(node, started, ref) == ""
+    assert started.unprepare([ref], node.caller) == {ref.uid: ""}
+    assert node.is_clean

@@ -295,7 +295,7 @@ def test_a_new_claim_is_not_given_what_a_claim_has_that_is_not_known_again_yet()
 def test_of_two_claims_whose_files_say_the_same_one_is_remembered() -> None:
     pipe = Pipe()
     for file, content in pipe.world.cdi.files.items():
-        pipe.world.cdi.files[file] = content.replace(b"PIPE=1", b"PIPE=0")
+        pipe.world.cdi.files[file] = content.replace(b'=1"', b'=0"')
     assert sorted(pipe.prepare(ref) for ref in pipe.refs) == ["0", "0 is another's"]
     assert pipe.prepare(pipe.world.claim("pipe", shared=True)) == "1"
 
