@@ -30,7 +30,7 @@ from drakit.core.site import Condition, DeviceStatus, Health, HealthReport, Netw
 
 
 def run(make: _Callable[[], Driver[_Any]]) -> None:
-    """Be the command line of the driver that ``make`` makes: run, slices, show, prepare, unprepare; ``--help`` tells more. Ends the process."""
+    """Be the command line of the driver that ``make`` makes: run, slices, show, prepare, unprepare, journal (see ``--help``). Ends the process."""
     from drakit.cli import author  # noqa: PLC0415 - the command line's libraries are not needed by those who only import values
 
     author.serve(make)

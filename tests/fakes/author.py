@@ -71,14 +71,19 @@ class FakeDriver(driver.Driver[Tuning]):
         identity = str(grant.intent["identity"])
         if self.hardware.made.get(identity) != grant.config.speed:
             self.hardware.make(identity, grant.config.speed)
-        environment = {f"FAKE_{grant.device.name.upper().replace('-', '_')}": identity}
-        return driver.Prepared(edits=edits.Edits(env=environment), record={"made": identity})
+        return driver.Prepared(edits=edits.Edits(env={_variable(grant): identity}), record={"made": identity})
 
     def unprepare(self, grant: driver.Grant[Tuning]) -> None:
         # Without an intent (the journal was lost, and no CDI file says what was prepared) it is what would be chosen.
         identity = str((grant.intent or self.plan(grant))["identity"])
         if identity in self.hardware.made:
             self.hardware.unmake(identity)
+
+
+def _variable(grant: driver.Grant[Tuning]) -> str:
+    """What tells a container its part; shares have one each, because a container may have two."""
+    suffix = f"_{grant.share_id[:8]}" if grant.share_id else ""
+    return f"FAKE_{grant.device.name.upper().replace('-', '_')}{suffix}"
 
 
 def _half(chip: str, side: str) -> device.Device:

@@ -1,32 +1,121 @@
 """``drakit.run``: the command line of somebody's own driver, with drakit's commands on it alone."""
 
 import contextvars
+import dataclasses
 import functools
 import inspect
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, ending, local, run, show, slices
+from drakit.cli import composition, ending, helping, journal, local, run, show, slices
 from drakit.core import driver as drivers
 from drakit.core import errors
 from drakit.node import station
 
 Make = Callable[[], drivers.Driver[Any]]
+Command = Callable[..., None]
 FAMILY = "driver"
-_HIDDEN = ("mock", "families")
 
-_HELP = {
-    "run": "Serve this node's devices to the kubelet and publish them, until SIGTERM or Ctrl-C.",
-    "slices": "Show the ResourceSlices this node would publish, without publishing them.",
-    "show": "Show devices and prepared claims. Changes nothing.",
-    "prepare": "Prepare the devices of an allocated claim from a file, without Kubernetes.",
-    "unprepare": "Give back the devices of claims, also of claims that were never prepared.",
+_HIDDEN = ("mock", "families")
+# What is said of these elsewhere is said of drakit's own drivers.
+_RETOLD: Mapping[str, object] = {
+    "folder": Annotated[
+        pathlib.Path | None,
+        typer.Option("--folder", metavar="DIR", help="Keep everything (journal, CDI files) below DIR instead of the system's places."),
+    ],
+    "assignments": Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One setting, as in the file: --set publish.rescan=30. May be repeated."),
+    ],
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Offered:
+    """A command as an author's program has it: what it does, in words that fit any driver, and how it is called."""
+
+    command: Command
+    meaning: str
+    example: str
+
+
+_UID = "4cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
+_COMMANDS: Mapping[str, _Offered] = {
+    "run": _Offered(
+        command=run.run,
+        meaning="""Serve this node's devices to the kubelet and publish them, until SIGTERM or Ctrl-C.
+
+        Settings come from defaults, then --config, then DRAKIT_ variables, then flags. Slices stay published when the driver stops, so that a quick
+        restart costs nobody a device.
+
+        It works in the kubelet's folders below /var/lib/kubelet, which must be there, and in /var/run/cdi, as root.""",
+        example="run --node $(hostname)",
+    ),
+    "slices": _Offered(
+        command=slices.slices,
+        meaning="""Show the ResourceSlices this node would publish, without publishing them.
+
+        The table compares the two forms; yaml and json print the objects (flat unless --form mixins is given).""",
+        example="slices -o yaml",
+    ),
+    "show": _Offered(
+        command=show.show,
+        meaning="""Show devices and prepared claims.
+
+        Reads the hardware and the driver's journal; changes nothing, and needs no API server.""",
+        example="show -o json",
+    ),
+    "prepare": _Offered(
+        command=local.prepare,
+        meaning="""Prepare the devices of an allocated claim, without Kubernetes.
+
+        A file holds one or more ResourceClaims as the API server would give them, with status.allocation. What a container would get is written to
+        the CDI directory, and shown.""",
+        example="prepare claim.yaml --node $(hostname)",
+    ),
+    "unprepare": _Offered(
+        command=local.unprepare,
+        meaning="Give back the devices of claims, also of claims that were never prepared.",
+        example=f"unprepare {_UID} --node $(hostname)",
+    ),
+}
+_JOURNAL_MEANING = """Look at the journal: what this driver remembers of its claims.
+
+Everything is read from a copy: the journal is not locked, migrated or set aside, also while the driver runs."""
+_JOURNAL: Mapping[str, _Offered] = {
+    "list": _Offered(
+        command=journal.list_,
+        meaning="""List the claims that are remembered: their state, their devices, and whether they are of this boot.
+
+        States are preparing, prepared and unpreparing; the first and the last are half done, and are finished by the next call or start.""",
+        example="journal list -o json",
+    ),
+    "show": _Offered(
+        command=journal.show,
+        meaning="Show all that is remembered of one claim: intents, records, CDI edits, notes, and the devices as they were.",
+        example=f"journal show {_UID}",
+    ),
+    "export": _Offered(
+        command=journal.export,
+        meaning="""Write everything in the journal as one document: for a bug report, or to keep before something is tried.
+
+        It holds what users wrote into their claims' parameters; look through it before you pass it on.""",
+        example="journal export > journal.json",
+    ),
+    "verify": _Offered(
+        command=journal.verify,
+        meaning="""Check that the journal is whole, that every row can be read, and that CDI files are what the journal says.
+
+        Ends with status 1 when something is wrong, and says what mends it. Files of claims in work at this moment may be told as wrong while the
+        driver runs; check again then.""",
+        example="journal verify",
+    ),
 }
 
 
@@ -37,33 +126,43 @@ def serve(make: Make, arguments: Sequence[str] | None = None) -> None:
     if program == "__main__.py":
         program = f"python -m {pathlib.Path(sys.argv[0]).parent.name}"
     with _served(driver, make):
-        command = functools.partial(_app(driver.name), args=None if arguments is None else list(arguments), prog_name=program)
+        command = functools.partial(_app(driver.name, program), args=None if arguments is None else list(arguments), prog_name=program)
         ending.guarded(command, program)
 
 
-def _app(name: str) -> typer.Typer:
+def _app(name: str, program: str) -> typer.Typer:
+    app = _group(f"{name}, a Kubernetes DRA driver written on drakit.", _COMMANDS, program)
+    app.add_typer(_group(_JOURNAL_MEANING, _JOURNAL, program), name="journal")
+    return app
+
+
+def _group(meaning: str, commands: Mapping[str, _Offered], program: str) -> typer.Typer:
     app = typer.Typer(
-        help=f"{name}, a Kubernetes DRA driver written on drakit.",
+        help=helping.flowed(meaning),
         no_args_is_help=True,
+        rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for command in (run.run, slices.slices, show.show, local.prepare, local.unprepare):
-        app.command(command.__name__, help=_HELP[command.__name__])(_without(command, _HIDDEN))
+    for name, one in commands.items():
+        told = f"{helping.flowed(inspect.cleandoc(one.meaning))}\n\n[bold]Example[/bold]\n\n  {program} {one.example}"
+        app.command(name, help=told)(_for_any_driver(one.command))
     return app
 
 
-def _without(command: Callable[..., None], hidden: Sequence[str]) -> Callable[..., None]:
-    """The command with some of its options left out, at their defaults."""
+def _for_any_driver(command: Command) -> Command:
+    """The command without the options that are of drakit's own drivers, and with words for the others that fit any driver."""
 
     @functools.wraps(command)
     def call(**given: object) -> None:
         command(**given)
 
-    signature = inspect.signature(command)
-    kept = [one for one in signature.parameters.values() if one.name not in hidden]
-    call.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined] # what inspect reads first
+    signature = inspect.signature(command, eval_str=True)
+    kept = [one for one in signature.parameters.values() if one.name not in _HIDDEN]
+    told = [one.replace(annotation=_RETOLD.get(one.name, one.annotation)) for one in kept]
+    call.__signature__ = signature.replace(parameters=told)  # type: ignore[attr-defined] # what inspect reads first
+    call.__annotations__ = {one.name: one.annotation for one in told}
     return call
 
 

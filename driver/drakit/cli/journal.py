@@ -96,7 +96,7 @@ def show(
       drakit journal show 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c --mock dgx-a100-40gb-2gpu
     """
     if not names.is_uid(uid):
-        raise errors.ConfigError(f"{uid!r} is not a claim UID; drakit journal list shows them", field="UID")
+        raise errors.ConfigError(f"{uid!r} is not a claim UID; journal list shows them", field="UID")
     found = []
     for opened in _journals(composition.families(settings)):
         output.note(opened.trouble)

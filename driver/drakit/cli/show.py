@@ -61,7 +61,10 @@ def _print(family: composition.Family, seen: local.View) -> None:
         (item.name, _kind(item), *_amounts(item), "yes" if item.allow_multiple_allocations else "", taken.get(item.name, ""))
         for item in offered.flat().devices
     ]
-    output.put(out, output.table("", ["DEVICE", "KIND", *map(str.upper, _CAPACITIES), "SHARED", "CLAIM"], rows))
+    if rows:
+        output.put(out, output.table("", ["DEVICE", "KIND", *map(str.upper, _CAPACITIES), "SHARED", "CLAIM"], rows))
+    else:
+        out.print("No device was found.")
     if kept := withheld.rows(seen.told):
         output.put(out, output.table("\nNot offered", withheld.COLUMNS, kept))
     if moved := traffic.of(seen.readings):

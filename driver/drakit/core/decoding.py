@@ -32,13 +32,19 @@ def decode(parameters: records.Record, types: Sequence[type[object]], *, root: s
     """A value of one of ``types``; errors name the JSON path under ``root``. At most ``size_max`` bytes of compact JSON, 32 levels deep."""
     _check_depth(parameters, root)
     _check_size(parameters, root, size_max)
-    known = {kind_id(schema): schema for schema in types}
-    if len(known) != len(types) or (None in known and len(types) > 1):
-        raise TypeError("several configuration types need api_version and kind, each pair once")
+    known = by_kind(types)
     if None in known:
         return _decode_fields(types[0], parameters, root)
     schema = known[_select(parameters, [one for one in known if one], root)]
     return _decode_fields(schema, {key: value for key, value in parameters.items() if key not in _IDENTITY}, root)
+
+
+def by_kind(types: Sequence[type[object]]) -> Mapping[tuple[str, str] | None, type[object]]:
+    """The types by the apiVersion and kind that tell them apart; raises TypeError where these do not."""
+    known = {kind_id(schema): schema for schema in types}
+    if len(known) != len(types) or (None in known and len(types) > 1):
+        raise TypeError("several configuration types need api_version and kind, each pair once")
+    return known
 
 
 def kind_id(schema: type[object]) -> tuple[str, str] | None:

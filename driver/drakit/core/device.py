@@ -44,9 +44,10 @@ class Device:
     """One thing a claim can be given.
 
     ``attributes`` and ``capacity`` are keyed by ``id`` (in the driver's own domain) or ``domain/id``. ``consumes`` is what an allocation takes
-    from counter sets of the same inventory. ``includes`` names device mixins (author form only). ``reach`` says from which nodes the device can be
-    used, where its pool leaves that to each device; None on a pool of one node. Raises InventoryError on construction when a rule of the API is
-    broken.
+    from counter sets of the same inventory; shares of one device draw once. ``binds_to_node`` keeps the claim on the node for which it was
+    allocated, which devices of a node's own pool do anyway. ``includes`` names device mixins (author form only). ``reach`` says from which nodes the
+    device can be used, where its pool leaves that to each device; None on a pool of one node. Raises InventoryError on construction when a rule of
+    the API is broken.
     """
 
     name: str
@@ -88,6 +89,8 @@ class Device:
         if bool(self.binding_conditions) != bool(self.binding_failure_conditions):
             raise errors.InventoryError("give bindingFailureConditions too, or neither", field=f"{field}.bindingConditions")
         conditions = (*self.binding_conditions, *self.binding_failure_conditions)
+        for condition in conditions:
+            names.check_label_key(condition, f"{field}.bindingConditions")
         if len(set(conditions)) != len(conditions):
             raise errors.InventoryError("names a condition twice", field=f"{field}.bindingConditions")
 

@@ -22,14 +22,17 @@ rolling update; every intent and result is on disk before it counts; CDI files a
 What the author owes:
 
 1. ``prepare`` is idempotent: it may find its own earlier effects, whole or half, after a crash.
-2. ``unprepare`` works from ``grant.device``, ``grant.share_id`` and ``grant.intent`` alone: ``grant.record`` is empty if the process died inside
-   ``prepare``; ``grant.config`` is the default, or NoConfig, where what was written no longer decodes. It may run in a process that did not
+2. ``unprepare`` works from ``grant.device``, ``grant.share_id``, ``grant.intent``, ``grant.admin_access`` and the claim's UID alone:
+   ``grant.record`` is empty if the process died inside ``prepare``; ``grant.config`` is the default, or NoConfig, where what was written no longer
+   decodes. It may run in a process that did not
    prepare, and for things already gone; then it succeeds. ``grant.intent`` is empty where the journal was lost and no CDI file says that the
    device was prepared: then nothing needs to be undone but what device and share id alone say is the claim's.
 3. What the driver did not make it never destroys.
 4. Values handed in are frozen; the driver keeps no memory of claims of its own.
 5. Errors say who must act: ConfigError (the user), DeviceGoneError (operator), DeviceBusyError and RetryError (the kubelet retries). Anything
    else is a bug: it is logged with its trace and reported for that claim only.
+6. What two shares of a device tell a container agrees, because one container may have both: a variable whose value is a share's own has
+   ``grant.share_id`` in its name.
 """
 
 import abc
@@ -41,7 +44,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import edits as cdi_edits
-from drakit.core import errors, inventory, names, quantity, records
+from drakit.core import errors, inventory, names, quantity, records, schemas
 
 if TYPE_CHECKING:
     from drakit.core import site as sites
@@ -61,7 +64,8 @@ class Grant(Generic[Config]):
 
     ``device`` is the flat device as it was when the claim was prepared, also if it is gone now. ``consumed_capacity`` is what the scheduler
     accounted, after rounding: enforce this, not the request. ``config`` is decoded; ``config_source`` says who wrote it (None:
-    defaults), ``parameters`` what was written.
+    defaults), ``parameters`` what was written. With ``admin_access`` the device may be another claim's at the same time (a monitor looks at it): show
+    it to the container, and change nothing of it, neither in ``prepare`` nor in ``bind`` nor in ``unprepare``.
     ``intent`` is what ``plan`` returned; ``record`` what ``prepare`` returned, empty until it has. ``found`` is for ``recall`` alone: the edits that
     the grant's CDI file holds, None where the file cannot be believed.
     """
@@ -80,6 +84,11 @@ class Grant(Generic[Config]):
     record: records.Record = dataclasses.field(default_factory=records.empty)
     found: cdi_edits.Edits | None = None
 
+    def __post_init__(self) -> None:
+        # What the journal gives is frozen already; what ``plan`` or ``recall`` just returned is found out here, while its name is known.
+        if type(self.intent) is not types.MappingProxyType:
+            object.__setattr__(self, "intent", _frozen("grant.intent", self.intent))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prepared:
@@ -89,7 +98,20 @@ class Prepared:
     record: records.Record = dataclasses.field(default_factory=records.empty)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "record", records.freeze_record(self.record))
+        if not isinstance(self.edits, cdi_edits.Edits):
+            raise TypeError(f"Prepared.edits is {type(self.edits).__name__}; give drakit.Edits(...)")
+        object.__setattr__(self, "record", _frozen("Prepared.record", self.record))
+
+
+def _frozen(field: str, value: Mapping[str, object]) -> records.Record:
+    """What an author gave to be remembered; raises TypeError that names the field and the keys below it."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{field} is {type(value).__name__}; give a mapping with text keys")
+    try:
+        return records.freeze_record(value)
+    except TypeError as error:
+        # The text begins with the path below the field.
+        raise TypeError(f"{field}{error}") from error
 
 
 class Driver(abc.ABC, Generic[Config]):
@@ -98,8 +120,8 @@ class Driver(abc.ABC, Generic[Config]):
     ``name`` is the driver's name, a DNS subdomain. ``config_types`` are frozen dataclasses for opaque parameters: one, or several told apart by
     class attributes ``api_version`` and ``kind``. The first one's defaults are used where nothing is configured. With ``device_metadata`` the
     programs in containers find the attributes of their devices in files (KEP-5304). ``volatile`` says that nothing the driver makes outlives
-    the node's kernel, however that ends (reboot, crash, power cut): then no claim waits for the disk. What a process leaves when it dies is found
-    either way.
+    the node's kernel, however that ends (reboot, crash, power cut): then no claim waits for the disk. Leave it False where a file, a flash or a
+    switch keeps anything; no test can tell. What a process leaves when it dies is found either way.
     """
 
     name: str
@@ -200,5 +222,6 @@ class Driver(abc.ABC, Generic[Config]):
 
 
 def open_books(author: Driver[Any], promised: Callable[[devices.Device], Sequence[records.Record]]) -> None:
-    """Let a driver's ``promised`` answer; the framework's part."""
+    """Check what a driver says of itself, and let its ``promised`` answer; the framework's part. Raises TypeError naming what is wrong."""
+    schemas.check(author.config_types, f"{type(author).__name__}.config_types")
     author._promised = promised  # noqa: SLF001 - the framework and its base class are one

@@ -1,9 +1,13 @@
-"""What a prepared device changes in a container, in CDI's words (Container Device Interface, containerEdits)."""
+"""What a prepared device changes in a container, in CDI's words (Container Device Interface, containerEdits).
+
+Types are checked on construction, in the author's own line: each raises TypeError that names the field and the fix. What a runtime would refuse in
+values of the right type is found by ``drakit.cdi.spec``.
+"""
 
 import dataclasses
 import enum
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from drakit.core import names
 
@@ -31,6 +35,12 @@ class DeviceNode:
     file_mode: int | None = None
     permissions: str = ""
 
+    def __post_init__(self) -> None:
+        # A whole GPU has dozens of parts, so what they are nearly always is asked in one breath.
+        if not (type(self.path) is type(self.host_path) is type(self.type) is type(self.permissions) is str):
+            _check_texts(self, "path", "host_path", "type", "permissions")
+        _check_numbers(self, "major", "minor", "file_mode")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mount:
@@ -42,7 +52,9 @@ class Mount:
     type: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "options", tuple(self.options))
+        if not (type(self.host_path) is type(self.container_path) is type(self.type) is str):
+            _check_texts(self, "host_path", "container_path", "type")
+        object.__setattr__(self, "options", _texts("Mount.options", self.options))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,8 +68,12 @@ class Hook:
     timeout: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "args", tuple(self.args))
-        object.__setattr__(self, "env", types.MappingProxyType(dict(self.env)))
+        if not isinstance(self.name, HookName):
+            raise TypeError(f"Hook.name is {type(self.name).__name__}; give one of drakit.HookName")
+        _check_texts(self, "path")
+        _check_numbers(self, "timeout")
+        object.__setattr__(self, "args", _texts("Hook.args", self.args))
+        object.__setattr__(self, "env", _variables("Hook.env", self.env))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +82,9 @@ class NetDevice:
 
     host_interface_name: str
     name: str
+
+    def __post_init__(self) -> None:
+        _check_texts(self, "host_interface_name", "name")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,12 +99,75 @@ class Edits:
 
     def __post_init__(self) -> None:
         # An author's list must equal the tuple that comes back from the journal, or every second prepare would make everything anew.
-        object.__setattr__(self, "env", types.MappingProxyType(dict(self.env)))
-        for name in ("device_nodes", "mounts", "hooks", "net_devices"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "env", _variables("Edits.env", self.env))
+        for name, kind in _PARTS:
+            given = getattr(self, name)
+            # Most edits have few parts, and an empty tuple has nothing to check.
+            if given != ():
+                object.__setattr__(self, name, _parts(name, given, kind))
 
     def __bool__(self) -> bool:
         return bool(self.env or self.device_nodes or self.mounts or self.hooks or self.net_devices)
+
+
+_PARTS: tuple[tuple[str, type[object]], ...] = (
+    ("device_nodes", DeviceNode),
+    ("mounts", Mount),
+    ("hooks", Hook),
+    ("net_devices", NetDevice),
+)
+# What is met most comes first, because to ask whether something is a Mapping of any other kind costs much more.
+_MAPPING = (dict, types.MappingProxyType, Mapping)
+
+
+def _parts(name: str, given: object, kind: type[object]) -> tuple[object, ...]:
+    if isinstance(given, kind) or not isinstance(given, Iterable):
+        raise TypeError(f"Edits.{name} is {type(given).__name__}; give a tuple of drakit.{kind.__name__}, also where it has only one")
+    made = tuple(given)
+    for number, part in enumerate(made):
+        if not isinstance(part, kind):
+            raise TypeError(f"Edits.{name}[{number}] is {type(part).__name__}; give drakit.{kind.__name__}(...)")
+    return made
+
+
+def _variables(field: str, given: Mapping[str, str]) -> Mapping[str, str]:
+    if not isinstance(given, _MAPPING):
+        raise TypeError(f"{field} is {type(given).__name__}; give a mapping of names to values")
+    made = dict(given)
+    for name, value in made.items():
+        if not isinstance(value, str):
+            raise _no_text(f"{field}[{name!r}]", value)
+        if not isinstance(name, str):
+            raise _no_text(f"{field}: the name {name!r}", name)
+    return types.MappingProxyType(made)
+
+
+def _texts(field: str, given: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"{field} is {type(given).__name__}; give a tuple of texts, also where it has only one")
+    made = tuple(given)
+    for number, one in enumerate(made):
+        if not isinstance(one, str):
+            raise _no_text(f"{field}[{number}]", one)
+    return made
+
+
+def _check_texts(part: object, *fields: str) -> None:
+    for field in fields:
+        if not isinstance(getattr(part, field), str):
+            raise _no_text(f"{type(part).__name__}.{field}", getattr(part, field))
+
+
+def _check_numbers(part: object, *fields: str) -> None:
+    for field in fields:
+        value = getattr(part, field)
+        if value is not None and not isinstance(value, int):
+            raise TypeError(f"{type(part).__name__}.{field} is {type(value).__name__}; give a whole number, or leave it out")
+
+
+def _no_text(field: str, value: object) -> TypeError:
+    fix = "leave it out" if value is None else "give text, str(...) of it"
+    return TypeError(f"{field} is {type(value).__name__}; {fix}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,9 @@ class ValidRange:
     step: quantity.Quantity | None = None
 
     def __post_init__(self) -> None:
+        _check_quantity(self.min, "validRange.min")
+        _check_quantity(self.max, "validRange.max")
+        _check_quantity(self.step, "validRange.step")
         if self.max is not None and self.max < self.min:
             raise errors.InventoryError(f"{self.max} is below min {self.min}", field="validRange.max")
         if self.step is not None and self.step.value <= 0:
@@ -51,6 +54,7 @@ class RequestPolicy:
     valid_range: ValidRange | None = None
 
     def __post_init__(self) -> None:
+        _check_quantity(self.default, "requestPolicy.default")
         if self.valid_values and self.valid_range is not None:
             raise errors.InventoryError("give validValues or validRange, not both", field="requestPolicy")
         if (self.valid_values or self.valid_range) and self.default is None:
@@ -77,6 +81,7 @@ class Capacity:
     policy: RequestPolicy | None = None
 
     def __post_init__(self) -> None:
+        _check_quantity(self.value, "capacity.value")
         if self.policy is None:
             return
         largest = [*self.policy.valid_values[-1:], self.policy.default]
@@ -102,3 +107,9 @@ class Capacity:
             return self.value if default is None else default
         amount = self.policy.round_up(requested) if self.policy else requested
         return None if amount is None or amount > self.value else amount
+
+
+def _check_quantity(amount: object, field: str) -> None:
+    """A bare number or text would be found out only when a claim comes."""
+    if amount is not None and not isinstance(amount, quantity.Quantity):
+        raise errors.InventoryError(f"{amount!r} is no Quantity; write Quantity.of({amount!r})", field=field)

@@ -4,15 +4,18 @@ A ``Record`` is the small JSON object a driver may remember about a grant (a MIG
 JSON-like; ``thaw`` gives back plain dicts and lists for an encoder.
 """
 
+import re
 import types
 from collections.abc import Mapping, Sequence
 
 _TYPE_ERROR = "only None, bool, int, float, str, lists and mappings with text keys can be remembered"
+_PATH_MAX = 80
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 Record = Mapping[str, Json]
 
 DEPTH_MAX = 64
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _PLAIN = (str, int, float, type(None))
 # What is met most comes first, because to ask whether something is a Mapping of any other kind costs much more.
 _OBJECT = (dict, types.MappingProxyType, Mapping)
@@ -25,25 +28,65 @@ def empty() -> Record:
     return EMPTY
 
 
+class _UnfitError(TypeError):
+    """What cannot be remembered. The path to it, such as ``.paths[0]``, grows on the way out, so that what fits pays nothing for it."""
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(reason, path)
+        self._reason = reason
+        self._path = path
+
+    def __str__(self) -> str:
+        path = self._path if len(self._path) <= _PATH_MAX else f"{self._path[:_PATH_MAX]}..."
+        return f"{path} {self._reason}".lstrip()
+
+    def under(self, key: object) -> "_UnfitError":
+        """The same, seen from the mapping or list that has it at ``key``."""
+        step = f".{key}" if isinstance(key, str) and _PLAIN_KEY.fullmatch(key) else f"[{key!r}]"
+        return _UnfitError(self._reason, step + self._path)
+
+
 def freeze(value: object, *, depth: int = DEPTH_MAX) -> Json:
     """An immutable copy of a JSON value: mappings become read-only, lists become tuples.
 
-    Raises TypeError for anything JSON cannot express, and for what is nested deeper than ``depth``.
+    Raises TypeError for anything JSON cannot express, and for what is nested deeper than ``depth``. Its text begins with the path, such as
+    ``.paths[0]``, so that whoever knows the name of the whole can put it before.
     """
     if not depth:
-        raise TypeError(f"what is nested deeper than {DEPTH_MAX} cannot be remembered")
+        raise _UnfitError(f"is nested deeper than {DEPTH_MAX} and cannot be remembered")
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, _OBJECT):
-        return types.MappingProxyType({_key(key): freeze(item, depth=depth - 1) for key, item in value.items()})
+        return _frozen_object(value, depth - 1)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return tuple(freeze(item, depth=depth - 1) for item in value)
-    raise TypeError(f"{_TYPE_ERROR}, not {type(value).__name__}")
+        return _frozen_list(value, depth - 1)
+    raise _UnfitError(f"is {type(value).__name__}; {_TYPE_ERROR}")
 
 
 def freeze_record(value: Mapping[str, object]) -> Record:
     """An immutable copy of a JSON object; raises TypeError as ``freeze`` does."""
-    return types.MappingProxyType({_key(key): freeze(item) for key, item in value.items()})
+    return _frozen_object(value, DEPTH_MAX)
+
+
+def _frozen_object(value: Mapping[str, object], depth: int) -> Record:
+    made: dict[str, Json] = {}
+    key: object = None
+    try:
+        for key, item in value.items():
+            made[_key(key)] = freeze(item, depth=depth)
+    except _UnfitError as unfit:
+        raise unfit.under(key) from None
+    return types.MappingProxyType(made)
+
+
+def _frozen_list(value: Sequence[object], depth: int) -> Sequence[Json]:
+    made: list[Json] = []
+    try:
+        for item in value:
+            made.append(freeze(item, depth=depth))  # noqa: PERF401 - how many there are says where the one that is refused stands
+    except _UnfitError as unfit:
+        raise unfit.under(len(made)) from None
+    return tuple(made)
 
 
 def thaw(value: Json) -> object:
@@ -58,4 +101,4 @@ def thaw(value: Json) -> object:
 def _key(key: object) -> str:
     if isinstance(key, str):
         return key
-    raise TypeError(f"{_TYPE_ERROR}, not a key of type {type(key).__name__}")
+    raise _UnfitError(f"is a key of type {type(key).__name__}; {_TYPE_ERROR}")

@@ -10,7 +10,10 @@ from drakit.node import resolution
 
 
 def filled(begun: Sequence[lifecycle.GrantEntry], prepared: Sequence[drivers.Prepared]) -> tuple[lifecycle.GrantEntry, ...]:
-    """Grants as they were begun, each with what its author's ``prepare`` returned."""
+    """Grants as they were begun, each with what its author's ``prepare`` returned; raises TypeError where that is no Prepared."""
+    for made in prepared:
+        if not isinstance(made, drivers.Prepared):
+            raise TypeError(f"prepare() returned {type(made).__name__}; return drakit.Prepared(edits=drakit.Edits(...))")
     return tuple(dataclasses.replace(one, record=made.record, edits=made.edits) for one, made in zip(begun, prepared, strict=True))
 
 

@@ -6,7 +6,7 @@ of the same claim, is all there is; but while memory is lost (``forgotten``), wh
 
 import dataclasses
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from drakit.core import device as devices
 from drakit.core import driver as drivers
@@ -33,7 +33,7 @@ class Planner:
         self._local.planned = planned
         try:
             for grant in grants:
-                planned += [dataclasses.replace(grant, intent=self._author.plan(grant))]
+                planned += [dataclasses.replace(grant, intent=_intent(self._author.plan(grant)))]
         finally:
             self._local.planned = None
         return tuple(planned)
@@ -51,6 +51,12 @@ class Planner:
         finally:
             self._local.planned = planned
         return [*begun, *forgotten, *(grant.intent for grant in planned if grant.device.name == device.name)]
+
+
+def _intent(planned: object) -> records.Record:
+    if not isinstance(planned, Mapping):
+        raise TypeError(f"plan() returned {type(planned).__name__}; return a mapping, which is grant.intent afterwards")
+    return planned
 
 
 class _Local(threading.local):

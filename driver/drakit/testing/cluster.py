@@ -37,6 +37,7 @@ class Seen:
 
     env: Mapping[str, str]
     device_nodes: tuple[str, ...]
+    mounts: tuple[tuple[str, str], ...] = ()
 
 
 class Cluster:
@@ -127,7 +128,11 @@ class Cluster:
         self.local.wait_for(lambda: self._phase(name, namespace) in ("Running", "Succeeded"), timeout=seconds, what=f"pod {name} to run")
         node = self.local.node(self.pod(name, namespace=namespace)["spec"]["nodeName"])
         view = node.runtime.view(namespace, name, container)
-        return Seen(env=view.env, device_nodes=tuple(item.path for item in view.edits.device_nodes))
+        return Seen(
+            env=view.env,
+            device_nodes=tuple(item.path for item in view.edits.device_nodes),
+            mounts=tuple((item.host_path, item.container_path) for item in view.edits.mounts),
+        )
 
     def wait_events(self, reason: str, *, containing: str = "", seconds: float = SECONDS) -> list[str]:
         """Wait for events with this reason whose message contains a text; their messages."""

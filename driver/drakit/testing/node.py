@@ -17,7 +17,7 @@ import pathlib
 import tempfile
 import types
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from drakit.core import claim as claims
@@ -107,7 +107,11 @@ class Node:
         self.caller = Waiting()
         self.told = Told()
         self.boot_id = "boot-1"
-        self._station = self._open()
+        try:
+            self._station = self._open()
+        except BaseException:
+            self._closing.close()
+            raise
 
     @property
     def driver(self) -> drivers.Driver[Any]:
@@ -163,13 +167,20 @@ class Node:
         parameters: Mapping[str, object] | None = None,
         source: claims.ConfigSource = claims.ConfigSource.CLAIM,
         consumed: Mapping[str, str] | None = None,
+        admin_access: bool = False,
     ) -> claims.ClaimRef:
         """A claim to which the scheduler gave these devices; a device that allows multiple allocations gets a share id of its own.
 
-        ``parameters`` is an opaque configuration, written in the claim or in its class (``source``); ``consumed`` the capacity taken, by name.
+        ``parameters`` is an opaque configuration, written in the claim or in its class (``source``); ``consumed`` the capacity taken, by name, of a
+        shared device what is taken without a request unless given. With ``admin_access`` the claim is beside those that have the devices. Raises
+        ValueError for a capacity that no device has.
         """
         offered = self.offered.by_name()
-        results = tuple(self._result(index, device, offered.get(device), consumed or {}) for index, device in enumerate(device_names))
+        _check_offered(consumed or {}, offered.values())
+        results = tuple(
+            dataclasses.replace(self._result(index, device, offered.get(device), consumed or {}), admin_access=admin_access)
+            for index, device in enumerate(device_names)
+        )
         uid = names.ClaimUid(str(uuid.uuid4()))
         configs: tuple[claims.OpaqueConfig, ...] = ()
         if parameters is not None:
@@ -258,8 +269,21 @@ class Node:
             share_id=names.ShareId(str(uuid.uuid4())) if shared else None,
             binding_conditions=device.binding_conditions if device else (),
             binding_failure_conditions=device.binding_failure_conditions if device else (),
-            consumed_capacity={key: quantity.Quantity.parse(text) for key, text in consumed.items()},
+            consumed_capacity=_defaults(device) | {key: quantity.Quantity.parse(text) for key, text in consumed.items()},
         )
+
+
+def _defaults(device: devices.Device | None) -> dict[str, quantity.Quantity]:
+    """What the scheduler accounts for a share that asks for nothing."""
+    capacity = device.capacity if device and device.allow_multiple_allocations else {}
+    taken = {name: one.consumed_by(None) for name, one in capacity.items()}
+    return {name: amount for name, amount in taken.items() if amount is not None}
+
+
+def _check_offered(consumed: Mapping[str, str], offered: Iterable[devices.Device]) -> None:
+    known = {name for device in offered for name in device.capacity}
+    if unknown := sorted(consumed.keys() - known):
+        raise ValueError(f"consumed: no device has a capacity {unknown[0]!r}; known are {', '.join(sorted(known)) or 'none'}")
 
 
 def _edits(file: pathlib.Path, cdi_ids: Sequence[str]) -> list[dict[str, Any]]:

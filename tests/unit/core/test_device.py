@@ -34,6 +34,7 @@ def draws(counter_set: str) -> counters.CounterConsumption:
         ({"binding_conditions": tuple("abcde"), "binding_failure_conditions": ("f",)}, "devices[a].bindingConditions"),
         ({"binding_conditions": ("ready",)}, "devices[a].bindingConditions"),
         ({"binding_conditions": ("x",), "binding_failure_conditions": ("x",)}, "devices[a].bindingConditions"),
+        ({"binding_conditions": ("not ready",), "binding_failure_conditions": ("x",)}, "devices[a].bindingConditions"),
         ({"includes": tuple(f"m{n}" for n in range(9))}, "devices[a].includes"),
         ({"includes": ("No",)}, "devices[a].includes"),
         ({"capacity": {"bandwidth": SHARED}}, "devices[a].capacity[bandwidth].requestPolicy"),

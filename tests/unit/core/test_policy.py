@@ -112,6 +112,22 @@ def test_a_policy_beyond_the_capacity_is_refused(too_large: policy.RequestPolicy
         policy.Capacity(value=Q("10"), policy=too_large)
 
 
+@pytest.mark.parametrize(
+    "kind, given, field",
+    [
+        (policy.Capacity, {"value": "5M"}, "capacity.value"),
+        (policy.RequestPolicy, {"default": 5}, "requestPolicy.default"),
+        (policy.ValidRange, {"min": "1M"}, "validRange.min"),
+        (policy.ValidRange, {"min": Q(1), "max": 2}, "validRange.max"),
+        (policy.ValidRange, {"min": Q(1), "step": "1M"}, "validRange.step"),
+    ],
+)
+def test_what_is_no_quantity_is_refused_at_once(kind: type[object], given: dict[str, Any], field: str) -> None:
+    with pytest.raises(errors.InventoryError, match=r"is no Quantity; write Quantity\.of") as caught:
+        kind(**given)
+    assert caught.value.field == field
+
+
 def test_plain_amounts_become_capacities() -> None:
     assert policy.Capacity.of("40Gi") == policy.Capacity(value=Q("40Gi"))
     assert policy.Capacity.of(KEP_NIC) is KEP_NIC

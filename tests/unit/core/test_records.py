@@ -1,5 +1,7 @@
 """What a driver remembers is JSON, frozen all the way down."""
 
+import pathlib
+
 import pytest
 
 from drakit.core import records
@@ -23,3 +25,38 @@ def test_a_frozen_record_cannot_change() -> None:
 def test_what_json_cannot_express_is_refused(value: dict[str, object]) -> None:
     with pytest.raises(TypeError, match="can be remembered"):
         records.freeze_record(value)
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        ({"paths": [pathlib.Path("/")]}, ".paths[0] is PosixPath; only"),
+        ({"a": {"b c": (1, {"d": {1}})}}, ".a['b c'][1].d is set; only"),
+        ({"a": {1: "x"}}, ".a[1] is a key of type int; only"),
+        ({b"a": "x"}, "[b'a'] is a key of type bytes; only"),
+    ],
+)
+def test_what_is_refused_is_named_by_the_keys_that_lead_to_it(value: dict[str, object], message: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        records.freeze_record(value)
+    assert str(refused.value).startswith(message)
+
+
+def test_what_holds_itself_is_refused_in_one_line() -> None:
+    value: dict[str, object] = {}
+    value["again"] = [value]
+    with pytest.raises(TypeError, match=r"^\.again\[0\]\.again.*\.\.\. is nested deeper than 64 and cannot be remembered$") as refused:
+        records.freeze_record(value)
+    assert len(str(refused.value)) < 200
+
+
+def test_depth_is_counted_as_before_also_in_lists() -> None:
+    def nested(depth: int) -> object:
+        value: object = "x"
+        for _ in range(depth):
+            value = [value]
+        return value
+
+    assert records.thaw(records.freeze_record({"a": nested(records.DEPTH_MAX - 1)})) == {"a": nested(records.DEPTH_MAX - 1)}
+    with pytest.raises(TypeError, match="nested deeper"):
+        records.freeze_record({"a": nested(records.DEPTH_MAX)})

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -53,6 +54,7 @@ def test_what_does_not_apply_is_said_and_not_passed() -> None:
     report = check(device_names=["chip-0-left"], every=7)
     assert {item.name: item.message for item in report.checks if item.passed is None} == {
         "two shares of one device do not touch each other": "no device allows multiple allocations",
+        "two shares in one container give no variable two values": "no device allows multiple allocations",
         "parameters are accepted": "no parameters were given to try",
         "what was bound and is not prepared after all is undone": "no device has binding conditions that bind() makes true",
         LOST: "plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost",
@@ -125,6 +127,47 @@ def test_a_broken_obligation_is_named(kind: type[author.FakeDriver], obligation:
     assert f"FAIL  {obligation}" in str(raised.value)
 
 
+class Ambiguous(author.FakeDriver):
+    """Gives every share its own value of one variable."""
+
+    def prepare(self, grant: drakit.Grant[author.Tuning]) -> drakit.Prepared:
+        made = super().prepare(grant)
+        return dataclasses.replace(made, edits=drakit.Edits(env={"FAKE": str(grant.intent["identity"]), "MODE": "same for all"}))
+
+
+def test_a_variable_that_two_shares_set_differently_is_found() -> None:
+    with pytest.raises(testing.CheckError, match="breaks 1 of") as raised:
+        check(Ambiguous, device_names=["pipe"], every=9)
+    assert re.search(
+        r"FAIL  two shares in one container give no variable two values: pipe: FAKE is '[0-9a-f-]{36}' for one share and "
+        r"'[0-9a-f-]{36}' for the other, and a container that has both sees one; name the variable by grant.share_id",
+        str(raised.value),
+    )
+
+
+class Leaking(author.FakeDriver):
+    """Leaves a trace of every claim in hardware of which there is much."""
+
+    def prepare(self, grant: drakit.Grant[author.Tuning]) -> drakit.Prepared:
+        self.hardware.made[f"trace of {grant.claim.uid}"] = 1
+        return super().prepare(grant)
+
+
+def test_a_leak_is_told_by_what_is_other_and_not_by_all_there_is() -> None:
+    hardware = author.Hardware()
+    hardware.made = {f"slot-{number}": number for number in range(1000)}
+    with pytest.raises(testing.CheckError) as raised:
+        testing.check_driver(on(hardware, Leaking), hardware=lambda: dict(hardware.made), device_names=["chip-0-left"], every=50)
+    failed = [line for line in str(raised.value).splitlines() if line.startswith("FAIL")]
+    assert len(failed) > 3
+    assert re.fullmatch(
+        r"FAIL  prepare, then unprepare, leaves nothing: "
+        r"the hardware is not as it was before: \['trace of [0-9a-f-]{36}'\] is there that was not: 1",
+        failed[0],
+    )
+    assert all(len(line) < 400 and "slot" not in line for line in failed)
+
+
 class FileHardware(author.Hardware):
     """Hardware in files, which outlive the process."""
 
@@ -167,8 +210,8 @@ def test_work_that_fails_by_itself_is_no_crash_point(tmp_path: pathlib.Path, cap
 def test_shares_that_do_not_fit_twice_are_said_and_not_tried() -> None:
     hardware = author.Hardware()
     report = testing.check_driver(on(hardware), hardware=lambda: dict(hardware.made), consumed={"bandwidth": "6G"}, every=9)
-    [told] = [item for item in report.checks if "two shares" in item.name]
-    assert (told.passed, told.message) == (None, "two claims of {'bandwidth': '6G'} do not fit on pipe; let consumed be less")
+    told = [(item.passed, item.message) for item in report.checks if "two shares" in item.name]
+    assert told == [(None, "two claims of {'bandwidth': '6G'} do not fit on pipe; let consumed be less")] * 2
 
 
 class Picky(author.FakeDriver):

@@ -1,5 +1,7 @@
 """The kit's two worlds: a node without wires, and a cluster with all of them."""
 
+from typing import Any
+
 import pytest
 
 import drakit
@@ -42,6 +44,53 @@ def test_shares_get_ids_of_their_own(hardware: author.Hardware) -> None:
             node.prepare(node.claim("pipe", consumed={"bandwidth": "2G"}))
         shares = {grant.share_id for entry in node.entries for grant in entry.grants}
         assert len(shares) == len(hardware.made) == 2
+
+
+def test_a_share_that_asks_for_nothing_takes_the_policys_default(hardware: author.Hardware) -> None:
+    with testing.Node(lambda: author.FakeDriver(hardware)) as node:
+        node.prepare(node.claim("pipe"))
+        (grant,) = node.site.grants()
+        assert {name: str(amount) for name, amount in grant.consumed_capacity.items()} == {"bandwidth": "100M"}
+
+
+def test_a_capacity_that_no_device_has_is_named(hardware: author.Hardware) -> None:
+    with testing.Node(lambda: author.FakeDriver(hardware)) as node, pytest.raises(ValueError, match="'bandwith'; known are bandwidth"):
+        node.claim("pipe", consumed={"bandwith": "1G"})
+
+
+def test_an_admin_has_a_device_beside_its_owner(hardware: author.Hardware) -> None:
+    with testing.Node(lambda: author.FakeDriver(hardware)) as node:
+        node.prepare(node.claim("chip-0"))
+        assert "still held by" in node.ask(node.claim("chip-0")).error
+        node.prepare(node.claim("chip-0", admin_access=True))
+        assert [grant.admin_access for grant in node.site.grants()] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "verb, answer, told",
+    [
+        ("prepare", {"env": {}}, "prepare() returned dict; return drakit.Prepared"),
+        ("prepare", None, "prepare() returned NoneType; return drakit.Prepared"),
+        ("plan", None, "plan() returned NoneType; return a mapping"),
+    ],
+)
+def test_an_answer_of_a_wrong_type_is_named_by_its_verb(hardware: author.Hardware, verb: str, answer: object, told: str) -> None:
+    wrong = type("Wrong", (author.FakeDriver,), {verb: lambda *_: answer})
+    with testing.Node(lambda: wrong(hardware)) as node:
+        assert told in node.ask(node.claim("chip-0")).error
+        assert node.is_clean
+
+
+def test_a_discovery_that_gives_no_inventory_is_named(hardware: author.Hardware) -> None:
+    wrong = type("Wrong", (author.FakeDriver,), {"discover": lambda _: []})
+    with pytest.raises(TypeError, match=r"discover\(\) returned list; return drakit\.Inventory\.of"):
+        testing.Node(lambda: wrong(hardware))
+
+
+def test_edits_of_a_wrong_type_are_named() -> None:
+    wrong: Any = {"env": {}}
+    with pytest.raises(TypeError, match=r"Prepared\.edits is dict; give drakit\.Edits"):
+        drakit.Prepared(edits=wrong)
 
 
 def test_a_reboot_prepares_anew(hardware: author.Hardware) -> None:

@@ -1,0 +1,320 @@
+"""What a driver owes drakit (``drakit.core.driver``), one function an obligation.
+
+Each is a function of a ``Bench``: what is checked, and the claims to check it with. It raises AssertionError saying what is broken, or
+NotApplicableError where a driver has nothing of the kind (no shared device, no parameters given).
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import tempfile
+import types
+from collections.abc import Callable, Mapping, Sequence
+
+from drakit.core import claim as claims
+from drakit.core import device as devices
+from drakit.core import driver as drivers
+from drakit.core import paging, quantity, records, slices
+from drakit.testing import crashing, differences
+from drakit.testing import node as nodes
+
+
+class NotApplicableError(Exception):
+    """A check that has nothing to look at; the text says why."""
+
+
+class _TidyNode(nodes.Node):
+    """Gives its devices back after a failed check, so that the next one does not find them."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+        if kind is not None and issubclass(kind, Exception):
+            for entry in self.entries:
+                with contextlib.suppress(Exception):
+                    self.unprepare(entry.claim)
+        super().__exit__(kind, error, trace)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Bench:
+    """What is checked, and with what."""
+
+    make: nodes.Make
+    hardware: Callable[[], object]
+    names: tuple[str, ...]
+    parameters: tuple[Mapping[str, object], ...]
+    refused: tuple[Mapping[str, object], ...]
+    consumed: Mapping[str, str]
+    death: crashing.Death
+    every: int
+    crash_points: int = 0
+
+    def node(self, folder: pathlib.Path | None = None) -> nodes.Node:
+        """A node of its own."""
+        return _TidyNode(self.make, folder=folder)
+
+    def claim(self, node: nodes.Node, *names: str, parameters: Mapping[str, object] | None = None) -> claims.ClaimRef:
+        """A claim for these devices."""
+        return node.claim(*names, parameters=parameters, consumed=self.consumed)
+
+
+def _offers_something(bench: Bench) -> None:
+    with bench.node() as node:
+        _require(node.offered.devices, "discover() offers no device; give the mock hardware some")
+        _require(node.driver.discover() == node.driver.discover(), "two calls of discover() differ though nothing changed")
+
+
+def _fits_the_api(bench: Bench) -> None:
+    with bench.node() as node:
+        offered = node.driver.discover()
+        for form in (slices.Form.FLAT, slices.Form.MIXINS):
+            paging.paginate(offered if form is slices.Form.MIXINS else offered.flat(), form=form, layout=slices.Layout.APART)
+
+
+def _prepares_and_unprepares(bench: Bench) -> None:
+    with bench.node() as node:
+        for name in bench.names:
+            ref = bench.claim(node, name)
+            node.prepare(ref)
+            node.unprepare(ref)
+            _require(node.is_clean, f"{name}: unprepare left a journal entry or a CDI file")
+
+
+def _prepares_twice_alike(bench: Bench) -> None:
+    with bench.node() as node:
+        for name in bench.names:
+            ref = bench.claim(node, name)
+            first, entries = node.prepare(ref), node.entries
+            _require(node.prepare(ref) == first and node.entries == entries, f"{name}: a second prepare gave other edits or another record")
+            node.unprepare(ref)
+
+
+def _unprepares_twice(bench: Bench) -> None:
+    with bench.node() as node:
+        for name in bench.names:
+            ref = bench.claim(node, name)
+            node.unprepare(ref)
+            node.prepare(ref)
+            node.unprepare(ref)
+            node.unprepare(ref)
+
+
+def _unprepares_after_a_restart(bench: Bench) -> None:
+    with bench.node() as node:
+        for name in bench.names:
+            ref = bench.claim(node, name)
+            node.prepare(ref)
+            node.restart()
+            node.claims.remove(ref)
+            node.unprepare(ref)
+            _require(node.is_clean, f"{name}: unprepare in a new process left something")
+
+
+def _unprepares_without_an_intent(bench: Bench) -> None:
+    with bench.node() as node:
+        for name in bench.names:
+            ref = bench.claim(node, name)
+            node.lose_journal(remember=False)
+            node.unprepare(ref)
+            _require(node.is_clean, f"{name}: unprepare of a claim that was never prepared left something after the journal was lost")
+
+
+def _remembers_after_a_lost_journal(bench: Bench) -> None:
+    kind = type(bench.make())
+    if kind.plan is not drivers.Driver.plan and kind.recall is drivers.Driver.recall:
+        raise NotApplicableError("plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost")
+    with bench.node() as node:
+        offered = node.offered.by_name()
+        for name in bench.names:
+            is_shared = offered[name].allow_multiple_allocations and _takes_twice(offered[name], bench.consumed)
+            _remembers_claims(bench, node, name, [bench.claim(node, name) for _ in range(2 if is_shared else 1)])
+            gone = bench.claim(node, name)
+            node.prepare(gone)
+            node.claims.remove(gone)
+            node.lose_journal()
+            node.unprepare(gone)
+            _require(node.is_clean, f"{name}: a claim that was deleted while the journal was lost left something")
+
+
+def _remembers_claims(bench: Bench, node: nodes.Node, name: str, refs: Sequence[claims.ClaimRef]) -> None:
+    """Claims in use are as they were: what was planned for each, its hardware, and what its containers get."""
+    first, planned, before = [node.prepare(ref) for ref in refs], _intents(node), bench.hardware()
+    node.lose_journal()
+    recalled = _intents(node)
+    _require(recalled.keys() == planned.keys(), f"{name}: the claim was not remembered; the log says why")
+    for uid, intents in planned.items():
+        _require(
+            recalled[uid] == intents, f"{name}: recall() gave {records.thaw(recalled[uid])}, plan() had chosen {records.thaw(intents)}"
+        )
+    _require_as_it_was(bench, before, f"{name}: remembering the claim changed its hardware")
+    _require([node.prepare(ref) for ref in refs] == first, f"{name}: the remembered claim has other edits")
+    for ref in refs:
+        node.unprepare(ref)
+
+
+def _intents(node: nodes.Node) -> Mapping[str, Sequence[records.Record]]:
+    return {entry.claim.uid: [kept.intent for kept in entry.grants] for entry in node.entries}
+
+
+def _undoes_what_was_bound(bench: Bench) -> None:
+    with bench.node() as node:
+        offered = node.offered.by_name()
+        conditional = [name for name in bench.names if offered[name].binding_conditions]
+        if not (conditional and node.driver.binds):
+            raise NotApplicableError("no device has binding conditions that bind() makes true")
+        for name in conditional:
+            ref = bench.claim(node, name)
+            before = bench.hardware()
+            node.bind(ref)
+            node.restart()
+            node.bind(ref)
+            node.deallocate(ref)
+            _require(node.is_clean, f"{name}: what was bound and never prepared left a journal entry")
+            _require_as_it_was(bench, before, f"{name}: what was bound and never prepared is left behind")
+            again = bench.claim(node, name)
+            node.bind(again)
+            node.prepare(again)
+            node.unprepare(again)
+
+
+def _shares_one_device(bench: Bench) -> None:
+    with bench.node() as node:
+        for name in _shareable(bench, node):
+            one, two = bench.claim(node, name), bench.claim(node, name)
+            node.prepare(one)
+            before = node.prepare(two)
+            node.unprepare(one)
+            _require(node.prepare(two) == before, f"{name}: the end of one share changed another")
+            node.unprepare(two)
+
+
+def _shares_meet_in_a_container(bench: Bench) -> None:
+    with bench.node() as node:
+        for name in _shareable(bench, node):
+            one, two = bench.claim(node, name), bench.claim(node, name)
+            try:
+                first, second = node.prepare(one), node.prepare(two)
+            except nodes.RefusedError as error:
+                raise NotApplicableError(f"{name}: two shares cannot be prepared at once: {error}") from error
+            node.unprepare(one)
+            node.unprepare(two)
+            for variable in sorted(first.env.keys() & second.env.keys()):
+                values = f"{first.env[variable]!r} for one share and {second.env[variable]!r} for the other"
+                _require(
+                    first.env[variable] == second.env[variable],
+                    f"{name}: {variable} is {values}, and a container that has both sees one; name the variable by grant.share_id",
+                )
+
+
+def _shareable(bench: Bench, node: nodes.Node) -> Sequence[str]:
+    """The devices of which two claims can have shares; raises NotApplicableError where there is none."""
+    offered = node.offered.by_name()
+    shared = [name for name in bench.names if offered[name].allow_multiple_allocations]
+    if not shared:
+        raise NotApplicableError("no device allows multiple allocations")
+    fitting = [name for name in shared if _takes_twice(offered[name], bench.consumed)]
+    if not fitting:
+        raise NotApplicableError(f"two claims of {dict(bench.consumed)} do not fit on {shared[0]}; let consumed be less")
+    return fitting
+
+
+def _takes_twice(device: devices.Device, consumed: Mapping[str, str]) -> bool:
+    amounts = {name: quantity.Quantity.parse(text) for name, text in consumed.items() if name in device.capacity}
+    return all(amount + amount <= device.capacity[name].value for name, amount in amounts.items())
+
+
+def _accepts_parameters(bench: Bench) -> None:
+    if not bench.parameters:
+        raise NotApplicableError("no parameters were given to try")
+    with bench.node() as node:
+        for one in bench.parameters:
+            ref = bench.claim(node, bench.names[0], parameters=one)
+            node.prepare(ref)
+            node.unprepare(ref)
+
+
+def _refuses_wrong_parameters(bench: Bench) -> None:
+    unknown: Mapping[str, object] = {"apiVersion": "nobody.example.com/v1", "kind": "Nothing"}
+    misspelt: list[Mapping[str, object]] = [{**one, "noSuchField": True} for one in bench.parameters]
+    with bench.node() as node:
+        for wrong in (unknown, *misspelt, *bench.refused):
+            before = bench.hardware()
+            answer = node.ask(bench.claim(node, bench.names[0], parameters=wrong))
+            _require(answer.error, f"{wrong} was accepted; refuse what is not known")
+            _require(not answer.error.startswith("internal error"), f"{wrong} is not refused but ends in a bug: {answer.error}")
+            _require(node.is_clean, f"{wrong} was refused and yet left a journal entry or a CDI file")
+            _require_as_it_was(bench, before, f"{wrong} was refused and yet left something behind")
+
+
+def _survives_a_crash_at_every_line(bench: Bench) -> None:
+    for name in bench.names:
+        _crash_with(bench, name)
+
+
+def _crash_with(bench: Bench, name: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="drakit-test-") as folder:
+        place = pathlib.Path(folder)
+        with bench.node() as other:
+            claim = other.claims.fetch(bench.claim(other, name))
+
+        def work() -> None:
+            with bench.node(place) as node:
+                node.claims.put(claim)
+                node.prepare(claim.ref)
+                node.unprepare(claim.ref)
+
+        before = bench.hardware()
+        for point in crashing.crash_points(bench.make(), work, death=bench.death, every=bench.every):
+            bench.crash_points += 1
+            # The kubelet tries again, or the pod was deleted meanwhile and it only unprepares: one after the other, since lines come in pairs.
+            _after_the_crash(bench, place, claim, f"{name}, {point}", retries=bench.crash_points % 2 == 0)
+            _require_as_it_was(bench, before, f"{name}, {point}: the hardware is not as it was before")
+
+
+def _after_the_crash(bench: Bench, place: pathlib.Path, claim: claims.Claim, where: str, *, retries: bool) -> None:
+    with bench.node(place) as node:
+        node.claims.put(claim)
+        try:
+            if retries:
+                node.prepare(claim.ref)
+            node.unprepare(claim.ref)
+        except nodes.RefusedError as error:
+            raise AssertionError(f"{where}: the retry failed: {error}") from error
+        _require(node.is_clean, f"{where}: something was left in the journal or the CDI directory")
+
+
+def _tells_when_a_device_is_gone(bench: Bench) -> None:
+    with bench.node() as node:
+        ref = node.claim("no-such-device")
+        _require(node.ask(ref).error, "a claim for a device that does not exist was prepared")
+        node.unprepare(ref)
+
+
+def _require(condition: object, message: str) -> None:
+    if not condition:
+        raise AssertionError(message)
+
+
+def _require_as_it_was(bench: Bench, before: object, message: str) -> None:
+    """The hardware is as it was before; the error says what is not, because all of it may be kilobytes."""
+    after = bench.hardware()
+    if after != before:
+        raise AssertionError(f"{message}: {differences.told(before, after)}")
+
+
+ALL: Mapping[str, Callable[[Bench], None]] = {
+    "discover() offers devices, and the same twice": _offers_something,
+    "what is offered keeps the API's limits": _fits_the_api,
+    "prepare, then unprepare, leaves nothing": _prepares_and_unprepares,
+    "prepare of a prepared claim answers the same": _prepares_twice_alike,
+    "unprepare succeeds before prepare, and twice": _unprepares_twice,
+    "unprepare works in another process, without the claim": _unprepares_after_a_restart,
+    "unprepare succeeds without an intent, before a lost journal is made good": _unprepares_without_an_intent,
+    "a lost journal is made good, and what it knew can be undone": _remembers_after_a_lost_journal,
+    "two shares of one device do not touch each other": _shares_one_device,
+    "two shares in one container give no variable two values": _shares_meet_in_a_container,
+    "what was bound and is not prepared after all is undone": _undoes_what_was_bound,
+    "parameters are accepted": _accepts_parameters,
+    "wrong parameters are refused, and nothing is touched": _refuses_wrong_parameters,
+    "a device nobody offers is refused": _tells_when_a_device_is_gone,
+    "a crash at every line, then a retry or the end, leaves nothing": _survives_a_crash_at_every_line,
+}

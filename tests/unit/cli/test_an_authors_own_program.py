@@ -1,0 +1,94 @@
+"""The command line of somebody's own driver: every command is about that driver, and so is every word of its help."""
+
+import json
+import pathlib
+import re
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from drakit.cli import author as authors
+from fakes import author
+from fakes import desk as desks
+
+COMMANDS = ("run", "slices", "show", "prepare", "unprepare")
+JOURNAL = ("list", "show", "export", "verify")
+CALLS = [*((command,) for command in COMMANDS), *(("journal", command) for command in JOURNAL)]
+
+Program = Callable[..., desks.Ran]
+
+
+@pytest.fixture
+def program(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Program:
+    hardware = author.Hardware()
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "boards")])
+
+    def run(*arguments: str) -> desks.Ran:
+        capsys.readouterr()
+        try:
+            authors.serve(lambda: author.FakeDriver(hardware), arguments)
+            status = 0
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+        written = capsys.readouterr()
+        return desks.Ran(status=status, out=written.out, err=written.err)
+
+    return run
+
+
+@pytest.fixture
+def on_node(program: Program, tmp_path: pathlib.Path) -> Program:
+    return lambda *arguments: program(*arguments, "--node", "node-1", "--folder", str(tmp_path / "node"))
+
+
+def test_every_command_is_listed_by_help(program: Program) -> None:
+    for commands, told in ((COMMANDS, program("--help")), (JOURNAL, program("journal", "--help"))):
+        assert told.status == 0
+        for command in commands:
+            assert re.search(rf"^\W*{command}\b", told.out, re.MULTILINE), command
+
+
+@pytest.mark.parametrize("call", [(), ("journal",), *CALLS], ids=" ".join)
+def test_help_speaks_of_no_driver_but_the_authors(program: Program, call: tuple[str, ...]) -> None:
+    told = program(*call, "--help")
+    assert told.status == 0
+    assert re.search(r"mock|dgx|\bgpu|\bnic\b|\bmig\b|--family|drakit (?!\.)[a-z]+ ", told.out, re.IGNORECASE) is None, told.out
+
+
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+def test_the_help_of_every_command_has_an_example_of_it(program: Program, call: tuple[str, ...]) -> None:
+    _, _, example = program(*call, "--help").out.partition("Example")
+    assert re.search(rf"\bboards {' '.join(call)}\b", example)
+
+
+def test_the_setting_that_help_gives_as_an_example_is_one(on_node: Program) -> None:
+    assert "publish.rescan=30" in " ".join(on_node("slices", "--help").out.replace("│", "").split())
+    assert on_node("slices", "--set", "publish.rescan=30").status == 0
+    assert on_node("slices", "--set", "publish.rescam=30").status == 1
+
+
+def test_options_of_drakits_own_drivers_are_refused(on_node: Program) -> None:
+    for command in ("slices", "show"):
+        assert (on_node(command, "--mock", "dgx-a100-40gb-2gpu").status, on_node(command, "--family", "gpu").status) == (2, 2)
+
+
+def test_the_journal_is_shown_exported_and_verified(on_node: Program, tmp_path: pathlib.Path) -> None:
+    result = {"request": "chip", "driver": "fake.example.com", "pool": "node-1", "device": "chip-0"}
+    claim = desks.Desk(run=on_node, folder=tmp_path).claim_file(result)
+    assert on_node("journal", "list", "-o", "json").out == "[]\n"
+    assert on_node("prepare", claim).status == 0
+    [row] = json.loads(on_node("journal", "list", "-o", "json").out)
+    assert (row["uid"], row["driver"], row["state"], row["devices"]) == (desks.UID, "fake.example.com", "prepared", ["chip-0"])
+    shown = json.loads(on_node("journal", "show", desks.UID, "-o", "json").out)
+    assert shown["grants"][0]["record"] == {"made": "chip-0"}
+    [exported] = json.loads(on_node("journal", "export").out)
+    assert exported["claims"] == [shown]
+    verified = on_node("journal", "verify")
+    assert (verified.status, verified.out) == (0, "fake.example.com: ok\n")
+    [file] = (tmp_path / "node" / "cdi").glob("*.json")
+    file.unlink()
+    verified = on_node("journal", "verify")
+    assert (verified.status, verified.err) == (1, "boards: something is wrong; see above\n")
+    assert f"{file} is missing or altered" in verified.out

@@ -1,0 +1,221 @@
+"""A value of the wrong type is refused in the author's own line, by the name of the field, with what to write instead."""
+
+import collections
+import dataclasses
+import enum
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NewType, Optional, Union
+
+import pytest
+
+import drakit
+from drakit import testing
+from drakit.core import config, driver, records, schemas
+from fakes import author
+
+A_MOUNT: Any = drakit.Mount(host_path="/a", container_path="/b")
+A_PATH: Any = pathlib.Path("/a")
+FIVE: Any = 5
+NOTHING: Any = None
+
+
+@pytest.mark.parametrize(
+    "kind, given, message",
+    [
+        (drakit.Edits, {"env": {"A": FIVE}}, "Edits.env['A'] is int; give text, str(...) of it"),
+        (drakit.Edits, {"env": {"A": NOTHING}}, "Edits.env['A'] is NoneType; leave it out"),
+        (drakit.Edits, {"env": {FIVE: "A"}}, "Edits.env: the name 5 is int; give text, str(...) of it"),
+        (drakit.Edits, {"env": ["A=5"]}, "Edits.env is list; give a mapping of names to values"),
+        (drakit.Edits, {"mounts": (("/a", "/b"),)}, "Edits.mounts[0] is tuple; give drakit.Mount(...)"),
+        (drakit.Edits, {"mounts": A_MOUNT}, "Edits.mounts is Mount; give a tuple of drakit.Mount, also where it has only one"),
+        (drakit.Edits, {"mounts": NOTHING}, "Edits.mounts is NoneType; give a tuple of drakit.Mount"),
+        (drakit.Edits, {"device_nodes": ("/dev/null",)}, "Edits.device_nodes[0] is str; give drakit.DeviceNode(...)"),
+        (drakit.Edits, {"hooks": (A_MOUNT,)}, "Edits.hooks[0] is Mount; give drakit.Hook(...)"),
+        (drakit.Edits, {"net_devices": ({},)}, "Edits.net_devices[0] is dict; give drakit.NetDevice(...)"),
+        (drakit.Mount, {"host_path": A_PATH, "container_path": "/b"}, "Mount.host_path is PosixPath; give text, str(...) of it"),
+        (drakit.Mount, {"host_path": "/a", "container_path": A_PATH}, "Mount.container_path is PosixPath; give text"),
+        (drakit.Mount, {"host_path": "/a", "container_path": "/b", "options": "ro"}, "Mount.options is str; give a tuple of texts"),
+        (drakit.Mount, {"host_path": "/a", "container_path": "/b", "options": ("ro", FIVE)}, "Mount.options[1] is int; give text"),
+        (drakit.DeviceNode, {"path": A_PATH}, "DeviceNode.path is PosixPath; give text"),
+        (drakit.DeviceNode, {"path": "/a", "major": "1"}, "DeviceNode.major is str; give a whole number, or leave it out"),
+        (drakit.Hook, {"name": "prestart", "path": "/a"}, "Hook.name is str; give one of drakit.HookName"),
+        (drakit.Hook, {"name": drakit.HookName.PRESTART, "path": A_PATH}, "Hook.path is PosixPath; give text"),
+        (drakit.Hook, {"name": drakit.HookName.PRESTART, "path": "/a", "args": "x"}, "Hook.args is str; give a tuple of texts"),
+        (drakit.Hook, {"name": drakit.HookName.PRESTART, "path": "/a", "env": {"A": FIVE}}, "Hook.env['A'] is int; give text"),
+        (drakit.Hook, {"name": drakit.HookName.PRESTART, "path": "/a", "timeout": "5"}, "Hook.timeout is str; give a whole number"),
+        (drakit.NetDevice, {"host_interface_name": "a", "name": FIVE}, "NetDevice.name is int; give text"),
+        (drakit.Prepared, {"edits": {}}, "Prepared.edits is dict; give drakit.Edits(...)"),
+        (drakit.Prepared, {"record": {"paths": [A_PATH]}}, "Prepared.record.paths[0] is PosixPath; only None, bool"),
+        (drakit.Prepared, {"record": [1]}, "Prepared.record is list; give a mapping with text keys"),
+    ],
+)
+def test_a_wrong_type_is_named_with_its_field_and_the_fix(kind: Callable[..., object], given: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        kind(**given)
+    assert str(refused.value).startswith(message)
+
+
+class Word(str):
+    """Text of a type of the author's own."""
+
+    __slots__ = ()
+
+
+def test_texts_of_other_classes_and_other_iterables_are_taken() -> None:
+    mounts = (drakit.Mount(host_path=Word("/a"), container_path="/b", options=["ro"]) for _ in range(2))  # type: ignore[arg-type] # A list.
+    made = drakit.Edits(env=collections.ChainMap({"A": Word("1")}), mounts=mounts)  # type: ignore[arg-type] # A generator.
+    assert made == drakit.Edits(env={"A": "1"}, mounts=[drakit.Mount(host_path="/a", container_path="/b", options=("ro",))] * 2)  # type: ignore[arg-type]
+
+
+class Planning(author.FakeDriver):
+    """Plans what no journal can keep."""
+
+    def plan(self, grant: drakit.Grant[author.Tuning]) -> drakit.Record:
+        return {"identity": grant.device.name, "slots": [{"at": A_PATH}]}
+
+
+def test_an_intent_that_cannot_be_remembered_is_named_by_its_keys_and_leaves_nothing() -> None:
+    hardware = author.Hardware()
+    with testing.Node(lambda: Planning(hardware)) as node:
+        answer = node.ask(node.claim("chip-0"))
+        assert "TypeError: grant.intent.slots[0].at is PosixPath; only None" in answer.error
+        assert node.is_clean
+        assert hardware.made == {}
+
+
+Name = NewType("Name", str)
+
+
+class Colour(enum.Enum):
+    """What JSON can express."""
+
+    RED = "red"
+
+
+class Place(enum.Enum):
+    """What JSON cannot express."""
+
+    HERE = (1, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fine:
+    """Every annotation that can be decoded, and a class attribute, which is not decoded."""
+
+    made: ClassVar[list[int]] = []
+    name: Name
+    rate: drakit.Quantity
+    colour: Colour = Colour.RED
+    level: Literal[1, "two", True] = 1
+    ratio: float | None = None
+    other: Optional[int] = None  # noqa: UP045 - as some still write it
+    parts: tuple["Fine", ...] = ()
+    limits: Mapping[str, tuple[drakit.Quantity | None, ...]] = dataclasses.field(default_factory=dict)
+    worked_out: set[int] = dataclasses.field(default_factory=set, init=False)
+
+
+class Plain:
+    """No dataclass."""
+
+
+def annotated(annotation: object) -> type[object]:
+    return dataclasses.make_dataclass("Inner", [("field", annotation)], frozen=True)
+
+
+def kinds(api_version: str | None, kind: str | None) -> type[object]:
+    given = {"api_version": api_version, "kind": kind}
+    return dataclasses.make_dataclass("Kind", [], namespace={name: value for name, value in given.items() if value})
+
+
+def test_types_that_can_be_decoded_pass() -> None:
+    schemas.check((Fine,), "D.config_types")
+    schemas.check((kinds("a/v1", "A"), kinds("a/v1", "B")), "D.config_types")
+    schemas.check((drakit.Driver.config_types), "D.config_types")
+
+
+@pytest.mark.parametrize(
+    "types, message",
+    [
+        (Fine, "D.config_types is the class Fine; give a tuple of dataclasses, such as (MyConfig,)"),
+        ([Fine], "D.config_types is [<class"),
+        (None, "D.config_types is None; give a tuple"),
+        ((), "D.config_types is an empty tuple; give a tuple"),
+        (("Fine",), "D.config_types[0] is 'Fine'; give a dataclass, the class itself"),
+        ((Fine, Plain), "D.config_types[1]: Plain is no dataclass; write @dataclasses.dataclass(frozen=True) above it"),
+        ((kinds("a/v1", None),), "D.config_types: Kind must declare both api_version and kind, or neither"),
+        ((Fine, kinds("a/v1", "A")), "D.config_types: several configuration types need api_version and kind, each pair once"),
+        ((kinds("a/v1", "A"), kinds("a/v1", "A")), "D.config_types: several configuration types need api_version and kind"),
+        ((annotated("Missing"),), "Inner: its annotations cannot be evaluated (name 'Missing' is not defined); import or define"),
+    ],
+)
+def test_types_that_cannot_be_decoded_are_named_with_the_fix(types: object, message: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        schemas.check(types, "D.config_types")
+    assert str(refused.value).startswith(message)
+
+
+UNDECODABLE: tuple[object, ...] = (
+    list[int],
+    dict[str, int],
+    tuple[int, int],
+    tuple[()],
+    tuple,
+    Mapping[int, str],
+    Mapping,
+    int | str,
+    Union[int, str, None],  # noqa: UP007 - as some still write it
+    set[str],
+    object,
+    Any,
+    Plain,
+    pathlib.Path,
+    None,
+    tuple[list[int], ...],
+    Mapping[str, Plain],
+    list[int] | None,
+)
+
+
+@pytest.mark.parametrize("annotation", UNDECODABLE, ids=str)
+def test_an_annotation_that_cannot_be_decoded_is_named_by_class_and_field(annotation: object) -> None:
+    inner = annotated(annotation)
+    outer = dataclasses.make_dataclass("Outer", [("inner", tuple[inner, ...])])  # type: ignore[valid-type] # Made here.
+    with pytest.raises(
+        TypeError, match=r"^Inner\.field has the annotation .*, which cannot be decoded; write str, int, .*tuple\[T, \.\.\.\]"
+    ):
+        schemas.check((outer,), "D.config_types")
+
+
+VALUES: tuple[object, ...] = (1, "a", [[1]], {"a": {}})
+
+
+@pytest.mark.parametrize("annotation", UNDECODABLE, ids=str)
+def test_what_is_refused_at_opening_is_what_decoding_would_refuse(annotation: object) -> None:
+    def refused(value: object) -> bool:
+        try:
+            config.decode(records.freeze_record({"field": value}), (annotated(annotation),))
+        except TypeError:
+            return True
+        except drakit.ConfigError:
+            return False
+        return False
+
+    assert any(refused(value) for value in VALUES)
+
+
+@pytest.mark.parametrize("annotation", [Place, Literal[b"x"]], ids=str)
+def test_options_that_json_cannot_express_are_refused(annotation: object) -> None:
+    with pytest.raises(TypeError, match=r"^Inner\.field can be .*, which JSON cannot express; take text, numbers, true or false$"):
+        schemas.check((annotated(annotation),), "D.config_types")
+
+
+class Misconfigured(author.FakeDriver):
+    config_types: ClassVar[tuple[type[object], ...]] = (Plain,)
+
+
+def test_a_driver_whose_configuration_cannot_be_decoded_is_not_opened() -> None:
+    with pytest.raises(TypeError, match=r"^Misconfigured\.config_types\[0\]: Plain is no dataclass"):
+        driver.open_books(Misconfigured(author.Hardware()), lambda _: ())
+    with pytest.raises(TypeError, match=r"^Misconfigured\.config_types\[0\]: Plain is no dataclass"):
+        testing.Node(lambda: Misconfigured(author.Hardware()))
