@@ -194,8 +194,8 @@ def _tell_of_lost_memory(opened: station.Station, given_back: Collection[names.C
         return
     output.note(
         f"the journal of {opened.author.name} was lost ({lost.reason}), and these claims are not known again: {', '.join(missing)}. "
-        "What they have goes to no other claim. A driver that runs here looks them up in the cluster; where none does, run drakit prepare with "
-        f"the claims that are still in use, and for the others drakit unprepare {' '.join(missing)}"
+        "What they have goes to no other claim. A driver that runs here looks them up in the cluster; where none does, call prepare with "
+        f"the claims that are still in use, and for the others unprepare {' '.join(missing)}"
     )
 
 

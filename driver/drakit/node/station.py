@@ -52,6 +52,15 @@ class Station:
         )
         self._closing.callback(self.journal.close)
         self.place = post.place
+        self.report = recovery.Report()
+        try:
+            self._equip(post, folders, claim_source, meter)
+        except BaseException:
+            self.close()
+            raise
+
+    def _equip(self, post: Post, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None) -> None:
+        """Make the author's driver, and what serves it, around the open journal."""
         made = post.build(self._intents)
         if made.volatile:
             self.journal.relax()
@@ -79,7 +88,6 @@ class Station:
             device_locks=device_locks,
             clock=clock.SystemClock(),
         )
-        self.report = recovery.Report()
 
     @classmethod
     def open(cls, post: Post, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None = None) -> Self:

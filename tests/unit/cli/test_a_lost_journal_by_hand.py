@@ -33,7 +33,7 @@ def test_who_prepares_another_claim_is_told_which_are_not_known_and_what_ends_th
         assert (told.status, "default/other" in told.out) == (0, True)
         assert "drakit: the journal of gpu.drakit.dev was lost (it is missing, and CDI files say that claims are prepared)" in told.err
         assert f"these claims are not known again: {desks.UID}. " in told.err
-        assert f"drakit unprepare {desks.UID}\n" in told.err
+        assert f"for the others unprepare {desks.UID}\n" in told.err
 
 
 def test_what_a_claim_has_that_is_not_known_again_goes_to_no_other(lost: desks.Desk) -> None:
