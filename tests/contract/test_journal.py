@@ -181,6 +181,15 @@ def test_holdings_say_who_holds_a_device_and_how(journal: ports.Journal) -> None
     assert not journal.holdings("node-1", ["nic-1"])
 
 
+def test_a_share_of_admin_access_stands_for_nobody(journal: ports.Journal) -> None:
+    first, last = sorted((samples.share(1), samples.share(2)))
+    admin, other = samples.grant("a", "nic-0", share_id=first), samples.grant("b", "nic-0", share_id=last)
+    journal.begin(samples.entry(1, dataclasses.replace(admin, admin_access=True)))
+    assert not journal.holdings("node-1", ["nic-0"])
+    journal.begin(samples.entry(2, other))
+    assert [item.share_id for item in journal.holdings("node-1", ["nic-0"])] == [other.share_id]
+
+
 def test_the_intents_of_a_device_are_those_of_its_grants_alone_oldest_claim_first(journal: ports.Journal) -> None:
     def planned(request: str, device: str, slot: str, share: int = 0, pool: str = "node-1") -> lifecycle.GrantEntry:
         grant = samples.grant(request, device, share_id=samples.share(share) if share else None)

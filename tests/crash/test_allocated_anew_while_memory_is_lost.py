@@ -219,3 +219,23 @@ def test_an_author_who_cannot_undo_the_old_device_now_keeps_the_claim_from_the_n
     assert set(town.world.hardware.made) == {"chip-0@7"}
     Stuck.stuck = False
     town.check()
+
+
+@pytest.mark.parametrize("before, after", [(("chip-0-left",), ("chip-0-left", "chip-1")), (("chip-0",), ("chip-1",))])
+def test_a_device_without_a_file_that_a_file_of_another_forgotten_claim_names_stays_that_one_s(
+    before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    town = Town(before, after)
+    other = town.world.claim("chip-1")
+    assert town.world.boot(recover=False).prepare([other], town.world.caller)[other.uid].error == ""
+    town.world.journal.withdraw(other.uid)
+    town.world.journal.forget(other.uid)
+    town.world.claims.remove(other)
+    if "chip-0" in before:
+        town.world.hardware.present.discard("chip-0")
+    started = town.start()
+    for _ in range(2):
+        assert "chip-1 is still held" in started.prepare([town.ref], town.world.caller)[town.ref.uid].error
+        rebuild.rebuild(started, LOST, town.world.journal, town.world.cdi, town.listing)
+    assert started.unprepare([other], town.world.caller) == {other.uid: ""}
+    assert started.prepare([town.ref], town.world.caller)[town.ref.uid].error == ""

@@ -31,7 +31,7 @@ class MemoryJournal:
         held = [(entry, grant) for entry in self.entries() for grant in entry.grants if grant.pool == pool and grant.device.name in devices]
         first: dict[str, str] = {}
         for _, grant in held:
-            if grant.share_id:
+            if grant.share_id and not grant.admin_access:
                 first[grant.device.name] = min(first.get(grant.device.name, grant.share_id), grant.share_id)
         return tuple(
             lifecycle.Holding(
@@ -43,7 +43,7 @@ class MemoryJournal:
                 consumed_capacity=grant.consumed_capacity,
             )
             for entry, grant in held
-            if not grant.share_id or grant.share_id in shares or grant.share_id == first[grant.device.name]
+            if not grant.share_id or grant.share_id in shares or grant.share_id == first.get(grant.device.name)
         )
 
     def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:

@@ -46,7 +46,8 @@ _FIXES = {
     errno.EISDIR: "remove the directory that has the file's name",
     errno.ELOOP: "remove the symbolic link",
 }
-
+# How opening refuses a symbolic link, and a socket.
+_NO_FILE = frozenset({errno.ELOOP, errno.ENXIO})
 
 _Said = tuple[edits.CdiName, edits.Edits | None]
 
@@ -231,14 +232,14 @@ def _content(directory: int, name: str, limit: int) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        if error.errno == errno.ELOOP:
+        if error.errno in _NO_FILE:
             return None
         raise
     try:
         content = os.read(descriptor, limit)
         while 0 < len(content) < limit and (more := os.read(descriptor, limit - len(content))):
             content += more
-    except IsADirectoryError:
+    except (IsADirectoryError, BlockingIOError):
         return None
     finally:
         os.close(descriptor)

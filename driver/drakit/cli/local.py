@@ -187,7 +187,9 @@ def _tell_of_lost_memory(opened: station.Station, given_back: Collection[names.C
     lost = opened.journal.quarantine
     if lost is None:
         return
-    missing = [uid for uid in opened.missing() if uid not in given_back]
+    if given_back:
+        opened.journal.given_back(given_back)
+    missing = opened.missing()
     if not missing:
         opened.memory_rebuilt()
         output.note(f"all that the lost journal of {opened.author.name} knew is known again")

@@ -28,7 +28,8 @@ class Journal(Protocol):
     def holdings(self, pool: str, devices: Collection[str], shares: Collection[str] = ()) -> Sequence[lifecycle.Holding]:
         """What claims hold of these devices, oldest first: every grant without a share id, every grant of these shares, and one share of each device.
 
-        One share stands for all of a device, so that the cost grows neither with the number of claims nor with that of shares.
+        One share stands for all of a device, so that the cost grows neither with the number of claims nor with that of shares. It is never one
+        of admin access, which stands in nobody's way and would hide the others.
         """
 
     def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:

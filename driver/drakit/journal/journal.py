@@ -158,6 +158,14 @@ class Journal:
         self._commit(succession.clear_note)
         self.quarantine = None
 
+    def given_back(self, uids: Collection[names.ClaimUid]) -> None:
+        """Say that nothing is left of these claims: a quarantine that lost them names them no more. Raises JournalError."""
+
+        def narrow(database: sqlite3.Connection) -> None:
+            self.quarantine = succession.narrow_note(database, uids)
+
+        self._commit(narrow)
+
     def _commit(self, change: writer.Change, *, synced: bool = True) -> None:
         try:
             self._writer.commit(change, synced=synced)

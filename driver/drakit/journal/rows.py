@@ -22,16 +22,18 @@ SELECT c.uid, c.namespace, c.name, c.state, c.boot_id,
 _SELECT = f"{_COLUMNS} FROM claims AS c LEFT JOIN grants AS g ON g.claim = c.seq"
 _SELECT_ONE = f"{_SELECT} WHERE c.uid = ? ORDER BY g.position"
 _SELECT_ALL = f"{_SELECT} ORDER BY c.seq, g.position"
-# Three seeks of one index for each device, however many shares it has: held alone, held by one of these shares, and any one share. SQLite keeps the
-# order of tables around CROSS JOIN; claims first would mean to look at every claim. A row may come twice, which is cheaper than UNION.
+# Three seeks of one index for each device, however many shares it has: held alone, held by one of these shares, and any one share but an admin's,
+# which stands in nobody's way. SQLite keeps the order of tables around CROSS JOIN; claims first would mean to look at every claim. A row may come
+# twice, which is cheaper than UNION.
 _SELECT_HOLDERS = f"""{_COLUMNS}
 FROM (
   SELECT g.rowid AS id FROM json_each(:devices) AS d
     CROSS JOIN grants AS g ON g.pool = :pool AND g.device = d.value AND g.share_id = ''
   UNION ALL SELECT g.rowid FROM json_each(:devices) AS d CROSS JOIN json_each(:shares) AS s
     CROSS JOIN grants AS g ON g.pool = :pool AND g.device = d.value AND g.share_id = s.value
-  UNION ALL SELECT (SELECT rowid FROM grants WHERE pool = :pool AND device = d.value AND share_id > '' ORDER BY share_id LIMIT 1)
-    FROM json_each(:devices) AS d
+  UNION ALL SELECT (
+    SELECT rowid FROM grants WHERE pool = :pool AND device = d.value AND share_id > '' AND NOT admin_access ORDER BY share_id LIMIT 1
+  ) FROM json_each(:devices) AS d
 ) AS h CROSS JOIN grants AS g ON g.rowid = h.id CROSS JOIN claims AS c ON c.seq = g.claim
 ORDER BY c.seq, g.position"""  # noqa: S608 - put together from constants
 # Grants first, by their index: SQLite cannot know that a device's grants may be few beside all claims.

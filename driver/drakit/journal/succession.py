@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import pathlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from drakit.core import errors, names
 from drakit.journal import connection, fields, files, notes, rows, schema
@@ -84,6 +84,16 @@ def note(database: sqlite3.Connection) -> Quarantine | None:
         kept=found.whole("kept") or 0,
         lost=tuple(names.ClaimUid(uid) for uid in found.texts("lost")),
     )
+
+
+def narrow_note(database: sqlite3.Connection, given_back: Collection[names.ClaimUid]) -> Quarantine | None:
+    """Let the note, if there is one, name no claims that were given back; what it says then. Inside the caller's transaction."""
+    before = note(database)
+    if before is None:
+        return None
+    now = dataclasses.replace(before, lost=tuple(uid for uid in before.lost if uid not in given_back))
+    schema.put(database, _NOTE, _dumped(now))
+    return now
 
 
 def clear_note(database: sqlite3.Connection) -> None:

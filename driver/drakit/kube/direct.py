@@ -23,7 +23,6 @@ HEAD_MAX = 1 << 16
 BODY_MAX = 1 << 28
 _READ = 1 << 14
 _CONTINUE, _OK, _NO_CONTENT, _NOT_MODIFIED = 100, 200, 204, 304
-_LEAST_SECONDS = 0.001
 _SLACK_SECONDS = 0.05
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: ([^\r\n]*))?")
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
@@ -164,10 +163,15 @@ class _Reader:
         self.has_heard = False
 
     def limit(self) -> None:
-        """Let the next step take no longer than what is left of the time, or was left a moment ago: to say so is a call of the kernel."""
+        """Let the next step take no longer than what is left of the time, or was left a moment ago: to say so is a call of the kernel.
+
+        Raises TimeoutError when nothing is left: a server that always has something to say would never let a step run out of its own time.
+        """
         now = time.monotonic()
+        if now >= self._end:
+            raise TimeoutError("the answer was not whole in time")
         if now - self._limited > _SLACK_SECONDS:
-            self._connection.settimeout(max(self._end - now, _LEAST_SECONDS))
+            self._connection.settimeout(self._end - now)
             self._limited = now
 
     def answer(self) -> tuple[Answer, bool]:
@@ -241,10 +245,13 @@ class _Reader:
         return whole[:count]
 
     def _rest(self) -> bytes:
-        parts = [self._buffer]
+        parts, total = [self._buffer], len(self._buffer)
         with contextlib.suppress(ConnectionResetError):
-            while sum(map(len, parts)) <= BODY_MAX:
+            while total <= BODY_MAX:
                 parts.append(self._more())
+                total += len(parts[-1])
+        if total > BODY_MAX:
+            raise OSError(f"the answer has more than {BODY_MAX} bytes")
         self._buffer = b""
         return b"".join(parts)
 

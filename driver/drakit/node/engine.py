@@ -336,6 +336,8 @@ class Engine:
         with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
             if entry is None:
                 self._books.check(grants)
+                # What has no file of its own may be what another's names: then it is that one's until it is given back.
+                self._books.check(evidence.without_files(grants, files, self._author.name), memory_lost=True)
                 grants = evidence.with_intents(grants, files, self._author, self.planner)
                 entry = self._preparing(claim.ref, grants)
                 self._journal.begin(entry)

@@ -59,12 +59,17 @@ def left_of(grants: Sequence[Grant], files: recall.Files, driver: str, check: Ch
     return tuple(left)
 
 
+def without_files(grants: Sequence[Grant], files: recall.Files, driver: str) -> Sequence[Grant]:
+    """The grants of a claim that no file speaks for: nobody knows whether they were ever prepared."""
+    return [grant for grant in grants if recall.file_of(grant, driver) not in files]
+
+
 def with_intents(grants: Sequence[Grant], files: recall.Files, author: offer.Author, planner: planning.Planner) -> tuple[Grant, ...]:
     """Grants of a claim in use with their intents: recalled where there is a CDI file, else planned, as the kubelet's next Prepare would.
 
     Raises what the author raises.
     """
     recalled = recall.with_intents(grants, files, author)
-    bare = [grant for grant in recalled if recall.file_of(grant, author.name) not in files]
+    bare = without_files(recalled, files, author.name)
     planned = dict(zip(map(id, bare), planner.plan(bare), strict=True))
     return tuple(planned.get(id(grant), grant) for grant in recalled)

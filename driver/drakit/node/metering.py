@@ -47,7 +47,8 @@ class _Timed:
     def __init__(self, target: object, phases: Mapping[str, str], meter: ports.Meter) -> None:
         self._target = target
         for name in dir(type(target)):
-            if not name.startswith("_") and inspect.isfunction(getattr(type(target), name)):
+            # Static, because to ask a class for an attribute may run an author's code, and may fail.
+            if not name.startswith("_") and inspect.isfunction(inspect.getattr_static(type(target), name)):
                 setattr(self, name, getattr(target, name))
         for name, phase in phases.items():
             setattr(self, name, _timing(getattr(target, name), phase, meter))

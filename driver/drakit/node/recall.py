@@ -98,12 +98,13 @@ class Forgotten:
         """What is held of these devices, as ``ports.Journal.holdings`` gives it; devices that are not there any more are left out.
 
         Of the shares that are not asked for, the one that stands for all of a device is anybody's: a device that a known claim has is drawn from too.
+        It is none of admin access, which has a request in its name.
         """
         held: dict[edits.CdiName | str, lifecycle.Holding] = {}
         for name in self._cdi.of_all():
             if name.device not in wanted or (device := self._offered.seen(name.device)) is None:
                 continue
-            stands_for_all = name.share_id is not None and name.share_id not in shares
+            stands_for_all = name.share_id is not None and name.share_id not in shares and not name.request
             key = name.device if stands_for_all else name
             if key not in held and (stands_for_all or self._is_unknown(name)):
                 held[key] = _holding(name, device)

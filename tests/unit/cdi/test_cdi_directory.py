@@ -1,8 +1,10 @@
 """Files appear whole or not at all, among those of others, and nothing that is not ours is touched."""
 
+import dataclasses
 import fcntl
 import os
 import pathlib
+import socket
 import stat
 import subprocess
 import sys
@@ -95,6 +97,24 @@ def test_a_pipe_in_place_of_a_file_blocks_nobody(cdi: directory.Directory, path:
     assert not cdi.intact(NAME, EDITS)
     cdi.write(NAME, EDITS)
     assert cdi.intact(NAME, EDITS)
+
+
+def test_a_pipe_that_somebody_writes_to_and_a_socket_are_no_files_and_keep_nobody_from_the_others(
+    cdi: directory.Directory, path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = dataclasses.replace(NAME, claim_uid=samples.uid(2))
+    cdi.write(other, EDITS)
+    os.mkfifo(file_of(path))
+    writer = os.open(file_of(path), os.O_RDWR)
+    assert (cdi.intact(NAME, EDITS), cdi.of_all()) == (False, {other: EDITS})
+    os.close(writer)
+    file_of(path).unlink()
+    monkeypatch.chdir(path)  # a socket's path may be no longer than about a hundred bytes
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(file_of(path).name)
+    assert (cdi.intact(NAME, EDITS), cdi.of_all()) == (False, {other: EDITS})
+    cdi.write(NAME, EDITS)
+    assert cdi.of_all() == {NAME: EDITS, other: EDITS}
 
 
 def test_files_of_others_are_neither_listed_nor_touched(path: pathlib.Path) -> None:

@@ -2,6 +2,7 @@
 
 import pathlib
 import shutil
+import sqlite3
 
 import pytest
 
@@ -51,6 +52,19 @@ def test_once_every_claim_is_known_again_or_given_back_the_loss_is_over(lost: de
     assert told.err.endswith(KNOWN_AGAIN)
     again = lost.on_node(command, file)
     assert (again.status, again.err) == (0, "")
+
+
+def test_claims_that_the_lost_journal_named_may_be_given_back_one_after_the_other(desk: desks.Desk) -> None:
+    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
+    assert desk.on_node("prepare", other(desk)).status == 0
+    with sqlite3.connect(home(desk) / "journal.db") as damaged:
+        damaged.execute("UPDATE grants SET snapshot = '{'")
+    damaged.close()
+    first = desk.on_node("unprepare", desks.UID)
+    assert (first.status, first.out) == (0, f"unprepared {desks.UID}\n")
+    assert f"for the others unprepare {OTHER}\n" in first.err
+    assert desk.on_node("unprepare", OTHER).err.endswith(KNOWN_AGAIN)
+    assert desk.on_node("unprepare", OTHER).err == ""
 
 
 def test_a_file_that_names_no_claim_of_ours_is_swept_again_once_the_loss_is_over(lost: desks.Desk) -> None:

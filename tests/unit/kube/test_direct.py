@@ -189,6 +189,33 @@ def test_the_time_is_for_the_whole_answer_however_it_dribbles() -> None:
         thread.join(10)
 
 
+@pytest.mark.parametrize(
+    "head, unit",
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"a: b\r\n"),
+    ],
+)
+def test_the_time_is_for_the_whole_answer_even_where_the_server_always_has_more_to_say(head: bytes, unit: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def talk() -> None:
+            connection = listening.accept()[0]
+            with connection, contextlib.suppress(OSError):
+                connection.recv(1 << 16)
+                connection.sendall(head + unit * ((1 << 26) // len(unit)))
+
+        thread = threading.Thread(target=talk, daemon=True)
+        thread.start()
+        asking = direct.Direct(f"http://127.0.0.1:{listening.getsockname()[1]}", keep=1, options=())
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            get(asking, seconds=0.2)
+        assert time.monotonic() - started < 3
+        thread.join(10)
+
+
 @pytest.mark.parametrize("target, value", [("/a b", "v"), ("/a\r\nX: 1", "v"), ("/a", "v\r\nX: 1"), ("/ü", "v"), ("/a", "ü")])
 def test_what_http_cannot_carry_is_not_sent(target: str, value: str) -> None:
     with scripted(OK) as (server, asking):

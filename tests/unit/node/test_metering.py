@@ -1,5 +1,6 @@
 """Timing changes nothing of what is timed, and says where the time went."""
 
+import types
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -45,6 +46,23 @@ def test_a_timed_object_answers_and_fails_as_before() -> None:
     with pytest.raises(errors.ApiError, match="no"):
         timed.fetch(-1)
     assert tally.phases == [("fetch", True), ("fetch", False)]
+
+
+class Particular(Source):
+    """Has an attribute that instances have and the class refuses to show."""
+
+    @types.DynamicClassAttribute
+    def unit(self) -> str:
+        return "one"
+
+    @staticmethod
+    def doubled(number: int) -> int:
+        return 2 * number
+
+
+def test_an_attribute_that_a_class_does_not_show_is_there_as_before() -> None:
+    timed = metering.timed(Particular(), metering.FETCH, Tally())
+    assert (timed.unit, timed.doubled(2), timed.fetch(1)) == ("one", 4, 2)
 
 
 def test_every_claim_of_a_batch_is_counted_by_what_became_of_it() -> None:

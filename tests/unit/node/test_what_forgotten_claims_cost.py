@@ -9,9 +9,9 @@ from fakes import author, cdi, journal, world
 OTHERS = [names.ClaimUid(str(uuid.UUID(int=number, version=4))) for number in range(40)]
 
 
-def name(uid: names.ClaimUid, device: str, share: int | None = None) -> edits.CdiName:
+def name(uid: names.ClaimUid, device: str, share: int | None = None, request: str = "") -> edits.CdiName:
     share_id = None if share is None else names.ShareId(str(uuid.UUID(int=share, version=4)))
-    return edits.CdiName(driver=author.FakeDriver.name, claim_uid=uid, device=device, share_id=share_id)
+    return edits.CdiName(driver=author.FakeDriver.name, claim_uid=uid, device=device, share_id=share_id, request=request)
 
 
 class Asked(journal.MemoryJournal):
@@ -61,6 +61,13 @@ def test_one_share_stands_for_all_of_a_device_and_those_asked_for_are_told_each(
     held = node.forgotten.held({"pipe"}, [wanted.share_id])
     assert {item.claim.uid for item in held} == {shares[0].claim_uid, wanted.claim_uid}
     assert node.journal.asked == [wanted.claim_uid]
+
+
+def test_a_share_of_admin_access_stands_for_nobody() -> None:
+    node = Node()
+    node.write(name(OTHERS[0], "pipe", 0, request="admin"), name(OTHERS[1], "pipe", 1))
+    held = node.forgotten.held({"pipe"})
+    assert [item.claim.uid for item in held if not item.admin_access] == [OTHERS[1]]
 
 
 def test_a_device_that_is_gone_is_held_by_nobody() -> None:
