@@ -1,8 +1,9 @@
 """SIGKILL of the driver before and after every journal write, CDI file and request to the kernel of prepare and unprepare: no leak, no loss.
 
 The claim asks for one share, for two, or for the whole NIC, with other claims on the NIC or without, with a pod that uses it or without; or for a
-virtual function of a mock machine. After each death a new driver starts, and the kubelet asks again, asks for the opposite, or never asks. In the end
-kernel, journal and CDI directory are as they were, and what others have was never touched. CI takes a sample of the steps, ``make crash`` all.
+virtual function of a mock machine. After each death a new driver starts, and the kubelet asks again, asks for the opposite, or never asks; or a
+driver of another name is asked first. In the end kernel, journal and CDI directory are as they were, and what others have was never touched. CI takes
+a sample of the steps, ``make crash`` all.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from crash import nic_parent, nic_victim
+from drakit.core import claim as claims
 from drakit.core import lifecycle
 from fakes import netns, nic_attach
 
@@ -21,6 +23,8 @@ pytestmark = [pytest.mark.root, pytest.mark.timeout(1800)]
 
 SAMPLE = 3
 ADDRESS = "10.7.0.1/24"
+OTHER = "other.example.com"
+NOT_OFFERED = "status.allocation.devices.results[0].device: this node has no device 'nic0'"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +93,16 @@ class Stage:
 
     def die(self, act: str, step: int, way: Way) -> None:
         """Kill the driver at a step of the act, and go on in some way."""
-        self.ready(act)
-        self._parent.kill(step, act=act, **self._place)
+        self.kill(act, step)
         with self.world.driver() as driver:
             self.others_are_whole(driver)
             way(self, driver)
         self.is_as_before()
+
+    def kill(self, act: str, step: int) -> None:
+        """Kill the driver at a step of the act."""
+        self.ready(act)
+        self._parent.kill(step, act=act, **self._place)
 
     def prepared(self, driver: nic_attach.Running) -> None:
         """Prepare the claim, and attach the pod where it is used."""
@@ -215,6 +223,44 @@ def test_a_death_at_any_step_leaves_nothing_and_loses_nothing(
     told = ", ".join(f"{act} {steps} steps" for act, steps in counted.items())
     with capsys.disabled():
         print(f"\n{setting}: {told}, {sum(counted.values()) * len(WAYS)} deaths")  # noqa: T201 - the matrix says how large it was
+
+
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.full)])
+def test_a_death_at_any_step_of_a_first_share_locks_no_driver_out(parent: nic_parent.Parent, every: int) -> None:
+    with stage(parent, Setting("share")) as ready:
+        steps = ready.steps("prepare")
+        was_free = {beside_another_driver(ready, step) for step in range(0, steps, every)}
+    assert was_free == {True, False}, "there are deaths before the NIC is the driver's, and after"
+
+
+def beside_another_driver(stage: Stage, step: int) -> bool:
+    """Die at a step of the first share; whether a driver of another name has the NIC then. If not, it has it after the dead one's next life."""
+    world = nic_attach.World(stage.world.node, stage.world.home.parent / "other", stage.world.settings, name=OTHER)
+    theirs = nic_attach.claim(2, driver=OTHER)
+    with world.driver(start=False) as other:
+        stage.kill("prepare", step)
+        told = asked(other, theirs)
+        if told:
+            assert f"nic0 is shared out by the driver {stage.world.name};" in told
+            with stage.world.driver() as driver:
+                asked_again(stage, driver)
+            assert asked(other, theirs) == ""
+        with stage.world.driver() as driver:
+            assert asked(driver, stage.wanted) == NOT_OFFERED, "it looked when it started, and so withholds the NIC"
+            driver.unprepare(stage.wanted.ref)
+        assert [share.id for share in other.machine.shares()] == [str(theirs.results[0].share_id)]
+        assert nic_attach.look(other) == {"nic0": ()}
+        other.unprepare(theirs.ref)
+    with stage.world.driver() as driver:
+        asked_again(stage, driver)
+    stage.is_as_before()
+    return not told
+
+
+def asked(driver: nic_attach.Running, wanted: claims.Claim) -> str:
+    """What the kubelet is answered when it asks to prepare; the error."""
+    driver.world.source.put(wanted)
+    return driver.local.engine.prepare([wanted.ref], nic_attach.Waiting())[wanted.ref.uid].error
 
 
 @pytest.mark.parametrize("act", ACTS)

@@ -19,7 +19,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import names, ports, quantity, records
 from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import netlink, port
+from drakit.devices.nic import keeper, netlink, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.attach import sandboxes, service
 from drakit.node import engine, station
@@ -180,6 +180,23 @@ class Running:
 
     def members(self) -> list[port.Member]:
         return list(self.machine.members())
+
+
+def author_of(driver: Running) -> nic_driver.NicDriver:
+    """The NIC driver behind a driver that serves."""
+    found = driver.local.author
+    assert isinstance(found, nic_driver.NicDriver)
+    return found
+
+
+def look(driver: Running) -> dict[str, tuple[str, ...]]:
+    """One look of a keeper of its own: what it found damaged, and mended."""
+    author, local = author_of(driver), driver.local
+    made = keeper.Keeper(driver.machine, local.site, survey=author.survey, uplink=author.uplink, intents=local.journal.intents)
+    try:
+        return dict(made.look())
+    finally:
+        made.stop()
 
 
 def run(path: str, args: list[str], state: bytes, *, timeout: float = SECONDS) -> Said:

@@ -57,7 +57,8 @@ class Keeper:
     def stop(self) -> None:
         self._stopping.set()
         self._watch.wake()
-        self._thread.join(_JOIN_SECONDS)
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_SECONDS)
         if not self._thread.is_alive():
             self._watch.close()
 

@@ -60,7 +60,7 @@ class Nic:
         """Take a share away, and with the last one all of the NIC's parts."""
         self._take(minor)
         if not self.memory.has_shares():
-            self._release()
+            parts.release(self.place)
 
     def tidy(self) -> None:
         """Leave the NIC as it was where nobody has a share of it: a death in the first ``install`` or the last ``remove`` leaves parts alone.
@@ -69,16 +69,13 @@ class Nic:
         """
         classes = {minor for ifindex in self._sides.values() for minor in messages.classes(self.place.sock, ifindex)}
         if self.found.any_of_ours and not self.memory.has_shares() and classes.isdisjoint(shaping.SHARES):
-            self._release()
+            parts.release(self.place)
 
     def _empty(self) -> None:
         """Take every share, and leave the NIC as it was."""
         for minor in self.memory.read_shares(self.place.nic, self.place.name):
             self._take(minor)
-        self._release()
-
-    def _release(self) -> None:
-        parts.release(self.place, parts.find(self.place.sock, self.place.nic))
+        parts.release(self.place)
 
     def admit(self, share: port.Share, cookie: int, mac: str) -> None:
         """Seat a member. An address that another member had is this one's now; the host's own is refused."""
@@ -162,9 +159,12 @@ class Nic:
         """Make a part, and all classes in a fresh HTB."""
         parts.make(part, self.place, self.memory)
         self.found = parts.find(self.place.sock, self.place.nic)
+        parts.refuse_stranger(self.found.link, self.place.owner, self.place.name)
         if part in {parts.Part.ROOT, parts.Part.IFB_ROOT}:
             shares = self.memory.read_shares(self.place.nic, self.place.name).values()
-            ifindex = self._sides[_OUT if part is parts.Part.ROOT else _IN]
+            ifindex = self._sides.get(_OUT if part is parts.Part.ROOT else _IN)
+            if ifindex is None:
+                raise errors.HardwareError("RTM_NEWQDISC", f"somebody has just taken the root qdisc for {self.place.name} away")
             for band in shaping.bands(uplink, shares, self.memory.read_seats()).values():
                 messages.put_class(self.place.sock, ifindex, band)
 

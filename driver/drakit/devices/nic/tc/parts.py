@@ -15,6 +15,7 @@ from drakit.devices.nic import port, shaping
 from drakit.devices.nic.tc import bpf, links, maps, messages, programs, rtnetlink
 
 _OWN = "_own"
+_CLAIM_TRIES = 5
 _EGRESS_MAPS = frozenset({"drakit_owners", "drakit_ledger"})
 _INGRESS_MAPS = frozenset({"drakit_routes", "drakit_ledger"})
 
@@ -72,7 +73,18 @@ class Place:
 
 
 def find(sock: rtnetlink.Socket, nic: int) -> Found:
-    """Read all parts of a NIC, which need not be there."""
+    """Read all parts of a NIC, which need not be there.
+
+    The ifb is the first that is made and the last that goes. Where it is not there and others are, somebody may have made it since, and what is there
+    is that driver's: it is looked for again.
+    """
+    found = _read(sock, nic)
+    if found.link is None and found.any_of_ours and links.find(sock, nic) is not None:
+        return _read(sock, nic)
+    return found
+
+
+def _read(sock: rtnetlink.Socket, nic: int) -> Found:
     link = links.find(sock, nic)
     root, hook = (messages.qdisc(sock, nic, parent) for parent in (messages.AT_ROOT, messages.AT_INGRESS))
     ifb = link.ifindex if link else 0
@@ -107,6 +119,14 @@ def chosen_by_others(root: messages.Qdisc | None) -> str:
 def stranger(link: links.Link | None, owner: str) -> str:
     """The driver that shares a NIC out, by the NIC's ifb, where it is another than the one that asks; a driver without a name knows no other."""
     return link.owner if link is not None and owner and link.is_ours and link.owner != owner else ""
+
+
+def refuse_stranger(link: links.Link | None, owner: str, name: str) -> None:
+    """Raise HardwareError where another driver shares the NIC of this name out."""
+    other = stranger(link, owner)
+    if other:
+        fix = "only one driver can share out an interface; exclude it from the other (nic.exclude)"
+        raise errors.HardwareError("RTM_NEWQDISC", f"{name} is shared out by the driver {other}; {fix}")
 
 
 def has_egress_hook(hook: messages.Qdisc | None) -> bool:
@@ -170,9 +190,11 @@ def make(part: Part, place: Place, memory: maps.Maps) -> None:
     _MAKERS[part](place, memory)
 
 
-def release(place: Place, found: Found) -> None:
-    """Take away all parts, so that the NIC is as it was; the default root qdisc comes back by itself."""
+def release(place: Place) -> None:
+    """Take away all parts, so that the NIC is as it was; the default root qdisc comes back by itself. The ifb goes last: until then it is ours."""
     sock, nic = place.sock, place.nic
+    found = find(sock, nic)
+    refuse_stranger(found.link, place.owner, place.name)
     if found.hook:
         messages.delete_filter(sock, nic, messages.HOOK_INGRESS)
         if has_egress_hook(found.hook):
@@ -222,20 +244,31 @@ def _uses(item: messages.Filter | None, names: frozenset[str], memory: maps.Maps
 
 
 def _ifb(place: Place) -> int:
+    """The index of the ifb, which tells it from any other that had or will have its name."""
     link = links.find(place.sock, place.nic)
     if link is None:
         raise OSError(errno.ENODEV, f"{links.name_for(place.nic)} has just gone")
+    refuse_stranger(link, place.owner, place.name)
     return link.ifindex
 
 
 def _make_ifb(place: Place, memory: maps.Maps) -> None:
+    """Make the ifb, by which the NIC is this driver's, or mark the one that is there."""
     del memory
-    if links.find(place.sock, place.nic) is None:
-        links.make(place.sock, place.nic)
-    found = find(place.sock, place.nic)
-    if found.link is not None:
-        unmarked = not found.link.alias and found.hook is None
-        links.mark(place.sock, found.link.ifindex, place.nic, owner=place.owner, owns_hook=found.owns_hook or unmarked)
+    for _ in range(_CLAIM_TRIES):
+        found = find(place.sock, place.nic)
+        refuse_stranger(found.link, place.owner, place.name)
+        refuse_foreign(found, place.name)
+        is_own_hook = found.owns_hook or (found.hook is None and not (found.link and found.link.alias))
+        if found.link is None:
+            if links.claim(place.sock, place.nic, owner=place.owner, owns_hook=is_own_hook):
+                return
+        elif found.link.alias or is_our_root(found.ifb_root):
+            links.mark(place.sock, found.link.ifindex, place.nic, owner=place.owner, owns_hook=is_own_hook)
+            return
+        else:  # Two drivers could mark it, but only one can put its own in its place.
+            links.delete(place.sock, found.link.ifindex)
+    raise OSError(errno.EBUSY, f"{links.name_for(place.nic)} is made and deleted again by somebody else")
 
 
 def _make_ifb_root(place: Place, memory: maps.Maps) -> None:

@@ -67,6 +67,7 @@ class KernelShares:
                 with self._nic(sock, ifindex) as found:
                     found.remove(minor)
             elif hint is not None:
+                links.clear(sock, hint.ifindex, self._owner)
                 with self._nic(sock, hint.ifindex, hint.interface) as found:
                     if not found.stranger:
                         found.tidy()
@@ -181,9 +182,7 @@ class KernelShares:
     def _own_nic(self, sock: rtnetlink.Socket, ifindex: int, name: str) -> Iterator[nic.Nic]:
         """One NIC, to be changed; raises HardwareError where another driver shares it out."""
         with self._nic(sock, ifindex, name) as found:
-            if found.stranger:
-                fix = "only one driver can share out an interface; exclude it from the other (nic.exclude)"
-                raise errors.HardwareError("RTM_NEWQDISC", f"{name} is shared out by the driver {found.stranger}; {fix}")
+            parts.refuse_stranger(found.found.link, self._owner, name)
             yield found
 
     def _nics(self, sock: rtnetlink.Socket) -> Iterator[nic.Nic]:
@@ -257,7 +256,7 @@ def _try_out() -> port.Shaping:
 
 def _try(classifier: port.Classifier) -> None:
     with rtnetlink.Socket.scratch() as sock:
-        links.make(sock, 0)
+        links.make(sock, links.name_for(0))
         device = links.find(sock, 0)
         if device is None:
             raise OSError("an ifb that was made is not there")

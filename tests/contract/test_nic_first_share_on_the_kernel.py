@@ -1,0 +1,209 @@
+"""Whose a NIC is, is decided by the kernel in one request: what is left of a death before it, what is in the way, and what it costs."""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from drakit.core import errors
+from drakit.devices.nic import netlink, port
+from drakit.devices.nic.tc import links
+from fakes import netns, turns
+
+pytestmark = pytest.mark.root
+
+MAC = "02:00:00:00:00:20"
+OWNER, OTHER = "nic.drakit.dev", "other.example.com"
+
+
+@pytest.fixture
+def own() -> Iterator[netns.Namespace]:
+    """A namespace with a NIC, which must be as it was in the end."""
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with netns.namespace() as made:
+        made.make_nic("nic0", mac=MAC)
+        before = made.state()
+        yield made
+        assert made.state() == before
+
+
+@contextlib.contextmanager
+def driver(own: netns.Namespace, name: str = OWNER) -> Iterator[netlink.KernelPort]:
+    made = netlink.KernelPort(own.name, owner=name)
+    yield made
+    made.close()
+
+
+def index(own: netns.Namespace) -> int:
+    found = own.links()["nic0"]["ifindex"]
+    assert isinstance(found, int)
+    return found
+
+
+def uplink(own: netns.Namespace) -> port.Uplink:
+    return port.Uplink(interface="nic0", ifindex=index(own), mac=MAC, speed=10**10, reserve=10**8)
+
+
+def share(own: netns.Namespace, number: int = 1) -> port.Share:
+    mac = f"02:11:22:33:44:{number:02x}"
+    return port.Share(id=f"share-{number}", interface="nic0", ifindex=index(own), mac=mac, bandwidth=10**8, minor=0x100 + number)
+
+
+def alias(own: netns.Namespace) -> object:
+    return own.links()[f"drb{index(own)}"].get("ifalias", "")
+
+
+def test_the_names_before_are_a_driver_s_and_a_nic_s_own_and_fit() -> None:
+    names = {links.name_before(nic, owner) for nic in (1, 2**31 - 1) for owner in ("", OWNER, OTHER, "a" * 63)}
+    assert len(names) == 8
+    assert {len(name) for name in names} == {15}
+    assert links.name_before(5, OWNER) == links.name_before(5, OWNER)
+
+
+def test_an_ifb_that_a_death_left_unnamed_is_taken_up_by_its_driver_and_in_nobody_s_way(own: netns.Namespace) -> None:
+    left = links.name_before(index(own), OWNER)
+    own.ip("link", "add", left, "type", "ifb")
+    made = own.links()[left]["ifindex"]
+    with driver(own, OTHER) as other, driver(own) as owner:
+        found = owner.interface("nic0")
+        assert found is not None
+        assert found.sharer == ""
+        other.install(uplink(own), share(own))
+        other.remove("share-1", share(own))
+        assert own.links()[left]["ifindex"] == made
+        owner.install(uplink(own), share(own))
+        assert own.links()[f"drb{index(own)}"]["ifindex"] == made
+        owner.remove("share-1", share(own))
+
+
+def test_an_ifb_that_a_death_left_unnamed_goes_when_its_share_is_taken_back_also_beside_another_driver_s(own: netns.Namespace) -> None:
+    left = links.name_before(index(own), OWNER)
+    own.ip("link", "add", left, "type", "ifb")
+    with driver(own, OTHER) as other, driver(own) as owner:
+        other.install(uplink(own), share(own, 2))
+        owner.remove("share-1", share(own))
+        assert left not in own.links()
+        assert other.check(uplink(own), [share(own, 2)]) == ()
+        other.remove("share-2", share(own, 2))
+
+
+@pytest.mark.parametrize("kind", ["bridge", "ifb"])
+def test_a_link_of_somebody_else_s_that_has_the_name_before_is_refused_and_left(own: netns.Namespace, kind: str) -> None:
+    left = links.name_before(index(own), OWNER)
+    own.ip("link", "add", left, "type", kind)
+    own.ip("link", "set", left, "alias", "of the admin")
+    before = own.state()
+    with driver(own) as owner:
+        with pytest.raises(errors.HardwareError, match=f"the name {left} belongs to a link of somebody else's; rename it"):
+            owner.install(uplink(own), share(own))
+        owner.remove("share-1", share(own))
+    assert own.state() == before
+    own.ip("link", "delete", left)
+
+
+def test_an_ifb_that_an_older_version_left_unmarked_is_one_driver_s_when_two_come_at_once(own: netns.Namespace) -> None:
+    with driver(own) as owner, driver(own, OTHER) as other:
+        owner.shaping()
+        other.shaping()
+        for number in range(0, 24, 2):
+            own.ip("link", "add", f"drb{index(own)}", "type", "ifb")
+            turn: turns.Turn[object] = turns.Turn(lambda: owner.install(uplink(own), share(own)))
+            turn.run_to(number)
+            told = refusal(lambda: other.install(uplink(own), share(own, 2))), refusal(turn.finish)
+            winner, kept = (owner, share(own)) if told[0] else (other, share(own, 2))
+            assert sorted(map(bool, told)) == [False, True]
+            assert f"is shared out by the driver {OWNER if winner is owner else OTHER};" in "".join(told)
+            assert winner.shares() == (kept,)
+            assert winner.check(uplink(own), [kept]) == ()
+            winner.remove(kept.id, kept)
+            assert not [name for name in own.links() if name.startswith("dr")]
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """What a call is refused for; empty where it is not."""
+    try:
+        call()
+    except errors.HardwareError as error:
+        return str(error)
+    return ""
+
+
+def test_parts_that_another_driver_makes_while_they_are_read_are_not_taken_for_one_s_own(own: netns.Namespace) -> None:
+    rival = dataclasses.replace(share(own), id="rival")
+    with driver(own) as owner, driver(own, OTHER) as other:
+        owner.shaping()
+        other.shaping()
+        calls: list[Callable[[], object]] = [lambda: other.install(uplink(own), rival), lambda: other.repair(uplink(own), [])]
+        for call, number in itertools.product(calls, range(1, 9)):
+            turn = turns.Turn(call)
+            turn.run_to(number)
+            owner.install(uplink(own), share(own))
+            told = refusal(turn.finish)
+            assert not told or "is shared out by the driver nic.drakit.dev" in told
+            assert owner.check(uplink(own), [share(own)]) == ()
+            owner.remove("share-1", share(own))
+
+
+@pytest.mark.parametrize("verb, requests", [("install", range(8, 100, 3)), ("remove", range(2, 26))], ids=["install", "remove"])
+def test_a_driver_whose_ifb_is_another_s_by_the_next_request_neither_marks_nor_deletes_that(verb: str, requests: range) -> None:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    taken = [taken_within(verb, number) for number in requests]
+    assert taken.count(True) > 4
+
+
+def taken_within(verb: str, number: int) -> bool:
+    """Somebody deletes the ifb before a request of a verb, and another driver has the NIC then; whether there was an ifb to delete."""
+    with netns.namespace() as space:
+        space.make_nic("nic0", mac=MAC)
+        with driver(space) as owner, driver(space, OTHER) as other:
+            own, later = share(space), share(space, 2)
+            owner.shaping()
+            if verb == "remove":
+                owner.install(uplink(space), own)
+            calls: dict[str, Callable[[], object]] = {
+                "install": lambda: owner.install(uplink(space), own),
+                "remove": lambda: owner.remove(own.id, own),
+            }
+            turn = turns.Turn(calls[verb])
+            turn.run_to(number)
+            if f"drb{index(space)}" not in space.links():
+                refusal(turn.finish)
+                return False
+            space.ip("link", "delete", f"drb{index(space)}")
+            other.install(uplink(space), later)
+            made = space.links()[f"drb{index(space)}"]["ifindex"]
+            refusal(turn.finish)
+            assert str(alias(space)).startswith(f"drakit ingress of {index(space)} by {OTHER},")
+            assert space.links()[f"drb{index(space)}"]["ifindex"] == made
+            return True
+
+
+def test_a_driver_whose_ifb_somebody_deleted_does_not_mark_the_next_driver_s(own: netns.Namespace) -> None:
+    with driver(own) as owner, driver(own, OTHER) as other:
+        owner.install(uplink(own), share(own))
+        own.ip("link", "delete", f"drb{index(own)}")
+        other.install(uplink(own), share(own, 2))
+        with pytest.raises(errors.HardwareError, match="is shared out by the driver"):
+            owner.repair(uplink(own), [share(own)])
+        assert alias(own) == f"drakit ingress of {index(own)} by {OTHER}, own hook"
+        other.repair(uplink(own), [share(own, 2)])
+        other.remove("share-2", share(own, 2))
+
+
+def test_what_is_known_of_a_nic_costs_as_many_requests_at_every_later_share(own: netns.Namespace) -> None:
+    with driver(own) as owner:
+        owner.shaping()
+        sent = []
+        for number in (1, 2, 3):
+            turn = turns.Turn(functools.partial(owner.install, uplink(own), share(own, number)))
+            turn.finish()
+            sent.append(turn.sent)
+        for number in (1, 2, 3):
+            owner.remove(f"share-{number}", share(own, number))
+    first, *later = sent
+    assert later[0] == later[1] < first

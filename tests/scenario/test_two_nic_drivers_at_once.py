@@ -1,0 +1,211 @@
+"""Two NIC drivers of different names that make the first share of one NIC at the same moment, on the real kernel: one of them has it.
+
+They are interleaved before every request to the kernel until the NIC is owned, and then raced in processes of their own.
+"""
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from drakit.devices.nic import driver as nic_driver
+from drakit.devices.nic import port
+from fakes import nic_attach, turns
+
+pytestmark = pytest.mark.root
+
+OTHER = "other.example.com"
+AHEAD_NS = 5 * 10**6
+SKEW_NS = 500 * 10**3
+CLAIMS = {nic_driver.NAME: nic_attach.claim(1), OTHER: nic_attach.claim(2, driver=OTHER)}
+
+
+@pytest.fixture
+def drivers() -> Iterator[tuple[nic_attach.Running, nic_attach.Running]]:
+    """Two drivers with folders of their own; their keepers look only when they are told to."""
+    with nic_attach.untouched_world() as world, contextlib.ExitStack() as stack:
+        yield one_of(stack, world, nic_driver.NAME), one_of(stack, world, OTHER)
+
+
+def one_of(stack: contextlib.ExitStack, world: nic_attach.World, name: str) -> nic_attach.Running:
+    own = nic_attach.World(world.node, pathlib.Path(world.home).parent / f"of-{name}", world.settings, name=name)
+    running = stack.enter_context(own.driver(start=False))
+    own.source.put(CLAIMS[name])
+    return running
+
+
+def prepare(driver: nic_attach.Running) -> str:
+    """What the kubelet is answered: the error."""
+    ref = CLAIMS[driver.world.name].ref
+    return driver.local.engine.prepare([ref], nic_attach.Waiting())[ref.uid].error
+
+
+def unprepare(driver: nic_attach.Running) -> str:
+    """What the kubelet is answered: the error."""
+    ref = CLAIMS[driver.world.name].ref
+    return driver.local.engine.unprepare([ref], nic_attach.Waiting())[ref.uid]
+
+
+def uplink(driver: nic_attach.Running) -> port.Uplink:
+    (nic,) = nic_attach.author_of(driver).survey().nics
+    return nic_attach.author_of(driver).uplink(nic.interface, nic.speed)
+
+
+def one_has_it(drivers: tuple[nic_attach.Running, nic_attach.Running], told: tuple[str, str]) -> None:
+    """Exactly one was told that it has a share; it is whole, and neither the other's keeper nor its undoing touch it."""
+    assert sorted(map(bool, told)) == [False, True], told
+    first = not told[0]
+    winner, loser = drivers if first else drivers[::-1]
+    assert f"nic0 is shared out by the driver {winner.world.name}; only one driver can share out an interface" in told[first], told
+    wanted = winner.machine.shares()
+    assert [share.id for share in wanted] == [str(CLAIMS[winner.world.name].results[0].share_id)]
+    assert nic_attach.look(loser) == {}
+    assert unprepare(loser) == ""
+    assert winner.machine.check(uplink(winner), wanted) == ()
+    assert nic_attach.look(winner) == {"nic0": ()}
+    assert (winner.machine.shares(), loser.machine.traffic()) == (wanted, ())
+    assert prepare(loser), "it is refused as long as the other has it"
+    assert unprepare(winner) == ""
+    assert prepare(loser) == "", "and has it once it is free"
+    assert unprepare(loser) == ""
+
+
+def requests_until_it_is_owned(drivers: tuple[nic_attach.Running, nic_attach.Running]) -> int:
+    """How many requests a first share takes until the other driver sees whose the NIC is."""
+    driver, other = drivers
+    turn = turns.Turn(lambda: prepare(driver))
+    count = 0
+    while "nic0" not in {item.name for item in nic_attach.author_of(other).survey().withheld}:
+        count += 1
+        turn.run_to(count)
+        assert count < 100, "nobody owns it after a hundred requests"
+    assert turn.finish() == ""
+    assert unprepare(driver) == ""
+    return count
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.full)])
+def test_of_two_that_begin_at_once_one_has_the_nic_wherever_the_other_comes_between(
+    drivers: tuple[nic_attach.Running, nic_attach.Running], every: int
+) -> None:
+    until = requests_until_it_is_owned(drivers)
+    assert until >= 4
+    for one in range(0, until + 1, every):
+        for other in range(0, until + 1, every):
+            calls = [turns.Turn(functools.partial(prepare, driver)) for driver in drivers]
+            calls[0].run_to(one)
+            calls[1].run_to(other)
+            told = calls[0].finish(), calls[1].finish()
+            one_has_it(drivers, told)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.full)])
+def test_a_first_share_beside_another_driver_s_last_is_refused_by_name_or_whole(
+    drivers: tuple[nic_attach.Running, nic_attach.Running], every: int
+) -> None:
+    driver, other = drivers
+    refused = set()
+    for number in itertools.count(0, every):
+        assert prepare(driver) == ""
+        turn = turns.Turn(lambda: unprepare(driver))
+        turn.run_to(number)
+        told = prepare(other)
+        assert turn.finish() == ""
+        refused.add(bool(told))
+        if told:
+            assert f"nic0 is shared out by the driver {driver.world.name};" in told
+            assert prepare(other) == "", "it is free now"
+        assert other.machine.check(uplink(other), other.machine.shares()) == ()
+        assert [share.id for share in other.machine.shares()] == [str(CLAIMS[OTHER].results[0].share_id)]
+        assert unprepare(other) == ""
+        if turn.sent < number:
+            break
+    assert refused == {True, False}
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.full)])
+def test_a_keeper_that_looks_while_another_driver_has_its_first_share_touches_nothing(
+    drivers: tuple[nic_attach.Running, nic_attach.Running], every: int
+) -> None:
+    driver, other = drivers
+    for number in itertools.count(0, every):
+        look = turns.Turn(lambda: nic_attach.look(other))
+        look.run_to(number)
+        assert prepare(driver) == ""
+        look.finish()
+        assert driver.machine.check(uplink(driver), driver.machine.shares()) == ()
+        assert nic_attach.look(driver) == {"nic0": ()}
+        assert unprepare(driver) == ""
+        turn = turns.Turn(lambda: prepare(driver))
+        turn.run_to(number)
+        nic_attach.look(other)
+        assert turn.finish() == ""
+        assert driver.machine.check(uplink(driver), driver.machine.shares()) == ()
+        assert unprepare(driver) == ""
+        if look.sent < number and turn.sent < number:
+            break
+
+
+class Racer:
+    """A driver in a process of its own."""
+
+    def __init__(self, running: "subprocess.Popen[str]", name: str) -> None:
+        self._running, self.name = running, name
+
+    def tell(self, command: str) -> None:
+        assert self._running.stdin is not None
+        self._running.stdin.write(command + "\n")
+        self._running.stdin.flush()
+
+    def hear(self) -> Any:
+        assert self._running.stdout is not None
+        return json.loads(self._running.stdout.readline())
+
+    def ask(self, command: str) -> Any:
+        self.tell(command)
+        return self.hear()
+
+
+@contextlib.contextmanager
+def racer(world: nic_attach.World, name: str) -> Iterator[Racer]:
+    folder = pathlib.Path(world.home).parent / f"of-{name}"
+    words = [sys.executable, str(pathlib.Path(__file__).with_name("nic_racer.py")), world.node.name, str(folder), name]
+    path = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), *sys.path])
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    ) as running:
+        yield Racer(running, name)
+        assert running.stdin is not None
+        running.stdin.close()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("rounds", [10, pytest.param(50, marks=pytest.mark.full)])
+def test_of_two_processes_that_race_for_a_nic_one_has_it(rounds: int) -> None:
+    with nic_attach.untouched_world() as world, racer(world, nic_driver.NAME) as first, racer(world, OTHER) as second:
+        assert (first.ask("look"), second.ask("look")) == ({}, {}), "both have started"
+        before = world.node.state()
+        for number in range(rounds):
+            at = time.monotonic_ns() + AHEAD_NS
+            for each in (first, second):
+                each.tell(f"prepare {at + number % 5 * SKEW_NS * (each is first)}")
+            told = {each.hear(): each for each in (first, second)}
+            assert len(told) == 2, f"round {number}: {list(told)}"
+            assert "" in told, f"round {number}: {list(told)}"
+            winner = told.pop("")
+            ((error, loser),) = told.items()
+            assert f"nic0 is shared out by the driver {winner.name}; only one driver can share out an interface" in error, error
+            assert (loser.ask("look"), loser.ask("unprepare"), winner.ask("look"), winner.ask("unprepare")) == ({}, "", {"nic0": []}, "")
+            assert world.node.state() == before
