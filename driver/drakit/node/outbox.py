@@ -1,7 +1,8 @@
 """What waits to be told to the API server: one thread sends, what is put for one key meanwhile becomes one, failures are tried again.
 
-``put`` never waits. Each key has its own back-off, so that one that is refused holds up no other. At most so many keys wait; beyond that the oldest
-is dropped, with a warning: telling is a service, and must not eat the memory of a driver whose API server is away.
+``put`` never waits. Each key has its own back-off, so that one that is refused holds up no other. What the server calls wrong (422 and its like) is
+sent some times more, because a webhook or a server in the midst of an upgrade says that too, and a pod may wait for what is told. At most so many
+keys wait; beyond that the oldest is dropped, with a warning: telling is a service, and must not eat the memory of a driver whose API server is away.
 """
 
 import collections
@@ -20,6 +21,8 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 120.0
 REFUSED_PAUSE = 600.0
 LAST_WORDS_SECONDS = 3.0
+TRIES_MAX = 8
+"""How often something is sent that the server calls wrong: over two minutes."""
 _IDLE_SECONDS = 3600.0
 _REFUSED = 403
 _TRANSIENT = frozenset({0, 401, 408, 409, 425, 429})
@@ -31,11 +34,12 @@ Load = TypeVar("Load")
 
 @dataclasses.dataclass(frozen=True)
 class _Parcel(Generic[Load]):
-    """``due`` is a moment of the monotonic clock, ``pause`` the next back-off."""
+    """``due`` is a moment of the monotonic clock, ``pause`` the next back-off, ``wrong`` how often the server called the load wrong."""
 
     load: Load
     due: float
     pause: float = FIRST_PAUSE
+    wrong: int = 0
 
 
 class Outbox(Generic[Key, Load]):
@@ -97,13 +101,13 @@ class Outbox(Generic[Key, Load]):
             if key is None:
                 return min((parcel.due for parcel in self._waiting.values()), default=now + _IDLE_SECONDS) - now
             parcel = self._waiting.pop(key)
-        pause = self._attempt(key, parcel)
+        pause, wrong = self._attempt(key, parcel)
         if pause is not None:
-            self._again(key, parcel, pause)
+            self._again(key, dataclasses.replace(parcel, wrong=parcel.wrong + wrong), pause)
         return 0
 
-    def _attempt(self, key: Key, parcel: _Parcel[Load]) -> float | None:
-        """Send; None when that is done with, else the pause before it is tried again."""
+    def _attempt(self, key: Key, parcel: _Parcel[Load]) -> tuple[float | None, bool]:
+        """Send; None when that is done with, else the pause before it is tried again; and whether the server called it wrong."""
         try:
             self._send(key, parcel.load)
         except errors.ClaimError as error:
@@ -112,17 +116,19 @@ class Outbox(Generic[Key, Load]):
             return self._pause_after(key, parcel, error)
         except Exception:  # noqa: BLE001 - one message that cannot be sent must not silence the others
             _log.exception("cannot be told; dropped", what=self._name, key=str(key))
-        return None
+        return None, False
 
-    def _pause_after(self, key: Key, parcel: _Parcel[Load], error: errors.ApiError) -> float | None:
+    def _pause_after(self, key: Key, parcel: _Parcel[Load], error: errors.ApiError) -> tuple[float | None, bool]:
         if error.status == _REFUSED:
             self._warn_once(str(error))
-            return REFUSED_PAUSE
-        if error.status in _TRANSIENT or error.status >= _SERVER_ERROR:
-            _log.info("not told yet", what=self._name, key=str(key), error=str(error), retry_seconds=parcel.pause)
-            return parcel.pause
-        _log.error("the API server does not take what it is told; dropped", what=self._name, key=str(key), error=str(error))
-        return None
+            return REFUSED_PAUSE, False
+        is_wrong = error.status not in _TRANSIENT and error.status < _SERVER_ERROR
+        if is_wrong and parcel.wrong + 1 >= TRIES_MAX:
+            _log.error("the API server does not take what it is told; dropped", what=self._name, key=str(key), error=str(error))
+            return None, True
+        write = _log.warning if is_wrong else _log.info
+        write("not told yet", what=self._name, key=str(key), error=str(error), retry_seconds=parcel.pause)
+        return parcel.pause, is_wrong
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned and len(self._warned) < KEYS_MAX:
@@ -133,7 +139,9 @@ class Outbox(Generic[Key, Load]):
         with self._lock:
             newer = self._waiting.pop(key, None)
             load = parcel.load if newer is None else self._merge(parcel.load, newer.load)
-            self._waiting[key] = _Parcel(load, self._clock.monotonic() + pause, min(parcel.pause * 2, LONGEST_PAUSE))
+            # News may say it rightly, so what is joined has all its tries before it.
+            wrong = parcel.wrong if newer is None else 0
+            self._waiting[key] = _Parcel(load, self._clock.monotonic() + pause, min(parcel.pause * 2, LONGEST_PAUSE), wrong)
 
     def _last_words(self) -> None:
         """One attempt for each, until the first that fails or the time is over."""
@@ -143,5 +151,6 @@ class Outbox(Generic[Key, Load]):
                 if not self._waiting:
                     return
                 key, parcel = self._waiting.popitem(last=False)
-            if self._attempt(key, parcel) is not None:
+            pause, is_wrong = self._attempt(key, parcel)
+            if pause is not None and not is_wrong:
                 return

@@ -1,5 +1,7 @@
 """The calls for claims, and the rules for their answers."""
 
+import concurrent.futures
+import threading
 from collections.abc import Callable
 
 import grpc
@@ -79,6 +81,25 @@ def test_a_failed_unprepare_keeps_pod_and_device_until_it_works(
     plugin.on_unprepare = lambda _response, _context: None
     town.gone(POD, "p")
     town.until(lambda: town.devices("c") == [], "deallocation")
+
+
+def test_two_threads_that_take_back_one_pods_claims_at_once_both_end_well(town: Town) -> None:
+    plugin = town.plugin()
+    town.offer("gpu-0")
+    town.create(CLAIM, objects.claim("c"))
+    town.run(objects.pod("p", claim="c"))
+    preparation = town.cluster.node(objects.NODE).kubelet.preparation
+    [uid] = preparation.pods()
+    both = threading.Barrier(2)
+
+    def meet(_response: Unprepared, _context: grpc.ServicerContext) -> None:
+        both.wait(10)
+
+    plugin.on_unprepare = meet
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        taken = [threads.submit(preparation.unprepare, uid) for _ in range(2)]
+        assert [one.result() for one in taken] == [["claim default/c"]] * 2
+    assert preparation.pods() == set()
 
 
 def test_a_prepare_that_takes_too_long_is_given_up_and_called_again(town: Town) -> None:

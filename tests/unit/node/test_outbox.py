@@ -70,8 +70,44 @@ def test_a_refusal_waits_long_and_holds_up_nobody() -> None:
     assert post.sent[2:] == [(outbox.REFUSED_PAUSE, "a", "1")]
 
 
-def test_what_nobody_can_be_told_any_more_and_what_is_not_taken_is_dropped() -> None:
-    for answer in (errors.ClaimError(errors.ClaimFault.NOT_FOUND, "gone"), api(422), ValueError("bug")):
+def test_what_a_server_calls_wrong_for_a_moment_is_told_in_the_end() -> None:
+    post = Post(api(422), api(400), None)
+    post.box.put("a", "1")
+    assert post.run() == [(0.0, "a", "1"), (1.0, "a", "1"), (3.0, "a", "1")]
+
+
+def test_what_a_server_goes_on_calling_wrong_is_dropped_and_holds_up_nobody() -> None:
+    post = Post(api(422), None, *[api(422)] * (outbox.TRIES_MAX - 1), None)
+    original = post.take
+
+    def take(key: str, load: str) -> None:
+        if len(post.sent) == outbox.TRIES_MAX:
+            post.box.put("c", "3")
+        original(key, load)
+
+    post.box._send = take
+    post.box.put("a", "1")
+    post.box.put("b", "2")
+    assert [key for _, key, _ in post.run()] == ["a", "b", *"a" * (outbox.TRIES_MAX - 1), "c"]
+    assert len(post.box) == 0
+
+
+def test_news_that_come_while_the_last_try_fails_are_told() -> None:
+    post = Post(*[api(422)] * outbox.TRIES_MAX, None)
+    original = post.take
+
+    def take(key: str, load: str) -> None:
+        if len(post.sent) == outbox.TRIES_MAX - 1:
+            post.box.put("a", "2")
+        original(key, load)
+
+    post.box._send = take
+    post.box.put("a", "1")
+    assert [load for _, _, load in post.run()] == ["1"] * outbox.TRIES_MAX + ["2"]
+
+
+def test_what_nobody_can_be_told_any_more_is_dropped() -> None:
+    for answer in (errors.ClaimError(errors.ClaimFault.NOT_FOUND, "gone"), ValueError("bug")):
         post = Post(answer, None)
         post.box.put("a", "1")
         post.box.put("b", "2")
@@ -83,6 +119,14 @@ def test_no_more_than_so_many_keys_wait_and_the_oldest_goes() -> None:
     for key in "abcde":
         post.box.put(key, "1")
     assert [key for _, key, _ in post.run()] == ["c", "d", "e"]
+
+
+def test_what_is_called_wrong_at_the_end_keeps_nothing_else_from_being_told() -> None:
+    post = Post(api(422), None)
+    post.stop.set()
+    post.box.put("a", "1")
+    post.box.put("b", "2")
+    assert [key for _, key, _ in post.run()] == ["a", "b"]
 
 
 def test_what_waits_at_the_end_is_tried_once_until_the_first_failure() -> None:

@@ -69,7 +69,9 @@ class Preparation:
                 self._unprepare_batch(driver, batches[driver])
             with self._lock:
                 for record in last:
-                    del self._records[record.key]
+                    # Another thread may have taken the same pod's claims back meanwhile, and a new pod may have come since.
+                    if self._records.get(record.key) is record:
+                        del self._records[record.key]
                 if last:
                     self._save()
         finally:
