@@ -11,6 +11,7 @@ import datetime
 import json
 import os
 import pathlib
+import queue
 import selectors
 import signal
 import sys
@@ -114,10 +115,20 @@ def _tell(what: dict[str, int]) -> None:
     sys.stdout.flush()
 
 
+def _is_asked(asked: "queue.SimpleQueue[int]") -> bool:
+    """Whether the driver is to end; waits a moment for that."""
+    try:
+        asked.get(timeout=0.02)
+    except queue.Empty:
+        return False
+    return True
+
+
 def serve(order: Order) -> int:
     """Serve until SIGTERM or the death of a part; how it ended."""
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    # A signal's own code may not set an Event, whose lock the wait that it interrupts may hold.
+    asked: queue.SimpleQueue[int] = queue.SimpleQueue()
+    signal.signal(signal.SIGTERM, lambda number, _: asked.put(number))
     signal.signal(signal.SIGUSR1, lambda *_: _tell_threads())
     _obey_file_modes()
     logs.setup(level=logs.Level.INFO, style=logs.Style.JSON, stream=sys.stderr)
@@ -128,7 +139,7 @@ def serve(order: Order) -> int:
         serving = build(order, api)
         serving.start()
         log.info("driver serves", pid=os.getpid())
-        while not stop.wait(0.02):
+        while not _is_asked(asked):
             if serving.failed.is_set():
                 return PART_DIED
     except errors.DrakitError as error:
