@@ -117,16 +117,20 @@ def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
 
 @pytest.mark.parametrize("call", ["events", "population", "mig_mode"])
 def test_a_bug_does_not_end_the_watch(hardware: mock.MockGpus, kept: site.FakeSite, caplog: pytest.LogCaptureFixture, call: str) -> None:
-    left = [2]
+    left, met = [2], threading.Event()
 
     def step(name: str) -> None:
         if call in name and left[0]:
             left[0] -= 1
+            if not left[0]:
+                met.set()
             raise ValueError("a bug")
 
     watch = watching.Watch(gpu_node.stepping(hardware, step), kept, prefix=gpu_driver.NAME, terms=WATCHING.terms, rhythm=WATCHING.rhythm)
     watch.start()
     try:
+        # Between two attempts to listen it looks, so a fault may be seen before the second bug.
+        assert met.wait(PATIENCE)
         listening(hardware, kept)
         assert "gpu-0" in tainted(kept)
     finally:
