@@ -18,6 +18,7 @@ START_AIM, MEMORY_LIMIT, MEMORY_AIM, IDLE_AIM = 1500.0, 100.0, 80.0, 0.002
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 MODULES = ("drakit.cli.main", "drakit.devices.gpu.driver", "drakit.devices.nic.driver")
 LARGEST = 14
+WINDOWS = 3
 SETTLE = 3.0
 
 
@@ -69,11 +70,16 @@ def idle(folder: pathlib.Path, api: town.Api, seconds: float) -> None:
         met = resident < MEMORY_AIM
         aim = f"< 100 MiB {'met' if resident < MEMORY_LIMIT else 'MISSED'}; 80 as the aim"
         table.line("resident memory, published and registered", f"{resident:.1f} MiB", resident / bare, aim, met=met)
-        before = served.cpu_seconds()
-        time.sleep(seconds)
-        used = (served.cpu_seconds() - before) / seconds
-        table.line(f"processor time when idle, over {seconds:.0f} s", f"{used:.2%}", None, "< 0.2%", met=used < IDLE_AIM)
+        used = statistics.median(_busy(served, seconds) for _ in range(WINDOWS))
+        table.line(f"processor time when idle, {WINDOWS} times {seconds:.0f} s", f"{used:.3%}", None, "< 0.2%", met=used < IDLE_AIM)
     asking.close()
+
+
+def _busy(served: town.Served, seconds: float) -> float:
+    """The part of a processor that a process takes over some seconds."""
+    before = served.scheduled_seconds()
+    time.sleep(seconds)
+    return (served.scheduled_seconds() - before) / seconds
 
 
 def memory() -> dict[str, float]:
