@@ -24,9 +24,9 @@ What the author owes:
 1. ``prepare`` is idempotent: it may find its own earlier effects, whole or half, after a crash.
 2. ``unprepare`` works from ``grant.device``, ``grant.share_id``, ``grant.intent``, ``grant.admin_access`` and the claim's UID alone:
    ``grant.record`` is empty if the process died inside ``prepare``; ``grant.config`` is the default, or NoConfig, where what was written no longer
-   decodes. It may run in a process that did not
-   prepare, and for things already gone; then it succeeds. ``grant.intent`` is empty where the journal was lost and no CDI file says that the
-   device was prepared: then nothing needs to be undone but what device and share id alone say is the claim's.
+   decodes. It may run in a process that did not prepare, and for things already gone; then it succeeds. ``grant.intent`` is empty where the
+   journal was lost and no CDI file says that the device was prepared: then nothing needs to be undone but what device and share id alone say is
+   the claim's.
 3. What the driver did not make it never destroys.
 4. Values handed in are frozen; the driver keeps no memory of claims of its own.
 5. Errors say who must act: ConfigError (the user), DeviceGoneError (operator), DeviceBusyError and RetryError (the kubelet retries). Anything

@@ -9,7 +9,7 @@ import enum
 import types
 from collections.abc import Iterable, Mapping
 
-from drakit.core import names
+from drakit.core import names, records
 
 
 class HookName(enum.Enum):
@@ -116,8 +116,6 @@ _PARTS: tuple[tuple[str, type[object]], ...] = (
     ("hooks", Hook),
     ("net_devices", NetDevice),
 )
-# What is met most comes first, because to ask whether something is a Mapping of any other kind costs much more.
-_MAPPING = (dict, types.MappingProxyType, Mapping)
 
 
 def _parts(name: str, given: object, kind: type[object]) -> tuple[object, ...]:
@@ -131,7 +129,7 @@ def _parts(name: str, given: object, kind: type[object]) -> tuple[object, ...]:
 
 
 def _variables(field: str, given: Mapping[str, str]) -> Mapping[str, str]:
-    if not isinstance(given, _MAPPING):
+    if not isinstance(given, records.MAPPINGS):
         raise TypeError(f"{field} is {type(given).__name__}; give a mapping of names to values")
     made = dict(given)
     for name, value in made.items():

@@ -16,9 +16,9 @@ Record = Mapping[str, Json]
 
 DEPTH_MAX = 64
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_PLAIN = (str, int, float, type(None))
+SCALARS = (str, int, float, type(None))
 # What is met most comes first, because to ask whether something is a Mapping of any other kind costs much more.
-_OBJECT = (dict, types.MappingProxyType, Mapping)
+MAPPINGS = (dict, types.MappingProxyType, Mapping)
 
 EMPTY: Record = types.MappingProxyType({})
 
@@ -54,9 +54,9 @@ def freeze(value: object, *, depth: int = DEPTH_MAX) -> Json:
     """
     if not depth:
         raise _UnfitError(f"is nested deeper than {DEPTH_MAX} and cannot be remembered")
-    if isinstance(value, _PLAIN):
+    if isinstance(value, SCALARS):
         return value
-    if isinstance(value, _OBJECT):
+    if isinstance(value, MAPPINGS):
         return _frozen_object(value, depth - 1)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return _frozen_list(value, depth - 1)
@@ -91,9 +91,9 @@ def _frozen_list(value: Sequence[object], depth: int) -> Sequence[Json]:
 
 def thaw(value: Json) -> object:
     """Plain dicts and lists for an encoder."""
-    if isinstance(value, _PLAIN):
+    if isinstance(value, SCALARS):
         return value
-    if isinstance(value, _OBJECT):
+    if isinstance(value, MAPPINGS):
         return {key: thaw(item) for key, item in value.items()}
     return [thaw(item) for item in value]
 

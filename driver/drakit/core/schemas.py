@@ -9,10 +9,9 @@ import types as python_types
 import typing
 from collections.abc import Mapping, Sequence
 
-from drakit.core import decoding, quantity
+from drakit.core import decoding, quantity, records
 
 _SCALARS = (str, int, float, bool, quantity.Quantity)
-_PLAIN = (str, int, float, type(None))
 _UNIONS = (typing.Union, python_types.UnionType)
 _PAIR = 2
 _QUOTE_MAX = 64
@@ -90,7 +89,7 @@ def _origin(schema: _Schema) -> _Schema:
 
 def _check_options(options: Sequence[object], where: str) -> None:
     for option in options:
-        if not isinstance(option, _PLAIN):
+        if not isinstance(option, records.SCALARS):
             raise TypeError(f"{where} can be {option!r}, which JSON cannot express; take text, numbers, true or false")
 
 

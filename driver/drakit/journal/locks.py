@@ -40,13 +40,13 @@ class FileLocks:
     """
 
     def __init__(self, directory: pathlib.Path, kind: str = "locks", *, disposable: bool = False) -> None:
-        self._directory = directory / kind
-        self._folder = os.fspath(self._directory)
+        folder = directory / kind
+        self._folder = os.fspath(folder)
         self._disposable = disposable
         self._mine = threading.local()
         self._turns = _Turns()
         files.own_directory(directory)
-        files.own_directory(self._directory)
+        files.own_directory(folder)
 
     def hold(self, lock_names: Iterable[str], wanted: Wanted = _always) -> contextlib.AbstractContextManager[None]:
         """Hold all of them for the body; waits for as long as ``wanted`` says so, then raises CallerGoneError.

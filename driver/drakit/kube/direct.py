@@ -128,6 +128,7 @@ class Direct:
         reader = _Reader(connection, end)
         try:
             reader.limit()
+            # A request is sent at once as good as always, and SSLSocket.sendall costs more than that.
             sent = connection.send(request)
             if sent < len(request):
                 connection.sendall(request[sent:])

@@ -42,6 +42,14 @@ class _Parcel(Generic[Load]):
     wrong: int = 0
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Failed:
+    """What was not told and is tried again after a ``pause`` in seconds; whether the server called it wrong."""
+
+    pause: float
+    is_wrong: bool = False
+
+
 class Outbox(Generic[Key, Load]):
     """``send`` raises ClaimError when nobody can be told any more, ApiError when refused or not answered; ``merge`` joins old and new."""
 
@@ -101,47 +109,47 @@ class Outbox(Generic[Key, Load]):
             if key is None:
                 return min((parcel.due for parcel in self._waiting.values()), default=now + _IDLE_SECONDS) - now
             parcel = self._waiting.pop(key)
-        pause, wrong = self._attempt(key, parcel)
-        if pause is not None:
-            self._again(key, dataclasses.replace(parcel, wrong=parcel.wrong + wrong), pause)
+        failed = self._attempt(key, parcel)
+        if failed is not None:
+            self._again(key, parcel, failed)
         return 0
 
-    def _attempt(self, key: Key, parcel: _Parcel[Load]) -> tuple[float | None, bool]:
-        """Send; None when that is done with, else the pause before it is tried again; and whether the server called it wrong."""
+    def _attempt(self, key: Key, parcel: _Parcel[Load]) -> _Failed | None:
+        """Send; None when that is done with."""
         try:
             self._send(key, parcel.load)
         except errors.ClaimError as error:
             _log.debug("nobody is left to be told", what=self._name, key=str(key), error=str(error))
         except errors.ApiError as error:
-            return self._pause_after(key, parcel, error)
+            return self._failed(key, parcel, error)
         except Exception:  # noqa: BLE001 - one message that cannot be sent must not silence the others
             _log.exception("cannot be told; dropped", what=self._name, key=str(key))
-        return None, False
+        return None
 
-    def _pause_after(self, key: Key, parcel: _Parcel[Load], error: errors.ApiError) -> tuple[float | None, bool]:
+    def _failed(self, key: Key, parcel: _Parcel[Load], error: errors.ApiError) -> _Failed | None:
         if error.status == _REFUSED:
             self._warn_once(str(error))
-            return REFUSED_PAUSE, False
+            return _Failed(pause=REFUSED_PAUSE)
         is_wrong = error.status not in _TRANSIENT and error.status < _SERVER_ERROR
         if is_wrong and parcel.wrong + 1 >= TRIES_MAX:
             _log.error("the API server does not take what it is told; dropped", what=self._name, key=str(key), error=str(error))
-            return None, True
+            return None
         write = _log.warning if is_wrong else _log.info
         write("not told yet", what=self._name, key=str(key), error=str(error), retry_seconds=parcel.pause)
-        return parcel.pause, is_wrong
+        return _Failed(pause=parcel.pause, is_wrong=is_wrong)
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned and len(self._warned) < KEYS_MAX:
             self._warned.add(message)
             _log.error("the driver may not tell this", what=self._name, error=message)
 
-    def _again(self, key: Key, parcel: _Parcel[Load], pause: float) -> None:
+    def _again(self, key: Key, parcel: _Parcel[Load], failed: _Failed) -> None:
         with self._lock:
             newer = self._waiting.pop(key, None)
             load = parcel.load if newer is None else self._merge(parcel.load, newer.load)
             # News may say it rightly, so what is joined has all its tries before it.
-            wrong = parcel.wrong if newer is None else 0
-            self._waiting[key] = _Parcel(load, self._clock.monotonic() + pause, min(parcel.pause * 2, LONGEST_PAUSE), wrong)
+            wrong = parcel.wrong + failed.is_wrong if newer is None else 0
+            self._waiting[key] = _Parcel(load, self._clock.monotonic() + failed.pause, min(parcel.pause * 2, LONGEST_PAUSE), wrong)
 
     def _last_words(self) -> None:
         """One attempt for each, until the first that fails or the time is over."""
@@ -151,6 +159,6 @@ class Outbox(Generic[Key, Load]):
                 if not self._waiting:
                     return
                 key, parcel = self._waiting.popitem(last=False)
-            pause, is_wrong = self._attempt(key, parcel)
-            if pause is not None and not is_wrong:
+            failed = self._attempt(key, parcel)
+            if failed is not None and not failed.is_wrong:
                 return

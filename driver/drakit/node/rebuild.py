@@ -52,15 +52,19 @@ class Lost:
         return frozenset(self.named) if tracked is None else frozenset(self.named).intersection(tracked)
 
 
+def known(journal: ports.Journal) -> frozenset[names.ClaimUid]:
+    """The claims that are remembered: one by half, because its process died over it, is to be looked up again. Raises JournalError."""
+    return frozenset(entry.claim.uid for entry in journal.entries() if entry.state is not lifecycle.State.PREPARING)
+
+
 def rebuild(carrier: engine.Engine, lost: Lost, journal: ports.Journal, cdi: ports.CdiDirectory, listing: ports.ClaimList) -> Report:
     """Look every forgotten claim up; raises ApiError when the API server does not answer, and then nothing was done."""
     listed = {claim.ref.uid: claim for claim in listing.allocated(lost.driver, lost.pool)}
-    known = {entry.claim.uid for entry in journal.entries() if entry.state is not lifecycle.State.PREPARING}
     with_files, in_use = cdi.claims(), lost.in_use()
     restored: list[names.ClaimUid] = []
     left: list[names.ClaimUid] = []
     failed: list[names.ClaimUid] = []
-    for uid in sorted((with_files | {uid for uid in in_use if uid in listed}) - known):
+    for uid in sorted((with_files | {uid for uid in in_use if uid in listed}) - known(journal)):
         try:
             if uid in listed:
                 carrier.adopt(listed[uid], recovery.Patience(), without_files=uid in in_use)

@@ -64,10 +64,6 @@ class Forgotten:
         self._offered = offered
         self._pool = pool
 
-    def uids(self) -> Sequence[names.ClaimUid]:
-        """All such claims."""
-        return [uid for uid in sorted(self._cdi.claims()) if self._journal.entry(uid) is None]
-
     def of(self, ref: claims.ClaimRef, source: ports.ClaimSource) -> Sequence[Grant]:
         """The grants of a claim that has ended, by its allocation and its files; none of one that is known. Raises ApiError when nobody can say."""
         if self._journal.entry(ref.uid) is not None:

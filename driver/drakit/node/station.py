@@ -12,9 +12,9 @@ from typing import Self
 
 from drakit.cdi import directory
 from drakit.core import driver as drivers
-from drakit.core import lifecycle, names, ports, records
+from drakit.core import names, ports, records
 from drakit.journal import journal, locks
-from drakit.node import clock, describing, engine, metering, offer, recovery
+from drakit.node import clock, describing, engine, metering, offer, rebuild, recovery
 from drakit.node import site as sites
 from drakit.telemetry import logs
 
@@ -110,8 +110,7 @@ class Station:
     def missing(self) -> Sequence[names.ClaimUid]:
         """What a rebuild would look for: claims that have CDI files, or that a lost journal named, and that are not known, or known by half."""
         lost = self.journal.quarantine
-        known = {entry.claim.uid for entry in self.journal.entries() if entry.state is not lifecycle.State.PREPARING}
-        return sorted(self.cdi.claims().union(() if lost is None else lost.lost).difference(known))
+        return sorted(self.cdi.claims().union(() if lost is None else lost.lost) - rebuild.known(self.journal))
 
     def memory_rebuilt(self) -> None:
         """What a quarantine lost is known again: it is not reported any more, and what nobody knows is nobody's again."""
