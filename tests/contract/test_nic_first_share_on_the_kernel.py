@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic import netlink, port
+from drakit.devices.nic import netlink
 from drakit.devices.nic.tc import links
 from fakes import netns, turns
+from fakes.nic_samples import MAC, index, share, uplink
 
 pytestmark = pytest.mark.root
 
-MAC = "02:00:00:00:00:20"
 OWNER, OTHER = "nic.drakit.dev", "other.example.com"
 
 
@@ -36,21 +36,6 @@ def driver(own: netns.Namespace, name: str = OWNER) -> Iterator[netlink.KernelPo
     made = netlink.KernelPort(own.name, owner=name)
     yield made
     made.close()
-
-
-def index(own: netns.Namespace) -> int:
-    found = own.links()["nic0"]["ifindex"]
-    assert isinstance(found, int)
-    return found
-
-
-def uplink(own: netns.Namespace) -> port.Uplink:
-    return port.Uplink(interface="nic0", ifindex=index(own), mac=MAC, speed=10**10, reserve=10**8)
-
-
-def share(own: netns.Namespace, number: int = 1) -> port.Share:
-    mac = f"02:11:22:33:44:{number:02x}"
-    return port.Share(id=f"share-{number}", interface="nic0", ifindex=index(own), mac=mac, bandwidth=10**8, minor=0x100 + number)
 
 
 def alias(own: netns.Namespace) -> object:

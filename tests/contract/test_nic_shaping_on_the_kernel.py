@@ -12,10 +12,9 @@ from drakit.core import errors
 from drakit.devices.nic import netlink, port
 from drakit.devices.nic.tc import bpf
 from fakes import netns
+from fakes.nic_samples import MAC, index, share, uplink
 
 pytestmark = pytest.mark.root
-
-MAC = "02:00:00:00:00:20"
 
 
 @pytest.fixture
@@ -32,21 +31,6 @@ def nics(own: netns.Namespace) -> Iterator[netlink.KernelPort]:
     made = netlink.KernelPort(own.name)
     yield made
     made.close()
-
-
-def index(own: netns.Namespace) -> int:
-    found = own.links()["nic0"]["ifindex"]
-    assert isinstance(found, int)
-    return found
-
-
-def uplink(own: netns.Namespace, speed: int = 10**10) -> port.Uplink:
-    return port.Uplink(interface="nic0", ifindex=index(own), mac=MAC, speed=speed, reserve=10**8)
-
-
-def share(own: netns.Namespace, number: int = 1, bandwidth: int = 10**8) -> port.Share:
-    mac = f"02:11:22:33:44:{number:02x}"
-    return port.Share(id=f"share-{number}", interface="nic0", ifindex=index(own), mac=mac, bandwidth=bandwidth, minor=0x100 + number)
 
 
 def tc(own: netns.Namespace, *words: str) -> str:

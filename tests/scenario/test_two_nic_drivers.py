@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import port
 from fakes import nic_attach
 
@@ -30,25 +29,19 @@ def beside(world: nic_attach.World, *, name: str = OTHER) -> Iterator[nic_attach
         yield other
 
 
-def author(driver: nic_attach.Running) -> nic_driver.NicDriver:
-    found = driver.local.author
-    assert isinstance(found, nic_driver.NicDriver)
-    return found
-
-
 def look(driver: nic_attach.Running) -> dict[str, tuple[str, ...]]:
     """What the driver's keeper found damaged, and mended."""
-    keeper = author(driver)._keeper
+    keeper = nic_attach.author_of(driver)._keeper
     assert keeper is not None
     return dict(keeper.look())
 
 
 def reasons(driver: nic_attach.Running) -> dict[str, str]:
-    return {item.name: item.reason for item in author(driver).survey().withheld}
+    return {item.name: item.reason for item in nic_attach.author_of(driver).survey().withheld}
 
 
 def offered(driver: nic_attach.Running) -> list[str]:
-    return [nic.name for nic in author(driver).survey().nics]
+    return [nic.name for nic in nic_attach.author_of(driver).survey().nics]
 
 
 def test_a_share_that_no_pod_uses_yet_survives_another_driver(world: nic_attach.World) -> None:
@@ -64,8 +57,8 @@ def test_a_share_that_no_pod_uses_yet_survives_another_driver(world: nic_attach.
 
 
 def uplink(driver: nic_attach.Running) -> port.Uplink:
-    (nic,) = author(driver).survey().nics
-    return author(driver).uplink(nic.interface, nic.speed)
+    (nic,) = nic_attach.author_of(driver).survey().nics
+    return nic_attach.author_of(driver).uplink(nic.interface, nic.speed)
 
 
 def test_a_nic_that_one_driver_shares_out_is_withheld_by_the_other_until_it_is_free(world: nic_attach.World) -> None:
@@ -94,12 +87,12 @@ def test_neither_counts_nor_ends_what_is_the_other_s(world: nic_attach.World) ->
     with world.driver() as driver, beside(world) as other, nic_attach.pod() as pod:
         ref = driver.prepare(nic_attach.claim(1))
         assert world.call(ref, pod) == nic_attach.Said(0, "")
-        assert author(other).measure() == ()
-        assert author(driver).measure()
+        assert nic_attach.author_of(other).measure() == ()
+        assert nic_attach.author_of(driver).measure()
         (share,) = driver.machine.shares()
         other.machine.remove(share.id)
         assert driver.machine.shares() == (share,)
-        attachment = author(other)._attachment
+        attachment = nic_attach.author_of(other)._attachment
         assert attachment is not None
         assert attachment._minder is not None
         attachment._minder.remove_orphans()
@@ -146,7 +139,7 @@ def test_what_a_driver_that_is_gone_for_good_left_is_free_once_its_mark_is_remov
     with world.driver() as driver:
         driver.prepare(nic_attach.claim(1))
     with beside(world) as other:
-        (told,) = (item.refusal.change for item in author(other).survey().withheld if item.name == "nic0")
+        (told,) = (item.refusal.change for item in nic_attach.author_of(other).survey().withheld if item.name == "nic0")
         _, _, command = told.rpartition("gone for good: ip ")
         world.node.ip(*command.removesuffix(")").split())
         assert offered(other) == ["nic0"]

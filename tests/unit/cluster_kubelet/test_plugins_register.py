@@ -156,8 +156,7 @@ def test_a_second_pod_of_a_prepared_claim_waits_while_the_driver_is_away(town: T
     town.offer("gpu-0")
     town.create(CLAIM, objects.claim("c"))
     town.run(objects.pod("p", claim="c"))
-    plugin.stop()
-    town.until(lambda: not town.cluster.node(objects.NODE).kubelet.plugins.is_registered(DRIVER), "the loss")
+    town.lose(plugin)
     town.create(POD, objects.pod("q", claim="c"))
     town.until(lambda: town.events("FailedPrepareDynamicResources"), "an event")
     assert town.events("FailedPrepareDynamicResources") == [f"Failed to prepare dynamic resources: DRA driver {DRIVER} is not registered"]

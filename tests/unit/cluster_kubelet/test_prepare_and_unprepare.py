@@ -12,7 +12,7 @@ from drakit.cluster import json_types
 from drakit.cluster.json_types import Json
 from drakit.cluster.resources import CLAIM, CLASS, POD, SLICE
 from unit.cluster_kubelet import objects
-from unit.cluster_kubelet.plugin import DRIVER, PREPARE, UNPREPARE
+from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
 from unit.cluster_kubelet.town import Town
 
 Prepared = dra.NodePrepareResourcesResponse
@@ -193,8 +193,7 @@ def test_a_driver_that_is_down_delays_the_end_of_pods(town: Town) -> None:
     town.offer("gpu-0")
     town.create(CLAIM, objects.claim("c"))
     town.run(objects.pod("p", claim="c"))
-    plugin.stop()
-    town.until(lambda: not town.cluster.node(objects.NODE).kubelet.plugins.is_registered(DRIVER), "the loss")
+    town.lose(plugin)
     town.delete("p")
     town.until(lambda: town.cluster.node(objects.NODE).runtime.view("default", "p").exit_code == 0, "stopped containers")
     assert town.find(POD, "p") is not None

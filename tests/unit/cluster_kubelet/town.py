@@ -88,6 +88,11 @@ class Town:
     def create(self, resource: Resource, obj: Object) -> Object:
         return self.api.create(resource, obj)
 
+    def lose(self, plugin: Plugin, node: str = objects.NODE) -> None:
+        """Stop a plugin, and wait until the kubelet has noticed."""
+        plugin.stop()
+        self.until(lambda: not self.cluster.node(node).kubelet.plugins.is_registered(plugin.name), "the loss")
+
     def run(self, pod: Object) -> Object:
         """Create a pod and wait until it runs."""
         self.api.create(POD, pod)

@@ -1,10 +1,10 @@
 """Reading straight off the socket: what HTTP/1.1 allows is read whole, what it does not is an error, and only good connections are kept."""
 
-import collections.abc
 import contextlib
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -66,7 +66,7 @@ class Script:
 
 
 @contextlib.contextmanager
-def scripted(*answers: bytes, closing: bool = False) -> collections.abc.Iterator[tuple[Script, direct.Direct]]:
+def scripted(*answers: bytes, closing: bool = False) -> Iterator[tuple[Script, direct.Direct]]:
     server = Script(*answers, closing=closing)
     asking = direct.Direct(server.url, keep=2, options=())
     try:
@@ -167,26 +167,36 @@ def test_a_new_connection_that_is_closed_at_once_is_not_tried_again() -> None:
         assert len(server.requests) == 1
 
 
-def test_the_time_is_for_the_whole_answer_however_it_dribbles() -> None:
-    release = threading.Event()
+@contextlib.contextmanager
+def talking(say: Callable[[socket.socket], None]) -> Iterator[direct.Direct]:
+    """Asks a server that says this to the first request, until it is done or nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def dribble() -> None:
+        def serve() -> None:
             connection = listening.accept()[0]
             with connection, contextlib.suppress(OSError):
                 connection.recv(1 << 16)
-                while not release.wait(0.02):
-                    connection.sendall(b"H")
+                say(connection)
 
-        thread = threading.Thread(target=dribble, daemon=True)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        asking = direct.Direct(f"http://127.0.0.1:{listening.getsockname()[1]}", keep=1, options=())
+        yield direct.Direct(f"http://127.0.0.1:{listening.getsockname()[1]}", keep=1, options=())
+        thread.join(10)
+
+
+def test_the_time_is_for_the_whole_answer_however_it_dribbles() -> None:
+    release = threading.Event()
+
+    def dribble(connection: socket.socket) -> None:
+        while not release.wait(0.02):
+            connection.sendall(b"H")
+
+    with talking(dribble) as asking:
         started = time.monotonic()
         with pytest.raises(TimeoutError):
             get(asking, seconds=0.2)
         assert time.monotonic() - started < 5
         release.set()
-        thread.join(10)
 
 
 @pytest.mark.parametrize(
@@ -198,22 +208,11 @@ def test_the_time_is_for_the_whole_answer_however_it_dribbles() -> None:
     ],
 )
 def test_the_time_is_for_the_whole_answer_even_where_the_server_always_has_more_to_say(head: bytes, unit: bytes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def talk() -> None:
-            connection = listening.accept()[0]
-            with connection, contextlib.suppress(OSError):
-                connection.recv(1 << 16)
-                connection.sendall(head + unit * ((1 << 26) // len(unit)))
-
-        thread = threading.Thread(target=talk, daemon=True)
-        thread.start()
-        asking = direct.Direct(f"http://127.0.0.1:{listening.getsockname()[1]}", keep=1, options=())
+    with talking(lambda connection: connection.sendall(head + unit * ((1 << 26) // len(unit)))) as asking:
         started = time.monotonic()
         with pytest.raises(TimeoutError):
             get(asking, seconds=0.2)
         assert time.monotonic() - started < 3
-        thread.join(10)
 
 
 @pytest.mark.parametrize("target, value", [("/a b", "v"), ("/a\r\nX: 1", "v"), ("/a", "v\r\nX: 1"), ("/ü", "v"), ("/a", "ü")])
