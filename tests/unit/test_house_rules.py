@@ -10,14 +10,6 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 PACKAGE = ROOT / "driver" / "drakit"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_proto" not in path.parts)
-FORBIDDEN = {"manager", "helper", "helpers", "util", "utils", "handler", "handlers", "data", "info", "process", "do"}
-# Kubernetes' own words: the call GetInfo, the field manager of server-side apply, userInfo of an admission review.
-FOREIGN = {"GetInfo", "_get_info", "Manager", "_manager", "_encode_manager", "user_info"} | {
-    "do_GET",
-    "do_HEAD",
-    "process_request",
-    "process_request_thread",
-}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -39,10 +31,6 @@ def length(node: Function) -> int:
     return (body[-1].end_lineno or 0) - body[0].lineno + 1
 
 
-def words(name: str) -> set[str]:
-    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
-
-
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_modules_are_short_and_say_what_they_are_for(path: pathlib.Path) -> None:
     text = path.read_text("utf-8")
@@ -54,14 +42,6 @@ def test_functions_are_short() -> None:
     lengths = {f"{name_of(path)}:{node.name}": length(node) for path in MODULES for node in functions(parsed(path))}
     assert {name: lines for name, lines in lengths.items() if lines > 60} == {}
     assert statistics.median(lengths.values()) < 10
-
-
-def test_names_are_the_fields_own() -> None:
-    found = set()
-    for path in MODULES:
-        named = [path.stem] + [node.name for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef | Function)]
-        found |= {f"{name_of(path)}:{name}" for name in named if words(name) & FORBIDDEN and name not in FOREIGN}
-    assert found == set()
 
 
 def test_no_comment_is_a_banner_or_code() -> None:
