@@ -17,6 +17,7 @@ from drakit.cli import composition, ending, helping, journal, local, run, show, 
 from drakit.core import driver as drivers
 from drakit.core import errors
 from drakit.node import station
+from drakit.telemetry import logs
 
 Make = Callable[[], drivers.Driver[Any]]
 Command = Callable[..., None]
@@ -121,13 +122,21 @@ _JOURNAL: Mapping[str, _Offered] = {
 
 def serve(make: Make, arguments: Sequence[str] | None = None) -> None:
     """Be the command line of the driver that ``make`` makes, with these arguments or the process's own; ends the process."""
+    _follow_loggers(make)
     driver = make()
+    _follow_loggers(type(driver))
     program = pathlib.Path(sys.argv[0]).name
     if program == "__main__.py":
         program = f"python -m {pathlib.Path(sys.argv[0]).parent.name}"
     with _served(driver, make):
         command = functools.partial(_app(driver.name, program), args=None if arguments is None else list(arguments), prog_name=program)
         ending.guarded(command, program)
+
+
+def _follow_loggers(author: object) -> None:
+    """Let ``--log-level`` hold for the loggers of the package that made this, and of the program itself."""
+    modules = (str(getattr(author, "__module__", "")), "__main__", str(getattr(sys.modules["__main__"], "__package__", None) or ""))
+    logs.follow(*(package for module in modules if (package := module.partition(".")[0])))
 
 
 def _app(name: str, program: str) -> typer.Typer:

@@ -131,7 +131,8 @@ class Engine:
 
     def _error_of(self, ref: claims.ClaimRef, work: Callable[[], None], told: Told = _tell_nobody) -> str:
         try:
-            work()
+            with logs.bound_claim(namespace=ref.namespace, name=ref.name, uid=ref.uid):
+                work()
         except errors.DrakitError as error:
             _log.warning("claim refused", claim=str(ref), uid=ref.uid, error=str(error), kind=type(error).__name__)
             told(ref, error)

@@ -3,6 +3,10 @@
 Every module takes its logger once, ``_log = logs.get_logger(__name__)``, before anything is set up; ``setup`` decides for all of them, also later,
 what is shown and how. Fields bound by ``bound`` travel with the thread, so that a line written deep inside a call says whose call it was.
 Until ``setup`` is called, warnings and worse are shown.
+
+Device families and drivers' authors log with the standard library: ``_log.info("board opened", extra={"device": name})``. Such a record comes out
+as one of our lines, with the keys of ``extra`` as fields. The loggers of drakit and of packages given to ``follow`` obey the level of ``setup``;
+those of other libraries keep the level that they have, which is WARNING unless their user set another.
 """
 
 import contextlib
@@ -14,6 +18,7 @@ import json
 import logging
 import sys
 import threading
+import traceback
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
@@ -52,6 +57,10 @@ class _Output:
 
 _LEVELS: Mapping[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50}
 _WRITING = threading.Lock()
+_FOLLOWING = {"drakit"}
+_RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_OUR_KEYS = frozenset({"event", "level", "logger", "timestamp", "exception", "stack"})
+_METHODS = (("critical", 50), ("error", 40), ("warning", 30), ("info", 20))
 _JSON = json.JSONEncoder(default=str)
 _bound: contextvars.ContextVar[Mapping[str, object]] = contextvars.ContextVar("drakit_log_fields", default=types.MappingProxyType({}))
 
@@ -65,13 +74,21 @@ def get_logger(name: str) -> Logger:
 def setup(*, level: Level = Level.INFO, style: Style = Style.JSON, stream: TextIO | None = None) -> None:
     """Decide what is shown and how, for loggers that exist and for those to come; ``stream`` is standard error unless given.
 
-    Loggers taken from structlog itself, and warnings of libraries that use the standard library's logging, come out the same way.
+    Loggers taken from structlog itself, and those of the standard library, come out the same way.
     """
     _output.level, _output.render, _output.stream = level, _renderer(style, stream or sys.stderr), stream
     structlog.configure(processors=_PROCESSORS, wrapper_class=structlog.stdlib.BoundLogger, logger_factory=_Sink)
     root = logging.getLogger()
-    if not any(isinstance(known, _Foreign) for known in root.handlers):
-        root.addHandler(_Foreign(logging.WARNING))
+    if not any(isinstance(known, _Bridge) for known in root.handlers):
+        root.addHandler(_Bridge())
+    follow()
+
+
+def follow(*packages: str) -> None:
+    """Let the standard library's loggers of these packages obey the level of ``setup``, as drakit's own do."""
+    _FOLLOWING.update(packages)
+    for package in _FOLLOWING:
+        logging.getLogger(package).setLevel(_output.level)
 
 
 @contextlib.contextmanager
@@ -161,10 +178,35 @@ class _Sink:
     debug = info = warning = error = exception = critical = msg
 
 
-class _Foreign(logging.Handler):
-    """Lets records of the standard library's logging come out as our lines."""
+class _Bridge(logging.Handler):
+    """Writes records of the standard library's logging as our lines. A record that cannot be written as it is never fails its caller."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        write = get_logger(record.name)
-        fields = {"exc_info": record.exc_info} if record.exc_info else {}
-        (write.error if record.levelno >= logging.ERROR else write.warning)(record.getMessage(), **fields)
+        given = {key: value for key, value in vars(record).items() if key not in _RECORD_ATTRIBUTES}
+        fields: structlog_typing.EventDict = {f"{key}_" if key in _OUR_KEYS else key: value for key, value in given.items()}
+        if record.exc_info:
+            fields["exc_info"] = record.exc_info
+        if record.stack_info:
+            fields["stack"] = record.stack_info
+        sink, method = _Sink(record.name), _method(record.levelno)
+        try:
+            fields["event"] = record.getMessage()
+            line = _line(sink, method, dict(fields))
+        except structlog.DropEvent:
+            return
+        except Exception:  # noqa: BLE001 - whatever an author's value does when it is written, the author's call goes on
+            fault = traceback.format_exc(limit=0).strip()
+            message = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
+            line = _line(sink, method, {"event": message, "error": f"the line's fields cannot be written: {fault}"})
+        sink.msg(line)
+
+
+def _line(sink: _Sink, method: str, event: structlog_typing.EventDict) -> str:
+    written = event
+    for process in _PROCESSORS:
+        written = process(sink, method, written)  # type: ignore[assignment] # the last one makes the text
+    return str(written)
+
+
+def _method(level: int) -> str:
+    return next((method for method, least in _METHODS if level >= least), "debug")
