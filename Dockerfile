@@ -1,15 +1,21 @@
 # Two stages: the first builds wheels, the second installs them and holds neither compiler nor pip cache nor the local cluster.
+# Every file of a dependency is checked by its hash. For a base image that cannot change, give its digest, which the engine checks:
+#   --build-arg BASE_DIGEST=sha256:...
 ARG PYTHON=3.13
+ARG BASE_DIGEST
 
-FROM python:${PYTHON}-slim AS build
+FROM python:${PYTHON}-slim${BASE_DIGEST:+@${BASE_DIGEST}} AS build
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
+COPY requirements ./requirements
 COPY driver ./driver
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/* \
     && driver/attach/build driver/drakit/devices/nic/attach/client
-RUN pip wheel --no-cache-dir --wheel-dir /wheels --constraint constraints.txt ".[gpu,nic]"
+RUN pip wheel --no-cache-dir --wheel-dir /wheels --only-binary :all: --require-hashes --requirement requirements/image.txt \
+    && pip install --no-cache-dir --no-index --find-links /wheels hatchling \
+    && pip wheel --no-cache-dir --wheel-dir /wheels --no-deps --no-build-isolation .
 
-FROM python:${PYTHON}-slim
+FROM python:${PYTHON}-slim${BASE_DIGEST:+@${BASE_DIGEST}}
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index --find-links /wheels "drakit[gpu,nic]"
 # The kubelet's directories belong to root, and so does the driver; the DaemonSet takes every capability away.

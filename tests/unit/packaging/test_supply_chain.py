@@ -1,0 +1,85 @@
+"""What is installed is what was locked: every file of a dependency is checked by its hash."""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+LOCKS = {name: ROOT / "requirements" / f"{name}.txt" for name in ("dev", "image")}
+PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^ ;\\\n]+)[^\n]*((?:\n    --hash=sha256:[0-9a-f]{64}(?: \\)?)*)", re.MULTILINE)
+
+
+def normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(path: pathlib.Path) -> dict[str, str]:
+    return {normalized(name): version for name, version, _ in PIN.findall(path.read_text("utf-8"))}
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {normalized(re.split(r"[<>=\[]", requirement)[0]) for requirement in requirements} - {"drakit"}
+
+
+@pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
+def test_every_pin_of_a_lock_has_hashes(lock: pathlib.Path) -> None:
+    found = PIN.findall(lock.read_text("utf-8"))
+    assert len(found) > 40
+    assert [name for name, _, hashes in found if not hashes] == []
+
+
+def test_the_locks_hold_every_direct_dependency_and_the_build_back_end() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    image = names(project["project"]["dependencies"] + extras["gpu"] + extras["nic"])
+    (back_end,) = project["build-system"]["requires"]
+    assert image <= set(pins(LOCKS["image"]))
+    assert image | names(extras["cluster"] + extras["dev"]) <= set(pins(LOCKS["dev"]))
+    assert [f"hatchling=={pins(lock)['hatchling']}" for lock in LOCKS.values()] == [back_end, back_end]
+
+
+def test_the_image_has_the_versions_that_are_tested() -> None:
+    tested = pins(LOCKS["dev"])
+    assert pins(LOCKS["image"]).items() <= tested.items()
+    assert pins(ROOT / "constraints.txt") == tested
+
+
+def test_nothing_is_fetched_without_a_hash() -> None:
+    scripts = [ROOT / "Dockerfile", ROOT / ".ci" / "setup", ROOT / ".ci" / "kubectl"]
+    fetching = [
+        line
+        for script in scripts
+        for line in script.read_text("utf-8").replace("\\\n", " ").splitlines()
+        if re.search(r"pip (install|wheel|download)", line) and not line.lstrip().startswith("#")
+    ]
+    checked = ("--require-hashes", "--no-index", "--no-build-isolation", "$wheel/pip")
+    assert len(fetching) >= 5
+    assert [line for line in fetching if not any(word in line for word in checked)] == []
+
+
+def test_both_stages_of_the_image_start_from_the_digest_that_was_given() -> None:
+    bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    assert bases == ["python:${PYTHON}-slim${BASE_DIGEST:+@${BASE_DIGEST}}"] * 2
+
+
+def test_a_wheel_with_other_contents_than_the_locked_one_is_refused(tmp_path: pathlib.Path) -> None:
+    name, version = next(iter(pins(LOCKS["image"]).items()))
+    with zipfile.ZipFile(tmp_path / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(f"{name}-{version}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{name}-{version}.dist-info/RECORD", "")
+    command = [sys.executable, "-m", "pip", "download", "--isolated", "--no-index", "--no-deps", "--require-hashes"]
+    answer = subprocess.run(
+        [*command, "--find-links", str(tmp_path), "--dest", str(tmp_path / "out"), "--requirement", str(LOCKS["image"])],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert answer.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in answer.stderr
