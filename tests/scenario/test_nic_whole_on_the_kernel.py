@@ -252,8 +252,9 @@ def test_a_route_that_cannot_come_back_is_told_and_the_rest_does(
     linked(world)
     assert routes(world) == before
     assert "10.50.0.0/16 via 10.8.0.254 dev spare" in world.node.ip("route"), "what somebody else made meanwhile is not replaced"
-    (told,) = (record.getMessage() for record in caplog.records if "could not be put back" in record.getMessage())
-    assert told.startswith("a route of the host could not be put back: interface=nic0 route=10.50.0.0/16 via 10.7.0.254 dev nic0 table 254")
+    (line,) = (vars(record) for record in caplog.records if record.getMessage() == "route restore failed")
+    assert line["interface"] == "nic0"
+    assert line["route"].startswith("10.50.0.0/16 via 10.7.0.254 dev nic0 table 254")
     world.node.ip("link", "delete", "spare")
 
 

@@ -154,7 +154,7 @@ class Whole:
         mark = pods.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
         former = planned.former if planned else _former_of(grant.device)
         if not self._machine.bring_back(mark, former):
-            _log.warning("a whole interface is gone with its pod: device=%s interface=%s", grant.device.name, former.name)
+            _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": former.name})
         if planned and planned.function is not None and planned.function_was is not None:
             self._machine.set_function(planned.function, planned.function_was)
 

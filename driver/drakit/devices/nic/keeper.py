@@ -92,7 +92,7 @@ class Keeper:
         except errors.HardwareError as error:
             return (str(error),)
         if mended:
-            _log.warning("queueing was put in order: device=%s mended=%s", name, "; ".join(mended))
+            _log.warning("traffic control reconciled", extra={"device": name, "fixed": list(mended)})
         return mended if known == uplink else ()
 
     def _uplink_of(self, nic: model.Nic | None, grants: Collection[Grant]) -> port.Uplink | None:
@@ -130,7 +130,7 @@ class Keeper:
             try:
                 self.look()
             except errors.DrakitError as error:
-                _log.warning("the NICs cannot be looked after now: error=%s", error)
+                _log.warning("checking traffic control failed", extra={"error": str(error)})
             self._watch.drain()
             if self._stopping.is_set():
                 return

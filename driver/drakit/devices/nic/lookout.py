@@ -85,9 +85,9 @@ class Lookout:
         refused = {(item.name, item.refusal.reason, item.refusal.change) for item in found.withheld if not item.refusal.expected}
         cautioned = {(nic.interface.name, nic.caution.reason, nic.caution.change) for nic in found.nics if nic.caution}
         for name, reason, change in sorted(refused - self._warned):
-            _log.warning("an interface is not offered: interface=%s reason=%s change=%s", name, reason, change)
+            _log.warning("interface not offered", extra={"interface": name, "reason": reason, "fix": change})
         for name, reason, change in sorted(cautioned - self._warned):
-            _log.warning("an interface is offered with a caution: interface=%s reason=%s change=%s", name, reason, change)
+            _log.warning("interface offered with a caution", extra={"interface": name, "reason": reason, "fix": change})
         self._warned = frozenset(refused | cautioned)
 
     def _tell_link(self, name: str, *, has_link: bool) -> None:
@@ -107,6 +107,6 @@ class Lookout:
             try:
                 self.look()
             except errors.DrakitError as error:
-                _log.warning("the interfaces cannot be looked at now: error=%s", error)
+                _log.warning("listing interfaces failed", extra={"error": str(error), "retry_in_s": INTERVAL})
             self._watch.wait(INTERVAL)
             calm.settle(self._watch, self._stopping, quiet=SETTLING, most=SETTLING_MOST)

@@ -201,7 +201,7 @@ def _restore(sock: rtnetlink.Socket, link: inside.Link, former: pods.Former, mar
         if address not in present:
             inside.add_address(sock, link.ifindex, address)
     for route, error in routing.restore(sock, link.ifindex, former.name, former.routes) if was_away else ():
-        _log.warning("a route of the host could not be put back: interface=%s route=%s error=%s", former.name, route, error)
+        _log.warning("route restore failed", extra={"interface": former.name, "route": str(route), "error": str(error)})
     inside.alter(sock, link.ifindex, alias=former.alias)
 
 

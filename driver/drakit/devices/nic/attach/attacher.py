@@ -25,6 +25,20 @@ _log = logging.getLogger(__name__)
 Grant = drivers.Grant[object]
 
 
+def log_keys(grant: Grant, attachment: plans.Attachment) -> dict[str, object]:
+    """Return the keys of a log line about an attachment."""
+    return {
+        "claim": str(grant.claim),
+        "claim_uid": grant.claim.uid,
+        "device": grant.device.name,
+        "share_id": grant.share_id,
+        "sandbox": attachment.sandbox,
+        "pod": attachment.pod,
+        "interface": attachment.name,
+        "mac": attachment.mac,
+    }
+
+
 class RefusedError(Exception):
     """A sandbox that gets no interface; the message is for the pod's owner."""
 
@@ -107,7 +121,7 @@ class Attacher:
         try:
             self.undo(grant, share, attachment)
         except errors.DrakitError as error:
-            _log.warning("an attachment could not be undone: share=%s sandbox=%s error=%s", share.id, attachment.sandbox, error)
+            _log.warning("attachment rollback failed", extra={**log_keys(grant, attachment), "error": str(error)})
 
     def _prepared(self, request: messages.Request) -> tuple[Grant, port.Share]:
         grant = self._site.grant(request.claim, request.device, request.share_id)
@@ -131,8 +145,7 @@ class Attacher:
                 self._undo_after_failure(call.grant, call.share, attachment)
             raise
         if known is None:
-            told = (call.share.id, attachment.sandbox, attachment.pod, attachment.name, attachment.mac)
-            _log.info("sandbox attached: share=%s sandbox=%s pod=%s interface=%s mac=%s", *told)
+            _log.info("sandbox attached", extra=log_keys(call.grant, attachment))
 
     def _planned(self, call: Call, known: plans.Attachment | None) -> plans.Attachment:
         """What the attachment is to be: as it was noted, where it was."""

@@ -71,7 +71,7 @@ class Minder:
         known = {share.id for share in self._machine.shares()} | {intent.get("id") for intent in self._intents()}
         for nsid, link in marked:
             if plans.share_of(link.alias) not in known:
-                _log.warning("removing an interface that no claim knows: name=%s alias=%s", link.name, link.alias)
+                _log.warning("removing interface without a claim", extra={"interface": link.name, "alias": link.alias})
                 self._kernel.delete(nsid, link)
 
     def look(self) -> None:
@@ -105,7 +105,7 @@ class Minder:
         if _USED not in self._site.notes(grant):
             self._site.note(grant, _USED, {})
         self._attacher.undo(grant, share, attachment)
-        _log.info("a sandbox is gone: share=%s sandbox=%s", share.id, attachment.sandbox)
+        _log.info("attachment of a deleted sandbox removed", extra=attacher.log_keys(grant, attachment))
 
     def _warn(self, grant: Grant, share: port.Share) -> None:
         """Tell the users of a claim, once, that nothing attached to it for long."""
@@ -122,8 +122,8 @@ class Minder:
             try:
                 self.look()
             except errors.DrakitError as error:
-                _log.warning("attachments cannot be looked after now: error=%s", error)
                 pause = AGAIN
+                _log.warning("checking attachments failed", extra={"error": str(error), "retry_in_s": pause})
             self._stopping.wait(pause)
 
 

@@ -82,11 +82,11 @@ class Server:
         try:
             fresh, inode = listen(self._path)
         except errors.HardwareError as error:
-            _log.warning("nobody listens at the attach socket, and it cannot be taken back: error=%s", error)
+            _log.warning("attach socket lost", extra={"path": str(self._path), "error": str(error)})
             return
         self._socket.close()
         self._socket, self._inode = fresh, inode
-        _log.warning("nobody listened at the attach socket; this instance does again")
+        _log.warning("attach socket created again", extra={"path": str(self._path)})
 
     def _take(self, connection: socket.socket) -> None:
         self._turns.acquire()
@@ -99,7 +99,7 @@ class Server:
                 if _is_root(connection) and not _is_a_look(connection):
                     connection.send(self._answer(connection))
         except OSError as error:
-            _log.info("a client of the attach socket went away: error=%s", error)
+            _log.info("attach client disconnected", extra={"error": str(error)})
         finally:
             self._turns.release()
 
@@ -108,12 +108,12 @@ class Server:
             with _received(connection) as (request, descriptor):
                 self._attach(request, descriptor, lambda: is_waiting(connection))
         except (attacher.RefusedError, messages.MalformedError, errors.DrakitError) as error:
-            _log.warning("a sandbox was not attached: error=%s", error)
+            _log.warning("attach refused", extra={"error": str(error)})
             return messages.refusal(str(error))
         except OSError:
             raise
         except Exception:  # noqa: BLE001 - a bug in one call must not end the thread without an answer
-            _log.exception("a sandbox was not attached")
+            _log.exception("attach failed")
             return messages.refusal("the NIC driver failed by a bug of its own; its log says more")
         return messages.OK
 
@@ -180,7 +180,7 @@ def _is_root(connection: socket.socket) -> bool:
     """Whether the other end is a process of the host's root; others get no answer."""
     pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if uid != 0:
-        _log.warning("the attach socket was called by another user than root: pid=%d uid=%d", pid, uid)
+        _log.warning("attach caller refused: not root", extra={"caller_pid": pid, "caller_uid": uid})
     return bool(uid == 0)
 
 

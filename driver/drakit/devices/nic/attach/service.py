@@ -78,7 +78,7 @@ class Service:
         self._attacher = attacher.Attacher(self._machine, self._kernel, site, node=self._node, known=known)
         lacking = self.lacking()
         if lacking:
-            _log.error("NICs cannot be shared now: error=%s", lacking)
+            _log.error("NIC sharing unavailable", extra={"error": lacking})
             site.changed()
         self._minder = minder.Minder(self._machine, self._kernel, site, self._attacher, intents=intents)
         self._minder.remove_orphans()

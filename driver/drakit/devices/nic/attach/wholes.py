@@ -50,7 +50,16 @@ class Wholes:
                 if known != f"{who.cookie:x}":
                     self._whole.detach(typed)
                 raise
-            _log.info("a whole interface was moved: device=%s pod=%s interface=%s", grant.device.name, request.pod, outfit.name)
+            _log.info(
+                "interface moved into pod",
+                extra={
+                    "claim": str(grant.claim),
+                    "claim_uid": grant.claim.uid,
+                    "device": grant.device.name,
+                    "pod": request.pod,
+                    "interface": outfit.name,
+                },
+            )
 
     def _wanted(self, request: messages.Request, is_waited_for: Callable[[], bool]) -> Grant:
         current = self._site.grant(request.claim, request.device, request.share_id)
