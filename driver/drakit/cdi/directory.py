@@ -9,8 +9,8 @@ Invariants:
 - Files are 0644 and a missing directory is made 0755, as CDI's own tools do: a specification holds no secret, and runtimes and inspection tools
   that do not run as root read it too. Only root can write.
 
-Two processes of a rolling update may work at once. Each holds a shared flock on the directory while it writes; leftovers of a crash are swept
-only by one that can hold it alone. Any user can hold that lock too, so a writer waits half a second for it and then goes on without.
+Two processes of a rolling update may write at once. A writer locks its own temporary file, which nobody else can open; at start, temporary files
+without a lock are removed, because their writers are dead. Nothing is locked that another user of the node can open: an flock needs no right to write.
 """
 
 import contextlib
@@ -31,7 +31,6 @@ from drakit.telemetry import logs
 _log = logs.get_logger(__name__)
 
 _DIRECTORY_MODE = 0o755
-_PATIENCE, _PAUSE = 50, 0.01
 _FILE_MODE = 0o644
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -71,9 +70,9 @@ class Directory:
     def write(self, name: edits.CdiName, content: edits.Edits) -> None:
         """Make the file hold exactly this; writing what is there changes nothing. Raises CdiError, ClaimError."""
         target, wanted = self._file(name, content)
-        with self._refused(target), self._opened(fcntl.LOCK_SH) as directory:
+        with self._refused(target), self._opened() as directory:
             if _content(directory, target, len(wanted) + 1) != wanted:
-                _replace(directory, target, f".{spec.file_prefix(self._driver)}{os.urandom(8).hex()}.tmp", wanted)
+                _replace(directory, target, f".{spec.file_prefix(self._driver)}", wanted)
 
     def intact(self, name: edits.CdiName, content: edits.Edits) -> bool:
         """Whether the file is there, byte for byte as ``write`` would leave it. Raises CdiError, ClaimError."""
@@ -97,7 +96,7 @@ class Directory:
         with self._refused(""):
             if not self.path.exists():
                 return
-            with self._opened(fcntl.LOCK_SH) as directory:
+            with self._opened() as directory:
                 own = [entry for entry in self._own(directory, claim_uid) if self._uid_of(entry) == claim_uid]
                 refusals = [refusal for entry in own if (refusal := _unlink(directory, entry)) is not None]
         for refusal in refusals:
@@ -121,7 +120,7 @@ class Directory:
         with self._refused(""):
             if not self.path.exists():
                 return {}
-            with self._opened(fcntl.LOCK_SH) as directory:
+            with self._opened() as directory:
                 own = [entry for entry in sorted(self._own(directory, claim_uid)) if self._uid_of(entry) == claim_uid]
                 return dict(said for entry in own if (said := self._said(directory, entry)) is not None)
 
@@ -130,7 +129,7 @@ class Directory:
         with self._refused(""):
             if not self.path.exists():
                 return {}
-            with self._opened(fcntl.LOCK_SH) as directory:
+            with self._opened() as directory:
                 found = self._readings.of(
                     directory, lambda entry: self._uid_of(entry) is not None, functools.partial(self._said, directory)
                 )
@@ -165,15 +164,15 @@ class Directory:
         return [entry for entry in _listing(directory) if entry.startswith(start)]
 
     def _sweep(self) -> None:
-        """Make the directory where missing, and remove what a crash left, unless another process is writing."""
-        with self._refused(""), contextlib.suppress(BlockingIOError), self._opened(fcntl.LOCK_EX | fcntl.LOCK_NB) as directory:
+        """Make the directory where missing, and remove the temporary files of dead writers."""
+        with self._refused(""), self._opened() as directory:
             for entry in _listing(directory):
                 if self._temporary.fullmatch(entry):
-                    os.unlink(entry, dir_fd=directory)
+                    _remove_dead(directory, entry)
 
     @contextlib.contextmanager
-    def _opened(self, lock: int) -> Iterator[int]:
-        """A locked descriptor of the directory, made first where missing (/var/run is emptied by a reboot)."""
+    def _opened(self) -> Iterator[int]:
+        """A descriptor of the directory, made first where missing (/var/run is emptied by a reboot)."""
         try:
             descriptor = os.open(self.path, _OPEN_DIRECTORY)
         except FileNotFoundError:
@@ -181,7 +180,6 @@ class Directory:
             self.path.chmod(_DIRECTORY_MODE)
             descriptor = os.open(self.path, _OPEN_DIRECTORY)
         try:
-            _lock(descriptor, lock)
             yield descriptor
         finally:
             os.close(descriptor)
@@ -207,18 +205,6 @@ def _read(path: pathlib.Path, content: bytes | None, driver: str) -> _Said | Non
     except errors.CdiError as error:
         _log.warning("a CDI file is not as it was written, so its edits count as not there", file=str(path), error=str(error))
         return name, None
-
-
-def _lock(descriptor: int, lock: int) -> None:
-    """Lock the directory. It is open to every user of the node, so a writer does not wait for long: it only tells a sweeper to stay away."""
-    for _ in range(_PATIENCE if lock == fcntl.LOCK_SH else 0):
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_PAUSE)
-    if lock != fcntl.LOCK_SH:
-        fcntl.flock(descriptor, lock)
-    return None
 
 
 def _listing(directory: int | pathlib.Path) -> list[str]:
@@ -263,19 +249,47 @@ def _unlink(directory: int, name: str) -> IsADirectoryError | None:
     return None
 
 
-def _replace(directory: int, name: str, temporary: str, content: bytes) -> None:
+def _replace(directory: int, name: str, prefix: str, content: bytes) -> None:
     """Write a file under a temporary name and rename it; on failure the temporary file is gone and the old one stays."""
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=directory)
+    temporary, descriptor = _locked_temporary(directory, prefix)
     try:
-        try:
-            left = memoryview(content)
-            while left:
-                left = left[os.write(descriptor, left) :]
-            os.fchmod(descriptor, _FILE_MODE)
-        finally:
-            os.close(descriptor)
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fchmod(descriptor, _FILE_MODE)
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=directory)
         raise
+    finally:
+        os.close(descriptor)
+
+
+def _locked_temporary(directory: int, prefix: str) -> tuple[str, int]:
+    """Create a temporary file of mode 0600 and hold its lock, which says that its writer lives; its name and descriptor."""
+    while True:
+        name = f"{prefix}{os.urandom(8).hex()}.tmp"
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=directory)
+        if _is_locked(descriptor) and os.fstat(descriptor).st_nlink:
+            return name, descriptor
+        os.close(descriptor)  # A process that has just started removed the file before it was locked.
+
+
+def _remove_dead(directory: int, name: str) -> None:
+    """Remove a temporary file whose writer no longer holds its lock; its name may be gone, because the writer renamed it."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _OPEN, dir_fd=directory)
+        try:
+            if _is_locked(descriptor):
+                os.unlink(name, dir_fd=directory)
+        finally:
+            os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Whether this descriptor could take the file's lock, and so holds it now."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False

@@ -6,7 +6,7 @@ Layout of a data directory (0700, everything in it 0600)::
     journal.lock                                 held shared by every process that has the journal open
     journal.db.unreadable-20260102T030405Z       a file set aside, with its -wal and -shm; never overwritten, never deleted by us
     journal.db.new                               what takes an unreadable file's place, while it is written (drakit.journal.succession)
-    locks/                                       one file per physical device (drakit.journal.locks)
+    locks/                                       one file per physical device (drakit.journal.locks); locked itself while a journal is opened
 
 Nothing here opens the database file itself: POSIX record locks, which SQLite uses, are dropped for the whole process when any descriptor of
 the file is closed.
@@ -27,6 +27,7 @@ from drakit.telemetry import logs
 DATABASE = "journal.db"
 SIDE_FILES = ("-wal", "-shm")
 USE_LOCK = "journal.lock"
+_GATE = "locks"
 _ASIDE = f"{DATABASE}.unreadable-"
 _DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
@@ -90,12 +91,21 @@ def sync_directory(path: pathlib.Path) -> None:
         os.fsync(descriptor)
 
 
+def make_gate(directory: pathlib.Path) -> None:
+    """Make the folder that ``gate`` locks; raises JournalError."""
+    own_directory(directory / _GATE)
+
+
 @contextlib.contextmanager
 def gate(directory: pathlib.Path) -> Iterator[None]:
-    """Let one process at a time look at the journal's files, set them aside or create them; raises JournalError."""
+    """Let one process at a time look at the journal's files, set them aside or create them; raises JournalError.
+
+    The lock is on the folder ``locks``, which was never open to others: the data directory may have been, until its mode was narrowed. Where there is
+    no such folder, nobody opens a journal.
+    """
     with contextlib.ExitStack() as stack:
-        with refused(directory):
-            descriptor = stack.enter_context(_opened_directory(directory))
+        with refused(directory), contextlib.suppress(FileNotFoundError):
+            descriptor = stack.enter_context(_opened_directory(directory / _GATE))
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 

@@ -45,6 +45,7 @@ def open_file(
     ``traces`` says whether claims were prepared here, as something else than the journal knows it; asked only where the journal knows nothing.
     """
     files.own_directory(directory)
+    files.make_gate(directory)
     with files.gate(directory):
         use = files.Use(directory)
         try:

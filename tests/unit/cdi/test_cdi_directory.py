@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from drakit.cdi import directory, spec
 from drakit.core import edits, errors
 from fakes import journal_samples as samples
+from fakes import other_user
 
 DRIVER = "gpu.example.com"
 NAME = edits.CdiName(driver=DRIVER, claim_uid=samples.uid(1), device="gpu-0")
@@ -152,14 +154,44 @@ def test_leftovers_of_a_crash_are_swept_at_the_next_start(path: pathlib.Path, cd
 
 
 def test_what_another_process_is_writing_is_not_swept(path: pathlib.Path, cdi: directory.Directory) -> None:
-    (path / LEFTOVER).write_text("half")
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    cdi.write(NAME, EDITS)
+    with (path / LEFTOVER).open("w") as writing:
+        fcntl.flock(writing, fcntl.LOCK_EX)
         directory.Directory(path, driver=DRIVER)
         assert (path / LEFTOVER).exists()
+    directory.Directory(path, driver=DRIVER)
+    assert not (path / LEFTOVER).exists()
+
+
+def test_instances_that_start_while_others_write_take_nothing_from_them(path: pathlib.Path, cdi: directory.Directory) -> None:
+    stop = threading.Event()
+
+    def start() -> None:
+        while not stop.is_set():
+            directory.Directory(path, driver=DRIVER)
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    try:
+        for number in range(300):
+            cdi.write(NAME, edits.Edits(env={"A": str(number)}))
     finally:
-        os.close(descriptor)
+        stop.set()
+        starting.join()
+    assert cdi.intact(NAME, edits.Edits(env={"A": "299"}))
+
+
+def test_an_flock_of_another_user_on_the_directory_delays_nobody(path: pathlib.Path, cdi: directory.Directory) -> None:
+    (path / LEFTOVER).write_text("half")
+    with other_user.locking(path):
+        began = time.monotonic()
+        for number in range(20):
+            cdi.write(NAME, edits.Edits(env={"A": str(number)}))
+            assert cdi.of(NAME.claim_uid)
+            cdi.remove(NAME.claim_uid)
+        assert time.monotonic() - began < 2, "20 writes took as long as one that waits for the lock"
+        directory.Directory(path, driver=DRIVER)
+        assert not (path / LEFTOVER).exists()
 
 
 def test_a_reader_never_sees_half_a_file(cdi: directory.Directory, path: pathlib.Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from drakit.core import errors, lifecycle
 from drakit.journal import files, journal, schema
 from fakes import journal_samples as samples
+from fakes import other_user
 
 DRIVER = "gpu.example.com"
 
@@ -55,7 +56,17 @@ def test_a_new_journal_is_for_its_owner_alone(data: pathlib.Path) -> None:
     finally:
         os.umask(before)
     assert mode(data) == 0o700
-    assert modes == dict.fromkeys(["journal.db", "journal.db-wal", "journal.db-shm", "journal.lock"], 0o600)
+    assert modes == {**dict.fromkeys(["journal.db", "journal.db-wal", "journal.db-shm", "journal.lock"], 0o600), "locks": 0o700}
+
+
+def test_an_flock_of_another_user_on_the_data_directory_delays_nobody(data: pathlib.Path) -> None:
+    data.mkdir(mode=0o755)
+    opening = threading.Thread(target=lambda: opened(data).close(), daemon=True)
+    with other_user.locking(data):
+        opening.start()
+        opening.join(20)
+        assert not opening.is_alive()
+    opening.join()
 
 
 def test_loose_modes_are_narrowed_and_logged(written: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +198,7 @@ def test_the_write_ahead_log_goes_with_the_file(written: pathlib.Path) -> None:
     files.set_aside(written, aside)
     assert [files.with_suffix(aside, suffix).read_bytes() for suffix in files.SIDE_FILES] == [b"-wal", b"-shm"]
     assert sorted(path.name for path in written.parent.iterdir()) == sorted(
-        [aside.name, f"{aside.name}-wal", f"{aside.name}-shm", "journal.lock"]
+        [aside.name, f"{aside.name}-wal", f"{aside.name}-shm", "journal.lock", "locks"]
     )
 
 
