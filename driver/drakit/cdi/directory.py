@@ -10,7 +10,7 @@ Invariants:
   that do not run as root read it too. Only root can write.
 
 Two processes of a rolling update may write at once. A writer locks its own temporary file, which nobody else can open; at start, temporary files
-without a lock are removed, because their writers are dead. Nothing is locked that another user of the node can open: an flock needs no right to write.
+without a lock are removed, because their writers are dead. Nothing is locked that another user can open: an flock needs no right to write.
 """
 
 import contextlib

@@ -51,15 +51,29 @@ def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Fa
     if authored is not None:
         return authored(settings)
     chosen, only = machine(settings), tuple(only)
-    for name in only:
-        if name not in registry.FAMILIES:
-            close = difflib.get_close_matches(name, registry.FAMILIES, n=1)
-            meant = f"did you mean {close[0]}? Known" if close else "known"
-            raise errors.SettingsError(f"no device family {name!r}; {meant} are {', '.join(registry.FAMILIES)}", key="--family")
+    _check_families(only)
     wanted = only or tuple(name for name in registry.FAMILIES if _enabled(settings, name, chosen))
     if not wanted:
         raise errors.SettingsError("no device family is left to serve; enable gpu or nic, or name a mock machine", key="gpu.enabled")
     return tuple(_family(settings, name, chosen) for name in wanted)
+
+
+def narrowed(settings: values.Settings, only: Sequence[str]) -> values.Settings:
+    """The settings in which these families alone are enabled, all as they are where none is named. Raises SettingsError."""
+    _check_families(only)
+    if not only:
+        return settings
+    return settings.model_copy(
+        update={name: getattr(settings, name).model_copy(update={"enabled": name in only}) for name in registry.FAMILIES}
+    )
+
+
+def _check_families(names_given: Sequence[str]) -> None:
+    for name in names_given:
+        if name not in registry.FAMILIES:
+            close = difflib.get_close_matches(name, registry.FAMILIES, n=1)
+            meant = f"did you mean {close[0]}? Known" if close else "known"
+            raise errors.SettingsError(f"no device family {name!r}; {meant} are {', '.join(registry.FAMILIES)}", key="--family")
 
 
 def unserved(settings: values.Settings) -> str:

@@ -62,8 +62,9 @@ def run(
     if not settings.node.name:
         raise errors.SettingsError("is required to publish devices; give --node or DRAKIT_NODE__NAME", key="node.name")
     _check_places(settings)
-    if composition.unserved(settings):
-        _log.warning(composition.unserved(settings))
+    told = composition.unserved(composition.narrowed(settings, families or ()))
+    if told:
+        _log.warning(told)
     stop = threading.Event()
     stopping.at_signals(stop)
     if stop_with_stdin:

@@ -30,7 +30,7 @@ def show(
       drakit show --family nic -o json
     """
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
-    output.note(composition.unserved(settings))
+    output.note(composition.unserved(composition.narrowed(settings, families or ())))
     documents = []
     for family in composition.families(settings, only=families or ()):
         seen = local.look(family)

@@ -48,7 +48,7 @@ def slices(
 
       drakit slices --mock dgx-h100 --family gpu --form mixins -o yaml
     """
-    output.note(composition.unserved(settings))
+    output.note(composition.unserved(composition.narrowed(settings, families or ())))
     sheaves = [
         sheaf(family, offered, shape)
         for family, offered in inventories(composition.families(settings, only=families or ()))

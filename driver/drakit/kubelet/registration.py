@@ -126,7 +126,15 @@ class Registrar:
 
     def _new_server(self) -> server.SocketServer:
         path = sockets.registration_path(self._folder, self._plugin.name, secrets.token_hex(4), self._plugin.instance)
-        return server.SocketServer(path, self._service.register, threads=_THREADS, exclusive=False, make_folder=False, kind=kinds.quiet)
+        return server.SocketServer(
+            path,
+            self._service.register,
+            threads=_THREADS,
+            exclusive=False,
+            make_folder=False,
+            label=sockets.label(self._plugin.name),
+            kind=kinds.quiet,
+        )
 
     def _reappear(self) -> None:
         """Serve on a new socket in place of the one that was deleted; on failure the next look tries again."""

@@ -7,6 +7,8 @@ Invariants:
 - Two living processes never serve one path: an flock beside the socket decides, and a path on which anybody listens is refused.
 - ``stop`` removes the file only while it is the one this server made.
 - A socket that somebody deleted is made again by ``renew``, and calls on the old one finish.
+- A process killed between binding and renaming leaves the hidden socket. Its name starts with the server's ``label``, by which ``clear_unfinished``
+  finds it.
 """
 
 import contextlib
@@ -16,10 +18,12 @@ import errno
 import fcntl
 import os
 import pathlib
+import re
 import secrets
 import socket
 import stat
 import threading
+import time
 from concurrent import futures
 
 from drakit.core import errors
@@ -30,6 +34,8 @@ PATH_MAX_BYTES = 107
 FOLDER_MODE = 0o750
 SOCKET_MODE = 0o600
 _PROBE_SECONDS = 1.0
+_BINDING_SECONDS = 1.0
+"""How long a socket may be bound without listening: gRPC does one right after the other."""
 
 Identity = tuple[int, int]
 
@@ -49,7 +55,7 @@ class SocketServer:
     """A gRPC server on a unix socket, with threads of its own so that no other service can starve it.
 
     ``register`` adds the services. With ``exclusive`` an flock on ``.<name>.lock`` beside the socket is held while serving. ``make_folder``
-    creates the socket's folder with mode 0750 where it is missing.
+    creates the socket's folder with mode 0750 where it is missing. ``label`` says whose hidden sockets are, in a folder that several drivers share.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class SocketServer:
         threads: int,
         exclusive: bool = True,
         make_folder: bool = True,
+        label: str = "",
         kind: kinds.Kind = kinds.prompt,
     ) -> None:
         self.path = path
@@ -67,6 +74,7 @@ class SocketServer:
         self._threads = threads
         self._lock = _PathLock(path) if exclusive else None
         self._make_folder = make_folder
+        self._label = label
         self._kind = kind
         self._serving: _Serving | None = None
         self._retired: list[_Serving] = []
@@ -131,7 +139,7 @@ class SocketServer:
 
     def _serve(self) -> "_Serving":
         _refuse_occupied(self.path)
-        hidden = self.path.with_name(f".{secrets.token_hex(4)}")
+        hidden = self.path.with_name(f".{self._label}{secrets.token_hex(4)}")
         check_path(hidden)
         with contextlib.ExitStack() as undo:
             pool = futures.ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix=self.path.stem)
@@ -277,6 +285,21 @@ def clear_stale(path: pathlib.Path) -> bool:
         return found is Occupant.STALE
     finally:
         lock.drop()
+
+
+def clear_unfinished(folder: pathlib.Path, label: str = "") -> None:
+    """Remove hidden sockets that servers of this label bound and never renamed, because their process was killed. Raises OSError.
+
+    Where there is one on which nobody listens, this waits for as long as a living process may need to listen on it.
+    """
+    name = re.compile(rf"\.{re.escape(label)}[0-9a-f]{{8}}")
+    found = [path for path in folder.iterdir() if name.fullmatch(path.name) and occupant(path) is Occupant.STALE]
+    if found:
+        time.sleep(_BINDING_SECONDS)
+    for path in found:
+        if occupant(path) is Occupant.STALE:
+            path.unlink(missing_ok=True)
+            _log.info("unfinished socket removed", path=str(path))
 
 
 def _identity(path: pathlib.Path) -> Identity | None:

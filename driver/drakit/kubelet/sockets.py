@@ -5,6 +5,7 @@ bytes; where the names are too long for that, hashes stand for them. Only socket
 nobody can connect.
 """
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -41,6 +42,8 @@ def check_instance(instance: str) -> str:
 
 def clear_registry(folder: pathlib.Path, driver: str) -> None:
     """Remove registration sockets of this driver on which nobody listens; those of a living instance stay. Raises SettingsError."""
+    with contextlib.suppress(OSError):  # Where the folder cannot be read, the next line says so.
+        server.clear_unfinished(folder, label(driver))
     for path in _registered(folder, driver):
         if server.occupant(path) is server.Occupant.STALE:
             path.unlink(missing_ok=True)
@@ -48,9 +51,10 @@ def clear_registry(folder: pathlib.Path, driver: str) -> None:
 
 
 def clear_services(folder: pathlib.Path) -> None:
-    """Remove the service sockets and lock files of dead instances from a driver's own folder."""
+    """Remove the service sockets, finished or not, and lock files of dead instances from a driver's own folder."""
     own = re.compile(rf"\.?({SERVICE}(?:-{_INSTANCE})?\.sock)(?:\.lock)?")
     if folder.is_dir():
+        server.clear_unfinished(folder)
         for name in sorted({match[1] for path in folder.iterdir() if (match := own.fullmatch(path.name))}):
             server.clear_stale(folder / name)
 
@@ -70,6 +74,11 @@ def _registered(folder: pathlib.Path, driver: str) -> Iterator[pathlib.Path]:
         yield from [path for path in folder.iterdir() if own.fullmatch(path.name)]
     except OSError as error:
         raise errors.SettingsError(f"cannot read {folder}: {error.strerror}; is the kubelet there?", key="plugins_registry") from error
+
+
+def label(driver: str) -> str:
+    """How the names of a driver's hidden sockets start in the folder that all drivers share; in its own folder all are its own."""
+    return f"{_short(driver)}-"
 
 
 def _first_fitting(folder: pathlib.Path, candidates: list[str]) -> pathlib.Path:

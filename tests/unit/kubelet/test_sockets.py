@@ -3,7 +3,10 @@
 import pathlib
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 
 import grpc
@@ -117,3 +120,54 @@ def test_another_instance_is_seen_while_it_lives(folder: pathlib.Path) -> None:
     assert not sockets.has_living(folder, "other.example.com", besides=mine)
     other.stop(grace=0)
     assert not sockets.has_living(folder / "missing", DRIVER, besides=mine)
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from drakit.kubelet import kinds, server
+
+def killed(*bound):
+    kinds.prompt(*bound)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+server.SocketServer(pathlib.Path(sys.argv[1]), lambda made: None, threads=1, label=sys.argv[2], kind=killed).start()
+"""
+
+
+def kill_while_binding(path: pathlib.Path, label: str) -> pathlib.Path:
+    """The hidden socket that a process leaves which is killed between binding and renaming."""
+    before = set(path.parent.iterdir())
+    assert subprocess.run([sys.executable, "-c", KILLED, str(path), label], check=False, timeout=60).returncode == -9
+    (left,) = (new for new in set(path.parent.iterdir()) - before if new.is_socket())
+    return left
+
+
+def test_a_driver_that_is_killed_while_it_binds_leaves_nothing_beyond_the_next_start(folder: pathlib.Path) -> None:
+    foreign = leave_stale(folder / ".other")
+    left = kill_while_binding(sockets.service_path(folder), "")
+    sockets.clear_services(folder)
+    assert not left.exists()
+    assert set(folder.iterdir()) == {foreign}
+
+
+def test_hidden_registration_sockets_of_the_dead_go_and_those_of_other_drivers_stay(folder: pathlib.Path) -> None:
+    path = sockets.registration_path(folder, DRIVER, START)
+    own = kill_while_binding(path, sockets.label(DRIVER))
+    other = kill_while_binding(path, sockets.label("nic.drakit.dev"))
+    nobodys = leave_stale(folder / ".293fd81a")
+    sockets.clear_registry(folder, DRIVER)
+    assert not own.exists()
+    assert other.exists()
+    assert nobodys.exists()
+
+
+def test_a_hidden_socket_of_a_living_process_stays_also_when_it_does_not_listen_yet(folder: pathlib.Path) -> None:
+    with socket.socket(socket.AF_UNIX) as binding, socket.socket(socket.AF_UNIX) as serving:
+        binding.bind(str(folder / ".00000001"))
+        serving.bind(str(folder / ".00000002"))
+        serving.listen()
+        soon = threading.Timer(0.3, binding.listen)
+        soon.start()
+        sockets.clear_services(folder)
+        soon.join()
+        assert len(list(folder.iterdir())) == 2

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from drakit import settings as values
-from drakit.cli import options, output
+from drakit.cli import composition, options, output
 from drakit.cli.doctor import api, finding, gpus, hardware, nics, places
 from drakit.cli.doctor.finding import Examination, Finding, Verdict
 
@@ -31,6 +31,7 @@ def doctor(
     ] = None,
     config: options.Config = None,
     assignments: options.Set = None,
+    families: options.Families = None,
     without_api: Annotated[bool, typer.Option("--no-api", help="Do not ask the API server anything.")] = False,
     style: options.Output = options.Format.TABLE,
 ) -> None:
@@ -44,11 +45,14 @@ def doctor(
 
       kubectl -n drakit-system exec ds/drakit -- drakit doctor
 
+      drakit doctor --family nic --node $(hostname)
+
       drakit doctor --mock dgx-a100-40gb-2gpu --no-api
     """
     settings = options.read(
         config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, local=True, flags={"api.kubeconfig": kubeconfig}
     )
+    settings = composition.narrowed(settings, families or ())
     found = tuple(examine(settings, tuple(name for name in EXAMINATIONS if name != "api" or not without_api)))
     if style is options.Format.TABLE:
         _print(found)

@@ -1,0 +1,41 @@
+"""Commands about one family say nothing of another that is not there."""
+
+import pathlib
+
+import pytest
+
+from drakit.devices import registry
+from fakes import desk as desks
+
+WARNING = "GPUs are not served"
+
+no_gpus = pytest.mark.skipif(registry.has_gpu_driver(), reason="GPUs are served here")
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path) -> pathlib.Path:
+    for name in ("plugins", "plugins_registry", "cdi"):
+        (tmp_path / name).mkdir(mode=0o755)
+    return tmp_path
+
+
+@no_gpus
+@pytest.mark.parametrize(
+    "command",
+    [["doctor", "--no-api"], ["show"], ["slices"], ["run", "--node", "n", "--kubeconfig", "/nowhere"]],
+    ids=lambda command: str(command[0]),
+)
+def test_gpus_that_are_not_there_are_warned_of_only_where_they_are_asked_for(
+    desk: desks.Desk, node: pathlib.Path, command: list[str]
+) -> None:
+    places = [f"node.{name}_dir={folder}" for name, folder in (("plugins", "plugins"), ("registry", "plugins_registry"), ("cdi", "cdi"))]
+    given = [part for place in places for part in ("--set", place.replace("=", f"={node}/"))]
+    everything, nics = desk.run(*command, *given), desk.run(*command, *given, "--family", "nic")
+    assert WARNING in everything.out + everything.err
+    assert WARNING not in nics.out + nics.err
+
+
+def test_a_family_that_nobody_knows_is_refused(desk: desks.Desk) -> None:
+    ran = desk.run("doctor", "--family", "nics")
+    assert ran.status != 0
+    assert "did you mean nic?" in ran.err
