@@ -1,5 +1,5 @@
 # The commands a person needs. Each sets up what it needs by itself.
-.PHONY: demo test check fmt protos bench crash setup clean
+.PHONY: demo test check fmt protos bench crash fuzz setup clean
 
 VENV := .venv/bin
 
@@ -24,6 +24,9 @@ protos: setup  ## regenerate driver/drakit/_proto
 
 bench: setup  ## measure, each figure beside a floor of the same run
 	PYTHONPATH=tests $(VENV)/python -m bench
+
+fuzz:  ## five minutes of libFuzzer on the hook client, with ASan and UBSan
+	tests/fuzz/run
 
 crash: setup  ## the full crash and fault matrices
 	$(VENV)/pytest -q -n 2 -m full tests/crash

@@ -153,6 +153,12 @@ static bool field(const char **at, struct word key, int depth, struct state *sta
 	return state->pid > 0;
 }
 
+/* The state in the text, which ends with a NUL at the given size. Kept apart from reading, so that it can be fuzzed. */
+static bool parse_state(const char *text, size_t size, struct state *state) {
+	const char *at = text;
+	return object(&at, DEPTH_MAX, field, state) && next(&at) == '\0' && at == text + size;
+}
+
 static void read_state(char *text, struct state *state) {
 	size_t size = 0;
 	for (ssize_t got = 1; got > 0 && size <= STATE_MAX; size += (size_t)got)
@@ -161,8 +167,7 @@ static void read_state(char *text, struct state *state) {
 	if (size > STATE_MAX)
 		fail("the container runtime's state is longer than %d bytes", STATE_MAX);
 	text[size] = '\0';
-	const char *at = text;
-	if (!object(&at, DEPTH_MAX, field, state) || next(&at) != '\0' || at != text + size)
+	if (!parse_state(text, size, state))
 		fail("the container runtime's state is not the JSON of OCI that is expected");
 	if (!state->pid || !state->id.text)
 		fail("the container runtime's state names no %s", state->pid ? "id" : "pid");
