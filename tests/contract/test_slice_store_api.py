@@ -101,7 +101,7 @@ def test_metadata_that_others_set_survives_an_update(
 
 
 def test_fields_that_a_gate_drops_are_missing_from_the_answer(tmp_path: pathlib.Path) -> None:
-    gates = features.FeatureGates.of({"DRAPartitionableDevices": False, "DRAMixins": False})
+    gates = features.FeatureGates.of({"DRAPartitionableDevices": False})
     with apiserver.ApiServer(registry.Registry(gates=gates)) as server:
         server.registry.create(resources.NODE, {"metadata": {"name": samples.NODE}})
         store = connect(server, tmp_path)

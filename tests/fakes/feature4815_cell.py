@@ -17,6 +17,8 @@ from drakit.cluster.state import AllocatedState
 from drakit.cluster.store import Key, Store
 
 DRIVER = "gpu.nvidia.com"
+MIXINS = FeatureGates.of({"DRAMixins": True})
+"""What a server has on that takes the text's samples as they are."""
 KINDS = {(one.api_version, one.kind): one for one in resources.ALL}
 
 
@@ -26,8 +28,8 @@ class Cell:
     def __init__(
         self, *nodes: str, gates: FeatureGates | None = None, scheduler: FeatureGates | None = None, store: Store | None = None
     ) -> None:
-        self.api = Registry(store, gates=gates)
-        self.gates = scheduler or gates or FeatureGates()
+        self.api = Registry(store, gates=gates or MIXINS)
+        self.gates = scheduler or gates or MIXINS
         if store is None:
             for name in nodes or ("node-1",):
                 self.api.create(NODE, {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}})

@@ -12,7 +12,7 @@ from drakit.cluster.json_types import Json, Object
 from drakit.cluster.state import AllocatedState
 from fakes import exhaustive_allocator, simple_selectors
 
-FEATURES = FeatureGates(enabled=FeatureGates().enabled | {Gate.LIST_TYPE_ATTRIBUTES})
+FEATURES = FeatureGates(enabled=FeatureGates().enabled | {Gate.LIST_TYPE_ATTRIBUTES, Gate.MIXINS})
 NODE: Object = {"metadata": {"name": "node-1"}}
 DRIVERS = ("a", "b")
 SETS = ("s0", "s1")

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
+from kubernetes import client as official
+from kubernetes import config
 
 from drakit.cli.demo import samples
 from drakit.cluster import client, json_types, resources
@@ -30,6 +32,9 @@ def test_a_driver_started_as_told_publishes_and_prepares_and_events_are_shown(fo
         cluster.read_until("Ctrl-C ends it")
         with demo.running(folder, *command) as driver, client.ApiClient.from_kubeconfig(kubeconfig) as api:
             driver.read_until("slices published.*gpu.drakit.dev")
+            with config.new_client_from_config(str(kubeconfig)) as typed:
+                published = official.ResourceV1Api(typed).list_resource_slice(field_selector="spec.driver=gpu.drakit.dev").items
+                assert sum(len(one.spec.devices or []) for one in published) == 52, "models of released clients read what is stored"
             for item in (*samples.classes(), *samples.load("00-namespace"), *samples.load("60-one-partition")):
                 api.create(KINDS[json_types.text(item, "kind")], item)
             cluster.read_until(

@@ -47,7 +47,7 @@ def cluster(
 
       drakit cluster --folder /tmp/dra --node node-1 --node node-2 --port 6443
 
-      drakit cluster --gate DRAMixins=false
+      drakit cluster --gate DRAMixins=true
     """
     hosting.check_installed()
     names, switched = list(nodes or [DEFAULT_NODE]), _gates(gates or [])

@@ -35,7 +35,7 @@ class Gate(enum.StrEnum):
     RESERVED_FOR_WORKLOADS = "DRAReservedForWorkloads"
     """KEP-5194, which no released Kubernetes has: claims that are reserved for a workload, for any number of pods."""
     MIXINS = "DRAMixins"
-    """Ours: ``mixins`` and ``includes`` in ResourceSlices, which no released Kubernetes has."""
+    """Ours, off by default: ``mixins`` and ``includes`` in ResourceSlices, which no released Kubernetes has."""
     COUNTERS_BESIDE_DEVICES = "DRACountersBesideDevices"
     """Ours: the older rule (1.33, 1.34) under which one slice may hold both sharedCounters and devices."""
 
@@ -47,12 +47,17 @@ _NEEDS = {
 }
 """Gates that are off without another one."""
 
-_OFF_BY_DEFAULT = frozenset({Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES})
+_OFF_BY_DEFAULT = frozenset(
+    {Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES, Gate.MIXINS},
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureGates:
-    """Which gates are on. The default is Kubernetes 1.36's, with mixins, claims for workloads and DeviceTaintRules on."""
+    """Which gates are on. The default is Kubernetes 1.36's, with claims for workloads and DeviceTaintRules on.
+
+    Mixins are off: the models of released typed clients cannot read a slice that has them.
+    """
 
     enabled: frozenset[Gate] = field(default_factory=lambda: frozenset(Gate) - _OFF_BY_DEFAULT)
 
@@ -157,18 +162,31 @@ def _steps(path: str) -> tuple[str, ...]:
     return tuple(path.replace("[]", ".[]").replace("{}", ".{}").split("."))
 
 
-def _parents(value: Json, steps: tuple[str, ...]) -> list[Object]:
-    """Return every object that holds the last step's field."""
-    if len(steps) == 1:
-        return [value] if isinstance(value, dict) and steps[0] in value else []
+def _parents(value: Json, steps: tuple[str, ...], path: str = "") -> list[tuple[Object, str]]:
+    """Return every object that holds the last step's field, with the field's path."""
     step, rest = steps[0], steps[1:]
+    if not rest:
+        return [(value, f"{path}.{step}".lstrip("."))] if isinstance(value, dict) and step in value else []
+    children: list[tuple[Json, str]] = []
     if isinstance(value, list):
-        children = value if step == "[]" else []
+        children = [(child, f"{path}[{place}]") for place, child in enumerate(value)] if step == "[]" else []
+    elif isinstance(value, dict) and step == "{}":
+        children = [(child, f"{path}[{name}]") for name, child in value.items()]
     elif isinstance(value, dict):
-        children = list(value.values()) if step == "{}" else [value.get(step)]
-    else:
-        return []
-    return [parent for child in children for parent in _parents(child, rest)]
+        children = [(value.get(step), f"{path}.{step}")]
+    return [found for child, below in children for found in _parents(child, rest, below)]
+
+
+def disabled_fields(resource: Resource, obj: Object, gates: FeatureGates) -> list[tuple[Gate, str, int]]:
+    """Return what a server would drop from a new object: gate, path of the first such field, and how many there are of its kind."""
+    off = [(gate, _parents(obj, _steps(path))) for gate, paths in _rules(resource) if not gates.on(gate) for path in paths]
+    return [(gate, places[0][1], len(places)) for gate, places in off if places]
+
+
+def unknown_fields(resource: Resource, gates: FeatureGates) -> list[tuple[str, ...]]:
+    """Return the fields that a server without these gates does not even know, as steps: those that no released Kubernetes has."""
+    unreleased = (Gate.MIXINS, Gate.RESERVED_FOR_WORKLOADS)
+    return [_steps(path) for gate, paths in _rules(resource) if gate in unreleased and not gates.on(gate) for path in paths]
 
 
 def drop_disabled(resource: Resource, new: Object, old: Object | None, gates: FeatureGates) -> None:
@@ -180,5 +198,5 @@ def drop_disabled(resource: Resource, new: Object, old: Object | None, gates: Fe
         if old is not None and any(_parents(old, one) for one in steps):
             continue
         for one in steps:
-            for parent in _parents(new, one):
+            for parent, _ in _parents(new, one):
                 del parent[one[-1]]

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from drakit.cluster import errors, fragments, json_types, reading, resources
-from drakit.cluster.features import FeatureGates
+from drakit.cluster import errors, features, fragments, json_types, reading, resources
+from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.fragments import Missing
 from drakit.cluster.json_types import Object
 from drakit.cluster.reading import Part
@@ -85,11 +85,22 @@ class Accepted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Dropped:
+    """Fields that a server drops without a word, because their gate is off: the first of them, and how many there are."""
+
+    document: Document
+    gate: Gate
+    field: str
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Intake:
     """What became of some documents."""
 
     accepted: list[Accepted] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
 
     def objects(self, resource: Resource) -> list[Object]:
         """Return the objects of one kind, in the order of the documents."""
@@ -159,6 +170,8 @@ def _take(document: Document, resource: Resource, registry: Registry, intake: In
     try:
         body, unknown = table.decode(resource, document.body | {"apiVersion": resource.api_version})
         intake.problems.extend(Problem(document=document, field=path, text="unknown field") for path in unknown)
+        for gate, path, count in features.disabled_fields(resource, body, registry.gates):
+            intake.dropped.append(Dropped(document=document, gate=gate, field=path, count=count))
         status = json_types.mapping(body, "status")
         made = _create(body, resource, registry)
         intake.accepted.append(Accepted(document=document, object=made))

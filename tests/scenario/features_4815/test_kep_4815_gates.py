@@ -12,12 +12,12 @@ from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import CLAIM, CLASS, POD, SLICE
 from fakes import feature4815_samples as samples
-from fakes.feature4815_cell import DRIVER, Cell, wish
+from fakes.feature4815_cell import DRIVER, MIXINS, Cell, wish
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
 from unit.cluster_kubelet.town import Town
 
-OFF = FeatureGates.of({"DRAPartitionableDevices": False})
+OFF = FeatureGates.of({"DRAPartitionableDevices": False, "DRAMixins": True})
 QUARTER, WHOLE = (wish("gpu", f"device.capacity['{DRIVER}'].memory == quantity('{amount}')") for amount in ("10Gi", "40Gi"))
 
 
@@ -60,7 +60,7 @@ def test_a_stored_slice_keeps_its_fields_when_the_gate_is_switched_off() -> None
 
 def test_the_gate_changes_nothing_for_slices_that_do_not_use_it() -> None:
     found = []
-    for gates in (FeatureGates(), OFF):
+    for gates in (MIXINS, OFF):
         cell = Cell(gates=gates)
         cell.apply(plain())
         cell.device_class("gpu")
@@ -86,7 +86,7 @@ def test_an_older_scheduler_leaves_devices_of_several_nodes_alone() -> None:
 
 
 def test_an_older_server_drops_what_a_newer_scheduler_would_understand() -> None:
-    cell = quarters(gates=OFF, scheduler=FeatureGates())
+    cell = quarters(gates=OFF, scheduler=MIXINS)
     assert [cell.take("whole", WHOLE), cell.take("part", QUARTER)] == [["gpu-0"], ["gpu-0-partition-0"]]
 
 
@@ -114,7 +114,7 @@ def test_a_driver_that_advertises_partitions_made_ahead_goes_on_without_the_feat
 
 def test_a_driver_and_a_kubelet_use_partitions_from_pod_to_pod() -> None:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    town = Town(folder)
+    town = Town(folder, gates=MIXINS)
     with contextlib.ExitStack() as ending:
         ending.callback(shutil.rmtree, folder, ignore_errors=True)
         ending.callback(town.stop)

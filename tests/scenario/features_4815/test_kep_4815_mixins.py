@@ -11,7 +11,7 @@ from drakit.cluster.resources import SLICE
 from fakes import feature4815_samples as samples
 from fakes.feature4815_cell import DRIVER, Cell, wish
 
-OFF = FeatureGates.of({"DRAMixins": False})
+OFF = FeatureGates()
 
 
 def includes(*names: str) -> Json:

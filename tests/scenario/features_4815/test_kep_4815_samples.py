@@ -7,12 +7,11 @@ import kubernetes_validate
 import pytest
 
 from drakit.cluster import errors, json_types, linting, manifests, mixins
-from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Object
 from drakit.cluster.linting import Finding, Severity
 from drakit.cluster.manifests import Document
 from fakes import feature4815_samples as samples
-from fakes.feature4815_cell import Cell
+from fakes.feature4815_cell import MIXINS, Cell
 
 SERVED = ("apiVersion", "is not served", "write resource.k8s.io/v1")
 APART = ("spec", "only one of devices and sharedCounters", "put sharedCounters into a slice of its own")
@@ -99,12 +98,12 @@ def check(found: list[Finding], expected: tuple[Expected, ...]) -> None:
 def test_linting_a_sample_as_printed_names_each_field_and_its_fix(
     name: str, stage: Callable[[str], list[Document]], expected: tuple[Expected, ...]
 ) -> None:
-    check(linting.lint(stage(name), FeatureGates()), expected)
+    check(linting.lint(stage(name), MIXINS), expected)
 
 
 @pytest.mark.parametrize("name", AS_PRINTED)
 def test_parts_of_slices_and_what_is_left_out_are_named_beside_it(name: str) -> None:
-    found = linting.lint(manifests.read(f"{name}.yaml", samples.printed(name), samples=True), FeatureGates())
+    found = linting.lint(manifests.read(f"{name}.yaml", samples.printed(name), samples=True), MIXINS)
     check(found, AS_PRINTED[name])
     lines = samples.printed(name).splitlines()
     dots = [f"line {number}: the dots stand for what is left out" for number, line in enumerate(lines, 1) if line.strip() == "..."]
@@ -137,7 +136,7 @@ def test_a_selector_for_a_domain_that_no_driver_has_is_found_beside_the_slices()
         "metadata": {"name": "tpu.google.com"},
         "spec": of_driver,
     }
-    found = linting.lint(_documents([*samples.mended("tpu-slice"), kind, claim]), FeatureGates())
+    found = linting.lint(_documents([*samples.mended("tpu-slice"), kind, claim]), MIXINS)
     field = "spec.devices.requests[0].exactly.selectors[0].cel.expression"
     check(found, ((field, "fails on 7 of 7 devices", "ask only for what is there"),))
 
@@ -147,7 +146,7 @@ def test_a_full_gpu_that_draws_more_memory_than_its_counter_set_has_is_found() -
     [whole] = json_types.objects(counters, "spec", "mixins", "counterSet")
     json_types.mapping(whole, "counters")["memory"] = {"value": "40192Mi"}
     field = "spec.devices[0].consumesCounters[0].counters[memory].value"
-    check(linting.lint(_documents([counters, devices]), FeatureGates()), ((field, "draws 40Gi", "write at most 40192Mi"),))
+    check(linting.lint(_documents([counters, devices]), MIXINS), ((field, "draws 40Gi", "write at most 40192Mi"),))
 
 
 def test_partitions_that_draw_from_a_mixin_instead_of_a_counter_set_are_found() -> None:
@@ -155,7 +154,7 @@ def test_partitions_that_draw_from_a_mixin_instead_of_a_counter_set_are_found() 
     [consumed] = json_types.objects(json_types.objects(devices, "spec", "devices")[1], "consumesCounters")
     consumed["counterSet"] = "gpu-pool-mixin"
     field = "spec.devices[1].consumesCounters[0].counterSet"
-    check(linting.lint(_documents([counters, devices]), FeatureGates()), ((field, "no counter set gpu-pool-mixin", "gpu-0-pool"),))
+    check(linting.lint(_documents([counters, devices]), MIXINS), ((field, "no counter set gpu-pool-mixin", "gpu-0-pool"),))
 
 
 @pytest.mark.parametrize("name", samples.NAMES)
@@ -163,7 +162,7 @@ def test_a_mended_sample_is_taken_and_linting_finds_no_error(name: str) -> None:
     found = samples.mended(name)
     cell = Cell()
     cell.apply(*found)
-    assert [one.text for one in linting.lint(_documents(found), FeatureGates()) if one.severity is Severity.ERROR] == []
+    assert [one.text for one in linting.lint(_documents(found), MIXINS) if one.severity is Severity.ERROR] == []
 
 
 @pytest.mark.parametrize("name", samples.NAMES)

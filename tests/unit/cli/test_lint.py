@@ -181,6 +181,12 @@ ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
 }
 
 WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
+    "fields of a gate that is off": (
+        (typed("ResourceSlice", "s", {**pool(count=1), "devices": [{"name": name, "includes": []} for name in ("d0", "d1", "d2")]}),),
+        "spec.devices[0].includes",
+        "this field and 2 more of its kind are dropped by the API server: feature gate DRAMixins is off",
+        "lint with --gate DRAMixins=true, or remove the field",
+    ),
     "incomplete pool": ((devices(PLAIN, count=3),), "spec.pool.resourceSliceCount", "says 3, and there is 1", "write 1"),
     "replaced slice": (
         (devices(PLAIN, count=1), typed("ResourceSlice", "s2", {**pool(count=1, generation=2), "devices": [PLAIN]})),

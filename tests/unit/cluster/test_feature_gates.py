@@ -6,6 +6,7 @@ from drakit.cluster import errors, json_types, registry
 from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, NAMESPACE, SLICE
+from drakit.cluster.rest import openapi
 from unit.cluster import samples
 
 RICH: dict[str, Json] = {
@@ -20,8 +21,12 @@ RICH: dict[str, Json] = {
 }
 
 
+MIXINS = {"DRAMixins": True}
+"""Off by default, as no released Kubernetes has them."""
+
+
 def without(gate: str) -> registry.Registry:
-    return registry.Registry(gates=FeatureGates.of({gate: False}))
+    return registry.Registry(gates=FeatureGates.of(MIXINS | {gate: False}))
 
 
 def rich_slice() -> Object:
@@ -43,7 +48,7 @@ def rich_slice() -> Object:
     ],
 )
 def test_a_gate_that_is_off_drops_exactly_its_fields(gate: str, lost: set[str]) -> None:
-    whole = registry.Registry().create(SLICE, rich_slice())
+    whole = registry.Registry(gates=FeatureGates.of(MIXINS)).create(SLICE, rich_slice())
     assert json_types.mapping(whole, "spec", "devices", 0) == {"name": "gpu-0", **RICH}
     stored = without(gate).create(SLICE, rich_slice())
     device = json_types.mapping(stored, "spec", "devices", 0)
@@ -51,6 +56,28 @@ def test_a_gate_that_is_off_drops_exactly_its_fields(gate: str, lost: set[str]) 
     assert ("mixins" in json_types.mapping(stored, "spec")) is (gate != "DRAMixins")
     policy = json_types.at(device, "capacity", "m", "requestPolicy")
     assert (policy is None) is (gate == "DRAConsumableCapacity")
+
+
+def test_mixins_are_off_by_default_and_the_openapi_lists_them_only_where_they_are_on() -> None:
+    stored = registry.Registry().create(SLICE, rich_slice())
+    assert "mixins" not in json_types.mapping(stored, "spec")
+    for gates, known in ((FeatureGates(), False), (FeatureGates.of(MIXINS), True)):
+        for version in ("v1", "v1beta2"):
+            schemas = openapi.documents(gates)[f"/openapi/v3/apis/resource.k8s.io/{version}"]
+            found = json_types.mapping(schemas, "components", "schemas", f"io.k8s.api.resource.{version}.ResourceSlice")
+            spec = json_types.mapping(found, "properties", "spec", "properties")
+            assert ("mixins" in spec) is known
+            assert ("includes" in json_types.mapping(spec, "devices", "items", "properties")) is known
+            assert "consumesCounters" in json_types.mapping(spec, "devices", "items", "properties"), "a released field is always listed"
+
+
+def test_claims_for_workloads_are_listed_by_the_openapi_only_where_they_are_on() -> None:
+    for on in (True, False):
+        documents = openapi.documents(FeatureGates.of({"DRAReservedForWorkloads": on}))
+        schemas = json_types.mapping(documents["/openapi/v3/apis/resource.k8s.io/v1"], "components", "schemas")
+        claim = json_types.mapping(schemas, "io.k8s.api.resource.v1.ResourceClaim", "properties")
+        assert ("reservedFor" in json_types.mapping(claim, "spec", "properties")) is on
+        assert "reservedFor" in json_types.mapping(claim, "status", "properties")
 
 
 def test_list_attributes_are_off_and_so_leave_an_invalid_attribute() -> None:
@@ -68,7 +95,7 @@ def test_a_slice_whose_node_selection_is_dropped_is_refused() -> None:
 
 
 def test_an_object_that_uses_a_gate_keeps_its_fields_when_the_gate_goes_off() -> None:
-    before = registry.Registry()
+    before = registry.Registry(gates=FeatureGates.of(MIXINS))
     before.create(SLICE, rich_slice())
     after = registry.Registry(before.store, gates=FeatureGates.of({"DRADeviceTaints": False}))
     stored = after.update(SLICE, rich_slice())

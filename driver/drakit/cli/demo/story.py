@@ -115,7 +115,7 @@ def _scene(plan: Plan, told: stage.Stage, node: onlooker.Onlooker) -> Iterator[w
     with contextlib.ExitStack() as stack:
         stack.enter_context(hosting.logging_to(cluster_log))
         told.say("Starting a local cluster (API server, scheduler, controllers and kubelet in this process) and one node driver ...")
-        cluster = stack.enter_context(hosting.running(plan.folder, nodes=(NODE,)))
+        cluster = stack.enter_context(hosting.running(plan.folder, nodes=(NODE,), gates=publishing.GATES))
         kubeconfig = cluster.driver_kubeconfig(NODE)
         command = child.command(machine=plan.machine, node=NODE, folder=plan.node_folder, kubeconfig=kubeconfig)
         driver = child.Child(command, driver_log, plan.folder / "tmp")

@@ -16,7 +16,7 @@ from drakit.cluster.faults import Faults
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, uid_of, version_of
 from drakit.cluster.json_types import Object
-from drakit.cluster.kubelet import pod_resources
+from drakit.cluster.kubelet import node_info, pod_resources
 from drakit.cluster.kubelet.health import HealthTable
 from drakit.cluster.kubelet.health_streams import HealthStreams
 from drakit.cluster.kubelet.plugins import Plugins
@@ -142,7 +142,7 @@ class Kubelet:
                 }
             ],
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
-            "nodeInfo": {"kubeletVersion": "v1.36.0-drakit", "containerRuntimeVersion": "drakit://pretend"},
+            "nodeInfo": node_info.read(self._runtime.mode),
         }
         try:
             return self._api.create(NODE, {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status})

@@ -15,7 +15,13 @@ def lint(documents: Sequence[Document], gates: FeatureGates) -> list[Finding]:
     """Return what is wrong, in the order of the documents, errors of each first."""
     intake = manifests.take(documents, gates)
     position = {id(document): place for place, document in enumerate(documents)}
-    found = [*_left_out(documents), *_misspelt(documents), *served.check(intake.problems), *_between(documents, intake, gates)]
+    found = [
+        *_left_out(documents),
+        *_misspelt(documents),
+        *served.check(intake.problems),
+        *served.dropped(intake.dropped),
+        *_between(documents, intake, gates),
+    ]
     return sorted(found, key=lambda one: (position[id(one.document)], one.severity))
 
 

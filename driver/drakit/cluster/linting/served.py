@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from drakit.cluster.linting import findings, mends
 from drakit.cluster.linting.findings import Finding
-from drakit.cluster.manifests import Problem
+from drakit.cluster.manifests import Dropped, Problem
 from drakit.cluster.schema import table
 from drakit.cluster.schema.shape import ListOf, MapOf, Shape, Struct
 
@@ -18,6 +18,15 @@ def check(problems: Iterable[Problem]) -> Iterator[Finding]:
         unknown = problem.text == "unknown field"
         fix = mends.of_unknown(problem, _known(problem)) if unknown else mends.of_refusal(problem)
         yield findings.error(problem.document, problem.field, problem.text, fix)
+
+
+def dropped(fields: Iterable[Dropped]) -> Iterator[Finding]:
+    """Yield a warning for what the server drops because a gate is off."""
+    for one in fields:
+        more = f" and {one.count - 1} more of its kind are" if one.count > 1 else " is"
+        text = f"this field{more} dropped by the API server: feature gate {one.gate} is off"
+        fix = f"enable the gate in the cluster and lint with --gate {one.gate}=true, or remove the field"
+        yield findings.warning(one.document, one.field, text, fix)
 
 
 def _known(problem: Problem) -> Iterable[str]:

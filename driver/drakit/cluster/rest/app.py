@@ -42,7 +42,7 @@ class App:
         self._tokens = tokens
         self._authorizer = authorizer
         self._metrics = metrics
-        self._documents: Mapping[str, Object] = discovery.documents() | openapi.documents()
+        self._documents: Mapping[str, Object] = discovery.documents() | openapi.documents(registry.gates)
         self._context = Context(
             registry=registry,
             streams=self.streams,

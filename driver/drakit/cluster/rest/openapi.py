@@ -1,9 +1,11 @@
 """OpenAPI v3 documents made from the shapes: enough for kubectl to know kinds, fields and fieldValidation.
 
+They list a field that no released Kubernetes has only where its gate is on, as a server would that does not know it.
 They hold no descriptions, and no request bodies: kubectl then chooses its patches by its own types.
 """
 
-from drakit.cluster import resources
+from drakit.cluster import features, json_types, resources
+from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import Resource
 from drakit.cluster.schema import table
@@ -25,17 +27,17 @@ OLD_DOCUMENT = b"\x0a\x032.0"
 _PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 
-def documents() -> dict[str, Object]:
+def documents(gates: FeatureGates) -> dict[str, Object]:
     """Return the index and one document per group version, by path."""
     prefixes = sorted({one.prefix for one in resources.SERVED})
     index: Object = {prefix.lstrip("/"): {"serverRelativeURL": _PREFIX + prefix} for prefix in prefixes}
     found: dict[str, Object] = {_PREFIX: {"paths": index}}
     for prefix in prefixes:
-        found[_PREFIX + prefix] = _document([one for one in resources.SERVED if one.prefix == prefix])
+        found[_PREFIX + prefix] = _document([one for one in resources.SERVED if one.prefix == prefix], gates)
     return found
 
 
-def _document(found: list[Resource]) -> Object:
+def _document(found: list[Resource], gates: FeatureGates) -> Object:
     paths: Object = {}
     for one in found:
         scope = "{namespace}" if one.namespaced else ""
@@ -53,7 +55,7 @@ def _document(found: list[Resource]) -> Object:
         "openapi": "3.0.0",
         "info": {"title": "drakit local cluster", "version": "v1"},
         "paths": paths,
-        "components": {"schemas": {_schema_name(one): _schema(one) for one in found}},
+        "components": {"schemas": {_schema_name(one): _schema(one, gates) for one in found}},
     }
 
 
@@ -78,8 +80,22 @@ def _schema_name(one: Resource) -> str:
     return f"io.k8s.api.{group}.{one.version}.{one.kind}"
 
 
-def _schema(one: Resource) -> Json:
-    return schema(table.shape_of(one)) | {"x-kubernetes-group-version-kind": [_gvk(one)]}
+def _schema(one: Resource, gates: FeatureGates) -> Json:
+    made = schema(table.shape_of(one))
+    for steps in features.unknown_fields(resources.stored(one), gates):
+        _remove(made, steps)
+    return made | {"x-kubernetes-group-version-kind": [_gvk(one)]}
+
+
+def _remove(found: Object, steps: tuple[str, ...]) -> None:
+    """Remove a field from a schema."""
+    step, rest = steps[0], steps[1:]
+    if step in ("[]", "{}"):
+        _remove(json_types.child(found, "items" if step == "[]" else "additionalProperties"), rest)
+    elif rest:
+        _remove(json_types.child(json_types.child(found, "properties"), step), rest)
+    else:
+        json_types.child(found, "properties").pop(step, None)
 
 
 def schema(shape: Shape) -> Object:

@@ -38,7 +38,7 @@ class Runtime:
     ) -> None:
         self._specs = SpecCache(cdi)
         self._logs = logs
-        self._mode = mode
+        self.mode = mode
         self._networks = Networks() if mode is Mode.ISOLATED else None
         self._run_hook = run_hook or (self._networks.run_hook if self._networks else None)
         self._lock = threading.Lock()
@@ -150,7 +150,7 @@ class Runtime:
             for hook in edits.hooks:
                 if hook.name == _CREATE_RUNTIME:
                     self._run_hook(hook, pod, config.name)
-        if self._mode is not Mode.PRETEND and config.command:
+        if self.mode is not Mode.PRETEND and config.command:
             enter = self._networks.enter(pod.uid) if self._networks else ()
             container.run(self._logs / pod.uid / f"{config.name}.log", enter)
         else:
