@@ -110,6 +110,10 @@ class Cell:
                 [one for one in claims if pod_claims.is_allocated(one)], consumable_capacity=self.gates.on(Gate.CONSUMABLE_CAPACITY)
             ),
             new_share_id=lambda: f"00000000-0000-4000-8000-{next(numbers):012}",
+            for_workloads=self.gates.on(Gate.RESERVED_FOR_WORKLOADS),
+            resources={},
+            taken=lambda _node, _resource: 0,
+            apart=lambda _node: "",
         )
 
     def _write(self, pod: Object, found: Placement) -> None:

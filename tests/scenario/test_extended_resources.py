@@ -5,10 +5,11 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
-from drakit.cluster import json_types
+from drakit.cluster import json_types, whatif
 from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Json, Object
 from drakit.cluster.resources import CLAIM, CLASS, NODE, POD
@@ -208,3 +209,27 @@ def test_the_driver_sees_an_ordinary_claim(town: Town) -> None:
     [result] = json_types.objects(claim, "status", "allocation", "devices", "results")
     assert (result["driver"], result["request"]) == (DRIVER, "container-0-request-1")
     assert len(json_types.items(claim, "status", "reservedFor")) == 1
+
+
+def test_allocate_gives_pods_what_the_cluster_gives_them(town: Town) -> None:
+    pods = [
+        _pod(_container("main", 1, BY_CLASS), inits=[_container("first", 2, BY_CLASS)], name="a"),
+        _pod(_container("main", 1), name="b"),
+        _pod(_container("main", 1), name="c"),
+    ]
+    world = whatif.World.of(lambda kind: town.api.list(kind).items)
+    made = [town.create(POD, pod) for pod in pods]
+    expected = whatif.Scheduler(replace(world, pods=made), FeatureGates(), world.known_nodes()).decide()
+    for decision in expected:
+        name = decision.asked.removeprefix("pod default/")
+        if not decision.fits:
+            assert "claim default/c-extended-resources-*, request container-0-request-1: needs 1 device" in decision.message
+            town.until(lambda: town.scheduling_message("c"), "the refusal")
+            assert town.scheduling_message("c") == decision.message
+            continue
+        town.phase(name, "Running")
+        claim, _ = _special(town, name)
+        [given] = decision.given
+        assert town.devices(json_types.text(claim, "metadata", "name")) == [
+            json_types.text(one, "device") for one in json_types.objects(given.allocation, "devices", "results")
+        ]

@@ -79,7 +79,7 @@ def _decide(
         world = _with_live(world, kubeconfig)
     decisions = list(whatif.Scheduler(world, chosen, _nodes(world, node)).decide())
     if not decisions:
-        raise errors.ConfigError("there is nothing to allocate: no pod with claims, no pending claim, no template")
+        raise errors.ConfigError("there is nothing to allocate: no pod without a node, no pending claim, no template")
     return decisions
 
 
@@ -100,18 +100,20 @@ def _from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
 
 
 def _with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whatif.World":
-    """Add what a cluster has. Its pending claims are asked for only where the files ask for nothing."""
-    from drakit.cluster import pod_claims, resources
+    """Add what a cluster has. Its pending pods and claims are decided only where the files ask for nothing."""
+    from drakit.cluster import pod_claims, resources, whatif
 
     kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE)
-    found = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE])
+    found = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE, resources.POD])
     asks = any((world.pods, world.claims, world.templates))
     claims = [one for one in found[resources.CLAIM] if not asks or pod_claims.is_allocated(one)]
+    pods = [one for one in found[resources.POD] if whatif.has_node(one) or (not asks and whatif.wants_devices(one))]
     return dataclasses.replace(
         world,
         slices=[*found[resources.SLICE], *world.slices],
         classes=[*found[resources.CLASS], *world.classes],
         claims=[*claims, *world.claims],
+        pods=[*pods, *world.pods],
         nodes=[*found[resources.NODE], *world.nodes],
         taint_rules=[*found[resources.TAINT_RULE], *world.taint_rules],
     )
@@ -152,7 +154,7 @@ def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
 
     asked = "" if decision.asked.startswith("claim ") else decision.asked
     if decision.fits and not decision.given:
-        yield (decision.asked.removeprefix("claim "), decision.node, "", "", "all its claims are allocated", "")
+        yield (decision.asked.removeprefix("claim "), decision.node, "", "", decision.message, "")
     for given in decision.given:
         for result in json_types.objects(given.allocation, "devices", "results"):
             device = "/".join(json_types.text(result, field) for field in ("driver", "pool", "device"))
@@ -191,7 +193,7 @@ def _document(decision: "whatif.Decision") -> Mapping[str, object]:
     made: dict[str, object] = {"asked": decision.asked, "fits": decision.fits}
     if decision.fits:
         claims = [{"claim": one.claim, "allocation": one.allocation} for one in decision.given]
-        return made | {"node": decision.node, "claims": claims}
+        return made | {"node": decision.node, "claims": claims} | ({"message": decision.message} if decision.message else {})
     why = {node: [_obstacle(one) for one in found] for node, found in decision.why.items()}
     return made | {"message": decision.message, "why": why}
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drakit.cluster import json_types, pod_claims, quantity
+from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import key_of, uid_of
 from drakit.cluster.json_types import Object
 
@@ -27,9 +28,11 @@ class Plan:
     mappings: list[Object]
 
 
-def class_names(classes: Iterable[Object]) -> dict[str, str]:
-    """Return the DeviceClass names by extended resource, prefixed names included."""
+def class_names(classes: Iterable[Object], gates: FeatureGates) -> dict[str, str]:
+    """Return the DeviceClass names by extended resource, prefixed names included; none where the gate is off."""
     found: dict[str, str] = {}
+    if not gates.on(Gate.EXTENDED_RESOURCE):
+        return found
     by_name = sorted(classes, key=lambda one: json_types.text(one, "metadata", "name"))
     for one in sorted(by_name, key=lambda one: json_types.text(one, "metadata", "creationTimestamp"), reverse=True):
         name = json_types.text(one, "metadata", "name")

@@ -4,6 +4,7 @@ A fresh registry is the server: it names, defaults, drops and validates exactly 
 to create (a status, a UID, what ``kubectl get -o yaml`` adds) is kept where it says something about the world.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -196,7 +197,10 @@ def _create(body: Object, resource: Resource, registry: Registry) -> Object:
         metadata.pop(name, None)
     if resource.namespaced:
         namespace = json_types.text(metadata, "namespace") or DEFAULT_NAMESPACE
-        _ensure_namespace(namespace, registry)
+        # A namespace may have any label, so it gets the one that admin access requires.
+        _ensure(resources.NAMESPACE, {"metadata": {"name": namespace, "labels": {_ADMIN_LABEL: "true"}}}, registry)
+    if resource is resources.POD:
+        _ensure_account(body, namespace, registry)
     name = json_types.text(metadata, "name")
     if resource is resources.NAMESPACE and name in DEFAULT_NAMESPACES:
         return _relabelled(name, metadata, registry)
@@ -212,12 +216,17 @@ def _relabelled(namespace: str, metadata: Object, registry: Registry) -> Object:
     return registry.update(resources.NAMESPACE, stored)
 
 
-def _ensure_namespace(name: str, registry: Registry) -> None:
-    """Make a namespace that no document describes; it may have any label, so it gets the one that admin access asks for."""
-    try:
-        registry.create(resources.NAMESPACE, {"metadata": {"name": name, "labels": {_ADMIN_LABEL: "true"}}})
-    except errors.AlreadyExistsError:
-        return
+def _ensure(resource: Resource, obj: Object, registry: Registry) -> None:
+    """Create an object that other objects need and that no document describes."""
+    with contextlib.suppress(errors.AlreadyExistsError):
+        registry.create(resource, obj)
+
+
+def _ensure_account(pod: Object, namespace: str, registry: Registry) -> None:
+    """Create the ServiceAccount that a pod names: whether it exists is not a question about devices."""
+    name = json_types.text(pod, "spec", "serviceAccountName") or json_types.text(pod, "spec", "serviceAccount")
+    with contextlib.suppress(errors.InvalidError):  # A name that no ServiceAccount can have: the server then refuses the pod.
+        _ensure(resources.SERVICEACCOUNT, {"metadata": {"name": name, "namespace": namespace}}, registry)
 
 
 def _problems(document: Document, error: errors.ApiError) -> Sequence[Problem]:

@@ -5,7 +5,7 @@ Nodes are tried in the order of their names; the first on which all claims of th
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from drakit.cluster import extended, json_types, nodes, pod_claims, reservation, taints
 from drakit.cluster.allocator import Allocator
@@ -49,24 +49,53 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What placements are decided upon: nodes in the order of preference, and devices. ``for_workloads``: whether KEP-5194 holds."""
+    """What placements are decided upon: nodes in the order of preference, and devices. ``for_workloads``: whether KEP-5194 holds.
+
+    No field has a default, so that whoever decides takes everything into account.
+    """
 
     nodes: Sequence[Object]
     claims: Mapping[Key, Object]
     allocator: Allocator
     allocated: AllocatedState
     new_share_id: Callable[[], str]
-    for_workloads: bool = True
-    resources: Mapping[str, str] = field(default_factory=dict)
+    for_workloads: bool
+    resources: Mapping[str, str]
     """DeviceClasses by the extended resource that they stand for."""
-    taken: Callable[[str, str], int] = lambda _node, _resource: 0
+    taken: Callable[[str, str], int]
     """How much of an extended resource the pods of a node have of its device plugins."""
-    apart: Callable[[Object], str] = lambda _node: ""
+    apart: Callable[[Object], str]
     """Why the pod has to keep away from a node because of the pods there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a pod needs on one node: claims to allocate together, and claims that have their devices already."""
+
+    pending: Sequence[Object]
+    ready: Sequence[Object]
+    special: Special | None = None
 
 
 def place(pod: Object, site: Site) -> Placement | Refusal:
     """Return where ``pod`` goes, or why it cannot go anywhere yet."""
+    claims = _claims(pod, site)
+    if isinstance(claims, Refusal):
+        return claims
+    try:
+        return _first_fit(pod, claims, site)
+    except AllocationError as error:
+        return Refusal(message=f"allocation is impossible: {error}")
+
+
+def wanted(pod: Object, node: Object, site: Site) -> Wanted | str:
+    """Return what ``pod`` needs on ``node``, its extended resources included, or why it cannot go there whatever devices are free."""
+    claims = _claims(pod, site)
+    return claims.message if isinstance(claims, Refusal) else _wanted(pod, node, claims, site)
+
+
+def _claims(pod: Object, site: Site) -> list[Object] | Refusal:
+    """Return the claims that the pod's spec names."""
     claims: list[Object] = []
     for reference in pod_claims.references(pod):
         if reference.claim is None or reference.special:
@@ -75,12 +104,7 @@ def place(pod: Object, site: Site) -> Placement | Refusal:
         if isinstance(found, Refusal):
             return found
         claims.append(found)
-    pending = [claim for claim in claims if not pod_claims.is_allocated(claim)]
-    ready = [claim for claim in claims if pod_claims.is_allocated(claim)]
-    try:
-        return _first_fit(pod, pending, ready, site)
-    except AllocationError as error:
-        return Refusal(message=f"allocation is impossible: {error}")
+    return claims
 
 
 def _usable(pod: Object, reference: pod_claims.Reference, site: Site) -> Object | Refusal:
@@ -102,43 +126,45 @@ def _usable(pod: Object, reference: pod_claims.Reference, site: Site) -> Object 
     return claim
 
 
-def _first_fit(pod: Object, pending: Sequence[Object], ready: Sequence[Object], site: Site) -> Placement | Refusal:
+def _first_fit(pod: Object, claims: Sequence[Object], site: Site) -> Placement | Refusal:
     refused: list[str] = []
     away: dict[str, Object] = {}
+    ready = [claim for claim in claims if pod_claims.is_allocated(claim)]
     for node in site.nodes:
-        obstacle = _node_obstacle(pod, node) or site.apart(node)
-        if not obstacle and (elsewhere := _elsewhere(ready, node)):
-            away |= {uid_of(claim): claim for claim in elsewhere}
-            obstacle = f"claim {json_types.text(elsewhere[0], 'metadata', 'name')} is allocated on another node"
-        if not obstacle:
-            found = _on_node(pod, node, pending, ready, site)
-            if isinstance(found, Placement):
-                return found
-            obstacle = found
-        refused.append(f"{json_types.text(node, 'metadata', 'name')}: {obstacle}")
+        found = _on_node(pod, node, claims, site)
+        if isinstance(found, Placement):
+            return found
+        if not _node_obstacle(pod, node, site):
+            away |= {uid_of(claim): claim for claim in _elsewhere(ready, node)}
+        refused.append(f"{json_types.text(node, 'metadata', 'name')}: {found}")
     return Refusal(message=_over_nodes(refused), stuck=[claim for claim in away.values() if _is_free_for(claim, pod)])
 
 
-def _on_node(pod: Object, node: Object, pending: Sequence[Object], ready: Sequence[Object], site: Site) -> Placement | str:
+def _on_node(pod: Object, node: Object, claims: Sequence[Object], site: Site) -> Placement | str:
     """Return how the pod gets its devices on one node, or why not."""
-    special = _special(pod, node, site)
-    if isinstance(special, str):
-        return special
-    if special is not None and pod_claims.is_allocated(special.claim):
-        if _elsewhere([special.claim], node):
-            return "the claim for extended resources is allocated on another node"
-        ready = [*ready, special.claim]
-    elif special is not None:
-        pending = [*pending, special.claim]
-    results = _allocate(pending, node, site)
+    needs = _wanted(pod, node, claims, site)
+    if isinstance(needs, str):
+        return needs
+    results = _allocate(needs.pending, node, site)
     if results is None:
-        return _summary(site.allocator.explain(claims=pending, node=node, allocated=site.allocated))
+        return _summary(site.allocator.explain(claims=needs.pending, node=node, allocated=site.allocated))
     return Placement(
         node=json_types.text(node, "metadata", "name"),
-        allocate=list(zip(pending, results, strict=True)),
-        reserve=[claim for claim in ready if reservation.is_missing(claim, pod, for_workloads=site.for_workloads)],
-        special=special,
+        allocate=list(zip(needs.pending, results, strict=True)),
+        reserve=[claim for claim in needs.ready if reservation.is_missing(claim, pod, for_workloads=site.for_workloads)],
+        special=needs.special,
     )
+
+
+def _wanted(pod: Object, node: Object, claims: Sequence[Object], site: Site) -> Wanted | str:
+    special = _node_obstacle(pod, node, site) or _special(pod, node, site)
+    if isinstance(special, str):
+        return special
+    needed = [*claims, special.claim] if special is not None else claims
+    ready = [claim for claim in needed if pod_claims.is_allocated(claim)]
+    if elsewhere := _elsewhere(ready, node):
+        return f"claim {json_types.text(elsewhere[0], 'metadata', 'name')} is allocated on another node"
+    return Wanted(pending=[claim for claim in needed if not pod_claims.is_allocated(claim)], ready=ready, special=special)
 
 
 def _special(pod: Object, node: Object, site: Site) -> Special | str | None:
@@ -146,9 +172,9 @@ def _special(pod: Object, node: Object, site: Site) -> Special | str | None:
 
     A claim that was made before is taken again if it asks for the same.
     """
-    wanted = extended.wanted(pod)
-    by_devices = {name for name in wanted if not extended.offered(node, name)}
-    lacking = by_devices - site.resources.keys() | {name for name in wanted - by_devices if _is_short(pod, node, name, site)}
+    resources = extended.wanted(pod)
+    by_devices = {name for name in resources if not extended.offered(node, name)}
+    lacking = by_devices - site.resources.keys() | {name for name in resources - by_devices if _is_short(pod, node, name, site)}
     if lacking:
         return f"insufficient {', '.join(sorted(lacking))}"
     if not by_devices:
@@ -174,19 +200,19 @@ def _allocate(pending: Sequence[Object], node: Object, site: Site) -> list[Objec
     return site.allocator.allocate(claims=pending, node=node, allocated=site.allocated, new_share_id=site.new_share_id)
 
 
-def _node_obstacle(pod: Object, node: Object) -> str:
+def _node_obstacle(pod: Object, node: Object, site: Site) -> str:
     """Return why the node takes no such pod, devices aside."""
     if json_types.at(node, "spec", "unschedulable") is True:
         return "is unschedulable"
     if pod_claims.is_deleting(node):
         return "is being deleted"
     labels = json_types.mapping(node, "metadata", "labels")
-    wanted = json_types.mapping(pod, "spec", "nodeSelector")
-    if missing := [f"{name}={value}" for name, value in wanted.items() if labels.get(name) != value]:
+    selector = json_types.mapping(pod, "spec", "nodeSelector")
+    if missing := [f"{name}={value}" for name, value in selector.items() if labels.get(name) != value]:
         return f"lacks the labels {', '.join(missing)} of the pod's nodeSelector"
     if taints.prevents(json_types.objects(node, "spec", "taints"), json_types.objects(pod, "spec", "tolerations")):
         return "has a taint that the pod does not tolerate"
-    return ""
+    return site.apart(node)
 
 
 def _elsewhere(ready: Sequence[Object], node: Object) -> list[Object]:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from drakit.cluster import capacity, json_types, quantity
+from drakit.cluster import capacity, json_types, naming, quantity
 from drakit.cluster.capacity import Amounts
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.json_types import Json, Object
@@ -136,9 +136,7 @@ class Reader:
         return list(self._wants.values())
 
     def _claim(self, number: int, claim: Object) -> Claim:
-        metadata = json_types.mapping(claim, "metadata")
-        namespace, name = json_types.text(metadata, "namespace"), json_types.text(metadata, "name")
-        label = f"claim {namespace}/{name}" if namespace else f"claim {name}"
+        label = f"claim {naming.label(claim)}"
         devices = json_types.mapping(claim, "spec", "devices")
         requests = tuple(self._request(number, label, request) for request in json_types.objects(devices, "requests"))
         constraints = tuple(

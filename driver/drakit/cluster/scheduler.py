@@ -110,7 +110,7 @@ class Scheduler:
         if change.resource is not NODE:
             self._allocator = None
         if change.resource is CLASS:
-            self._resources = extended.class_names(self._classes.values())
+            self._resources = extended.class_names(self._classes.values(), self._gates)
         self._to_try.update(self._pods)
 
     def _observe_pod(self, change: Change) -> None:
@@ -244,7 +244,7 @@ class Scheduler:
             allocated=self._allocated,
             new_share_id=self._new_share_id,
             for_workloads=self._for_workloads,
-            resources=self._resources if self._gates.on(Gate.EXTENDED_RESOURCE) else {},
+            resources=self._resources,
             taken=self._amounts.taken,
             apart=self._neighbours.rule_for(pod, {key.name: one for key, one in self._nodes.items()}),
         )

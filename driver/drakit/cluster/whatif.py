@@ -1,18 +1,21 @@
 """What would happen to claims and pods if a scheduler saw them now, one after the other, with the devices that objects describe.
 
 Pods come first, in the order of the files; then claims that no pod uses, each as if a pod of its own asked for it; then one claim for each
-template that no pod uses. What is given to one is gone for the next. Claims that have an allocation already only take devices away.
+template that no pod uses. What is given to one is gone for the next. Claims that have an allocation already, and pods that have a node,
+only take away. What a pod needs is for :mod:`drakit.cluster.placement` to say, as in the scheduler.
 """
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from drakit.cluster import json_types, obstacles, placement, pod_claims, resources, selectors, taint_rules
+from drakit.cluster import extended, json_types, naming, obstacles, placement, pod_claims, resources, selectors, taint_rules
+from drakit.cluster.affinity import Neighbours
 from drakit.cluster.allocator import Allocator
 from drakit.cluster.devices import DeviceId
-from drakit.cluster.features import FeatureGates
+from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.json_types import Object
+from drakit.cluster.node_amounts import NodeAmounts
 from drakit.cluster.obstacles import Obstacle
 from drakit.cluster.placement import Placement, Refusal
 from drakit.cluster.ports import AllocationError
@@ -21,6 +24,7 @@ from drakit.cluster.state import AllocatedState
 from drakit.cluster.store import Key
 
 DEFAULT_NODE = "node"
+_PLENTY = "1000000"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +37,7 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What became of one pod or claim; ``node`` is empty where it does not fit, and ``message`` says why."""
+    """What became of one pod or claim; ``node`` is empty where it does not fit. ``message`` says why nothing is given."""
 
     asked: str
     node: str = ""
@@ -50,7 +54,7 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """Objects as a server keeps them. Without nodes, those that slices name are assumed."""
+    """Objects as a server keeps them. Without nodes, those that slices name are assumed, with enough of what no class stands for."""
 
     slices: Sequence[Object] = ()
     classes: Sequence[Object] = ()
@@ -76,7 +80,9 @@ class World:
     def known_nodes(self) -> list[Object]:
         """Return the nodes by name."""
         names = {json_types.text(one, "spec", "nodeName") for one in self.slices} - {""}
-        assumed: list[Object] = [{"metadata": {"name": name}} for name in names or {DEFAULT_NODE}]
+        foreign = {name for pod in self.pods for name in extended.wanted(pod)} - extended.class_names(self.classes, FeatureGates()).keys()
+        offered: Object = {name: _PLENTY for name in foreign if not name.startswith(extended.CLASS_PREFIX)}
+        assumed: list[Object] = [{"metadata": {"name": name}, "status": {"allocatable": offered}} for name in names or {DEFAULT_NODE}]
         return sorted(self.nodes or assumed, key=_name)
 
 
@@ -87,13 +93,20 @@ class Scheduler:
         classes = {_name(one): one for one in world.classes}
         slices = [taint_rules.tainted(one, world.taint_rules) for one in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates)
+        self._gates = gates
         self._nodes = nodes
         self._world = world
+        self._resources = extended.class_names(world.classes, gates)
+        self._amounts = NodeAmounts()
+        self._neighbours = Neighbours()
         self._claims = {_key(one): one for one in world.claims}
-        self._allocated = AllocatedState()
+        self._allocated = AllocatedState(consumable_capacity=gates.on(Gate.CONSUMABLE_CAPACITY))
         self._holders: dict[DeviceId, list[str]] = {}
         for claim in world.claims:
             self._record(claim)
+        for pod in world.pods:
+            self._amounts.note(pod, gone=False)
+            self._neighbours.note(pod, gone=False)
 
     def decide(self) -> Iterator[Decision]:
         """Yield what becomes of all, in order."""
@@ -104,26 +117,26 @@ class Scheduler:
             namespace = json_types.text(pod, "metadata", "namespace")
             templates |= {Key(namespace, one.template) for one in references if one.template}
             used |= {Key(namespace, one.claim) for one in references if one.claim}
-            if references and not json_types.text(pod, "spec", "nodeName"):
-                yield self._decide(f"pod {_label(pod)}", self._with_claims(pod, references))
+            if _waits(pod):
+                yield self._decide(f"pod {naming.label(pod)}", self._with_claims(pod, references))
         for claim in self._world.claims:
             if _key(claim) not in used and not pod_claims.is_allocated(claim):
-                yield self._decide(f"claim {_label(claim)}", _pod_for(claim))
+                yield self._decide(f"claim {naming.label(claim)}", _pod_for(claim))
         for template in self._world.templates:
             if _key(template) not in templates:
                 claim = claim_of(template)
                 self._claims[_key(claim)] = claim
-                yield self._decide(f"template {_label(template)}", _pod_for(claim))
+                yield self._decide(f"template {naming.label(template)}", _pod_for(claim))
 
     def alone(self, claim: Object) -> Decision:
         """Return what would become of one more claim. Nothing is given, so that the next one finds all as it was."""
         self._claims[_key(claim)] = free = {name: value for name, value in claim.items() if name != "status"}
-        asked, pod = f"claim {_label(claim)}", _pod_for(free)
-        match placement.place(pod, self._site()):
-            case Refusal(message=message):
-                return Decision(asked=asked, message=message, why=self._why(pod))
-            case Placement(node=node):
-                return Decision(asked=asked, node=node)
+        return self._try(f"claim {naming.label(claim)}", _pod_for(free))[0]
+
+    def alone_for(self, pod: Object) -> Decision:
+        """Return what would become of one more pod. Nothing is given."""
+        free = {name: value for name, value in pod.items() if name != "status"}
+        return self._try(f"pod {naming.label(pod)}", self._with_claims(free, pod_claims.references(free)))[0]
 
     def _with_claims(self, pod: Object, references: Iterable[pod_claims.Reference]) -> Object:
         """Return the pod with a claim from every template, as the controller would make them."""
@@ -140,49 +153,81 @@ class Scheduler:
         known = json_types.objects(pod, "status", "resourceClaimStatuses")
         return pod | {"status": {"resourceClaimStatuses": json_types.from_objects([*known, *statuses])}}
 
-    def _site(self) -> placement.Site:
+    def _site(self, pod: Object) -> placement.Site:
         return placement.Site(
             nodes=self._nodes,
             claims=self._claims,
             allocator=self._allocator,
             allocated=self._allocated,
             new_share_id=lambda: str(uuid.uuid4()),
+            for_workloads=self._gates.on(Gate.RESERVED_FOR_WORKLOADS),
+            resources=self._resources,
+            taken=self._amounts.taken,
+            apart=self._neighbours.rule_for(pod, {_name(node): node for node in self._nodes}),
         )
 
-    def _decide(self, asked: str, pod: Object) -> Decision:
-        match placement.place(pod, self._site()):
+    def _try(self, asked: str, pod: Object) -> tuple[Decision, Placement | None]:
+        """Return what would become of a pod, and where it fits what is to be given."""
+        site = self._site(pod)
+        match placement.place(pod, site):
             case Refusal(message=message):
-                return Decision(asked=asked, message=message, why=self._why(pod))
+                return Decision(asked=asked, message=message, why=self._why(pod, site)), None
             case Placement() as found:
-                return self._give(asked, found)
+                given = [Given(claim=naming.label(claim), allocation=allocation) for claim, allocation in found.allocate]
+                nothing = "all its claims are allocated" if pod_claims.references(pod) else "asks for no devices"
+                return Decision(asked=asked, node=found.node, given=given, message="" if given else nothing), found
 
-    def _give(self, asked: str, found: Placement) -> Decision:
-        given = []
+    def _decide(self, asked: str, pod: Object) -> Decision:
+        decision, found = self._try(asked, pod)
+        if found is not None:
+            self._give(pod, found)
+        return decision
+
+    def _give(self, pod: Object, found: Placement) -> None:
         for claim, allocation in found.allocate:
-            allocated = claim | {"status": {"allocation": allocation}}
-            self._claims[_key(claim)] = allocated
+            uid = json_types.text(claim, "metadata", "uid") or str(uuid.uuid4())
+            metadata = json_types.mapping(claim, "metadata") | {"uid": uid}
+            allocated = claim | {"metadata": metadata, "status": {"allocation": allocation}}
+            if _name(claim):
+                self._claims[_key(claim)] = allocated
             self._record(allocated)
-            given.append(Given(claim=_label(claim), allocation=allocation))
-        return Decision(asked=asked, node=found.node, given=given)
+        self._amounts.take(pod, found.node)
+        self._neighbours.take(pod, found.node)
 
     def _record(self, claim: Object) -> None:
         self._allocated.add(claim)
         for result in json_types.objects(pod_claims.allocation(claim), "devices", "results"):
             device = DeviceId(json_types.text(result, "driver"), json_types.text(result, "pool"), json_types.text(result, "device"))
             if result.get("adminAccess") is not True:
-                self._holders.setdefault(device, []).append(_label(claim))
+                self._holders.setdefault(device, []).append(naming.label(claim))
 
-    def _why(self, pod: Object) -> dict[str, list[Obstacle]]:
-        keys = pod_claims.claim_keys(pod)
-        claims = [self._claims[key] for key in sorted(keys) if key in self._claims and not pod_claims.is_allocated(self._claims[key])]
-        return {_name(node): self._why_on(node, claims) for node in self._nodes} if claims else {}
+    def _why(self, pod: Object, site: placement.Site) -> dict[str, list[Obstacle]]:
+        return {_name(node): found for node in self._nodes if (found := self._why_on(pod, node, site))}
 
-    def _why_on(self, node: Object, claims: Sequence[Object]) -> list[Obstacle]:
+    def _why_on(self, pod: Object, node: Object, site: placement.Site) -> list[Obstacle]:
+        needs = placement.wanted(pod, node, site)
+        if isinstance(needs, str):
+            return [Obstacle(text=needs)]
         try:
-            problem = self._allocator.problem(claims=claims, node=node, allocated=self._allocated)
+            problem = self._allocator.problem(claims=needs.pending, node=node, allocated=self._allocated)
             return obstacles.find(problem, self._holders)
         except AllocationError as error:
             return [Obstacle(text=str(error))]
+
+
+def has_node(pod: Object) -> bool:
+    """Say whether the pod was given a node."""
+    return bool(json_types.text(pod, "spec", "nodeName"))
+
+
+def wants_devices(pod: Object) -> bool:
+    """Say whether the pod asks for anything that devices may serve."""
+    return bool(pod_claims.references(pod) or extended.wanted(pod))
+
+
+def _waits(pod: Object) -> bool:
+    """Say whether a scheduler would look for a node for the pod."""
+    return not (has_node(pod) or pod_claims.is_terminal(pod) or pod_claims.is_deleting(pod))
 
 
 def claim_of(template: Object) -> Object:
@@ -194,7 +239,7 @@ def _pod_for(claim: Object) -> Object:
     """Return a pod that uses the claim and nothing else."""
     namespace, name = json_types.text(claim, "metadata", "namespace"), _name(claim)
     reference: Object = {"name": "claim", "resourceClaimName": name}
-    return {"metadata": {"namespace": namespace, "name": name, "uid": "what-if"}, "spec": {"resourceClaims": [reference]}}
+    return {"metadata": {"namespace": namespace, "name": name, "uid": f"for {namespace}/{name}"}, "spec": {"resourceClaims": [reference]}}
 
 
 def _copy_of(template: Object, name: str, *, owner: Object | None = None) -> Object:
@@ -213,8 +258,3 @@ def _name(obj: Object) -> str:
 
 def _key(obj: Object) -> Key:
     return Key(json_types.text(obj, "metadata", "namespace"), _name(obj))
-
-
-def _label(obj: Object) -> str:
-    namespace = json_types.text(obj, "metadata", "namespace")
-    return f"{namespace}/{_name(obj)}" if namespace else _name(obj)

@@ -1,12 +1,13 @@
-"""Claims in which nothing is wrong by itself, and which fit on no node even when nothing is allocated: asked of the allocator itself.
+"""Claims and pods in which nothing is wrong by itself, and which fit on no node even when nothing is allocated: the allocator itself decides.
 
 What is found here is left over when every other rule is silent: constraints that no set of devices satisfies, requests that exclude each
 other by counters, more shares than there is capacity.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from drakit.cluster import json_types, resources, whatif
+from drakit.cluster import extended, json_types, resources, whatif
 from drakit.cluster.features import FeatureGates
 from drakit.cluster.linting import findings
 from drakit.cluster.linting.findings import Finding
@@ -16,11 +17,14 @@ from drakit.cluster.obstacles import Obstacle
 _FIX = "see which devices are in the way: drakit allocate --why, with the same files"
 
 
-def check(intake: Intake, asked: Sequence[Accepted], gates: FeatureGates) -> Iterator[Finding]:
-    """Yield a warning for each claim or template that fits on no node. The rules of classes that are missing are not known: those are left out."""
+def check(intake: Intake, asked: Sequence[Accepted], pods: Sequence[Accepted], gates: FeatureGates) -> Iterator[Finding]:
+    """Yield a warning for each claim or template, and each pod with extended resources, that fits on no node.
+
+    The rules of classes that are missing are not known, so what names one is left out.
+    """
     classes = {json_types.text(one, "metadata", "name") for one in intake.objects(resources.CLASS)}
-    world = whatif.World.of(lambda kind: [] if kind in (resources.CLAIM, resources.POD) else intake.objects(kind))
-    scheduler = whatif.Scheduler(world, gates, world.known_nodes())
+    world = whatif.World.of(lambda kind: intake.objects(kind) if kind is not resources.CLAIM else _free(intake.objects(kind)))
+    scheduler = whatif.Scheduler(replace(world, pods=()), gates, world.known_nodes())
     for one in asked:
         template = one.document.resource is resources.CLAIM_TEMPLATE
         path = "spec.spec.devices" if template else "spec.devices"
@@ -29,6 +33,17 @@ def check(intake: Intake, asked: Sequence[Accepted], gates: FeatureGates) -> Ite
             decision = scheduler.alone(whatif.claim_of(one.object) if template else one.object)
             if not decision.fits:
                 yield _finding(one, path, decision)
+    served = extended.class_names(intake.objects(resources.CLASS), gates)
+    for pod in pods:
+        if extended.wanted(pod.object) & served.keys():
+            decision = scheduler.alone_for(pod.object)
+            if decision.why and not decision.fits:
+                yield _finding(pod, "spec.containers", decision)
+
+
+def _free(claims: Sequence[json_types.Object]) -> list[json_types.Object]:
+    """Return the claims as they are before they are allocated."""
+    return [{name: value for name, value in claim.items() if name != "status"} for claim in claims]
 
 
 def _classes(devices: json_types.Object) -> set[str]:

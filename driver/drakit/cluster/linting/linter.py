@@ -72,13 +72,14 @@ def _between(documents: Sequence[Document], intake: Intake, gates: FeatureGates)
     of_supply = [*supply.check(offered), *places.check(slices, intake.objects(resources.NODE))]
     yield from of_supply
     yield from taints.check(rules, offered)
-    yield from users.check(documents, users.Shelf.of(asked))
+    yield from users.check(documents, users.Shelf.of(asked, intake.objects(resources.CLASS)))
     yield from given.Given(offered).check(_of(intake, resources.CLAIM), _of(intake, resources.POD))
     of_demand = list(_asked(intake, offered, asked, gates))
     yield from of_demand
     if offered.is_whole and not any(one.severity is Severity.ERROR for one in of_supply):
         wrong = {id(one.document) for one in of_demand}
-        yield from fitting.check(intake, [one for one in asked if id(one.document) not in wrong], gates)
+        right = [one for one in asked if id(one.document) not in wrong]
+        yield from fitting.check(intake, right, _of(intake, resources.POD), gates)
 
 
 def _asked(intake: Intake, offered: Catalogue, asked: Sequence[Accepted], gates: FeatureGates) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ Of workloads, the pods are judged by what the server knows of a pod's fields; of
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from drakit.cluster import errors, json_types, resources
+from drakit.cluster import errors, extended, json_types, resources
 from drakit.cluster.json_types import Object
 from drakit.cluster.linting import findings, served
 from drakit.cluster.linting.findings import Finding
@@ -31,14 +31,16 @@ def is_user(document: Document) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Shelf:
-    """Claims and templates by kind, namespace and name, each with the names of its requests."""
+    """Claims and templates by kind, namespace and name, each with the names of its requests; and the names of all classes."""
 
     requests: Mapping[tuple[str, str, str], frozenset[str]] = field(default_factory=dict)
+    classes: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, asked: Iterable[Accepted]) -> "Shelf":
-        """Return the claims and templates of the files."""
-        return cls(requests=dict(_shelved(one) for one in asked))
+    def of(cls, asked: Iterable[Accepted], classes: Iterable[Object]) -> "Shelf":
+        """Return the claims, templates and classes of the files."""
+        names = frozenset(json_types.text(one, "metadata", "name") for one in classes)
+        return cls(requests=dict(_shelved(one) for one in asked), classes=names)
 
     def names(self, kind: str, namespace: str) -> set[str]:
         """Return the names of one kind in a namespace."""
@@ -86,6 +88,11 @@ class _Pod:
                     yield from self._use(use, f"{self._path}.{kind}[{place}].resources.claims[{number}]")
         for place, entry in enumerate(json_types.objects(self._spec, "resourceClaims")):
             yield from self._entry(entry, f"{self._path}.resourceClaims[{place}]")
+        for resource in sorted(extended.wanted({"spec": self._spec})):
+            name = resource.removeprefix(extended.CLASS_PREFIX)
+            if name != resource and self._shelf.classes and name not in self._shelf.classes:
+                text = f"asks for {resource}, and there is no DeviceClass {name} in these files"
+                yield findings.warning(self._document, f"{self._path}.containers", text, findings.suggestion(name, self._shelf.classes))
 
     def _problems(self) -> Iterator[Problem]:
         """Yield what the server refuses in the fields of the pods that it would be asked to make."""
