@@ -41,9 +41,14 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Why the pod has to wait, in words for its owner. ``stuck`` are claims of the pod alone whose devices only bind it to other nodes."""
+    """Why the pod has to wait, in words for its owner. ``stuck`` are claims of the pod alone whose devices only bind it to other nodes.
+
+    ``gated``: a claim of the pod is not there or not its own yet, which happens to every pod whose claims are generated. kube-scheduler
+    (PreEnqueue of dynamicresources) does not try such a pod, so that no event says that it failed.
+    """
 
     message: str
+    gated: bool = False
     stuck: Sequence[Object] = ()
 
 
@@ -110,16 +115,16 @@ def _claims(pod: Object, site: Site) -> list[Object] | Refusal:
 def _usable(pod: Object, reference: pod_claims.Reference, site: Site) -> Object | Refusal:
     """Return the claim of a reference if the pod may wait for it or use it."""
     if not reference.claim:
-        return Refusal(message=f"claim {reference.name} is not yet generated from template {reference.template}")
+        return Refusal(message=f"claim {reference.name} is not yet generated from template {reference.template}", gated=True)
     namespace = json_types.text(pod, "metadata", "namespace")
     label = f"claim {namespace}/{reference.claim}"
     claim = site.claims.get(Key(namespace, reference.claim))
     if claim is None:
-        return Refusal(message=f"{label} not found")
+        return Refusal(message=f"{label} not found", gated=True)
     if pod_claims.is_deleting(claim):
-        return Refusal(message=f"{label} is being deleted")
+        return Refusal(message=f"{label} is being deleted", gated=True)
     if reference.template and not pod_claims.generated_for(claim, pod):
-        return Refusal(message=f"{label} was not generated for this pod")
+        return Refusal(message=f"{label} was not generated for this pod", gated=True)
     missing = reservation.is_missing(claim, pod, for_workloads=site.for_workloads)
     if missing and len(pod_claims.reservations(claim)) >= MAX_RESERVATIONS:
         return Refusal(message=f"{label} is in use by {MAX_RESERVATIONS} consumers, the most there can be")

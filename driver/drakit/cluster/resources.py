@@ -44,6 +44,8 @@ class Resource:
     returns_deleted: bool = True
     verbs: tuple[str, ...] = STORED_VERBS
     posts: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    """Sub-resources that Kubernetes serves and this server answers with a sentence that says why it does not."""
 
     @property
     def api_version(self) -> str:
@@ -115,6 +117,7 @@ POD = replace(
     ),
     counts_generations=True,
     posts=("binding", "eviction"),
+    absent=("attach", "exec", "log", "portforward"),
 )
 NAMESPACE = replace(
     _core("Namespace", "namespaces", "ns", namespaced=False),

@@ -194,7 +194,7 @@ class Scheduler:
         with self._metrics.step("Filter"):
             decision = placement.place(pod, site)
         if isinstance(decision, Refusal):
-            self._refuse(pod, decision.message)
+            self._refuse(pod, decision.message, gated=decision.gated)
             with self._metrics.step("PostFilter"):
                 self._free(decision.stuck)
             return
@@ -333,7 +333,8 @@ class Scheduler:
         self._set_condition(pod, {"status": "True"})
         self._recorder.normal(POD, pod, "Scheduled", f"assigned {key.namespace}/{key.name} to {node}")
 
-    def _refuse(self, pod: Object, message: str) -> None:
+    def _refuse(self, pod: Object, message: str, *, gated: bool = False) -> None:
+        """Say in the pod's status why it waits, and in an event if it was tried: a gated pod was not."""
         self._metrics.unschedulable(uid_of(pod), is_so=True)
         if _condition(pod).get("message") == message:
             return
@@ -341,7 +342,8 @@ class Scheduler:
         if _wishes(seen) != _wishes(pod):
             self._to_try.add(uid_of(pod))
         self._pods[uid_of(pod)] = seen
-        self._recorder.warning(POD, pod, "FailedScheduling", message)
+        if not gated:
+            self._recorder.warning(POD, pod, "FailedScheduling", message)
 
     def _set_condition(self, pod: Object, fields: Object) -> Object:
         condition: Object = {"type": "PodScheduled", "lastTransitionTime": moments.now(), "reason": None, "message": None} | fields

@@ -9,7 +9,10 @@ from typing import TypeAlias
 
 import pytest
 
-from drakit.cluster import apiserver
+from drakit.cluster import apiserver, registry
+from drakit.cluster.patching import PatchKind
+from drakit.cluster.resources import POD
+from unit.cluster import samples
 
 Kubectl: TypeAlias = Callable[..., str]
 
@@ -126,6 +129,14 @@ GUARDED_KINDS = (
     "sa,secret,cm,ds,deploy,lease,role,rolebinding,validatingadmissionpolicies,validatingadmissionpolicybindings,devicetaintrules"
 )
 KINDS = "deviceclasses,resourceslices,resourceclaimtemplates,resourceclaims,pods"
+
+
+SUBRESOURCES = {
+    "log": ("logs", "p1"),
+    "exec": ("exec", "p1", "--", "true"),
+    "attach": ("attach", "p1"),
+    "portforward": ("port-forward", "p1", "18080:80"),
+}
 
 
 @pytest.fixture
@@ -325,3 +336,16 @@ def test_tables_have_the_columns_of_kubernetes(kubectl: Kubectl, kinds: str, col
     header, row, *_ = kubectl("get", kinds, "-o", "wide").splitlines()
     assert " ".join(header.split()) == columns
     assert row
+
+
+@pytest.mark.parametrize("wanted", SUBRESOURCES)
+def test_what_pretended_containers_do_not_have_is_told_in_a_sentence(kubectl: Kubectl, memory: registry.Registry, wanted: str) -> None:
+    memory.create(POD, samples.pod(node="n1"))
+    memory.patch(POD, "p1", {"status": {"phase": "Running"}}, namespace="default", kind=PatchKind.MERGE, subresource="status")
+    told = kubectl(*SUBRESOURCES[wanted], code=1)
+    assert "pod p1: the local cluster only pretends to run containers" in told
+    assert "kubectl -n default describe pod p1" in told
+
+
+def test_the_log_of_a_pod_that_is_not_there_is_not_found(kubectl: Kubectl) -> None:
+    assert 'pods "nothing" not found' in kubectl("logs", "nothing", code=1)

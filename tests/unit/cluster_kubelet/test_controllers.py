@@ -74,6 +74,22 @@ def test_a_pod_waits_for_its_template(town: Town) -> None:
     assert town.scheduling_message("p") == "claim gpu is not yet generated from template t"
     town.create(CLAIM_TEMPLATE, objects.template("t"))
     town.phase("p", "Running")
+    assert town.events("FailedScheduling") == []
+
+
+def test_a_pod_that_waits_for_its_claim_was_not_tried_and_no_event_says_that_it_failed(town: Town) -> None:
+    town.plugin()
+    town.offer("gpu-0")
+    town.create(POD, objects.pod("p", claim="later"))
+    town.until(lambda: town.scheduling_message("p") == "claim default/later not found", "the reason")
+    town.create(CLAIM, objects.claim("later"))
+    town.phase("p", "Running")
+    town.create(CLAIM_TEMPLATE, objects.template("t"))
+    town.delete("p")
+    town.gone(POD, "p")
+    town.run(objects.pod("q", template="t"))
+    assert town.events("FailedScheduling") == []
+    assert sum("assigned default/" in text for text in town.events("Scheduled")) == 2
 
 
 def test_a_generated_claim_that_was_not_recorded_is_found_again(town: Town) -> None:

@@ -104,8 +104,22 @@ class App:
         verb = targets.verb(target, request.method, request.query_params)
         request.state.labels = targets.labels(target, verb)
         self._authorize(user, targets.attributes(target, verb, request.query_params))
+        if target.subresource in target.resource.absent:
+            raise self._absent(target)
         review = RequestReview(user=user, verb=verb, authorizer=self._authorizer, store=self._registry.store, gates=self._registry.gates)
         return await verbs.TABLE[verb](self._context, Call(request=request, target=target, user=user, review=review))
+
+    def _absent(self, target: Target) -> errors.ApiError:
+        """Return what a person is told who wants something of containers that this cluster has not; NotFoundError without such a pod."""
+        try:
+            self._registry.entry(target.stored, target.name, target.namespace)
+        except errors.NotFoundError as missing:
+            return missing
+        wanted = "it has no log" if target.subresource == "log" else f"{target.subresource} has nothing to reach"
+        return errors.BadRequestError(
+            f"pod {target.name}: the local cluster only pretends to run containers, so {wanted}; what the pod was given is in "
+            f"its status, its events and its claims: kubectl -n {target.namespace} describe pod {target.name}"
+        )
 
     def _authorize(self, user: User, wanted: Attributes) -> None:
         if self._authorizer.allows(user, wanted):

@@ -49,7 +49,7 @@ def _target(resource: Resource, rest: list[str], *, namespace: str) -> Target | 
     if len(rest) > 2 or "" in rest:
         return None
     name, subresource = (*rest, "", "")[:2]
-    parts = (*resource.posts, *(["status"] if resource.has_status else []), *(["scale"] if resource.has_scale else []))
+    parts = (*resource.posts, *resource.absent, *(["status"] if resource.has_status else []), *(["scale"] if resource.has_scale else []))
     known = not subresource or subresource in parts
     return Target(resource=resource, namespace=namespace, name=name, subresource=subresource) if known else None
 
@@ -57,7 +57,7 @@ def _target(resource: Resource, rest: list[str], *, namespace: str) -> Target | 
 def verb(target: Target, method: str, parameters: Mapping[str, str]) -> str:
     """Return RBAC's verb for a request; MethodNotAllowedError where there is none."""
     found = (_OBJECT_VERBS if target.name else _COLLECTION_VERBS).get(method, "")
-    if target.subresource in target.resource.posts:
+    if target.subresource in (*target.resource.posts, *target.resource.absent):
         found = "create" if method == "POST" and target.subresource else found
     if found not in _allowed(target):
         raise errors.MethodNotAllowedError("the server does not allow this method on the requested resource")
@@ -65,6 +65,8 @@ def verb(target: Target, method: str, parameters: Mapping[str, str]) -> str:
 
 
 def _allowed(target: Target) -> tuple[str, ...]:
+    if target.subresource in target.resource.absent:
+        return ("get", "create")
     if target.subresource:
         return ("create",) if target.subresource in target.resource.posts else ("get", "update", "patch")
     return target.resource.verbs
