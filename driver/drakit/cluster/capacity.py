@@ -9,6 +9,9 @@ Rules, as Kubernetes 1.36 decides them:
 - an amount beyond ``max``, off the step, or not among the valid values violates the policy, and the device is not eligible;
 - the sum over all shares must not exceed the value.
 
+One rule is ours: a device never serves an amount below zero. Kubernetes validates no sign and subtracts what such a claim consumes from
+what is in use, so that others get more than the device has.
+
 On a device that is not shared the same rules only filter; nothing is recorded as consumed.
 """
 
@@ -111,8 +114,9 @@ def _round_to_range(requested: Quantity, valid: ValidRange, minimum: Quantity) -
     if valid.step is None or valid.step.units == 0:
         return requested
     step = valid.step.units
-    steps = -(-(requested.units - minimum.units) // step)
-    return Quantity.of(minimum.units + steps * step, quantity.Format.BINARY)
+    above = requested.units - minimum.units
+    steps = above // step if step > 0 else -(above // -step)
+    return Quantity.of(minimum.units + (steps + (above % step != 0)) * step, quantity.Format.BINARY)
 
 
 def violates(amount: Quantity, policy: RequestPolicy | None) -> bool:
@@ -146,12 +150,12 @@ def consume_all(requests: Amounts, capacities: Mapping[str, Capacity]) -> dict[s
 def demand(requests: Amounts, capacities: Mapping[str, Capacity]) -> dict[str, Quantity] | None:
     """Return what one allocation takes of every capacity, or None where no device in this state could ever serve the requests.
 
-    None: a requested name the device lacks, or an amount that its policy forbids.
+    None: a requested name the device lacks, an amount that its policy forbids, or one below zero.
     """
     if any(name not in capacities for name in requests):
         return None
     amounts = consume_all(requests, capacities)
-    if any(violates(amount, capacities[name].policy) for name, amount in amounts.items()):
+    if any(amount.nanos < 0 or violates(amount, capacities[name].policy) for name, amount in amounts.items()):
         return None
     return amounts
 

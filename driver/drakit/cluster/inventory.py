@@ -137,7 +137,7 @@ class CompiledPool:
         return self._known[name]
 
     def draws(self, spec: Object) -> Draws:
-        """Return what a published device draws. Raise AllocationError for a malformed quantity."""
+        """Return what a published device draws, nothing for less than nothing. Raise AllocationError for a malformed quantity."""
         if "consumesCounters" not in spec or not self.positions:
             return ()
         amounts: dict[int, int] = {}
@@ -145,7 +145,7 @@ class CompiledPool:
             positions = self.positions[json_types.text(consumption, "counterSet")]
             for name, counter in json_types.mapping(consumption, "counters").items():
                 position = positions[name]
-                amounts[position] = amounts.get(position, 0) + _amount(counter, "device", spec, name)
+                amounts[position] = amounts.get(position, 0) + max(_amount(counter, "device", spec, name), 0)
         return tuple((position, amount) for position, amount in amounts.items() if amount)
 
 

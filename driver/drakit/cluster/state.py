@@ -184,7 +184,7 @@ class AllocatedState:
 def _consume(use: Use, amounts: Amounts, sign: int) -> None:
     taken = use.taken
     for name, amount in amounts.items():
-        left = taken.get(name, 0) + sign * amount.nanos
+        left = taken.get(name, 0) + sign * max(amount.nanos, 0)  # A status may say anything; a negative share frees nothing.
         if left:
             taken[name] = left
         else:

@@ -85,6 +85,9 @@ class Words:
         asked = option.want.amounts
         if missing := sorted(name for name in asked if name not in device.capacities):
             return f"has no capacity {', '.join(missing)}"
+        taken = capacity.consume_all(asked, device.capacities)
+        if negative := [f"capacity {name}: {amount} is negative" for name, amount in taken.items() if amount.nanos < 0]:
+            return "; ".join(negative)
         against = [
             f"capacity {name}: {asked.get(name, 'the default')} is against its policy, {_policy(published.policy)}"
             for name, published in device.capacities.items()
@@ -101,8 +104,8 @@ class Words:
             if amount.nanos > room[name]
             for value in [device.capacities[name].value]
         ]
-        taken = _taken_by(self._holders.get(device.id, ()))
-        return f"{'; '.join(short)}{f', the rest {taken}' if taken else ''}"
+        holders = _taken_by(self._holders.get(device.id, ()))
+        return f"{'; '.join(short)}{f', the rest {holders}' if holders else ''}"
 
 
 _BY_REFUSAL: Mapping[Refusal, Callable[[Words, Option, Device], str]] = {

@@ -52,6 +52,11 @@ def selecting(expression: str) -> dict[str, object]:
     return claim(exactly={"selectors": [{"cel": {"expression": expression}}]})
 
 
+def sharing(policy: Mapping[str, object]) -> dict[str, object]:
+    bandwidth = {"bandwidth": {"value": "10G", "requestPolicy": policy}}
+    return devices({"name": "d0", "allowMultipleAllocations": True, "capacity": bandwidth}, count=1)
+
+
 WORLD = (device_class(), devices(PLAIN, count=1))
 
 ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
@@ -99,6 +104,30 @@ ERRORS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
         "spec.devices[0].capacity[bandwidth].requestPolicy.default",
         "the default 2G is above the value 1G",
         "write at most 1G",
+    ),
+    "a negative capacity request": (
+        (*WORLD, claim(exactly={"capacity": {"requests": {"memory": "-5Gi"}}})),
+        "spec.devices.requests[0].exactly.capacity.requests[memory]",
+        "-5Gi is negative: the API server stores it, and the scheduler then gives out more than there is",
+        "write an amount of zero or more",
+    ),
+    "a negative bound of a policy": (
+        (sharing({"default": "1G", "validRange": {"min": "-5G"}}),),
+        "spec.devices[0].capacity[bandwidth].requestPolicy.validRange.min",
+        "-5G is negative",
+        "write an amount of zero or more",
+    ),
+    "a negative draw": (
+        (counters(memory="40Gi"), devices(drawing(value="-1Gi"))),
+        "spec.devices[0].consumesCounters[0].counters[memory].value",
+        "-1Gi is negative",
+        "write an amount of zero or more",
+    ),
+    "a policy that says nothing": (
+        (sharing({}),),
+        "spec.devices[0].capacity[bandwidth].requestPolicy",
+        "a request that names no bandwidth takes all of it",
+        "write default: AMOUNT",
     ),
     "a name in two slices": (
         (devices(PLAIN), typed("ResourceSlice", "s2", {**pool(), "devices": [PLAIN]})),

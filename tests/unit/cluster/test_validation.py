@@ -108,6 +108,11 @@ RANGE = f"{D0}.capacity[m].requestPolicy"
         ({"default": "1Gi", "validValues": ["1Gi", "1024Mi"]}, {f"Duplicate {RANGE}.validValues[1]"}),
         ({"default": "3Gi", "validValues": ["1Gi"]}, {f"Invalid {RANGE}.validValues"}),
         ({"default": "1Gi", "validValues": ["1Gi"], "validRange": {"min": "1Gi"}}, {f"Forbidden {RANGE}"}),
+        ({}, set()),
+        ({"default": "-1Gi"}, set()),
+        ({"default": "1Gi", "validRange": {"min": "-5Gi"}}, set()),
+        ({"default": "1Gi", "validRange": {"min": "1Gi", "step": "-1Gi"}}, set()),
+        ({"default": "-1", "validValues": ["-1", "1Gi"]}, set()),
     ],
 )
 def test_request_policies_make_sense(policy: Json, wanted: set[str]) -> None:

@@ -56,6 +56,30 @@ def test_shares_fit_until_their_sum_is_the_value() -> None:
     assert not capacity.fits(capacity.decode_amounts({"bandwith": "1"}), published), "a capacity the device lacks"
 
 
+@pytest.mark.parametrize(
+    "requested, policy",
+    [
+        ("-5G", None),
+        ("-5G", {"default": "1G"}),
+        ("1M", {"default": "-1G", "validValues": ["-1G", "1G"]}),
+        (None, {"default": "-1G"}),
+        ("-9G", {"default": "1G", "validRange": {"min": "-5G"}}),
+    ],
+)
+def test_no_device_serves_less_than_nothing(requested: str | None, policy: Object | None) -> None:
+    published = capacity.decode_capacities({"bandwidth": {"value": "10G", "requestPolicy": policy}})
+    asked = {} if requested is None else capacity.decode_amounts({"bandwidth": requested})
+    expected = capacity.consumed(asked.get("bandwidth"), published["bandwidth"]).nanos < 0
+    assert capacity.fits(asked, published) is not expected
+    assert (capacity.demand(asked, published) is None) is expected
+
+
+def test_a_step_below_zero_is_counted_as_kubernetes_counts_it() -> None:
+    published = capacity.decode_capacity({"value": "10", "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "-2"}}})
+    assert capacity.consumed(quantity.parse("6"), published) == quantity.parse("3"), "Go rounds towards zero, then adds one"
+    assert capacity.consumed(quantity.parse("5"), published) == quantity.parse("5")
+
+
 def test_every_capacity_is_consumed_the_zero_ones_too() -> None:
     published = capacity.decode_capacities(
         {"bandwidth": {"value": "10G"}, "queues": {"value": "4", "requestPolicy": {"default": "0", "validValues": ["0"]}}}

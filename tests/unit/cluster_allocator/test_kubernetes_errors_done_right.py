@@ -6,7 +6,7 @@ from drakit.cluster import json_types
 from drakit.cluster.devices import DeviceId
 from drakit.cluster.json_types import Object
 from drakit.cluster.state import AllocatedState
-from fakes.allocation_objects import chosen, claim, decide, device, partitioned, request, resource_slice, strings
+from fakes.allocation_objects import bandwidth, chosen, claim, decide, device, partitioned, request, resource_slice, shared, strings
 
 MATCH_PARENT: Object = {"matchAttribute": "drv/parent"}
 DISTINCT_PARENT: Object = {"distinctAttribute": "drv/parent"}
@@ -61,3 +61,19 @@ def test_match_attribute_on_lists_is_restored_when_the_search_goes_back() -> Non
     devices = [device(name, attributes=strings(parent=values)) for name, values in parents.items()]
     three = claim(request(count=3), constraints=[MATCH_PARENT])
     assert chosen(decide([resource_slice(devices)], three)) == [["d0", "d2", "d3"]]
+
+
+@pytest.mark.parametrize("policy", [None, {"default": "1Gi", "validRange": {"min": "-5Gi"}}])
+def test_a_negative_amount_gets_no_device_and_gives_nobody_more_than_there_is(policy: Object | None) -> None:
+    nic = shared("nic", "10Gi", policy)
+    assert decide([resource_slice([nic])], claim(request(capacity=bandwidth("-5Gi")))) is None
+    both = [claim(request(capacity=bandwidth("-5Gi")), name="a"), claim(request(capacity=bandwidth("11Gi")), name="b")]
+    assert decide([resource_slice([nic])], *both) is None
+
+
+def test_a_device_that_draws_less_than_nothing_leaves_the_counter_as_it_is() -> None:
+    slices = partitioned(
+        [device("odd", draws={"set.memory": "-4Gi"}), device("whole", draws={"set.memory": "12Gi"})], {"set.memory": "8Gi"}
+    )
+    assert decide(slices, claim(request(count=2))) is None
+    assert chosen(decide(slices, claim(request()))) == [["odd"]]

@@ -34,6 +34,15 @@ def test_exclusive_shared_and_admin_results_count_differently() -> None:
     assert not state.held(DeviceId("drv", "pool", "x"))
 
 
+def test_a_negative_share_frees_nothing() -> None:
+    state = AllocatedState.of([claim("a", share("1G")), claim("b", share("-5G", 2))])
+    assert state.taken(NIC) == {"bandwidth": quantity.parse("1G").nanos}
+    state.remove(claim("b"))
+    assert state.taken(NIC) == {"bandwidth": quantity.parse("1G").nanos}
+    state.remove(claim("a"))
+    assert state.snapshot() == {}
+
+
 def test_a_claim_is_removed_as_it_was_added() -> None:
     state = AllocatedState()
     before = state.snapshot()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from drakit.cluster import json_types, manifests, resources, selectors
 from drakit.cluster.features import FeatureGates, Gate
-from drakit.cluster.linting import demand, findings, fitting, given, places, served, supply, taints, users
+from drakit.cluster.linting import amounts, demand, findings, fitting, given, places, served, supply, taints, users
 from drakit.cluster.linting.catalogue import Catalogue
 from drakit.cluster.linting.findings import Finding, Severity
 from drakit.cluster.manifests import Accepted, Document, Intake
@@ -71,6 +71,7 @@ def _between(documents: Sequence[Document], intake: Intake, gates: FeatureGates)
     asked = [*_of(intake, resources.CLAIM), *_of(intake, resources.CLAIM_TEMPLATE)]
     of_supply = [*supply.check(offered), *places.check(slices, intake.objects(resources.NODE))]
     yield from of_supply
+    yield from amounts.check(intake.accepted)
     yield from taints.check(rules, offered)
     yield from users.check(documents, users.Shelf.of(asked, intake.objects(resources.CLASS)))
     yield from given.Given(offered).check(_of(intake, resources.CLAIM), _of(intake, resources.POD))

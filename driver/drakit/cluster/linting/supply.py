@@ -85,6 +85,10 @@ def _draw(device: Offer, path: str, counter_set: CounterSet, counter: str, drawn
 
 def _defaults(device: Offer) -> Iterator[Finding]:
     for name, capacity in json_types.mapping(device.spec, "capacity").items():
+        if json_types.at(capacity, "requestPolicy") == {}:
+            text = f"says nothing: a request that names no {name} takes all of it, as without a policy"
+            fix = "write default: AMOUNT, with validRange or validValues where there are bounds, or remove it"
+            yield findings.error(device.document, f"{device.path}.capacity[{name}].requestPolicy", text, fix)
         default = json_types.at(capacity, "requestPolicy", "default")
         if default is not None and quantity.parse(default) > _value(capacity):
             text = f"the default {default} is above the value {_value(capacity)}: a request that names no {name} never fits"

@@ -77,9 +77,9 @@ def _range(limits: Object, default: Quantity, total: Quantity, path: str) -> Ite
 
 
 def _step(step: Quantity, low: Quantity, ends: list[Quantity], total: Quantity, path: str) -> Iterator[Failure]:
-    """Steps count in whole units, each amount rounded up. A step of zero or less is ours to refuse: Kubernetes 1.36 divides by it."""
-    if step.units <= 0:
-        yield failure.invalid(path, str(step), "must be greater than zero")
+    """Steps count in whole units, each amount rounded up. A step of zero is ours to refuse: Kubernetes 1.36 divides by it."""
+    if step.units == 0:
+        yield failure.invalid(path, str(step), "must not be zero")
         return
     if low + step > total:
         yield failure.invalid(path, str(step), f"one step above min must not exceed the capacity's value of {total}")
