@@ -88,8 +88,10 @@ class GpuNode:
         *,
         terms: shares.Terms = shares.NONE,
         surroundings: gpu_driver.Surroundings | None = None,
+        watch: gpu_driver.Watching | None = None,
     ) -> None:
         self.terms = terms
+        self.watch = watch
         self.surroundings = surroundings
         self.choice = machines.Choice(name=machine, directory=directory, owner="node-a")
         self.journal: dict[str, Kept] = {}
@@ -105,6 +107,7 @@ class GpuNode:
             intents=self.intents,
             choices=discovery.Choices(whole_beside_partitions=self.hardware.whole_beside_partitions, terms=self.terms),
             surroundings=self.surroundings,
+            watch=self.watch,
             pause=self.pauses.append,
         )
         return self.driver

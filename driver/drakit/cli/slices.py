@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from drakit import settings as given
-from drakit.cli import composition, local, options, output
+from drakit.cli import composition, local, options, output, withheld
 from drakit.core import inventory, reconcile, records
 from drakit.core import slices as values
 from drakit.kube import slice_codec
@@ -64,8 +64,11 @@ def slices(
 
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
-    """What each family offers now, knowing what its journal prepared."""
-    return [(family, local.look(family).offered) for family in families]
+    """What each family offers now, knowing what its journal prepared. GPUs that do not answer are named on standard error."""
+    seen = [(family, local.look(family)) for family in families]
+    for _, view in seen:
+        output.note(withheld.silence(view.told))
+    return [(family, view.offered) for family, view in seen]
 
 
 def sheaf(family: composition.Family, offered: inventory.Inventory, form: values.Form) -> Sheaf:

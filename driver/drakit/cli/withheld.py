@@ -1,6 +1,7 @@
 """What a family does not offer, or offers with a caution, and what an admin can do about it: told by ``drakit show`` and ``drakit doctor``.
 
-Only drakit's own NIC family knows of hardware that it does not offer; the drivers of other families, and of other authors, tell of none.
+drakit's own NIC family knows of interfaces that it does not offer, its GPU family of GPUs that do not answer; the drivers of other families, and of
+other authors, tell of neither.
 """
 
 import dataclasses
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from drakit.core import driver as drivers
 
 if TYPE_CHECKING:
+    from drakit.devices.gpu import discovery
     from drakit.devices.nic import model, verdicts
 
 COLUMNS = ("INTERFACE", "WHY", "WHAT WOULD CHANGE IT")
@@ -18,9 +20,10 @@ NOTHING = "nothing"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Told:
-    """What is withheld, by name, and the cautions of what is offered, by interface name."""
+    """What is withheld, by name, and the cautions of what is offered, by interface name. ``unanswered`` are GPUs that do not answer."""
 
     withheld: "tuple[model.Withheld, ...]" = ()
+    unanswered: "tuple[discovery.Unanswered, ...]" = ()
     cautions: "Mapping[str, verdicts.Caution]" = dataclasses.field(default_factory=dict)
 
 
@@ -36,12 +39,30 @@ class Group:
 
 def by(author: drivers.Driver[Any]) -> Told:
     """What a driver tells; raises HardwareError."""
+    from drakit.devices.gpu import driver as gpu_driver
     from drakit.devices.nic import driver as nic_driver
 
+    if isinstance(author, gpu_driver.GpuDriver):
+        return Told(unanswered=tuple(author.unanswered))
     if not isinstance(author, nic_driver.NicDriver):
         return Told()
     found = author.survey()
     return Told(withheld=found.withheld, cautions={nic.interface.name: nic.caution for nic in found.nics if nic.caution})
+
+
+def silence(told: Told) -> str:
+    """The GPUs that do not answer, with their errors, in one line; empty where all answer."""
+    from drakit.devices.gpu import discovery
+
+    if not told.unanswered:
+        return ""
+    count = len(told.unanswered)
+    return f"{count} {'GPU does' if count == 1 else 'GPUs do'} not answer: {discovery.described(told.unanswered)}"
+
+
+def unanswered_documents(told: Told) -> list[dict[str, object]]:
+    """The GPUs that do not answer, for a program."""
+    return [{"gpu": one.gpu, "error": one.error} for one in told.unanswered]
 
 
 def rows(told: Told) -> list[tuple[str, ...]]:

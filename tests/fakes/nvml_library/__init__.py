@@ -26,6 +26,7 @@ FUNCTIONS: Mapping[str, cells.Function] = {
     "nvmlDeviceGetCount_v2": boards.count,
     "nvmlDeviceGetHandleByIndex_v2": boards.by_index,
     "nvmlDeviceGetHandleByUUID": boards.by_uuid,
+    "nvmlDeviceGetHandleByPciBusId_v2": boards.by_pci,
     "nvmlDeviceGetUUID": boards.uuid_of,
     "nvmlDeviceGetMinorNumber": boards.minor,
     "nvmlDeviceGetName": boards.name,

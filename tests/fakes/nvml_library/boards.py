@@ -23,22 +23,34 @@ def cuda_version(library: cells.Library, pointer: object) -> None:
 
 
 def count(library: cells.Library, pointer: object) -> None:
-    cells.write(pointer, len(library.hardware.gpus()))
+    cells.write(pointer, len(library.hardware.plugged()))
 
 
 def by_index(library: cells.Library, index: object, pointer: object) -> int | None:
-    gpus = library.hardware.gpus()
-    if cells.number(index) >= len(gpus):
-        return cells.INVALID_ARGUMENT
-    library.give(pointer, gpus[cells.number(index)].uuid)
-    return None
+    gpus = library.hardware.plugged()
+    return handle_of(library, gpus[cells.number(index)], pointer) if cells.number(index) < len(gpus) else cells.INVALID_ARGUMENT
 
 
 def by_uuid(library: cells.Library, uuid: object, pointer: object) -> int | None:
+    """A search by UUID fails when any GPU on the way is lost, as nvml.h says."""
     wanted = uuid.value.decode()  # type: ignore[attr-defined]
-    if all(gpu.uuid != wanted for gpu in library.hardware.gpus()):
-        return cells.NOT_FOUND
-    library.give(pointer, wanted)
+    for gpu in library.hardware.plugged():
+        failed = handle_of(library, gpu, pointer)
+        if failed or gpu.uuid == wanted:
+            return failed
+    return cells.NOT_FOUND
+
+
+def by_pci(library: cells.Library, address: object, pointer: object) -> int | None:
+    wanted = address.value.decode()  # type: ignore[attr-defined]
+    found = [gpu for gpu in library.hardware.plugged() if gpu.pci_bus_id == wanted]
+    return handle_of(library, found[0], pointer) if found else cells.NOT_FOUND
+
+
+def handle_of(library: cells.Library, gpu: port.Gpu, pointer: object) -> int | None:
+    if gpu not in library.hardware.gpus():
+        return cells.GPU_IS_LOST
+    library.give(pointer, gpu.uuid)
     return None
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 
 from drakit.devices.gpu import mock, port, vitals
 
-SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, TIMEOUT = 0, 2, 3, 6, 7, 10
+SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, TIMEOUT, GPU_IS_LOST = 0, 2, 3, 6, 7, 10, 15
 ANY = 0xFFFFFFFF  # nvml.h: no instance.
 Instance = tuple[port.GpuUuid, int]
 Compute = tuple[port.GpuUuid, int, int]

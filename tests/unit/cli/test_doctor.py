@@ -186,7 +186,7 @@ def test_nvml_is_asked_and_what_it_refuses_is_told(tmp_path: pathlib.Path) -> No
     library = nvml_library.NvmlLibrary(hardware)
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
     found = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
-    assert (found.verdict, found.message.split(",")[0]) == (Verdict.OK, "answers for 2 GPUs")
+    assert (found.verdict, found.message.split(",")[0]) == (Verdict.OK, "answers for 2 of 2 GPUs")
     library.event_kinds[hardware.gpus()[1].uuid] = None
     deaf = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
     assert deaf.verdict is Verdict.WARNING
@@ -209,3 +209,30 @@ def test_people_get_lines_with_a_mend_and_a_count(desk: desks.Desk, node: pathli
         in ran.out
     )
     assert ran.out.splitlines()[-1].endswith(" ok, 1 warning, 1 failed")
+
+
+def test_a_gpu_that_nvml_counts_and_that_does_not_answer_is_a_failure(tmp_path: pathlib.Path) -> None:
+    hardware = mock.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
+    library = nvml_library.NvmlLibrary(hardware)
+    system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
+    for lost, counted in ((1, "answers for 1 of 2 GPUs"), (0, "answers for 0 of 2 GPUs")):
+        hardware.lose(hardware.plugged()[lost].uuid)
+        found = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
+        assert (found.verdict, found.message.split(",")[0]) == (Verdict.FAILED, counted)
+        assert f"index {lost}: nvmlDeviceGetHandleByIndex: GPU_IS_LOST" in found.message
+
+
+@pytest.mark.parametrize("lost,status", [([1], (1, 0, 0)), ([0, 1], (1, 1, 1))])
+def test_doctor_show_and_slices_name_the_gpus_that_do_not_answer(
+    desk: desks.Desk, node: pathlib.Path, lost: list[int], status: tuple[int, int, int]
+) -> None:
+    choice = machines.Choice(name=MACHINE, directory=node / "mock", owner="local")
+    hardware = mock.MockGpus(choice)
+    for index in lost:
+        hardware.lose(hardware.plugged()[index].uuid)
+    where = ("--mock", MACHINE, "--folder", str(node), "--set", f"mock.dir={choice.directory}")
+    ran = [desk.run("doctor", *where, "--no-api"), desk.run("show", *where), desk.run("slices", *where)]
+    assert tuple(one.status for one in ran) == status
+    for one in ran:
+        for index in lost:
+            assert f"index {index}: nvmlDeviceGetHandleByIndex: GPU_IS_LOST" in one.out + one.err

@@ -33,14 +33,20 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     except errors.DrakitError as error:
         return finding.failed(TOPIC, "NVML", str(error), "nvidia-smi must work on this node; see gpu.library and gpu.driver_root")
     try:
-        versions, found = gpus.versions(), gpus.gpus()
+        versions, census = gpus.versions(), gpus.census()
         with gpus.events() as events:
-            deaf = [f"gpu-{gpu.minor}" for gpu in found if gpu.uuid in events.deaf]
+            deaf = [f"gpu-{gpu.minor}" for gpu in census.gpus if gpu.uuid in events.deaf]
     except errors.DrakitError as error:
         return finding.failed(TOPIC, "NVML", str(error), "nvidia-smi must work on this node")
     finally:
         gpus.close()
-    told = f"answers for {len(found)} GPUs, driver {versions.driver}, CUDA {versions.cuda}"
+    answering, counted = len(census.gpus), len(census.gpus) + len(census.silent)
+    told = f"answers for {answering} of {counted} GPUs, driver {versions.driver}, CUDA {versions.cuda}"
+    if census.silent:
+        named = "; ".join(f"index {one.index}: {one.error}" for one in census.silent)
+        return finding.failed(
+            TOPIC, "NVML", f"{told}; no answer from {named}", "nvidia-smi -q says more; reset the GPU, or reboot the node"
+        )
     if deaf:
         told += f"; no Xids of {', '.join(deaf)}, which are only looked at every few seconds"
         return finding.warning(TOPIC, "NVML", told, "look for Xids of these GPUs in the kernel log of the node")

@@ -1,5 +1,7 @@
 """Finding what a node's GPUs are now: each GPU is looked at by itself, so one that does not answer costs nobody else.
 
+A GPU that answered before and gives an error now stays offered while the machine has it, so that its taints reach the pods that use it.
+
 The intents are read before and after the hardware: an instance that a claim makes or removes meanwhile is known from one of the two.
 """
 
@@ -36,15 +38,24 @@ class _Seen:
     present: Sequence[port.GpuInstance]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unanswered:
+    """A GPU that gave an error at the last look. ``gpu`` names it: ``gpu-N`` where it said who it is, else its index in the library."""
+
+    gpu: str
+    error: str
+
+
 class Memory:
     """The GPUs as they last answered, so that one that is lost can stay offered, with its taint, until it is gone.
 
-    ``offered`` are those of the last look.
+    ``offered`` are those of the last look, ``unanswered`` the GPUs that gave it an error.
     """
 
     def __init__(self) -> None:
         self._views: dict[port.GpuUuid, offer.View] = {}
         self.offered: tuple[offer.View, ...] = ()
+        self.unanswered: tuple[Unanswered, ...] = ()
         self._authored: tuple[port.Versions, tuple[offer.View, ...], inventory.Inventory] | None = None
 
     def completed(self, views: Sequence[offer.View], is_kept: Callable[[port.Gpu], bool]) -> Sequence[offer.View]:
@@ -66,7 +77,7 @@ class Memory:
 
 
 def nothing_is_kept(_: port.Gpu) -> bool:
-    """What nobody watches is offered only while it answers."""
+    """Nobody watches the GPUs, so each is offered only while it answers."""
     return False
 
 
@@ -77,29 +88,37 @@ def discover(
     memory: Memory | None = None,
     is_kept: Callable[[port.Gpu], bool] = nothing_is_kept,
 ) -> inventory.Inventory:
-    """All GPUs that answer and their partitions, less what instances of others take; raises CallError when none of several GPUs answers.
+    """All GPUs that answer and their partitions, less what instances of others take; raises HardwareError when none of the GPUs answers.
 
-    Those that do not answer are left out, but for those of ``memory`` that are to be kept.
+    Those that do not answer are left out, except those of ``memory`` for which ``is_kept`` is true.
     """
     known = memory or Memory()
     boot = hardware.boot_id()
     before = identity.owned(intents(), boot)
-    gpus = hardware.gpus()
-    seen = [found for gpu in gpus if (found := _or_none(gpu, functools.partial(_look, hardware, gpu)))]
+    census = hardware.census()
+    failed = [Unanswered(gpu=f"index {one.index}", error=one.error) for one in census.silent]
+    seen = [found for gpu in census.gpus if (found := _or_none(gpu, functools.partial(_look, hardware, gpu), failed))]
     ours = before | identity.owned(intents(), boot)
-    peers = nvlink.peers(gpus)
-    views = [view for one in seen if (view := _or_none(one.gpu, functools.partial(_view, hardware, one, ours, peers, choices)))]
-    if not known.completed(views, is_kept) and gpus:
-        raise errors.HardwareError(port.CALLS["gpus"], f"none of {len(gpus)} GPUs answers; the log says why")
+    peers = nvlink.peers(census.gpus)
+    views = [view for one in seen if (view := _or_none(one.gpu, functools.partial(_view, hardware, one, ours, peers, choices), failed))]
+    known.unanswered = tuple(failed)
+    if not known.completed(views, is_kept) and failed:
+        raise errors.HardwareError(port.CALLS["gpus"], f"none of {len(failed)} GPUs answers: {described(failed)}")
     return known.authored(hardware.versions())
 
 
-def _or_none(gpu: port.Gpu, look: Callable[[], Result]) -> Result | None:
-    """What a look at one GPU gives; None for a GPU that does not answer."""
+def described(unanswered: Iterable[Unanswered]) -> str:
+    """The GPUs with their errors, in one line."""
+    return "; ".join(f"{one.gpu}: {one.error}" for one in unanswered)
+
+
+def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[Unanswered]) -> Result | None:
+    """What a look at one GPU gives; None for a GPU that does not answer, which is added to ``failed``."""
     try:
         return look()
     except port.CallError as error:
-        _log.warning("a GPU does not answer and is not offered: gpu=%s error=%s", gpu.uuid, error)
+        _log.warning("GPU does not answer: gpu=%s error=%s", gpu.uuid, error)
+        failed.append(Unanswered(gpu=f"gpu-{gpu.minor}", error=str(error)))
         return None
 
 

@@ -8,7 +8,7 @@ A partition that several claims share is theirs together: whichever is prepared 
 holds it is read from the intents under the GPU's lock, which every call for any of its devices holds.
 
 MIG mode is turned on for a partition and off for a whole GPU when they are prepared, where that takes no reset (Hopper and newer), and left as it
-is afterwards. Elsewhere it is never touched. A GPU that does not answer is not offered, and the others are.
+is afterwards. Elsewhere it is never touched. A GPU that never answered is not offered, and the others are.
 """
 
 import dataclasses
@@ -150,13 +150,18 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     def discover(self) -> inventory.Inventory:
         """All GPUs that answer and their partitions, less what instances of others take, with the taints of their faults.
 
-        A GPU that was lost while it was watched stays offered, tainted. Raises CallError when none of several GPUs answers.
+        A GPU that answered before and is watched stays offered while the machine has it. Raises HardwareError when none of the GPUs answers.
         """
         put = {} if self._site is None else self._site.taints()
-        offered = discovery.discover(
-            self._hardware, self._intents, self._choices, self._memory, lambda gpu: health.is_lost(gpu.minor, put, self.name)
-        )
+        is_watched = self._site is not None and self._watching is not None
+        is_kept = self._hardware.is_plugged if is_watched else discovery.nothing_is_kept
+        offered = discovery.discover(self._hardware, self._intents, self._choices, self._memory, is_kept)
         return health.spread(offered, put, self.name)
+
+    @property
+    def unanswered(self) -> Sequence[discovery.Unanswered]:
+        """The GPUs that gave an error at the last look."""
+        return self._memory.unanswered
 
     def plan(self, grant: Grant) -> records.Record:
         """Choose the slot and the settings.

@@ -40,9 +40,10 @@ class Terms:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vital:
-    """How a GPU was found: what it asks for (None: it does not tell), and where instances lie on it."""
+    """How a GPU was found: what it asks for (None: it does not tell), and where instances lie on it. ``error`` is what a lost one answered."""
 
     lost: bool = False
+    error: str = ""
     action: vitals.RecoveryAction | None = None
     spots: frozenset[Spot] = frozenset()
 
@@ -109,7 +110,8 @@ def seen(minor: int, vital: Vital, now: float) -> tuple[Fault, ...]:
     """The faults that a look at a GPU shows by itself."""
     found: list[Fault] = []
     if vital.lost:
-        found.append(Fault(anchor=whole(minor), minor=minor, kind=LOST, value="", text=_TEXTS[LOST], fatal=True, since=now))
+        text = f"{_TEXTS[LOST]} ({vital.error})" if vital.error else _TEXTS[LOST]
+        found.append(Fault(anchor=whole(minor), minor=minor, kind=LOST, value="", text=text, fatal=True, since=now))
     if vital.asks and vital.action is not None:
         asked = vital.action.value
         text = f"{_TEXTS[RECOVERY]} {asked}"
@@ -146,7 +148,7 @@ def taints(faults: Iterable[Fault], prefix: str, terms: Terms, now: float) -> di
     found: dict[str, tuple[devices.Taint, ...]] = {}
     for (anchor, kind), one in gravest.items():
         told = devices.Taint(key=f"{prefix}/{kind}", value=one.value)
-        ends = one.fatal and terms.evicts and now - one.since >= terms.settle
+        ends = one.fatal and terms.evicts and _stood(one, now) >= terms.settle
         both = (told, dataclasses.replace(told, effect=devices.TaintEffect.NO_EXECUTE)) if ends else (told,)
         found[anchor] = (*found.get(anchor, ()), *both)
     return found
@@ -168,11 +170,6 @@ def remembered(put: Put, prefix: str, terms: Terms, now: float) -> tuple[Fault, 
                 before = found.get((device, restored.kind))
                 found[device, restored.kind] = restored if before is None or restored.since < before.since else before
     return tuple(found.values())
-
-
-def is_lost(minor: int, put: Put, prefix: str) -> bool:
-    """Whether a GPU stands as lost."""
-    return any(taint.key == f"{prefix}/{LOST}" for taint in put.get(whole(minor), ()))
 
 
 def spread(offered: inventory.Inventory, put: Put, prefix: str) -> inventory.Inventory:
@@ -198,6 +195,12 @@ _TEXTS: Mapping[str, str] = {
     LOST: "the GPU does not answer any more",
     RECOVERY: "the GPU asks for the recovery action",
 }
+
+
+def _stood(fault: Fault, now: float) -> float:
+    """For how long a fault has stood. A GPU that did not answer once, and answers now, was not lost for longer than that."""
+    until = fault.well_since if fault.kind == LOST and fault.well_since is not None else now
+    return until - fault.since
 
 
 def _is_well(fault: Fault, vital: Vital) -> bool:

@@ -55,10 +55,19 @@ class MockGpus(port.GpuPort):
         with self._call("versions"):
             return self._machine.versions
 
-    def gpus(self) -> Sequence[port.Gpu]:
-        with self._call("gpus"):
-            now = self._state.read().gpus
-            return tuple(board.gpu for uuid, board in self._machine.boards.items() if not (now[uuid].lost or now[uuid].unplugged))
+    def census(self) -> port.Census:
+        call = "gpus"
+        with self._call(call):
+            now, plugged = self._state.read().gpus, self.plugged()
+            lost = str(rules.failure(call, port.Code.GPU_IS_LOST))
+            return port.Census(
+                gpus=tuple(gpu for gpu in plugged if not now[gpu.uuid].lost),
+                silent=tuple(port.SilentGpu(index=index, error=lost) for index, gpu in enumerate(plugged) if now[gpu.uuid].lost),
+            )
+
+    def ping(self, gpu: port.Gpu) -> None:
+        with self._call("ping"):
+            self._read(gpu.uuid, "ping")
 
     def mig_mode(self, gpu: port.GpuUuid) -> port.MigMode | None:
         with self._call("mig_mode"):
@@ -186,6 +195,11 @@ class MockGpus(port.GpuPort):
     def renew(self) -> None:
         with self._call("renew"):
             self._state.read()
+
+    def plugged(self) -> Sequence[port.Gpu]:
+        """The GPUs in the machine by minor number, for onlookers: also those that are lost."""
+        now = self._state.read().gpus
+        return tuple(board.gpu for uuid, board in self._machine.boards.items() if not now[uuid].unplugged)
 
     def time_slice(self, gpu: port.GpuUuid) -> port.TimeSlice:
         """The time slice now, for onlookers: the driver has no way to read it."""

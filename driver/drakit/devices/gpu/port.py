@@ -22,6 +22,7 @@ CALLS: Mapping[str, str] = {
     "boot_id": "/proc/sys/kernel/random/boot_id",
     "versions": "nvmlSystemGetDriverVersion",
     "gpus": "nvmlDeviceGetHandleByIndex",
+    "ping": "nvmlDeviceGetMemoryInfo",
     "mig_mode": "nvmlDeviceGetMigMode",
     "set_mig_mode": "nvmlDeviceSetMigMode",
     "gpu_instance_profiles": "nvmlDeviceGetGpuInstanceProfileInfoV",
@@ -88,6 +89,22 @@ class TimeSlice(enum.Enum):
     SHORT = "Short"
     MEDIUM = "Medium"
     LONG = "Long"
+
+
+# What is wrong with the session, the library or the kernel driver, and says nothing about one GPU.
+OF_THE_SESSION = frozenset(
+    {
+        Code.UNINITIALIZED,
+        Code.NO_PERMISSION,
+        Code.DRIVER_NOT_LOADED,
+        Code.LIBRARY_NOT_FOUND,
+        Code.FUNCTION_NOT_FOUND,
+        Code.OPERATING_SYSTEM,
+        Code.LIB_RM_VERSION_MISMATCH,
+        Code.MEMORY,
+        Code.ARGUMENT_VERSION_MISMATCH,
+    }
+)
 
 
 class CallError(errors.HardwareError):
@@ -172,6 +189,22 @@ class Gpu:
         Such a mode is also forgotten when the driver is unloaded, so nobody can rely on finding it (MIG user guide, "Enable MIG Mode").
         """
         return self.compute_capability is not None and self.compute_capability >= _SWITCHES_AT_ONCE
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SilentGpu:
+    """A GPU that the library counts and that does not say who it is: its index in the library, and the error it gives."""
+
+    index: int
+    error: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Census:
+    """Every GPU that the library counts: those that answer, by minor number, and those that do not, by index."""
+
+    gpus: tuple[Gpu, ...] = ()
+    silent: tuple[SilentGpu, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -277,12 +310,19 @@ class GpuPort(Protocol):
     def versions(self) -> Versions:
         """Versions of the driver."""
 
+    def census(self) -> Census:
+        """Every GPU that the library counts."""
+
     def gpus(self) -> Sequence[Gpu]:
-        """All GPUs, by minor number."""
+        """The GPUs that answer, by minor number."""
+        return self.census().gpus
 
     def gpu(self, uuid: GpuUuid) -> Gpu | None:
         """One GPU; None when it is not there or does not answer. An adapter that need not ask all the others does not."""
         return next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
+
+    def ping(self, gpu: Gpu) -> None:
+        """Ask the GPU something that a lost one cannot answer. NOT_FOUND it is not in the machine; any other error: it does not answer."""
 
     def mig_mode(self, gpu: GpuUuid) -> MigMode | None:
         """The GPU's MIG mode; None when it has no MIG."""
@@ -342,7 +382,7 @@ class GpuPort(Protocol):
         """The events of all GPUs that answer, from now on."""
 
     def is_plugged(self, gpu: Gpu) -> bool:
-        """Whether the machine still has the GPU, be it lost or not."""
+        """Whether the machine still has the GPU, whether or not it answers."""
 
     def population(self) -> str:
         """A text that is another one after a GPU came or went, or the kernel driver was loaded anew."""

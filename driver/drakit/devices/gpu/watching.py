@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _JOIN_SECONDS = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _LOOKS_BETWEEN_COUNTS = 12
-_GONE = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
+_LOST = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
 _UNSETTLING = frozenset({vitals.EventKind.RECOVERY, vitals.EventKind.UNAVAILABLE})
 
 
@@ -178,26 +178,39 @@ class Watch:
         )
         if is_new and self._population is not None:
             self._unsettled |= {gpu.uuid for gpu in self._gpus.values()}
+        changed = self._gpus.keys() != before.keys()
+        if changed and before:
+            self._site.changed()
         self._population = population
-        return is_new or self._gpus.keys() != before.keys()
+        return is_new or changed
 
     def _vital(self, gpu: port.Gpu) -> health.Vital | None:
-        """How a GPU is; None when that cannot be told now."""
+        """How a GPU is; None when that cannot be told now, or it is not in the machine any more."""
         try:
+            self._hardware.ping(gpu)
             mode = None if gpu.is_vgpu else self._hardware.mig_mode(gpu.uuid)
+        except port.CallError as error:
+            return self._silent(gpu, error, is_lost=error.code not in port.OF_THE_SESSION)
+        try:
             vital = health.Vital(action=self._hardware.recovery_action(gpu.uuid), spots=self._spots(gpu))
         except port.CallError as error:
-            if error.code in _GONE:
-                return health.Vital(lost=True) if self._hardware.is_plugged(gpu) else None
-            if error.code is port.Code.RESET_REQUIRED:
-                return health.Vital(action=vitals.RecoveryAction.RESET)
-            _log.warning("a GPU's health cannot be read: gpu=%s error=%s", gpu.uuid, error)
-            return None
+            return self._silent(gpu, error, is_lost=error.code in _LOST)
         if self._modes.setdefault(gpu.uuid, mode) != mode:
             self._modes[gpu.uuid] = mode
             self._unsettled |= {gpu.uuid}
             self._site.changed()
         return vital
+
+    def _silent(self, gpu: port.Gpu, error: port.CallError, *, is_lost: bool) -> health.Vital | None:
+        """How a GPU is that answered with an error. One that is not in the machine is not lost."""
+        if error.code is port.Code.RESET_REQUIRED:
+            return health.Vital(action=vitals.RecoveryAction.RESET)
+        if not is_lost:
+            _log.warning("GPU health unknown: gpu=%s error=%s", gpu.uuid, error)
+            return None
+        if error.code is port.Code.NOT_FOUND and not self._hardware.is_plugged(gpu):
+            return None
+        return health.Vital(lost=True, error=str(error))
 
     def _has_mig(self, gpu: port.Gpu) -> bool:
         """Whether MIG mode was on at the last look. Where it is, instances come and go, and there is no setting to lose."""
@@ -265,6 +278,8 @@ class Watch:
         for one in fresh:
             if one.key not in known:
                 _log.warning("a fault of a GPU: device=%s fault=%s", one.anchor, one.text)
+                if one.kind == health.LOST:
+                    self._notify(one.anchor, one.text)
 
     def _notify(self, anchor: str, text: str) -> None:
         """Tell the users of the claims that a fault concerns."""

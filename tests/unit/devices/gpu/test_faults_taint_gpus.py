@@ -23,7 +23,7 @@ class Ward:
     """A node with two A100 in MIG mode whose watch is driven by hand; ``now`` is the time."""
 
     def __init__(self, directory: pathlib.Path, terms: health.Terms = TERMS) -> None:
-        self.node = gpu_node.GpuNode(directory / "machine")
+        self.node = gpu_node.GpuNode(directory / "machine", watch=gpu_driver.Watching(terms=terms))
         self.site = site.FakeSite(directory / "home")
         self.now = 1000.0
         self.terms = terms
@@ -203,6 +203,8 @@ def test_a_reboot_takes_the_faults_along(ward: Ward) -> None:
 def test_without_a_watch_no_taint_of_an_earlier_one_stays(ward: Ward) -> None:
     ward.strike(0, 79)
     ward.site.taint("gpu-1", devices.Taint(key="example.com/mine"))
+    ward.node.watch = None
+    ward.node.restart()
     ward.node.driver.start(ward.site)
     ward.node.driver.stop()
     assert {device for device, kept in ward.site.taints().items() if kept} == {"gpu-1"}

@@ -44,6 +44,7 @@ class NvmlGpus(port.GpuPort):
         self._guard = threading.Lock()
         self._handles: dict[port.GpuUuid, pynvml.c_nvmlDevice_t] = {}
         self._profiles: dict[port.GpuUuid, tuple[port.GpuInstanceProfile, ...]] = {}
+        self._silent: tuple[port.SilentGpu, ...] = ()
         session.use(library)
         session.start()
 
@@ -70,12 +71,34 @@ class NvmlGpus(port.GpuPort):
             cuda = words.cuda_version(pynvml.nvmlSystemGetCudaDriverVersion_v2())
             return port.Versions(driver=pynvml.nvmlSystemGetDriverVersion(), cuda=cuda, cc_mode=details.cc_mode())
 
-    def gpus(self) -> Sequence[port.Gpu]:
-        """All GPUs that say who they are; one that does not is left out and logged."""
+    def census(self) -> port.Census:
+        """All GPUs that NVML counts. One that does not say who it is, is logged when it falls silent, or gives another error than before."""
         with session.calling("gpus"):
             count = pynvml.nvmlDeviceGetCount()
-        found = [gpu for index in range(count) if (gpu := self._gpu_or_none(index)) is not None]
-        return tuple(sorted(found, key=lambda gpu: gpu.minor))
+        answers = [self._by_index(index) for index in range(count)]
+        gpus = sorted((one for one in answers if isinstance(one, port.Gpu)), key=lambda gpu: gpu.minor)
+        silent = tuple(one for one in answers if isinstance(one, port.SilentGpu))
+        for one in silent:
+            if one not in self._silent:
+                _log.warning("GPU does not answer: index=%d count=%d error=%s", one.index, count, one.error)
+        self._silent = silent
+        return port.Census(gpus=tuple(gpus), silent=silent)
+
+    def ping(self, gpu: port.Gpu) -> None:
+        """Ask for name and memory, for which nvml.h documents GPU_IS_LOST.
+
+        A look-up by UUID fails when any GPU is lost, so a GPU that does not answer is looked up by its PCI address as well.
+        """
+        try:
+            self._on(gpu.uuid, "ping", _answer)
+        except port.CallError:
+            self._forget(gpu.uuid)
+            with session.calling("ping"):
+                handle = pynvml.nvmlDeviceGetHandleByPciBusId(gpu.pci_bus_id)
+                if pynvml.nvmlDeviceGetUUID(handle) != gpu.uuid:
+                    raise port.CallError(port.CALLS["ping"], port.Code.NOT_FOUND, f"another GPU is at {gpu.pci_bus_id}") from None
+                _answer(handle)
+            self._handles[gpu.uuid] = handle
 
     def gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
         """One GPU by its kept handle, without a question to any other: a GPU that hangs holds up nobody else's claims."""
@@ -185,7 +208,14 @@ class NvmlGpus(port.GpuPort):
         return events.NvmlEvents({uuid: self._handles[uuid] for uuid in known})
 
     def is_plugged(self, gpu: port.Gpu) -> bool:
-        return self._host.has_device(gpu.pci_bus_id)
+        """By sysfs; where that does not show the GPU, by whether NVML still knows its PCI address, although it may not answer."""
+        if self._host.has_device(gpu.pci_bus_id):
+            return True
+        try:
+            pynvml.nvmlDeviceGetHandleByPciBusId(gpu.pci_bus_id)
+        except pynvml.NVMLError as error:
+            return session.code_of(error) is not port.Code.NOT_FOUND
+        return True
 
     def population(self) -> str:
         return self._host.population()
@@ -198,14 +228,13 @@ class NvmlGpus(port.GpuPort):
             self.close()
             session.start()
 
-    def _gpu_or_none(self, index: int) -> port.Gpu | None:
+    def _by_index(self, index: int) -> port.Gpu | port.SilentGpu:
         try:
             with session.calling("gpus"):
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 gpu = self._gpu(handle)
         except port.CallError as error:
-            _log.warning("a GPU does not answer and is left out: index=%d error=%s", index, error)
-            return None
+            return port.SilentGpu(index=index, error=str(error))
         self._handles[gpu.uuid] = handle
         return gpu
 
@@ -264,3 +293,9 @@ class NvmlGpus(port.GpuPort):
     def _forget(self, gpu: port.GpuUuid) -> None:
         self._handles.pop(gpu, None)
         self._profiles.pop(gpu, None)
+
+
+def _answer(handle: pynvml.c_nvmlDevice_t) -> None:
+    """Ask for what every GPU that answers has; raises NVMLError where it does not answer."""
+    session.optional(lambda: pynvml.nvmlDeviceGetName(handle))
+    session.optional(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))

@@ -1,0 +1,196 @@
+"""A GPU that answers with an error while the machine has it: tainted, offered and counted until it answers again or is taken out."""
+
+import logging
+import pathlib
+
+import pytest
+
+from drakit.core import device as devices
+from drakit.core import errors
+from drakit.core import site as sites
+from drakit.devices import machines
+from drakit.devices.gpu import discovery, faults, health, host, mock, nvml, port, watching
+from drakit.devices.gpu import driver as gpu_driver
+from fakes import gpu_node, nvml_library, site
+
+NO_SCHEDULE, NO_EXECUTE = devices.TaintEffect.NO_SCHEDULE, devices.TaintEffect.NO_EXECUTE
+TERMS = health.Terms(settle=5.0, hold=60.0)
+LOST = {("gpu.drakit.dev/gpu-lost", NO_SCHEDULE), ("gpu.drakit.dev/gpu-lost", NO_EXECUTE)}
+GPU_IS_LOST, UNKNOWN = 15, 999
+OF_A_GPU = [code for code in port.Code if code not in port.OF_THE_SESSION | {port.Code.RESET_REQUIRED}]
+
+
+class Watched:
+    """A driver and its watch over two A100 behind a library; ``now`` is the time."""
+
+    def __init__(self, directory: pathlib.Path, *, sysfs: bool = True) -> None:
+        self.hardware = mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=directory / "machine", owner="node-a"))
+        self.library = nvml_library.NvmlLibrary(self.hardware)
+        self.root = nvml_library.host_root(directory / "root", self.hardware)
+        if not sysfs:
+            (self.root / "sys").rename(self.root / "gone")
+        self.port = nvml.NvmlGpus(self.library, system=host.Host(self.root))
+        self.site = site.FakeSite(directory / "home")
+        self.driver = gpu_driver.GpuDriver(self.port, watch=gpu_driver.Watching(terms=TERMS))
+        self.driver._site = self.site
+        self.now = 1000.0
+        self.watch = watching.Watch(self.port, self.site, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: self.now)
+        self.watch.look()
+        self.driver.discover()
+
+    def after(self, seconds: float) -> None:
+        self.now += seconds
+        self.watch.look()
+
+    def offered(self) -> dict[str, set[tuple[str, devices.TaintEffect]]]:
+        """The taints of the devices that are offered."""
+        return {item.name: {(taint.key, taint.effect) for taint in item.taints} for item in self.driver.discover().devices}
+
+
+@pytest.fixture
+def watched(tmp_path: pathlib.Path) -> Watched:
+    return Watched(tmp_path)
+
+
+@pytest.mark.parametrize("code", [GPU_IS_LOST, UNKNOWN, 14])
+def test_a_gpu_that_tells_only_what_needs_no_hardware_is_lost(watched: Watched, code: int) -> None:
+    """MIG mode and field values are answered from memory: nvml.h documents no GPU_IS_LOST for them."""
+    watched.library.returns["nvmlDeviceGetMemoryInfo"] = code
+    watched.after(1)
+    watched.after(5)
+    found = watched.offered()
+    assert len(found) == 50
+    assert all(taints == LOST for taints in found.values())
+    del watched.library.returns["nvmlDeviceGetMemoryInfo"]
+    watched.after(1)
+    watched.after(5)
+    assert not any(watched.offered().values())
+
+
+@pytest.mark.parametrize("sysfs", [True, False])
+def test_a_lost_gpu_stays_offered_for_hours_and_comes_back_clean(tmp_path: pathlib.Path, *, sysfs: bool) -> None:
+    watched = Watched(tmp_path, sysfs=sysfs)
+    uuid = watched.hardware.gpus()[1].uuid
+    watched.hardware.lose(uuid)
+    for _ in range(50):
+        watched.after(5)
+        assert len(watched.offered()) == 50
+    assert {name for name, taints in watched.offered().items() if taints == LOST} == {name for name in watched.offered() if "gpu-1" in name}
+    watched.hardware.reset(uuid)
+    watched.after(1)
+    watched.after(5)
+    assert not any(watched.offered().values())
+    assert not any(watched.site.taints().values())
+
+
+@pytest.mark.parametrize("call", ["ping", "mig_mode"])
+@pytest.mark.parametrize("code", OF_A_GPU)
+def test_any_error_of_a_plugged_gpu_is_its_loss(tmp_path: pathlib.Path, code: port.Code, call: str) -> None:
+    node = gpu_node.GpuNode(tmp_path / "machine")
+    kept = site.FakeSite(tmp_path / "home")
+    watch = watching.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
+    watch.look()
+    fault = faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=code)
+    faults.Faults(node.choice.directory).arm(fault)
+    watch.look()
+    assert {device: [taint.key for taint in taints] for device, taints in kept.taints().items()} == {"gpu-0": ["gpu.drakit.dev/gpu-lost"]}
+
+
+@pytest.mark.parametrize("code", [code for code in port.Code if code in port.OF_THE_SESSION])
+def test_what_is_wrong_with_library_or_driver_is_no_gpus_fault(tmp_path: pathlib.Path, code: port.Code) -> None:
+    node = gpu_node.GpuNode(tmp_path / "machine")
+    kept = site.FakeSite(tmp_path / "home")
+    watch = watching.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
+    faults.Faults(node.choice.directory).arm(
+        faults.Fault(call="ping", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=code, times=2)
+    )
+    watch.look()
+    assert not kept.taints()
+
+
+def test_one_error_keeps_new_pods_away_and_ends_none(watched: Watched) -> None:
+    watched.library.returns["nvmlDeviceGetMemoryInfo"] = UNKNOWN
+    watched.after(1)
+    del watched.library.returns["nvmlDeviceGetMemoryInfo"]
+    for _ in range(3):
+        watched.after(2)
+        assert NO_EXECUTE not in {effect for taints in watched.offered().values() for _, effect in taints}
+    watched.after(5)
+    assert not any(watched.offered().values())
+
+
+def test_the_kubelet_and_the_pods_are_told_why_and_told_when_it_is_over(tmp_path: pathlib.Path) -> None:
+    node = gpu_node.GpuNode(tmp_path / "machine")
+    kept = site.FakeSite(tmp_path / "home")
+    now = [1000.0]
+    watch = watching.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now[0])
+    watch.look()
+    name = "gpu-0-mig-2g10gb-14-4"
+    node.prepare(name)
+    kept.put(node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
+    node.hardware.lose(node.hardware.gpus()[0].uuid)
+    watch.look()
+    told = kept.health_of(name)
+    assert told is not None
+    assert told.health is sites.Health.UNHEALTHY
+    assert "nvmlDeviceGetMemoryInfo: GPU_IS_LOST" in told.message
+    assert ["GPU_IS_LOST" in notice.message for _, notice in kept.notices] == [True]
+    node.hardware.reset(node.hardware.plugged()[0].uuid)
+    for _ in range(2):
+        now[0] += 5
+        watch.look()
+    assert kept.health_of(name) == sites.HealthReport(device=name, health=sites.Health.HEALTHY)
+
+
+def test_a_gpu_that_answers_is_not_lost_because_a_search_by_uuid_meets_one_that_is(watched: Watched) -> None:
+    first, second = watched.hardware.gpus()
+    watched.hardware.lose(first.uuid)
+    watched.library.handles_end()
+    watched.port.ping(second)
+    with pytest.raises(port.CallError, match="GPU_IS_LOST"):
+        watched.port.ping(first)
+
+
+def test_a_gpu_that_is_neither_in_sysfs_nor_known_to_the_library_is_gone(tmp_path: pathlib.Path) -> None:
+    watched = Watched(tmp_path, sysfs=False)
+    first, second = watched.hardware.gpus()
+    watched.hardware.lose(first.uuid)
+    watched.hardware.unplug(second.uuid)
+    assert watched.port.is_plugged(first)
+    assert not watched.port.is_plugged(second)
+
+
+def test_every_gpu_that_the_library_counts_is_accounted_for(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = watched.hardware.gpus()
+    watched.hardware.lose(first.uuid)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            found = watched.port.census()
+    assert [gpu.uuid for gpu in found.gpus] == [second.uuid]
+    assert [(one.index, one.error) for one in found.silent] == [(0, "nvmlDeviceGetHandleByIndex: GPU_IS_LOST (GPU is lost)")]
+    assert len([record for record in caplog.records if "GPU does not answer" in record.message]) == 1, "said once, not at every look"
+
+
+def test_a_start_with_lost_gpus_names_them_and_offers_the_others(tmp_path: pathlib.Path) -> None:
+    node = gpu_node.GpuNode(tmp_path / "machine")
+    first, second = node.hardware.gpus()
+    node.hardware.lose(first.uuid)
+    assert {item.name.partition("-mig")[0] for item in node.driver.discover().devices} == {"gpu-1"}
+    assert node.driver.unanswered == (discovery.Unanswered(gpu="index 0", error="nvmlDeviceGetHandleByIndex: GPU_IS_LOST"),)
+    node.hardware.lose(second.uuid)
+    with pytest.raises(errors.HardwareError, match=r"none of 2 GPUs answers: index 0: .*GPU_IS_LOST; index 1: .*GPU_IS_LOST"):
+        node.restart().discover()
+
+
+def test_a_gpu_that_was_lost_at_the_start_is_offered_once_it_answers(tmp_path: pathlib.Path) -> None:
+    node = gpu_node.GpuNode(tmp_path / "machine")
+    kept = site.FakeSite(tmp_path / "home")
+    uuid = node.hardware.gpus()[1].uuid
+    node.hardware.lose(uuid)
+    watch = watching.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
+    watch.look()
+    before = kept.changes
+    node.hardware.reset(uuid)
+    for _ in range(watching._LOOKS_BETWEEN_COUNTS):
+        watch.look()
+    assert kept.changes > before
