@@ -11,6 +11,7 @@ import json
 import pathlib
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 
 from crash import gpu_stories, gpu_victims
@@ -80,9 +81,12 @@ class World:
         return gpu_victims.living(self.node.folder)
 
     def kill_daemons(self) -> None:
-        for running in self.living().values():
-            for one in running:
-                one.send(signal.SIGKILL)
+        """Kill them all, and see them dead: one that is about to die is taken for one that runs."""
+        killed = [one for running in self.living().values() for one in running]
+        for one in killed:
+            one.send(signal.SIGKILL)
+        waiting = threading.Event()
+        assert any(not any(one.is_alive() for one in killed) or waiting.wait(0.01) for _ in range(3000))
 
     def is_clean(self, point: str) -> None:
         assert look(self.node) == self.clean, point

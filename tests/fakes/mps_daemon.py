@@ -2,6 +2,7 @@
 
 ``-f`` serves in the foreground: it starts a server process of its own, listens on ``$CUDA_MPS_PIPE_DIRECTORY/control`` and notes what it was told in
 ``told``. Without it, commands are read from standard input and sent there. ``stubborn`` ignores ``quit`` and SIGTERM, ``broken`` ends at once.
+A connection without a command is nothing to it, as to NVIDIA's, and so is a file that it cannot write.
 """
 
 import pathlib
@@ -10,7 +11,7 @@ import sys
 from drakit.devices.gpu import roots
 
 SCRIPT = """#!{python} -IS
-import os, pathlib, signal, socket, sys
+import contextlib, os, pathlib, signal, socket, sys
 
 pipe = pathlib.Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
 behaviour = {behaviour!r}
@@ -38,9 +39,11 @@ def serve():
         listener.listen()
         while True:
             line, _ = listener.accept()
-            with line:
+            with line, contextlib.suppress(OSError):
                 command = line.makefile().read().strip()
-                with (pipe / "told").open("a") as log:
+                if not command:
+                    continue
+                with contextlib.suppress(OSError), (pipe / "told").open("a") as log:
                     log.write(command + "\\n")
                 if command == "quit" and behaviour != "stubborn":
                     os.kill(server, signal.SIGKILL)

@@ -120,13 +120,14 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._site = site
         self._around.daemons.sweep(lambda: identity.holders(self._intents()))
         restorer = restoring.Restorer(self._hardware, site, self._around.daemons)
-        restorer.at_start()
+        failed = restorer.on(None)
         if self._watching is None:
             watching.forget(site, self.name)
             return
         terms, rhythm = self._watching.terms, self._watching.rhythm
         self._crew = restoring.Crew(restorer)
         self._crew.start()
+        self._crew.due(failed)
         self._watch = watching.Watch(self._hardware, site, prefix=self.name, terms=terms, rhythm=rhythm, lost_settings=self._crew.due)
         self._watch.start()
 
@@ -249,6 +250,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         sharing.apply(self._hardware, wanted.gpu, settings)
         if settings.mps is not None:
             self._around.daemons.ensure(wanted.holder, uuid, settings.mps)
+            self._around.daemons.check(wanted.holder)
             parts.append(self._around.daemons.access(wanted.holder))
         return drivers.Prepared(edits=edits.joined(*parts, cdi_edits.Edits(env=ready.env)), record=record)
 

@@ -3,10 +3,12 @@
 Everything of a daemon is in a folder below ``home``: its ``pipe`` (what clients connect to), its ``shm`` (what it has as /dev/shm, and its clients
 too: see ``shm``), its ``log``, and ``daemon.json``, which names the process. The folder's name is made of the grant, so that it can be found again
 knowing nothing else. ``home`` and the folder have mode 0700; what lies in them is open to users inside containers, who reach it by mounts alone.
+What containers may put into ``pipe`` is not trusted (see ``pipes``).
 
 A daemon is started in a session of its own behind a gate (see ``gate``), which opens once ``daemon.json`` is on disk: whenever this process dies,
-there is no daemon that nobody knows of. It is stopped by its own command, then by signals, and stopping succeeds only when every process that
-has its folder in the environment is seen to be gone. Tried on a stand-in for the daemon, not on hardware.
+there is no daemon that nobody knows of. While its claim is prepared, a daemon that runs is never ended, however slow it is, because containers may
+use it; only a dead one is replaced. When the claim is unprepared it is stopped by its own command, then by signals, and stopping succeeds only
+when every process that has its folder in the environment is seen to be gone. Tried on a stand-in for the daemon, not on hardware.
 """
 
 import contextlib
@@ -23,15 +25,14 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from drakit.core import edits, errors
-from drakit.devices.gpu import gate, processes, programs, roots, sharing, shm
+from drakit.devices.gpu import gate, pipes, processes, programs, roots, sharing, shm
 
 CONTROL = "nvidia-cuda-mps-control"
 PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
 PIPE_IN_CONTAINER = "/tmp/nvidia-mps"  # noqa: S108 - where CUDA looks for the daemon; a mount of the claim's own folder
 _SHM_IN_CONTAINER = "/dev/shm"  # noqa: S108 - where CUDA shares memory with the daemon; a mount of the claim's own folder
-_SHM, _NOTE = "shm", "daemon.json"
+_PIPE, _SHM, _NOTE = "pipe", "shm", "daemon.json"
 _MOUNT = ("rw", "nosuid", "nodev", "bind")
-_COMMAND_SECONDS = 5.0
 _READY_SECONDS = 15.0
 _POLL_SECONDS = 0.05
 _PRIVATE, _OPEN, _STICKY, _FILE = 0o700, 0o755, 0o1777, 0o600
@@ -39,46 +40,58 @@ _MIB = 1 << 20
 
 _log = logging.getLogger(__name__)
 
-# Lets a daemon run for a grant (whose), of a device (its UUID), on these terms.
-Ensure = Callable[[str, str, sharing.Mps], None]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Daemons:
     """The control daemons of a node; ``home`` is None where this process has no folder of its own, and then there are none.
 
-    ``own_shm`` gives each a /dev/shm of its own, in memory, which takes CAP_SYS_ADMIN. ``stop_seconds`` is how long it may take to follow each of
-    three requests to end.
+    ``own_shm`` gives each a /dev/shm of its own, in memory, and guards it against what containers put into its folders (see ``gate``), which takes
+    CAP_SYS_ADMIN. ``answer_seconds`` is how long it may take to answer a command, ``stop_seconds`` to follow each of three requests to end.
     """
 
     home: pathlib.Path | None = None
     root: roots.DriverRoot = dataclasses.field(default_factory=roots.DriverRoot)
     own_shm: bool = True
+    answer_seconds: float = 5.0
     stop_seconds: float = 5.0
     pause: Callable[[float], None] = time.sleep
 
     def ensure(self, grant: str, device: str, wanted: sharing.Mps) -> None:
-        """Let a daemon run for a grant of a device (its UUID); one that runs already is left. Raises HardwareError; then none is left running."""
+        """Let a daemon with its limits run for a grant of a device (its UUID). Raises HardwareError.
+
+        One that runs is not asked anything and not ended, except that one without its limits is told them: a driver may have died before it did.
+        """
         folder = self._folder(grant)
-        if _daemon(folder) is not None and _is_limited(folder) and self._answers(folder):
+        note = _found(folder)
+        if note is not None and note.limited:
             return
-        self._end(folder)
-        program = self.root.program(CONTROL)
-        if program is None:
-            raise errors.HardwareError(CONTROL, f"is not installed below {self.root.path}; MPS needs it")
         try:
-            _make(folder)
-            self._give_memory(folder)
-            self._start(folder, program, device, wanted)
-            self._await(folder)
+            if note is not None:
+                _remember(folder, note)
+            # What a driver that died had started may also be a gate, which ends by itself.
+            if note is None or not self._answers_in_time(folder):
+                self._replace(folder, device, wanted)
+                if not self._answers_in_time(folder):
+                    raise errors.HardwareError(CONTROL, f"ended at once: {_last_words(folder)}")
             self._limit(folder, wanted)
-            _remember_limits(folder)
+            self._remember_limits(folder)
         except OSError as error:
-            self._end(folder)
             raise errors.HardwareError(CONTROL, f"cannot be started: {error}") from error
-        except BaseException:
-            self._end(folder)
-            raise
+
+    def check(self, grant: str) -> None:
+        """Raise HardwareError where a grant's daemon does not run or does not answer; it is left as it is."""
+        folder = self._folder(grant)
+        note = _found(folder)
+        if note is None:
+            raise errors.HardwareError(CONTROL, "the claim's daemon does not run")
+        try:
+            self._ask(folder)
+        except programs.ProgramError as error:
+            fix = "wait, or end the claim's pods, or end that process to have it replaced"
+            raise errors.HardwareError(
+                CONTROL,
+                f"the claim's daemon, process {note.running.pid}, does not answer ({error}); it is left running for its pods: {fix}",
+            ) from error
 
     def stop(self, grant: str) -> None:
         """End the daemon of a grant and remove its folder; nothing to stop is success. Raises HardwareError when something of it lives on."""
@@ -105,16 +118,16 @@ class Daemons:
     def is_running(self, grant: str) -> bool:
         """Whether a grant's daemon is there and answers."""
         folder = self._folder(grant)
-        return _daemon(folder) is not None and self._answers(folder)
+        return _found(folder) is not None and self._answers(folder)
 
     def is_alive(self, grant: str) -> bool:
         """Whether a grant's daemon is there; it is not asked anything, so this is cheap. None is where there is no home."""
-        return self.home is not None and _daemon(self._folder(grant)) is not None
+        return self.home is not None and _found(self._folder(grant)) is not None
 
     def access(self, grant: str) -> edits.Edits:
         """What a container gets to use the daemon of a grant."""
         folder = self._folder(grant)
-        places = {"pipe": PIPE_IN_CONTAINER, _SHM: _SHM_IN_CONTAINER}
+        places = {_PIPE: PIPE_IN_CONTAINER, _SHM: _SHM_IN_CONTAINER}
         mounts = (edits.Mount(host_path=str(folder / name), container_path=place, options=_MOUNT) for name, place in places.items())
         return edits.Edits(env={PIPE_VARIABLE: PIPE_IN_CONTAINER}, mounts=tuple(mounts))
 
@@ -122,6 +135,17 @@ class Daemons:
         if self.home is None:
             raise errors.HardwareError(CONTROL, "this driver has no folder to keep daemons in")
         return self.home / hashlib.sha256(grant.encode()).hexdigest()[:16]
+
+    def _replace(self, folder: pathlib.Path, device: str, wanted: sharing.Mps) -> None:
+        """Start a daemon where none runs; what a dead one left is ended first. Raises OSError and HardwareError."""
+        self._end(folder)
+        program = self.root.program(CONTROL)
+        if program is None:
+            raise errors.HardwareError(CONTROL, f"is not installed below {self.root.path}; MPS needs it")
+        _make(folder)
+        pipes.clear(folder / _PIPE)
+        self._give_memory(folder)
+        self._start(folder, program, device, wanted)
 
     def _give_memory(self, folder: pathlib.Path) -> None:
         """Containers that run have the folder as it was when its first daemon started, so from then on it is left as it is."""
@@ -132,8 +156,7 @@ class Daemons:
 
     def _start(self, folder: pathlib.Path, program: pathlib.Path, device: str, wanted: sharing.Mps) -> None:
         options = ["-multiuser-server"] if wanted.multi_user else []
-        own = str(folder / _SHM) if self.own_shm else "-"
-        command = [sys.executable, "-I", gate.__file__, own, str(program), "-f", *options]
+        command = [*self._gate("shut", folder, folder / _SHM), str(program), "-f", *options]
         closed, opener = os.pipe()
         log = os.open(folder / "log" / "start.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _FILE)
         try:
@@ -144,7 +167,7 @@ class Daemons:
             closed = -1
             found = processes.Running.find(pid)
             if found is not None:
-                _remember(folder, found)
+                _remember(folder, _Note(running=found))
                 os.write(opener, b"!")
         except OSError as error:
             raise errors.HardwareError(CONTROL, f"cannot be started: {error}") from error
@@ -153,20 +176,27 @@ class Daemons:
                 if descriptor >= 0:
                     os.close(descriptor)
 
+    def _gate(self, when: str, folder: pathlib.Path, shm_folder: pathlib.Path | None = None) -> list[str]:
+        """The words before those of a program that sees the folders guarded."""
+        own = [str(folder / _PIPE), str(shm_folder or "-")] if self.own_shm else ["-", "-"]
+        return [sys.executable, "-I", gate.__file__, when, *own]
+
     def _environment(self, folder: pathlib.Path) -> Mapping[str, str]:
         folders = [str(place) for place in self.root.library_folders()]
         below = {} if self.root.path == pathlib.Path("/") else {"LD_LIBRARY_PATH": ":".join(folders)}
         path = ":".join(str(self.root.path / place) for place in roots.PROGRAM_FOLDERS)
-        return {"PATH": path, PIPE_VARIABLE: str(folder / "pipe"), "CUDA_MPS_LOG_DIRECTORY": str(folder / "log"), **below}
+        return {"PATH": path, PIPE_VARIABLE: str(folder / _PIPE), "CUDA_MPS_LOG_DIRECTORY": str(folder / "log"), **below}
 
-    def _await(self, folder: pathlib.Path) -> None:
+    def _answers_in_time(self, folder: pathlib.Path) -> bool:
+        """Wait until the daemon that is remembered answers; False where it has ended. Raises HardwareError where it does neither; it is left."""
         end = time.monotonic() + _READY_SECONDS
         while not self._answers(folder):
             if _has_ended(folder):
-                raise errors.HardwareError(CONTROL, f"ended at once: {_last_words(folder)}")
+                return False
             if time.monotonic() > end:
                 raise errors.HardwareError(CONTROL, f"does not answer; see {folder / 'log'}")
             self.pause(_POLL_SECONDS)
+        return True
 
     def _limit(self, folder: pathlib.Path, wanted: sharing.Mps) -> None:
         """The daemon sees one device, so its number is 0; a limit is told in whole mebibytes, rounded down."""
@@ -177,17 +207,34 @@ class Daemons:
 
     def _answers(self, folder: pathlib.Path) -> bool:
         try:
-            self._tell(folder, "get_default_active_thread_percentage")
+            self._ask(folder)
         except programs.ProgramError:
             return False
         return True
 
+    def _ask(self, folder: pathlib.Path) -> None:
+        self._tell(folder, "get_default_active_thread_percentage")
+
     def _tell(self, folder: pathlib.Path, words: str) -> str:
-        """A command to the daemon by NVIDIA's own program; raises ProgramError."""
+        """A command to the daemon by NVIDIA's own program, which runs as root and so talks to nobody else. Raises ProgramError."""
         program = self.root.program(CONTROL)
         if program is None:
             raise programs.ProgramError(CONTROL, f"is not installed below {self.root.path}")
-        return programs.run(program, seconds=_COMMAND_SECONDS, env=self._environment(folder), words=f"{words}\n")
+        pid = pipes.listener(folder / _PIPE)
+        if pid is None:
+            raise programs.ProgramError(CONTROL, "nobody listens on the control socket")
+        listener = processes.Running.find(pid)
+        if listener is None or not listener.bears(_variable(folder)):
+            raise programs.ProgramError(
+                CONTROL, "a process other than the daemon listens on the control socket; a pod of the claim put it there"
+            )
+        before = self._gate("open", folder)
+        return programs.run(program, seconds=self.answer_seconds, env=self._environment(folder), words=f"{words}\n", before=before)
+
+    def _remember_limits(self, folder: pathlib.Path) -> None:
+        note = _found(folder)
+        if note is not None:
+            _remember(folder, dataclasses.replace(note, limited=True))
 
     def _end(self, folder: pathlib.Path) -> None:
         """End every process of the daemon, politely first."""
@@ -211,7 +258,7 @@ class Daemons:
 def _make(folder: pathlib.Path) -> None:
     folder.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     folder.mkdir(mode=_PRIVATE, exist_ok=True)
-    for name, mode in (("pipe", _OPEN), (_SHM, _STICKY), ("log", _PRIVATE)):
+    for name, mode in ((_PIPE, _OPEN), (_SHM, _STICKY), ("log", _PRIVATE)):
         place = folder / name
         place.mkdir(exist_ok=True)
         place.chmod(mode)
@@ -223,50 +270,60 @@ def _remove(folder: pathlib.Path) -> None:
     shutil.rmtree(folder)
 
 
-def _remember(folder: pathlib.Path, running: processes.Running, *, limited: bool = False) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Note:
+    """A daemon's process, and whether it was told its limits: one without them is not what was granted."""
+
+    running: processes.Running
+    limited: bool = False
+
+
+def _remember(folder: pathlib.Path, note: _Note) -> None:
     """Write down the process, durably, before the gate opens, and again once it was told its limits."""
     file, beside = folder / _NOTE, folder / "daemon.new"
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="ascii") as stream:
-        json.dump({"pid": running.pid, "start": running.start, "limited": limited}, stream)
+        json.dump({"pid": note.running.pid, "start": note.running.start, "limited": note.limited}, stream)
         stream.flush()
         os.fsync(stream.fileno())
     beside.replace(file)
 
 
-def _remember_limits(folder: pathlib.Path) -> None:
-    running = _daemon(folder)
-    if running is not None:
-        _remember(folder, running, limited=True)
-
-
-def _is_limited(folder: pathlib.Path) -> bool:
-    """Whether the daemon was told its limits; a driver may have died in between, and a daemon without limits is not what was granted."""
-    return json.loads((folder / _NOTE).read_text("ascii")).get("limited", True) is not False
-
-
-def _remembered(folder: pathlib.Path) -> processes.Running | None:
-    """The process that was written down; a file that cannot be read names none, and what lives of the daemon is found by its environment."""
+def _remembered(folder: pathlib.Path) -> _Note | None:
+    """The process that was written down; None for a file that cannot be read."""
     try:
         told = json.loads((folder / _NOTE).read_text("ascii"))
-        return processes.Running(pid=int(told["pid"]), start=int(told["start"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        running = processes.Running(pid=int(told["pid"]), start=int(told["start"]))
+        return _Note(running=running, limited=told.get("limited", True) is not False)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def _variable(folder: pathlib.Path) -> str:
-    return f"{PIPE_VARIABLE}={folder / 'pipe'}"
+    return f"{PIPE_VARIABLE}={folder / _PIPE}"
 
 
-def _daemon(folder: pathlib.Path) -> processes.Running | None:
-    """The daemon; a process of another boot that happens to have its pid and start does not have its environment."""
-    known = _remembered(folder)
-    return known if known is not None and _is_alive(known) and known.bears(_variable(folder)) else None
+def _found(folder: pathlib.Path) -> _Note | None:
+    """The daemon that runs. A process of another boot that happens to have its pid and start does not have its environment.
+
+    Without a note that can be read it is the process that has the environment and is the control program as a daemon.
+    """
+    note = _remembered(folder)
+    if note is not None:
+        return note if _is_alive(note.running) and note.running.bears(_variable(folder)) else None
+    if not folder.exists():
+        return None
+    return next((_Note(running=one) for one in _living(folder) if _is_daemon(one)), None)
+
+
+def _is_daemon(running: processes.Running) -> bool:
+    words = running.words()
+    return "-f" in words and any(pathlib.PurePath(word).name == CONTROL for word in words)
 
 
 def _has_ended(folder: pathlib.Path) -> bool:
     """Whether the daemon that was just started is gone. Its environment is not asked for: while the gate becomes the program, it reads as empty."""
-    known = _remembered(folder)
-    return known is None or not _is_alive(known)
+    note = _remembered(folder)
+    return note is None or not _is_alive(note.running)
 
 
 def _is_alive(known: processes.Running) -> bool:
@@ -276,7 +333,8 @@ def _is_alive(known: processes.Running) -> bool:
 
 def _living(folder: pathlib.Path) -> list[processes.Running]:
     """The daemon, and all it started."""
-    _daemon(folder)
+    if (note := _remembered(folder)) is not None:
+        processes.reap(note.running.pid)
     return sorted(processes.bearing(_variable(folder)))
 
 

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Iterator
 
 _PROC = pathlib.Path("/proc")
+_PIDS = "ns/pid"
 _STATE, _START = 0, 19  # fields after the name, counted from 0
 _ENDED = frozenset("ZX")
 
@@ -37,10 +38,21 @@ class Running:
         return Running.find(self.pid) == self
 
     def bears(self, variable: str) -> bool:
-        """Whether it was started with this ``NAME=value`` in its environment; not when that cannot be read."""
+        """Whether it was started with this ``NAME=value`` in its environment; not when that cannot be read.
+
+        A process in another PID namespace, a container's for example, is not counted: it can be started with any environment.
+        """
         with contextlib.suppress(OSError):
-            return variable.encode() in (_PROC / str(self.pid) / "environ").read_bytes().split(b"\0")
+            folder = _PROC / str(self.pid)
+            if variable.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                return (folder / _PIDS).readlink() == (_PROC / "self" / _PIDS).readlink()
         return False
+
+    def words(self) -> tuple[str, ...]:
+        """Its command line; empty when that cannot be read."""
+        with contextlib.suppress(OSError):
+            return tuple((_PROC / str(self.pid) / "cmdline").read_text("utf-8", "replace").split("\0"))
+        return ()
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal, unless it is gone."""

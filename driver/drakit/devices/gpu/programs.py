@@ -5,7 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from drakit.core import errors
 
@@ -22,9 +22,19 @@ class ProgramError(errors.HardwareError):
         self.status = status
 
 
-def run(program: pathlib.Path, *arguments: str, seconds: float, env: Mapping[str, str] | None = None, words: str = "") -> str:
-    """What a program prints; ``words`` is its input. Raises ProgramError; a program that is too slow is killed with all it started."""
-    command = [str(program), *arguments]
+def run(
+    program: pathlib.Path,
+    *arguments: str,
+    seconds: float,
+    env: Mapping[str, str] | None = None,
+    words: str = "",
+    before: Sequence[str] = (),
+) -> str:
+    """What a program prints; ``words`` is its input, ``before`` a command that becomes it.
+
+    Raises ProgramError; a program that is too slow is killed with all it started.
+    """
+    command = [*before, str(program), *arguments]
     try:
         running = subprocess.Popen(
             command,

@@ -32,23 +32,20 @@ class Restorer:
         self._site = site
         self._daemons = daemons
 
-    def at_start(self) -> None:
-        """Give every prepared claim its own. A daemon that runs is asked whether it answers."""
-        settled: Settled = set()
-        for grant in self._site.grants():
-            self._restore(grant, settled, self._daemons.ensure)
+    def on(self, gpus: Collection[port.GpuUuid] | None) -> frozenset[port.GpuUuid]:
+        """Give the prepared claims of these GPUs (None: of all) their own; the GPUs where that failed.
 
-    def on(self, gpus: Collection[port.GpuUuid]) -> frozenset[port.GpuUuid]:
-        """Give the prepared claims of these GPUs their own; the GPUs where that failed. A daemon that runs is left, whatever it is busy with."""
+        A daemon that runs is left, whatever it is busy with: it is not even asked.
+        """
         settled: Settled = set()
         failed: set[port.GpuUuid] = set()
         for grant in self._site.grants():
             gpu = grant.intent.get("gpu")
-            if gpu in gpus and not self._restore(grant, settled, self._ensure_alive):
+            if (gpus is None or gpu in gpus) and not self._restore(grant, settled):
                 failed.add(port.GpuUuid(str(gpu)))
         return frozenset(failed)
 
-    def _restore(self, grant: Grant, settled: Settled, ensure: mps.Ensure) -> bool:
+    def _restore(self, grant: Grant, settled: Settled) -> bool:
         """Whether the claim has its own now, or needs nothing."""
         try:
             wanted = identity.Identity.from_record(grant.intent)
@@ -58,7 +55,7 @@ class Restorer:
                     if self._is_prepared(grant):
                         self._set(grant, wanted, settings, settled)
                         if settings.mps is not None:
-                            ensure(wanted.holder, str(grant.record.get("uuid", wanted.gpu)), settings.mps)
+                            self._daemons.ensure(wanted.holder, str(grant.record.get("uuid", wanted.gpu)), settings.mps)
         except errors.DrakitError as error:
             _log.warning("a prepared claim lacks settings or its MPS daemon: claim=%s error=%s", grant.claim, error)
             return False
@@ -82,10 +79,6 @@ class Restorer:
         """Whether the claim is as it was when it was listed; it may have gone, and come again, before the lock was had."""
         now = self._site.grant(grant.claim.uid, grant.device.name, grant.share_id)
         return now is not None and now.intent == grant.intent
-
-    def _ensure_alive(self, holder: str, device: str, wanted: sharing.Mps) -> None:
-        if not self._daemons.is_alive(holder):
-            self._daemons.ensure(holder, device, wanted)
 
 
 class Crew:

@@ -3,12 +3,16 @@
 Shown on a stand-in for nvidia-cuda-mps-control.
 """
 
+import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -72,7 +76,9 @@ def test_a_daemon_that_runs_is_left_and_one_that_died_is_started_anew(daemons: m
     daemons.ensure(GRANT, GPU, WANTED)
     assert living(daemons) == first
     for pid in first:
-        os.kill(pid, 9)
+        os.kill(pid, signal.SIGKILL)
+    waiting = threading.Event()
+    assert any(not daemons.is_alive(GRANT) or waiting.wait(0.01) for _ in range(3000))
     daemons.ensure(GRANT, GPU, WANTED)
     assert daemons.is_running(GRANT)
     assert not set(first) & set(living(daemons))
@@ -137,8 +143,12 @@ def test_a_pid_that_another_process_has_now_is_left_alone(daemons: mps.Daemons) 
 
 
 def test_the_gate_stays_shut_when_the_driver_dies_before_it_wrote_the_pid_down() -> None:
-    ended = subprocess.run([sys.executable, "-I", gate.__file__, "-", "/bin/echo", "opened"], input=b"", capture_output=True, check=True)
-    opened = subprocess.run([sys.executable, "-I", gate.__file__, "-", "/bin/echo", "opened"], input=b"!", capture_output=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-I", gate.__file__, "shut", "-", "-", "/bin/echo", "opened"], input=b"", capture_output=True, check=True
+    )
+    opened = subprocess.run(
+        [sys.executable, "-I", gate.__file__, "shut", "-", "-", "/bin/echo", "opened"], input=b"!", capture_output=True, check=True
+    )
     assert (ended.stdout, opened.stdout) == (b"", b"opened\n")
 
 
@@ -154,19 +164,78 @@ def test_the_daemon_has_the_grants_folder_as_its_shared_memory(tmp_path: pathlib
         daemons.stop(GRANT)
 
 
-def test_a_note_that_cannot_be_read_keeps_nobody_from_being_stopped_or_started(daemons: mps.Daemons) -> None:
+def test_a_note_that_cannot_be_read_costs_no_daemon_and_keeps_none_from_being_stopped(daemons: mps.Daemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     assert daemons.home is not None
     (note,) = daemons.home.glob("*/daemon.json")
     first = living(daemons)
     note.write_text("")
     daemons.ensure(GRANT, GPU, WANTED)
-    second = living(daemons)
-    assert second
-    assert not set(first) & set(second)
-    note.write_text("{}")
+    assert living(daemons) == first, "found by its environment and its command line"
+    note.write_text("[]")
     daemons.stop(GRANT)
     assert not living(daemons)
+
+
+def control(daemons: mps.Daemons) -> int:
+    """The pid of the only daemon, without its server."""
+    assert daemons.home is not None
+    (note,) = daemons.home.glob("*/daemon.json")
+    pid: int = json.loads(note.read_text())["pid"]
+    return pid
+
+
+@contextlib.contextmanager
+def hung(pid: int) -> Iterator[None]:
+    """A process that does nothing, as one does that waits for the GPU or that a loaded machine gives no time."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_daemon_that_does_not_answer_is_left_running_and_the_error_says_so(daemons: mps.Daemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    first, pid = living(daemons), control(daemons)
+    with hung(pid):
+        hurried = dataclasses.replace(daemons, answer_seconds=0.3)
+        hurried.ensure(GRANT, GPU, WANTED)
+        with pytest.raises(
+            errors.HardwareError, match=rf"daemon, process {pid}, does not answer .*; it is left running for its pods: wait, or end"
+        ):
+            hurried.check(GRANT)
+        assert living(daemons) == first
+    dataclasses.replace(daemons, answer_seconds=60.0).check(GRANT)
+
+
+def test_a_gate_that_a_dead_driver_left_is_not_taken_for_a_daemon_that_ended_at_once(daemons: mps.Daemons) -> None:
+    folder = daemons._folder(GRANT)  # where a driver leaves its note before it opens the gate
+    (folder / "pipe").mkdir(parents=True)
+    command = [sys.executable, "-I", gate.__file__, "shut", "-", "-", "/bin/echo"]
+    env = {mps.PIPE_VARIABLE: str(folder / "pipe")}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as left:
+        found = processes.Running.find(left.pid)
+        assert found is not None
+        (folder / "daemon.json").write_text(f'{{"pid": {found.pid}, "start": {found.start}, "limited": false}}')
+        assert left.stdin is not None
+        driver_dies = threading.Timer(0.5, left.stdin.close)
+        driver_dies.start()
+        daemons.ensure(GRANT, GPU, WANTED)
+        driver_dies.join()
+    daemons.check(GRANT)
+
+
+def test_a_daemon_whose_driver_died_before_it_was_told_its_limits_is_told_them_and_goes_on(daemons: mps.Daemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    assert daemons.home is not None
+    first = living(daemons)
+    (note,) = daemons.home.glob("*/daemon.json")
+    note.write_text(json.dumps({**json.loads(note.read_text()), "limited": False}))
+    daemons.ensure(GRANT, GPU, WANTED)
+    assert living(daemons) == first
+    limits = ["set_default_active_thread_percentage 50", "set_default_device_pinned_mem_limit 0 3072M"]
+    assert mps_daemon.told(daemons.home)[2:] == limits * 2
 
 
 def test_a_folder_of_a_grant_that_nobody_knows_is_swept_unless_something_of_it_lives(daemons: mps.Daemons) -> None:

@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from drakit.core import claim
+from drakit.core import claim, errors
 from drakit.core import driver as drivers
 from drakit.devices.gpu import config as gpu_config
 from drakit.devices.gpu import driver as gpu_driver
@@ -335,6 +335,47 @@ def test_an_mps_daemon_and_its_compute_mode_come_back_and_one_that_runs_is_left(
     finally:
         node.unprepare()
     assert not alive(short)
+
+
+def test_a_repeated_prepare_and_a_start_of_the_driver_end_no_daemon_that_is_slow(short: pathlib.Path) -> None:
+    daemons = mps.Daemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
+    around = gpu_driver.Surroundings(daemons=daemons)
+    node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", surroundings=around)
+    node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
+    site = sites.FakeSite(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+    before = alive(short)
+    try:
+        for pid in before:
+            os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(errors.HardwareError, match="is left running for its pods"):
+            node.driver.prepare(node.journal["a"].grant)
+        with running(node, site, around):
+            assert alive(short) == before
+        assert alive(short) == before
+        for pid in before:
+            os.kill(pid, signal.SIGCONT)
+        assert node.driver.prepare(node.journal["a"].grant).record == node.journal["a"].grant.record
+    finally:
+        node.unprepare()
+    assert not alive(short)
+
+
+def test_a_daemon_that_cannot_be_started_when_the_driver_starts_is_tried_again(short: pathlib.Path) -> None:
+    daemons = mps.Daemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
+    around = gpu_driver.Surroundings(daemons=daemons)
+    node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", surroundings=around)
+    node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
+    site = sites.FakeSite(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+    try:
+        for pid in alive(short):
+            os.kill(pid, signal.SIGKILL)
+        mps_daemon.install(short / "root", "broken")
+        with running(node, site, around):
+            assert not alive(short)
+            mps_daemon.install(short / "root")
+            assert eventually(lambda: bool(alive(short)))
+    finally:
+        node.unprepare()
 
 
 def alive(folder: pathlib.Path) -> set[int]:
