@@ -252,11 +252,17 @@ class Watch:
             self._add(health.of_xid(xid, anchor, self._now()))
 
     def _anchor(self, gpu: port.Gpu, instance_id: int | None) -> str:
-        """The partition of an instance, or the whole GPU where none is named or what is named cannot be found."""
+        """The partition of an instance, or the whole GPU where none is named or what is named cannot be found.
+
+        NVML names instance 0 on a GPU without MIG.
+        """
         whole = health.whole(gpu.minor)
         if instance_id is None:
             return whole
         try:
+            mode = self._hardware.mig_mode(gpu.uuid)
+            if mode is None or not mode.current:
+                return whole
             found = next((item for item in self._hardware.gpu_instances(gpu.uuid) if item.id == instance_id), None)
             profiles = {profile.id: profile for profile in self._hardware.gpu_instance_profiles(gpu.uuid)}
         except port.CallError:

@@ -3,13 +3,14 @@
 import contextlib
 import ctypes
 import logging
+import threading
 from collections.abc import Mapping
 from typing import Self
 
 import pynvml
 
 from drakit.devices.gpu import port, vitals
-from drakit.devices.gpu.nvml import session
+from drakit.devices.gpu.nvml import lifetime, session
 
 _log = logging.getLogger(__name__)
 
@@ -25,13 +26,23 @@ _NO_INSTANCE = pynvml.NVML_GPU_INSTANCE_ID_ANY
 
 
 class NvmlEvents(vitals.Events):
-    """A set of events, registered for all GPUs that can be registered; ``deaf`` are those that send none, or no Xids, which is logged too."""
+    """A set of events, registered for all GPUs that can be registered; ``deaf`` are those that send none, or no Xids, which is logged too.
 
-    def __init__(self, handles: Mapping[port.GpuUuid, pynvml.c_nvmlDevice_t]) -> None:
-        self._uuids: dict[int | None, port.GpuUuid] = {}
-        with session.calling("events"):
+    The set belongs to the session ``number`` of ``sessions``. ``known`` names the GPU of a handle, also of one that fell silent meanwhile.
+    """
+
+    def __init__(
+        self,
+        handles: Mapping[port.GpuUuid, pynvml.c_nvmlDevice_t],
+        sessions: lifetime.Lifetime,
+        number: int,
+        known: Mapping[int, port.GpuUuid],
+    ) -> None:
+        self._sessions, self._number, self._known = sessions, number, known
+        self._guard = threading.Lock()
+        with sessions.using(number), session.calling("events"):
             self._set: pynvml.c_nvmlEventSet_t | None = pynvml.nvmlEventSetCreate()
-        self._deaf: frozenset[str] = frozenset(uuid for uuid, handle in handles.items() if not self._hears(uuid, handle))
+            self._deaf: frozenset[str] = frozenset(uuid for uuid, handle in handles.items() if not self._hears(uuid, handle))
 
     @property
     def deaf(self) -> frozenset[str]:
@@ -39,7 +50,6 @@ class NvmlEvents(vitals.Events):
 
     def _hears(self, uuid: port.GpuUuid, handle: pynvml.c_nvmlDevice_t) -> bool:
         """Register for a GPU's events; whether its Xids are among them."""
-        self._uuids[_address(handle)] = uuid
         try:
             with session.calling("events"):
                 known = _WANTED & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
@@ -52,7 +62,9 @@ class NvmlEvents(vitals.Events):
         return bool(known & pynvml.nvmlEventTypeXidCriticalError)
 
     def wait(self, seconds: float) -> vitals.Event | None:
-        with session.calling("events"):
+        with self._sessions.using(self._number), self._guard, session.calling("events"):
+            if self._set is None:
+                raise port.CallError(port.CALLS["events"], port.Code.UNINITIALIZED, "closed")
             try:
                 told = pynvml.nvmlEventSetWait_v2(self._set, round(seconds * 1000))
             except pynvml.NVMLError as error:
@@ -62,9 +74,11 @@ class NvmlEvents(vitals.Events):
             return self._event(told)
 
     def close(self) -> None:
-        with contextlib.suppress(pynvml.NVMLError):
-            if self._set is not None:
-                closing, self._set = self._set, None
+        """Free the set, once no thread waits for it; a set of an earlier session went with that session."""
+        with self._guard:
+            closing, self._set = self._set, None
+        with contextlib.suppress(pynvml.NVMLError, port.CallError), self._sessions.using(self._number):
+            if closing is not None:
                 pynvml.nvmlEventSetFree(closing)
 
     def __enter__(self) -> Self:
@@ -75,14 +89,22 @@ class NvmlEvents(vitals.Events):
 
     def _event(self, told: pynvml.c_nvmlEventData_t) -> vitals.Event | None:
         kind = _KINDS.get(told.eventType)
-        if kind is None:
+        xid = told.eventData if kind is vitals.EventKind.XID else None
+        gpu = None if kind is None else self._gpu(told, xid)
+        if kind is None or gpu is None:
             return None
-        return vitals.Event(
-            gpu=self._uuids.get(_address(told.device)) or pynvml.nvmlDeviceGetUUID(told.device),
-            kind=kind,
-            xid=told.eventData if kind is vitals.EventKind.XID else None,
-            instance_id=None if told.gpuInstanceId == _NO_INSTANCE else told.gpuInstanceId,
-        )
+        return vitals.Event(gpu=gpu, kind=kind, xid=xid, instance_id=None if told.gpuInstanceId == _NO_INSTANCE else told.gpuInstanceId)
+
+    def _gpu(self, told: pynvml.c_nvmlEventData_t, xid: int | None) -> port.GpuUuid | None:
+        """The GPU of an event; None, and logged, where it never said who it is. A lost GPU is not asked: it would not answer."""
+        known = self._known.get(address(told.device))
+        if known is not None:
+            return known
+        try:
+            return port.GpuUuid(pynvml.nvmlDeviceGetUUID(told.device))
+        except pynvml.NVMLError as error:
+            _log.warning("event of an unknown GPU ignored: xid=%s error=%s", xid, error)
+            return None
 
 
 def recovery_action(handle: pynvml.c_nvmlDevice_t) -> vitals.RecoveryAction | None:
@@ -100,6 +122,6 @@ def _refuse(code: int) -> None:
     raise pynvml.NVMLError(code)
 
 
-def _address(handle: pynvml.c_nvmlDevice_t) -> int | None:
+def address(handle: pynvml.c_nvmlDevice_t) -> int:
     """Where a handle points, which tells two of them apart."""
-    return ctypes.cast(handle, ctypes.c_void_p).value
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0

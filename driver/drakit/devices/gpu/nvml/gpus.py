@@ -8,7 +8,6 @@ port's method, with NVML's return code.
 import ctypes
 import logging
 import pathlib
-import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -16,7 +15,7 @@ import pynvml
 
 from drakit.core import errors
 from drakit.devices.gpu import host, port, roots, smi, vitals, words
-from drakit.devices.gpu.nvml import details, events, instances, session
+from drakit.devices.gpu.nvml import details, events, instances, lifetime, session
 
 Result = TypeVar("Result")
 
@@ -24,6 +23,8 @@ LIBRARY = "libnvidia-ml.so.1"
 
 _log = logging.getLogger(__name__)
 _STALE = frozenset({port.Code.UNINITIALIZED, port.Code.INVALID_ARGUMENT, port.Code.GPU_IS_LOST, port.Code.DRIVER_NOT_LOADED})
+
+_ENDED = frozenset({port.Code.UNINITIALIZED, port.Code.DRIVER_NOT_LOADED})
 
 _COMPUTE_MODES = {
     pynvml.NVML_COMPUTEMODE_DEFAULT: port.ComputeMode.DEFAULT,
@@ -41,9 +42,10 @@ class NvmlGpus(port.GpuPort):
     def __init__(self, library: object | None = None, *, system: host.Host | None = None, tools: smi.Smi | None = None) -> None:
         self._host = system or host.Host()
         self._tools = tools or smi.Smi(roots.DriverRoot())
-        self._guard = threading.Lock()
         self._handles: dict[port.GpuUuid, pynvml.c_nvmlDevice_t] = {}
         self._profiles: dict[port.GpuUuid, tuple[port.GpuInstanceProfile, ...]] = {}
+        self._uuids: dict[int, port.GpuUuid] = {}
+        self._sessions = lifetime.Lifetime()
         self._silent: tuple[port.SilentGpu, ...] = ()
         session.use(library)
         session.start()
@@ -98,7 +100,7 @@ class NvmlGpus(port.GpuPort):
                 if pynvml.nvmlDeviceGetUUID(handle) != gpu.uuid:
                     raise port.CallError(port.CALLS["ping"], port.Code.NOT_FOUND, f"another GPU is at {gpu.pci_bus_id}") from None
                 _answer(handle)
-            self._handles[gpu.uuid] = handle
+            self._keep(gpu.uuid, handle)
 
     def gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
         """One GPU by its kept handle, without a question to any other: a GPU that hangs holds up nobody else's claims."""
@@ -204,8 +206,11 @@ class NvmlGpus(port.GpuPort):
         return self._on(gpu, "recovery_action", events.recovery_action)
 
     def events(self) -> vitals.Events:
-        known = [gpu.uuid for gpu in self.gpus()]
-        return events.NvmlEvents({uuid: self._handles[uuid] for uuid in known})
+        """For the GPUs that answer; a GPU that fell silent in this session can still be named by its handle."""
+        number = self._sessions.number
+        answering = [gpu.uuid for gpu in self.gpus()]
+        handles = {uuid: handle for uuid in answering if (handle := self._handles.get(uuid)) is not None}
+        return events.NvmlEvents(handles, self._sessions, number, self._uuids)
 
     def is_plugged(self, gpu: port.Gpu) -> bool:
         """By sysfs; where that does not show the GPU, by whether NVML still knows its PCI address, although it may not answer."""
@@ -222,11 +227,7 @@ class NvmlGpus(port.GpuPort):
 
     def renew(self) -> None:
         """Begin a new session, because NVML looks for GPUs only when one begins."""
-        with self._guard:
-            self._handles.clear()
-            self._profiles.clear()
-            self.close()
-            session.start()
+        self._replace_session(self._sessions.number)
 
     def _by_index(self, index: int) -> port.Gpu | port.SilentGpu:
         try:
@@ -235,7 +236,7 @@ class NvmlGpus(port.GpuPort):
                 gpu = self._gpu(handle)
         except port.CallError as error:
             return port.SilentGpu(index=index, error=str(error))
-        self._handles[gpu.uuid] = handle
+        self._keep(gpu.uuid, handle)
         return gpu
 
     def _gpu(self, handle: pynvml.c_nvmlDevice_t) -> port.Gpu:
@@ -264,7 +265,7 @@ class NvmlGpus(port.GpuPort):
 
     def _on(self, gpu: port.GpuUuid, call: str, act: Callable[[pynvml.c_nvmlDevice_t], Result]) -> Result:
         """``act`` on the GPU's handle; a kept handle that NVML disowns is fetched anew, once: a call it refuses so had no effect."""
-        kept = self._handles.get(gpu)
+        number, kept = self._sessions.number, self._handles.get(gpu)
         if kept is not None:
             try:
                 with session.calling(call):
@@ -272,23 +273,31 @@ class NvmlGpus(port.GpuPort):
             except port.CallError as error:
                 if error.code not in _STALE:
                     raise
-                self._refresh(gpu, error.code)
+                self._forget(gpu)
+                if error.code in _ENDED:
+                    self._replace_session(number)
         with session.calling(call):
             fresh = pynvml.nvmlDeviceGetHandleByUUID(gpu)
-            self._handles[gpu] = fresh
+            self._keep(gpu, fresh)
             return act(fresh)
 
     def _in(self, gpu: port.GpuUuid, instance_id: int, call: str, act: Callable[[pynvml.c_nvmlGpuInstance_t], Result]) -> Result:
         """``act`` on the handle of a GPU instance."""
         return self._on(gpu, call, lambda handle: act(pynvml.nvmlDeviceGetGpuInstanceById(handle, instance_id)))
 
-    def _refresh(self, gpu: port.GpuUuid, code: port.Code) -> None:
-        self._forget(gpu)
-        if code in {port.Code.UNINITIALIZED, port.Code.DRIVER_NOT_LOADED}:
-            with self._guard:
+    def _replace_session(self, number: int) -> None:
+        """End the session of that number and begin another, unless another thread did so meanwhile."""
+        with self._sessions.replacing(number) as is_ours:
+            if is_ours:
                 self._handles.clear()
+                self._profiles.clear()
+                self._uuids.clear()
                 self.close()
                 session.start()
+
+    def _keep(self, gpu: port.GpuUuid, handle: pynvml.c_nvmlDevice_t) -> None:
+        self._handles[gpu] = handle
+        self._uuids[events.address(handle)] = gpu
 
     def _forget(self, gpu: port.GpuUuid) -> None:
         self._handles.pop(gpu, None)
