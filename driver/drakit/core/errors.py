@@ -8,7 +8,7 @@
     |-- DeviceGoneError        the operator: the hardware is no longer there
     |-- DeviceBusyError        the kubelet retries: someone else still holds the device
     |-- RetryError             the kubelet retries: not now, with a hint when
-    |-- CallerGoneError        nobody: the kubelet stopped waiting, nothing was changed
+    |-- CallerGoneError        nobody: the kubelet stopped waiting; the next call goes on with what is finished
     |-- JournalError           the operator: the driver's memory cannot be read or written
     |-- CdiError               the operator: the CDI directory cannot be read or written
     |-- HardwareError          the operator: a hardware call failed; carries the call's name
@@ -95,7 +95,7 @@ class RetryError(DrakitError):
 
 
 class CallerGoneError(DrakitError):
-    """The kubelet stopped waiting before anything was changed."""
+    """The kubelet stopped waiting. What was finished until then is kept for its next call."""
 
 
 class JournalError(DrakitError):

@@ -3,14 +3,14 @@
     absent      --begin-->     preparing     intents are on disk, hardware may be touched
     preparing   --complete-->  prepared      hardware is set up, CDI files are written
     preparing   --withdraw-->  unpreparing   hardware may be half set up
-    prepared    --refresh-->   prepared      hardware is as it was, what containers get of it has changed (the node's libraries were upgraded)
+    prepared    --refresh-->   prepared      repaired in place, or what containers get has changed (the node's libraries were upgraded)
     prepared    --withdraw-->  unpreparing   CDI files may be gone
     unpreparing --withdraw-->  unpreparing   asked again after a crash
     unpreparing --forget-->    absent        nothing is left
 
 Four states, not two: with only absent and prepared, a crash between deleting a CDI file and dropping the record would let the next prepare
 answer from a file that is not there. Every other move is illegal and changes nothing. A prepare that finds a half state (preparing or
-unpreparing) undoes it first.
+unpreparing) after a crash undoes it first.
 """
 
 import dataclasses

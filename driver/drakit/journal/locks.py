@@ -144,7 +144,7 @@ class _Turns:
 
 def _check(wanted: Wanted, name: str) -> None:
     if not wanted():
-        raise errors.CallerGoneError(f"{name} is locked by another call and nobody waits for this one any more; nothing was changed")
+        raise errors.CallerGoneError(f"{name} is locked by another call and nobody waits for this one any more")
 
 
 def _open_locked(path: str, byte: int, wanted: Wanted) -> int:

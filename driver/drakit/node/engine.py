@@ -2,11 +2,15 @@
 
 Invariants:
 1. Hardware is touched only between ``journal.begin`` and ``journal.forget``: whatever exists, the journal knows of.
-2. A claim is answered as prepared only if its hardware, its CDI files and its entry agree; a half state is undone before anything else.
+2. A claim is answered as prepared only if its hardware, its CDI files and its entry agree. A half state that a crash left is undone before anything
+   else. A claim that is prepared in this boot, and allocated as it was, is never undone by a prepare: it is repaired where it lies, or the call fails
+   and the claim stays prepared (``device_preparer``).
 3. Calls for one claim never overlap, nor do calls for one physical device, also not between processes. The order is always claim lock, then
    device locks, so nobody waits in a circle; and nobody waits once the caller has gone. An entry is read under its claim's lock, so it is true
    until that is released. No lock is held while the API server is asked.
-4. Nothing commits once the caller has gone: the kubelet may already have called Unprepare for the claim.
+4. Nothing commits after an Unprepare has begun: both hold the claim's lock, and whoever gets the lock asks whether its caller still waits. What was
+   begun before the caller left is finished and committed. Between two devices a call whose caller has gone ends; the finished devices are kept, and
+   the next call goes on from there.
 5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's.
 6. While memory is lost (``memory_lost``, after a journal was set aside) a claim that the journal does not know may still have hardware: it is
    remembered first, from the API server and from its CDI files (``recall``), and only then prepared or unprepared. What those files name is given
@@ -23,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import errors, lifecycle, names, outcome, ports
-from drakit.node import answering, books, evidence, offer, planning, recall, resolution, witness
+from drakit.node import answering, books, device_preparer, evidence, offer, planning, recall, resolution, witness
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -84,6 +88,7 @@ class Engine:
         self.memory_lost = False
         self._given_back: set[names.ClaimUid] = set()
         self.forgotten = recall.Forgotten(author, journal, cdi, offered, place.pool)
+        self._preparer = device_preparer.DevicePreparer(author, journal, cdi)
         self._books = books.Books(journal, offered, place.pool, self.forgotten)
         self.planner = planning.Planner(
             author, journal, place.pool, lambda device: self.forgotten.promised(device) if self.memory_lost else ()
@@ -118,7 +123,7 @@ class Engine:
                 return Found.HALF
             if entry.boot_id != self._place.boot_id:
                 return Found.EARLIER_BOOT
-            self._write_cdi(entry.claim, entry.grants)
+            self._preparer.write_cdi(entry, entry.grants)
             return Found.WHOLE
 
     def _outcome_of(self, ref: claims.ClaimRef, work: Callable[[], outcome.Outcome]) -> outcome.Outcome:
@@ -156,29 +161,17 @@ class Engine:
             return self._prepare_new(claim, caller)
 
     def _prepare_again(self, entry: lifecycle.Entry, claim: claims.Claim, caller: ports.Caller) -> outcome.Outcome | None:
-        """The answer for a claim that is prepared and still whole; otherwise undo what there is and return None."""
+        """The answer for a claim that is prepared, or that is to be continued; otherwise undo what there is and return None."""
         with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
             _check_waiting(caller)
-            is_same = resolution.is_same(entry, claim, self._author)
-            if is_same and self._is_prepared(entry) and (kept := self._verified(entry)) is not None:
-                return answering.answer(self._author.name, entry.claim, kept)
-            if is_same and self._is_bound(entry):
-                return self._carry_out_or_undo(entry, self._grants_of(entry, claim), caller)
+            if resolution.is_same(entry, claim, self._author):
+                if self._is_prepared(entry):
+                    return answering.answer(self._author.name, entry.claim, self._preparer.verify(entry, caller))
+                if self._is_bound(entry) or self._preparer.can_continue(entry):
+                    return self._carry_out_or_undo(entry, self._grants_of(entry, claim), caller)
             _log.info("undoing an earlier state", claim=str(entry.claim), uid=entry.claim.uid, state=entry.state.value)
             self._undo(entry)
         return None
-
-    def _verified(self, entry: lifecycle.Entry) -> tuple[lifecycle.GrantEntry, ...] | None:
-        """The grants where hardware still answers as it did, else None. Lost or altered CDI files are rewritten; new edits are remembered first."""
-        prepared = [self._make(resolution.from_entry(entry.claim, kept, self._author)) for kept in entry.grants]
-        if any(made.record != kept.record for made, kept in zip(prepared, entry.grants, strict=True)):
-            return None
-        fresh = answering.filled(entry.grants, prepared)
-        if fresh != entry.grants:
-            _log.info("what containers get of a prepared claim has changed", claim=str(entry.claim), uid=entry.claim.uid)
-            self._journal.refresh(entry.claim.uid, fresh)
-        self._write_cdi(entry.claim, fresh)
-        return fresh
 
     def _prepare_new(self, claim: claims.Claim, caller: ports.Caller) -> outcome.Outcome:
         grants = resolution.resolve(claim, self._author, self._place.pool, self._offered.device)
@@ -191,29 +184,24 @@ class Engine:
         self._books.check(grants, memory_lost=self.memory_lost)
         planned = self.planner.plan(grants)
         entry = self._preparing(ref, planned)
-        self._journal.begin(entry)
+        self._journal_begin(entry)
         return entry, planned
 
     def _carry_out_or_undo(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
         try:
             return self._carry_out(entry, grants, caller)
+        except errors.CallerGoneError:
+            if not self._preparer.can_continue(entry):
+                self._undo_after_failure(entry)
+            raise
         except Exception as error:
             # A device that takes its time to be bound, after a reboot say, would never be ready if each call began it anew.
             if not (isinstance(error, errors.RetryError) and self._binds(entry)):
                 self._undo_after_failure(entry)
             raise
 
-    def _make(self, grant: Grant) -> drivers.Prepared:
-        if grant.device.binding_conditions:
-            self._author.bind(grant)
-        return self._author.prepare(grant)
-
     def _carry_out(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
-        prepared = [self._make(grant) for grant in grants]
-        kept = answering.filled(entry.grants, prepared)
-        self._write_cdi(entry.claim, kept)
-        _check_waiting(caller)
-        self._journal.complete(entry.claim.uid, kept, self._place.boot_id)
+        kept = self._preparer.complete(entry, grants, self._place.boot_id, caller)
         return answering.answer(self._author.name, entry.claim, kept)
 
     def _unprepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> None:
@@ -341,7 +329,7 @@ class Engine:
                 self._books.check(evidence.without_files(grants, files, self._author.name), memory_lost=True)
                 grants = evidence.with_intents(grants, files, self._author, self.planner)
                 entry = self._preparing(claim.ref, grants)
-                self._journal.begin(entry)
+                self._journal_begin(entry)
             self._carry_out(entry, grants, caller)
             return self._journal.entry(claim.ref.uid)
 
@@ -364,7 +352,7 @@ class Engine:
             if not (left := evidence.left_of(forgotten, files, self._author.name, self._books.check)):
                 return None
             entry = self._preparing(ref, recall.to_undo(left, files, self._author))
-            self._journal.begin(entry)
+            self._journal_begin(entry)
             return entry
 
     def _preparing(self, ref: claims.ClaimRef, grants: Sequence[Grant]) -> lifecycle.Entry:
@@ -372,9 +360,15 @@ class Engine:
             claim=ref, state=lifecycle.State.PREPARING, grants=tuple(map(resolution.to_entry, grants)), boot_id=self._place.boot_id
         )
 
+    def _journal_begin(self, entry: lifecycle.Entry) -> None:
+        # Devices that were kept belong to an entry that another process has undone since.
+        self._preparer.drop(entry.claim.uid)
+        self._journal.begin(entry)
+
     def _undo(self, entry: lifecycle.Entry) -> None:
         """From any state to absent; the caller holds the locks. Every step may be repeated after a crash."""
         uid = entry.claim.uid
+        self._preparer.drop(uid)
         self._journal.withdraw(uid)
         self._cdi.remove(uid)
         for kept in reversed(entry.grants):
@@ -388,12 +382,7 @@ class Engine:
         except Exception:  # noqa: BLE001 - the first error is the one to report; this one is kept in the journal's state
             _log.exception("could not undo", claim=str(entry.claim), uid=entry.claim.uid)
 
-    def _write_cdi(self, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> None:
-        for kept in grants:
-            if kept.edits:
-                self._cdi.write(resolution.cdi_name(self._author.name, ref, kept), kept.edits)
-
 
 def _check_waiting(caller: ports.Caller) -> None:
     if not caller.is_waiting():
-        raise errors.CallerGoneError("the kubelet stopped waiting; nothing was changed")
+        raise errors.CallerGoneError("the kubelet stopped waiting before this call began its work")

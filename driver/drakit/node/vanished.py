@@ -104,9 +104,7 @@ class Vanished:
 
     def _is_candidate(self, entry: lifecycle.Entry) -> bool:
         """What a lost journal left to be unprepared has no name to ask for: the list of all claims said that it is gone."""
-        return entry.state is lifecycle.State.UNPREPARING or (
-            entry.state is lifecycle.State.PREPARED and entry.claim.name != recall.UNKNOWN
-        )
+        return entry.state is lifecycle.State.UNPREPARING or entry.claim.name != recall.UNKNOWN
 
     def _has_vanished(self, ref: claims.ClaimRef) -> bool:
         """Whether the claim has been gone for so long, and the kubelet so silent, that nobody needs it."""

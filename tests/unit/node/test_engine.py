@@ -227,15 +227,23 @@ def test_nothing_is_done_for_a_caller_that_has_gone(node: world.World) -> None:
     assert node.is_clean
 
 
-def test_nothing_commits_once_the_caller_has_gone(node: world.World) -> None:
+def test_finished_work_is_committed_although_the_caller_has_gone(node: world.World) -> None:
     started = node.boot()
+    ref = node.claim("chip-0")
 
     def leave(step: str) -> None:
         if step.startswith("after make"):
             node.caller.waits = False
 
     node.step = leave
-    assert "stopped waiting" in prepare(node, started, node.claim("chip-0")).error
+    answer = prepare(node, started, ref)
+    assert answer.error == ""
+    entry = node.journal.entry(ref.uid)
+    assert entry is not None
+    assert entry.state is lifecycle.State.PREPARED
+    node.caller.waits = True
+    assert prepare(node, started, ref) == answer
+    assert unprepare(node, started, ref) == ""
     assert node.is_clean
 
 

@@ -187,8 +187,9 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     def prepare(self, grant: Grant) -> drivers.Prepared:
         """Make the MIG device, or find it; whole GPUs are ready as they are. Settings, device nodes and daemons are put right in any case.
 
-        A grant that was prepared before is only looked at otherwise: if its device is gone or another, the answer differs from the record, and
-        making it anew is left to a new plan, so that whatever exists is always what the journal says.
+        The device of a grant that was prepared before is only looked at. Where it is gone the record is empty, and the engine asks again as for the
+        first time, so that the journal never names an instance that is not there. Raises DeviceBusyError where somebody else's MIG device lies in
+        its place, which is left alone.
         """
         wanted = identity.Identity.from_record(grant.intent)
         if wanted.boot != self._hardware.boot_id():
@@ -273,7 +274,9 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """Make the GPU usable as a whole, where that is drakit's to do; whether it is, for one that was prepared before."""
         if gpu.is_vgpu or (self._choices.whole_beside_partitions and not gpu.switches_mig_at_once):
             return True
-        if not grant.record:
+        if not grant.record and not instances.has_mode(self._hardware, gpu, enabled=False):
+            # An admin may have made instances since the plan; turning the mode off would destroy them.
+            self._check_free(grant.device.name, identity.Identity.from_record(grant.intent), ())
             instances.set_mode(self._hardware, gpu, enabled=False, pause=self._pause)
         if instances.has_mode(self._hardware, gpu, enabled=False):
             return True
@@ -299,9 +302,20 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             whose = "belongs to another claim" if slot in identity.owned(self._intents(), wanted.boot) else "was not made by this driver"
             raise errors.DeviceBusyError(f"{device}: GPU instance {instance.id} ({instances.describe(slot)}) is in the way and {whose}")
 
+    def _same_mig_device(self, grant: Grant, wanted: identity.Identity, slot: identity.Slot) -> identity.Made | None:
+        """The MIG device that a grant was prepared with; None where it is gone, or another grant of a shared one made it again."""
+        made = instances.look(self._hardware, slot)
+        if made is None or made.to_record() == grant.record:
+            return made
+        if not wanted.borrowed and self._others(wanted):
+            return None
+        raise errors.DeviceBusyError(
+            f"{grant.device.name}: MIG device {made.uuid} lies where the claim's {grant.record.get('uuid')} was; this driver has not made it"
+        )
+
     def _mig_device(self, grant: Grant, gpu: port.Gpu, wanted: identity.Identity, slot: identity.Slot) -> identity.Made | None:
         if grant.record:
-            return instances.look(self._hardware, slot)
+            return self._same_mig_device(grant, wanted, slot)
         if not wanted.borrowed:
             instances.set_mode(self._hardware, gpu, enabled=True, pause=self._pause)
             mark = marks.NO_MARK if self._others(wanted) else self._around.made.of(wanted)

@@ -54,8 +54,9 @@ class Restorer:
                 with self._site.hold(grant.device.lock_names):
                     if self._is_prepared(grant):
                         self._set(grant, wanted, settings, settled)
-                        if settings.mps is not None:
-                            self._daemons.ensure(wanted.holder, str(grant.record.get("uuid", wanted.gpu)), settings.mps)
+                        uuid = grant.record.get("uuid")
+                        if settings.mps is not None and isinstance(uuid, str):
+                            self._daemons.ensure(wanted.holder, uuid, settings.mps)
         except errors.DrakitError as error:
             _log.warning("a prepared claim lacks settings or its MPS daemon: claim=%s error=%s", grant.claim, error)
             return False

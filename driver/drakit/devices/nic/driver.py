@@ -134,7 +134,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
         if self._attachment is not None:
             self._attachment.detach(grant, identity)
-        self._machine.remove(identity, shares.from_record(grant.intent) or shares.from_record(grant.record))
+        self._machine.remove(identity, shares.from_record(grant.record) or shares.from_record(grant.intent))
         self._numbers.forget(identity)
 
     def start(self, site: sites.Site) -> None:

@@ -62,7 +62,19 @@ def test_a_whole_gpu_whose_mode_an_admin_turned_on_since_is_made_ready_anew(hopp
     grant = hopper.journal["a"].grant
     assert hopper.driver.prepare(grant) == prepared
     hopper.hardware.set_mig_mode(hopper.hardware.gpus()[1].uuid, enabled=True)
-    assert not hopper.driver.prepare(grant).record, "the answer differs from the record, so the engine prepares anew"
+    assert not hopper.driver.prepare(grant).record, "an empty record says that it is to be made ready again"
+    assert hopper.driver.prepare(dataclasses.replace(grant, record={})) == prepared
+    assert not is_on(hopper, 1)
+
+
+def test_an_instance_that_an_admin_made_on_a_claims_whole_gpu_is_not_destroyed_by_a_repair(hopper: gpu_node.GpuNode) -> None:
+    hopper.prepare(WHOLE, uid="a")
+    gpu = hopper.hardware.gpus()[1].uuid
+    hopper.hardware.set_mig_mode(gpu, enabled=True)
+    hopper.hardware.create_gpu_instance(gpu, 19, port.Placement(start=0, size=1))
+    with pytest.raises(errors.DeviceBusyError, match="is in the way and was not made by this driver"):
+        hopper.driver.prepare(dataclasses.replace(hopper.journal["a"].grant, record={}))
+    assert len(hopper.hardware.gpu_instances(gpu)) == 1
 
 
 def test_a_reboot_forgets_the_mode_and_a_new_partition_turns_it_on_again(hopper: gpu_node.GpuNode) -> None:

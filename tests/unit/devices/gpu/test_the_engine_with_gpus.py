@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import names, outcome
+from drakit.core import lifecycle, names, outcome
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import libraries, mock, port, pretend
@@ -238,3 +238,70 @@ def test_a_reboot_that_numbers_capabilities_anew_is_in_the_files_of_the_claim(gp
 
 def test_nothing_of_the_family_outlives_the_kernel_so_no_claim_waits_for_the_disk() -> None:
     assert gpu_driver.GpuDriver.volatile
+
+
+def destroy(gpus: GpuWorld, number: int) -> None:
+    """An admin destroys the only MIG device of a GPU."""
+    hardware = mock.MockGpus(gpus.choice)
+    gpu = hardware.gpus()[number].uuid
+    (instance,) = hardware.gpu_instances(gpu)
+    for compute in hardware.compute_instances(gpu, instance.id):
+        hardware.destroy_compute_instance(gpu, instance.id, compute.id)
+    hardware.destroy_gpu_instance(gpu, instance.id)
+
+
+TAKEN = ("destroy_gpu_instance", "destroy_compute_instance", "withdraw", "forget", "remove")
+
+
+def test_a_destroyed_instance_is_made_again_and_the_claims_other_device_is_left_alone(gpus: GpuWorld) -> None:
+    answer = gpus.prepare(gpus.boot())
+    before = gpus.journal.entry(UID)
+    destroy(gpus, 0)
+    served = gpus.boot()
+    assert gpus.prepare(served) == answer
+    assert not [step for step in gpus.steps.names if step.split()[-1] in TAKEN], "a running pod lost something"
+    assert gpus.instances() == [19, 9]
+    after = gpus.journal.entry(UID)
+    assert before is not None
+    assert after is not None
+    assert after.grants[1] == before.grants[1]
+    assert not gpus.unprepare(gpus.boot())
+    assert gpus.is_clean
+
+
+def test_a_kill_at_any_step_of_making_an_instance_again_is_made_good_by_the_next_process(gpus: GpuWorld) -> None:
+    answer = gpus.prepare(gpus.boot())
+    destroy(gpus, 0)
+    assert gpus.prepare(gpus.boot()) == answer
+    points = gpus.steps.passed
+    for step in range(points):
+        destroy(gpus, 0)
+        with pytest.raises(gpu_node.CrashError):
+            gpus.prepare(gpus.boot(crash_at=step))
+        assert gpus.prepare(gpus.boot()) == answer, gpus.steps.last
+        assert gpus.instances() == [19, 9]
+    assert not gpus.unprepare(gpus.boot())
+    assert gpus.is_clean
+
+
+def test_an_instance_an_admin_made_in_the_claims_place_is_refused_and_the_claim_stays_prepared(gpus: GpuWorld) -> None:
+    gpus.prepare(gpus.boot())
+    files = dict(gpus.cdi.files)
+    hardware = mock.MockGpus(gpus.choice)
+    gpu = hardware.gpus()[0].uuid
+    (ours,) = hardware.gpu_instances(gpu)
+    destroy(gpus, 0)
+    # Another one first, so that the admin's gets another id than ours had.
+    other = hardware.create_gpu_instance(gpu, 19, port.Placement(start=0, size=1))
+    theirs = hardware.create_gpu_instance(gpu, ours.profile_id, ours.placement)
+    hardware.create_compute_instance(gpu, theirs.id, hardware.compute_instance_profiles(gpu, theirs.id)[0].id)
+    hardware.destroy_gpu_instance(gpu, other.id)
+    error = gpus.prepare(gpus.boot()).error
+    assert "this driver has not made it" in error
+    assert "the claim stays prepared and nothing was torn down" in error
+    entry = gpus.journal.entry(UID)
+    assert entry is not None
+    assert entry.state is lifecycle.State.PREPARED
+    assert gpus.cdi.files == files
+    assert not gpus.unprepare(gpus.boot())
+    assert gpus.instances() == [19], "the admin's is left alone"

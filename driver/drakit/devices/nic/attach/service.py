@@ -123,7 +123,7 @@ class Service:
 
         Called under the device's lock. Without memory, in a one-off command or after the journal was lost, all namespaces are searched.
         """
-        share = shares.from_record(grant.intent) or shares.from_record(grant.record)
+        share = shares.from_record(grant.record) or shares.from_record(grant.intent)
         noted = () if self._attacher is None else self._attacher.attachments(grant)
         if self._attacher is not None and share is not None:
             for attachment in noted:
