@@ -21,10 +21,10 @@ rolling update; every intent and result is on disk before it counts; CDI files a
 
 What the author owes:
 
-1. ``prepare`` is idempotent: it may find its own earlier effects, whole or half, after a crash. With a ``grant.record`` the claim is prepared, and a pod
-   may be running with the device: repair what can be repaired without disturbing it, and return what is true now. Return an empty record where what
-   was made is gone; ``prepare`` is then called again with an empty ``grant.record``, as for the first time. Raise where the device cannot be given
-   back to its pods; the claim then stays prepared.
+1. ``prepare`` is idempotent: it may find its own earlier effects, whole or half, after a crash. With a ``grant.record`` the claim is prepared, and
+   a pod may be running with the device: repair what can be repaired without disturbing it, and return what is true now. Return an empty record
+   where what was made is gone; ``prepare`` is then called again with an empty ``grant.record``, as for the first time. Raise where the device cannot
+   be given back to its pods; the claim then stays prepared.
 2. ``unprepare`` works from ``grant.device``, ``grant.share_id``, ``grant.intent``, ``grant.admin_access`` and the claim's UID alone:
    ``grant.record`` is empty if the process died inside ``prepare``; ``grant.config`` is the default, or NoConfig, where what was written no longer
    decodes. It may run in a process that did not prepare, and for things already gone; then it succeeds. ``grant.intent`` is empty where the
