@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from bench import bench_nic_turnover, machine, table
+from bench import bench_nic_churn, bench_nic_turnover, machine, table
 from drakit.devices.nic import port
 from fakes import flood, netns, nic_rates, nic_town
 
@@ -279,6 +279,8 @@ def main(folder: pathlib.Path) -> None:
             part()
         say(f"machine during {part.__name__}", usage.text)
     turnover()
+    for title, text in bench_nic_churn.lines(10 if QUICK else bench_nic_churn.SECONDS):
+        say(title, text)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,9 @@ class Keeper:
         shares_now = self._machine.shares()
         self._told(shares_now, self._intents())
         installed = {share.ifindex for share in shares_now}
-        offered = {nic.name: nic for nic in self._survey().nics}
+        surveyed = self._survey()
+        self._watch.narrow(surveyed.interest)
+        offered = {nic.name: nic for nic in surveyed.nics}
         known = {grant.device.name: grant.device for grant in self._site.grants() if not grant.admin_access}
         known |= {name: nic.to_device() for name, nic in offered.items() if name not in known and nic.interface.ifindex in installed}
         damage = {}

@@ -52,6 +52,9 @@ class _Uneventful:
     def __init__(self) -> None:
         self._woken = threading.Event()
 
+    def narrow(self, interest: port.Interest) -> None:
+        """There is nothing to leave out."""
+
     def wait(self, seconds: float) -> bool:
         return self._woken.wait(seconds)
 

@@ -79,10 +79,11 @@ class Withheld:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Survey:
-    """The interfaces of a node, sorted into offered (by device name) and withheld (by interface name)."""
+    """The interfaces of a node, sorted into offered (by device name) and withheld (by interface name), and which changes could alter that."""
 
     nics: tuple[Nic, ...]
     withheld: tuple[Withheld, ...]
+    interest: port.Interest = dataclasses.field(default_factory=port.Interest)
 
     def to_inventory(self) -> inventory.Inventory:
         """What is published; the shared form before the whole, as the scheduler takes the first that fits."""
@@ -105,7 +106,19 @@ def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSetti
             nics.append(found)
         else:
             withheld.append(Withheld(name=interface.name, refusal=found))
-    return Survey(nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda item: item.name)))
+    return Survey(nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda item: item.name)), interest=_interest(interfaces, settings))
+
+
+def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings) -> port.Interest:
+    """What can ever be offered: hardware, what is made of hardware, and what a rule gives a speed."""
+    return port.Interest(
+        ifindexes=frozenset(
+            item.ifindex
+            for item in interfaces
+            if item.kind in verdicts.AGGREGATE_KINDS | {port.PHYSICAL} or settings.rule_for(item).speed is not None
+        ),
+        globs=tuple(rule.match for rule in settings.interfaces if rule.speed is not None),
+    )
 
 
 def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> policy.Capacity | None:

@@ -156,8 +156,22 @@ class Traffic:
     ingress: Counters
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Interest:
+    """The interfaces whose changes matter: those of these indices, all hardware, and those that come under a name that one of the globs fits."""
+
+    ifindexes: frozenset[int] = frozenset()
+    globs: tuple[str, ...] = ()
+
+
 class Watch(Protocol):
     """Waits for what somebody does to the machine's interfaces or their queueing."""
+
+    def narrow(self, interest: Interest) -> None:
+        """Hear from now on of what matters alone; before the first call, of everything.
+
+        Another interest than before ends the next wait, because what happened meanwhile to new interfaces went unheard. Raises HardwareError.
+        """
 
     def wait(self, seconds: float) -> bool:
         """Whether something happened, or ``wake`` was called, within so many seconds."""

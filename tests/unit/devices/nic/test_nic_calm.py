@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from drakit.devices.nic import calm
+from drakit.devices.nic import calm, port
 
 
 @dataclasses.dataclass
@@ -26,6 +26,9 @@ class Town:
 
     def wake(self) -> None:
         """Nothing waits here."""
+
+    def narrow(self, interest: port.Interest) -> None:
+        """Everything matters."""
 
     def close(self) -> None:
         """Nothing is held."""

@@ -24,7 +24,7 @@ _IFINFO = struct.Struct("=BxHiII")
 _NAME, _LINKINFO, _ALIAS = 3, 18, 20
 _INFO_KIND = 1
 _UP = 1
-_PREFIX = "drb"
+PREFIX = "drb"
 _PREFIX_BEFORE, _LETTERS_BEFORE = "drn", 12
 _MARK = "drakit ingress of "
 _BY = " by "
@@ -60,7 +60,7 @@ class Link:
 
 def name_for(nic: int) -> str:
     """The ifb's name for the NIC of this index."""
-    return f"{_PREFIX}{nic}"
+    return f"{PREFIX}{nic}"
 
 
 def name_before(nic: int, owner: str) -> str:
@@ -99,9 +99,7 @@ def ours(sock: rtnetlink.Socket) -> Mapping[int, Link]:
     """Every ifb of ours, by the index of its NIC, which need not be there any more."""
     only = rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, "ifb"))
     found = map(_link, sock.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + only))
-    return {
-        int(link.name[len(_PREFIX) :]): link for link in found if link.alias.startswith(_MARK) and link.name[len(_PREFIX) :].isdecimal()
-    }
+    return {int(link.name[len(PREFIX) :]): link for link in found if link.alias.startswith(_MARK) and link.name[len(PREFIX) :].isdecimal()}
 
 
 def make(sock: rtnetlink.Socket, name: str) -> None:

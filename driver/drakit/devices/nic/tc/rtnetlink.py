@@ -37,6 +37,9 @@ _DUMP_TRIES = 10
 _NAMESPACES = pathlib.Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
 
+READING, READING_MASK = 0xDA0A0000, 0xFFFF0000
+"""How the sequence number of a request starts that only reads: of an answer about queueing the kernel tells every listener, with that number."""
+
 Attributes = Mapping[int, bytes]
 
 
@@ -93,7 +96,7 @@ class Socket:
         raise OSError(errno.EAGAIN, f"the table changed during each of {_DUMP_TRIES} reads")
 
     def _exchange(self, kind: int, body: bytes, flags: int) -> Iterator[tuple[int, bytes]]:
-        self._sequence += 1
+        self._sequence = (self._sequence + 1) & ~READING_MASK | (READING if kind % _VERBS == _GET else 0)
         header = _HEADER.pack(_HEADER.size + len(body), kind, REQUEST | flags, self._sequence, 0)
         self._socket.sendall(header + body)
         while True:

@@ -1,17 +1,20 @@
 """What others do to links and queueing, as the kernel tells every listener (RTNLGRP_LINK, RTNLGRP_TC).
 
 Our own requests are told too, so whoever looks after an event drains what the look itself caused. Messages are not read, only noticed: what is true
-is found by looking.
+is found by looking. Once narrowed, the kernel leaves out what does not matter: on a busy node nearly all changes are those of other pods' veths.
 """
 
 import contextlib
 import os
+import re
 import select
 import socket
 
-from drakit.devices.nic.tc import rtnetlink
+from drakit.devices.nic import calls, port
+from drakit.devices.nic.tc import event_filter, links, rtnetlink
 
 _GROUPS = 1 << 0 | 1 << 3
+_WILD = re.compile(r"[*?\[]")
 
 
 class KernelWatch:
@@ -20,7 +23,20 @@ class KernelWatch:
     def __init__(self, namespace: str | int | None = None) -> None:
         self._socket = rtnetlink.listen(_GROUPS, namespace)
         self._socket.setblocking(False)
+        self._namespace, self._filter = namespace, b""
         self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def narrow(self, interest: port.Interest) -> None:
+        with calls.failing_as("SO_ATTACH_FILTER"):
+            with rtnetlink.Socket.open(self._namespace) as route:
+                ours = frozenset(link.ifindex for link in links.ours(route).values())
+            program = event_filter.program(interest.ifindexes | ours, {links.PREFIX, *map(_beginning, interest.globs)})
+            if program == self._filter:
+                return
+            event_filter.attach(self._socket, program)
+        if self._filter:
+            self.wake()
+        self._filter = program
 
     def wait(self, seconds: float) -> bool:
         ready, _, _ = select.select([self._socket.fileno(), self._woken], [], [], seconds)
@@ -49,3 +65,8 @@ class KernelWatch:
                 return
             except OSError:  # ENOBUFS: more happened than the socket could hold, which is something that happened.
                 continue
+
+
+def _beginning(glob: str) -> str:
+    """How every name that fits a glob starts; nothing where it is compared with something else than the name."""
+    return "" if ":" in glob else _WILD.split(glob, maxsplit=1)[0]

@@ -1,0 +1,140 @@
+"""A watch hears of what matters to a NIC driver, and the changes of other pods' interfaces do not even wake it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.devices.nic import netlink, port
+from fakes import netns
+
+pytestmark = pytest.mark.skipif(bool(netns.why_not()), reason=netns.why_not())
+
+SOON, NOT = 10.0, 0.3
+
+
+@pytest.fixture
+def node() -> Iterator[netns.Namespace]:
+    with netns.namespace() as space:
+        space.make_nic("nic0", mac="02:00:00:00:00:20")
+        space.ip("link", "add", "cni0", "type", "bridge")
+        space.ip("link", "set", "cni0", "up")
+        yield space
+
+
+@pytest.fixture
+def watch(node: netns.Namespace) -> Iterator[port.Watch]:
+    machine = netlink.KernelPort(node.name)
+    made = machine.watch()
+    nic = machine.interface("nic0")
+    assert nic is not None
+    made.narrow(port.Interest(ifindexes=frozenset({nic.ifindex}), globs=("nic*",)))
+    made.drain()
+    yield made
+    made.close()
+    machine.close()
+
+
+def come_and_go(node: netns.Namespace, name: str, pod: netns.Namespace) -> None:
+    """What a CNI does for a pod, and takes away again."""
+    node.ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", pod.name)
+    node.ip("link", "set", name, "master", "cni0", "up")
+    node.run("tc", "qdisc", "add", "dev", name, "root", "tbf", "rate", "10mbit", "burst", "20k", "latency", "50ms")
+    pod.ip("link", "set", "eth0", "up")
+    node.ip("link", "delete", name)
+
+
+def test_pods_of_others_that_come_and_go_are_not_heard_of(node: netns.Namespace, watch: port.Watch) -> None:
+    with netns.namespace() as pod:
+        come_and_go(node, "veth1a2b", pod)
+    assert not watch.wait(NOT)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ip", "link", "set", "nic0", "mtu", "1400"),
+        ("tc", "qdisc", "add", "dev", "nic0", "root", "pfifo"),
+        ("tc", "qdisc", "add", "dev", "nic0", "clsact"),
+        ("ip", "link", "set", "nic0", "master", "cni0"),
+        ("ip", "link", "set", "nic0", "down"),
+        ("ip", "link", "delete", "nic0"),
+        ("ip", "link", "add", "nic7", "type", "veth", "peer", "name", "other"),
+        ("ip", "link", "set", "cni0", "name", "nic8"),
+        ("ip", "link", "set", "lo", "up"),
+    ],
+    ids="-".join,
+)
+def test_what_happens_to_a_nic_is_heard_of(node: netns.Namespace, watch: port.Watch, words: tuple[str, ...]) -> None:
+    node.run(*words)
+    assert watch.wait(SOON)
+    watch.drain()
+    assert not watch.wait(NOT)
+
+
+def test_hardware_needs_no_name_to_be_heard_of(node: netns.Namespace) -> None:
+    """The loopback stands for hardware here, because it has no kind either."""
+    made = netlink.KernelPort(node.name).watch()
+    try:
+        made.narrow(port.Interest())
+        node.ip("link", "set", "lo", "up")
+        assert made.wait(SOON)
+    finally:
+        made.close()
+
+
+def test_another_interest_ends_a_wait_and_the_same_one_does_not(watch: port.Watch) -> None:
+    watch.narrow(port.Interest(ifindexes=frozenset({1, 2})))
+    assert watch.wait(SOON)
+    watch.drain()
+    watch.narrow(port.Interest(ifindexes=frozenset({2, 1})))
+    assert not watch.wait(NOT)
+
+
+def test_the_queueing_device_of_a_shared_nic_is_heard_of(node: netns.Namespace) -> None:
+    machine = netlink.KernelPort(node.name)
+    made = machine.watch()
+    try:
+        made.narrow(port.Interest())
+        made.drain()
+        nic = machine.interface("nic0")
+        assert nic is not None
+        share = port.Share(id="s", interface="nic0", ifindex=nic.ifindex, mac="02:11:22:33:44:55", bandwidth=10**8, minor=0x100)
+        machine.install(port.Uplink(interface="nic0", ifindex=nic.ifindex, mac=nic.mac, speed=10**9), share)
+        assert made.wait(SOON)
+        made.narrow(port.Interest())
+        made.drain()
+        node.run("tc", "qdisc", "del", "dev", f"drb{nic.ifindex}", "root")
+        assert made.wait(SOON)
+    finally:
+        made.close()
+        machine.close()
+
+
+def test_more_interfaces_than_a_filter_can_list_are_all_heard_of(node: netns.Namespace) -> None:
+    made = netlink.KernelPort(node.name).watch()
+    try:
+        made.narrow(port.Interest(ifindexes=frozenset(range(10**4, 10**4 + 5000))))
+        made.drain()
+        node.ip("link", "add", "veth1", "type", "veth", "peer", "name", "veth2")
+        assert made.wait(SOON)
+    finally:
+        made.close()
+
+
+def test_what_a_driver_reads_wakes_no_driver(node: netns.Namespace) -> None:
+    machine = netlink.KernelPort(node.name)
+    made = machine.watch()
+    try:
+        nic = machine.interface("nic0")
+        assert nic is not None
+        share = port.Share(id="s", interface="nic0", ifindex=nic.ifindex, mac="02:11:22:33:44:55", bandwidth=10**8, minor=0x100)
+        uplink = port.Uplink(interface="nic0", ifindex=nic.ifindex, mac=nic.mac, speed=10**9)
+        machine.install(uplink, share)
+        made.narrow(port.Interest(ifindexes=frozenset({nic.ifindex})))
+        made.drain()
+        for _ in range(3):
+            machine.interfaces(), machine.shares(), machine.traffic(), machine.members(), machine.check(uplink, [share])
+        assert not made.wait(NOT)
+    finally:
+        made.close()
+        machine.close()
