@@ -69,10 +69,24 @@ def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path) -> None:
     [
         (("--gate", "Teleport=true"), "--gate: unknown feature gates Teleport; known are "),
         (("--gate", "DRAMixins"), "--gate DRAMixins: write NAME=true or NAME=false\n"),
+        (
+            ("--gate", "etcd:DRAMixins=true"),
+            "--gate etcd:DRAMixins=true: unknown component 'etcd'; known are apiserver, scheduler, controllers, kubelet\n",
+        ),
+        (("--gate", "kubelet:Teleport=true"), "--gate: unknown feature gates Teleport; known are "),
+        (("--keep-state",), "--keep-state: say in which folder: --folder DIR\n"),
         (("--node", "Big_Node"), "--node: "),
         (("--folder", f"/tmp/{'x' * 80}"), "--folder: "),
     ],
-    ids=["unknown gate", "gate without a state", "node name", "folder too long"],
+    ids=[
+        "unknown gate",
+        "gate without a state",
+        "unknown component",
+        "unknown gate of one",
+        "state nowhere",
+        "node name",
+        "folder too long",
+    ],
 )
 def test_what_cannot_be_started_says_why_in_one_line(folder: pathlib.Path, arguments: tuple[str, ...], told: str) -> None:
     ran = demo.finished(folder, "cluster", *arguments)

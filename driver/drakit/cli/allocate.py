@@ -95,6 +95,8 @@ def _from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
         ]
         more = f" (and {len(lines) - 1} more; see drakit lint)" if len(lines) > 1 else ""
         raise errors.ConfigError(f"{lines[0]}{more}")
+    for dropped in intake.dropped:
+        output.note(f"{dropped.document.label}: {dropped.field} is dropped as the API server does it: feature gate {dropped.gate} is off")
     output.note(sources.told_of([one for one in documents if one.resource is None]))
     return whatif.World.of(intake.objects)
 

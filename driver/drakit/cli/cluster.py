@@ -31,15 +31,21 @@ def cluster(
     gates: Annotated[
         list[str] | None,
         typer.Option(
-            "--gate", metavar="NAME=true|false", help="A feature gate, by Kubernetes' name, for example DRAConsumableCapacity=false."
+            "--gate",
+            metavar="[COMPONENT:]NAME=true|false",
+            help="A feature gate, by Kubernetes' name, of all components or of one: apiserver, scheduler, controllers, kubelet.",
         ),
     ] = None,
+    keep_state: Annotated[
+        bool,
+        typer.Option("--keep-state", help="Keep the API's objects in the folder, and go on with those of the last run; needs --folder."),
+    ] = False,
     events: Annotated[bool, typer.Option("--events", help="Show events as they come.")] = False,
 ) -> None:
     """Run a local cluster for DRA: API server, scheduler, controllers, and a kubelet for each node, until Ctrl-C or SIGTERM.
 
     It needs no root and no Kubernetes, and listens on 127.0.0.1 only. Drivers are started beside it, as the command that it prints shows. Nothing
-    of the API survives it; what drivers keep below the folder does, if the folder is given.
+    of the API survives it, unless --keep-state is given; what drivers keep below the folder does, if the folder is given.
 
     [bold]Examples[/bold]
 
@@ -48,28 +54,39 @@ def cluster(
       drakit cluster --folder /tmp/dra --node node-1 --node node-2 --port 6443
 
       drakit cluster --gate DRAMixins=true
+
+      drakit cluster --folder /tmp/dra --keep-state --gate scheduler:DRAConsumableCapacity=false
     """
     hosting.check_installed()
     names, switched = list(nodes or [DEFAULT_NODE]), _gates(gates or [])
     if len(set(names)) != len(names):
         raise errors.SettingsError("each node needs a name of its own", key="--node")
+    if keep_state and folder is None:
+        raise errors.SettingsError("say in which folder: --folder DIR", key="--keep-state")
     logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
     stop = threading.Event()
     stopping.at_signals(stop, (*stopping.SIGNALS, signal.SIGQUIT))
-    with hosting.workplace(folder, names) as place, hosting.running(place, nodes=names, port=port, gates=switched) as running:
+    with (
+        hosting.workplace(folder, names) as place,
+        hosting.running(place, nodes=names, port=port, gates=switched, keep_state=keep_state) as running,
+    ):
         _introduce(running, place, names)
         if events:
             threading.Thread(target=_follow, args=(running,), name="events", daemon=True).start()
         stop.wait()
 
 
-def _gates(texts: Sequence[str]) -> dict[str, bool]:
-    found: dict[str, bool] = {}
+def _gates(texts: Sequence[str]) -> dict[str, dict[str, bool]]:
+    """Return gates by component and name; what is for all components is under ""."""
+    found: dict[str, dict[str, bool]] = {}
     for text in texts:
-        name, _, state = text.partition("=")
+        where, _, state = text.partition("=")
+        component, colon, name = where.rpartition(":")
         if state.lower() not in _TRUTH:
             raise errors.SettingsError("write NAME=true or NAME=false", key=f"--gate {text}")
-        found[name] = _TRUTH[state.lower()]
+        if colon and component not in hosting.COMPONENTS:
+            raise errors.SettingsError(f"unknown component {component!r}; known are {', '.join(hosting.COMPONENTS)}", key=f"--gate {text}")
+        found.setdefault(component, {})[name] = _TRUTH[state.lower()]
     return found
 
 

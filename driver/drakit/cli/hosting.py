@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from drakit.core import errors
 from drakit.telemetry import logs
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 # A node's folder may have 44 bytes; /drakit-12345678/node-1 are 23 of them.
 _PARENT_BYTES = 20
 LOCK = ".lock"
+STATE = "state.jsonl"
+"""Where a cluster keeps its objects, within its folder."""
+COMPONENTS = ("apiserver", "scheduler", "controllers", "kubelet")
+"""What may have feature gates of its own."""
+Gates: TypeAlias = Mapping[str, Mapping[str, bool]]
+"""Feature gates by component; those under "" are for all, where a component does not say otherwise."""
 _LIBRARIES = ("httpx", "re2", "starlette", "trustme", "uvicorn")
 
 
@@ -96,19 +102,34 @@ def logging_to(file: pathlib.Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def running(
-    folder: pathlib.Path, *, nodes: Sequence[str], port: int = 0, gates: Mapping[str, bool] | None = None
+    folder: pathlib.Path, *, nodes: Sequence[str], port: int = 0, gates: Gates | None = None, keep_state: bool = False
 ) -> Iterator["clusters.LocalCluster"]:
-    """A running cluster in a folder that was claimed; raises SettingsError when it cannot be started as asked."""
-    from drakit.cluster import apiserver, features
+    """A running cluster in a folder that was claimed; raises SettingsError when it cannot be started as asked.
+
+    With ``keep_state`` it goes on with the objects of the cluster before it in this folder.
+    """
+    from drakit.cluster import apiserver, components, features, state_log
     from drakit.cluster import cluster as clusters
+
+    def of(component: str) -> features.FeatureGates:
+        return features.FeatureGates.of({**(gates or {}).get("", {}), **(gates or {}).get(component, {})})
 
     with contextlib.ExitStack() as stack:
         try:
-            chosen = features.FeatureGates.of(gates or {})
+            chosen = of("apiserver")
+            others = components.Components(
+                scheduler=of("scheduler"),
+                controllers=of("controllers"),
+                kubelets=dict.fromkeys(nodes, of("kubelet")),
+                state=folder / STATE if keep_state else None,
+            )
         except ValueError as error:
             raise errors.SettingsError(str(error), key="--gate") from error
         try:
-            started = stack.enter_context(clusters.LocalCluster(folder, nodes=tuple(nodes), gates=chosen, port=port))
+            made = clusters.LocalCluster(folder, nodes=tuple(nodes), gates=chosen, components=others, port=port)
+            started = stack.enter_context(made)
+        except state_log.StateError as error:
+            raise errors.SettingsError(str(error), key="--keep-state") from error
         except ValueError as error:
             raise errors.SettingsError(str(error), key="--node") from error
         except apiserver.StartError as error:

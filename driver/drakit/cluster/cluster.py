@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
-from drakit.cluster import json_types
+from drakit.cluster import errors, json_types
 from drakit.cluster.access import drivers, users
 from drakit.cluster.apiserver import ApiServer
 from drakit.cluster.client import ApiClient
@@ -32,6 +32,8 @@ from drakit.cluster.resources import EVENT
 from drakit.cluster.runtime import HookRunner, Mode
 from drakit.cluster.scheduler import Scheduler
 from drakit.cluster.selectors import Selectors
+from drakit.cluster.state_log import StateLog
+from drakit.cluster.store import Store
 from drakit.cluster.watching import EventType, Watch
 
 _DRIVER_NAMESPACE, _DRIVER_ACCOUNT = "drakit-system", "drakit"
@@ -62,8 +64,10 @@ class LocalCluster:
 
     ``gates`` are those of all components, but for what ``components`` says.
     ``port`` 0 takes any free one. ``mode`` says whether containers with a command run it. Use it as a context manager, or call
-    :meth:`start` and :meth:`stop`; once stopped, a cluster is not started again. Raise FolderError for a folder with too long a path, ValueError
-    for a node name that Kubernetes would not take.
+    :meth:`start` and :meth:`stop`; once stopped, a cluster is not started again.
+
+    Raise FolderError for a folder with too long a path, ValueError for a node name that Kubernetes would not take, StateError for a state
+    that cannot be read.
     """
 
     def __init__(
@@ -84,10 +88,13 @@ class LocalCluster:
         self.folder = folder.absolute()
         self.gates = gates or FeatureGates()
         self._components = components or Components()
-        self.api = Registry(gates=self.gates)
+        state = self._components.state
+        self._store = Store(log=StateLog(state) if state else None)
+        self.api = Registry(self._store, gates=self.gates)
         # Whatever driver is being written may run here, so the statuses are of any name.
         for resource, made in drivers.objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT, writes_status_of=(), follows_claims=True):
-            self.api.create(resource, made)
+            with contextlib.suppress(errors.AlreadyExistsError):
+                self.api.create(resource, made)
         self.server = ApiServer(self.api, port=port, authorization="rbac")
         self._parts = contextlib.ExitStack()
         self._watches: set[Watch] = set()
@@ -152,6 +159,7 @@ class LocalCluster:
     def stop(self) -> None:
         """Stop everything, containers included. Drivers are not ours to stop. Stopping twice is harmless."""
         self._parts.close()
+        self._store.close()
 
     def __enter__(self) -> Self:
         self.start()

@@ -1,5 +1,6 @@
 """What single components of a cluster do in their own way: older versions beside newer ones, and shorter waits."""
 
+import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,13 +12,15 @@ from drakit.cluster.scheduler import BINDING_SECONDS
 class Components:
     """Feature gates of components that differ from the API server's, ``kubelets`` by node; None, or no entry, means the same.
 
-    ``binding_timeout`` is how many seconds the scheduler waits for the binding conditions of devices.
+    ``binding_timeout`` is how many seconds the scheduler waits for the binding conditions of devices. ``state`` is a file in which the API
+    server keeps its objects: a new cluster with the same file goes on with them, and its nodes start as after a reboot. None: nothing is kept.
     """
 
     scheduler: FeatureGates | None = None
     controllers: FeatureGates | None = None
     kubelets: Mapping[str, FeatureGates] = field(default_factory=dict)
     binding_timeout: float = BINDING_SECONDS
+    state: pathlib.Path | None = None
 
     def __post_init__(self) -> None:
         if self.binding_timeout <= 0:

@@ -1,7 +1,8 @@
 """Files with Kubernetes objects, read as a server would take them: YAML or JSON, several documents, Lists; refusals with their fields.
 
 A fresh registry is the server: it names, defaults, drops and validates exactly as the local cluster does. What files have beyond a request
-to create (a status, a UID, what ``kubectl get -o yaml`` adds) is kept where it says something about the world.
+to create (a status, a UID, what ``kubectl get -o yaml`` adds) is kept where it says something about the world. An object with a UID is one
+that a server stores already: gates that are off drop none of its fields, and its expressions may use what they would not let into new ones.
 """
 
 import contextlib
@@ -151,11 +152,12 @@ def take(documents: Iterable[Document], gates: FeatureGates) -> Intake:
     """Return what a server with these gates makes of the documents. Those of other kinds are left out."""
     intake = Intake()
     registry = Registry(gates=gates)
+    stored = Registry(registry.store, gates=FeatureGates(enabled=gates.enabled | (frozenset(Gate) - {Gate.COUNTERS_BESIDE_DEVICES})))
     known = [one for one in documents if one.resource is not None]
     for resource in _ORDER:
         for document in known:
             if document.resource is resource:
-                _take(document, resource, registry, intake)
+                _take(document, resource, stored if json_types.text(document.body, "metadata", "uid") else registry, intake)
     position = {id(document): place for place, document in enumerate(known)}
     intake.accepted.sort(key=lambda one: position[id(one.document)])
     intake.problems.sort(key=lambda one: position[id(one.document)])

@@ -1,10 +1,11 @@
-"""The object store: every object of the cluster, in memory only, with one counter of versions and a bounded history of changes.
+"""The object store: every object of the cluster, in memory, with one counter of versions and a bounded history of changes.
 
 Invariants
 - Every write takes the next resourceVersion, so versions order all changes of all kinds.
 - An entry never changes; readers get bytes or their own decoded copy, so no caller can alter what is stored.
 - A subscriber sees each change after its starting version exactly once, in order, or is told that the history is lost.
-- Nothing survives the process.
+- Nothing survives the process, unless the store has a log: then every change is in that before anybody sees it, and a new store begins with
+  the objects and the version of the one before. Watches from versions before its start are told that the history is lost.
 """
 
 import json
@@ -14,9 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from drakit.cluster import errors, json_types, stored_size
+from drakit.cluster import errors, json_types, resources, stored_size
 from drakit.cluster.json_types import Object
 from drakit.cluster.resources import Resource
+from drakit.cluster.state_log import StateError, StateLog
 
 DEFAULT_HISTORY = 4096
 """Changes kept per kind."""
@@ -61,9 +63,12 @@ Sink: TypeAlias = Callable[[Change | None], None]
 
 
 class Store:
-    """Objects by kind and key. All methods are safe to call from any thread; ``lock`` makes several calls one step."""
+    """Objects by kind and key. All methods are safe to call from any thread; ``lock`` makes several calls one step.
 
-    def __init__(self, *, history: int = DEFAULT_HISTORY) -> None:
+    With a ``log``, raise StateError where that cannot be read.
+    """
+
+    def __init__(self, *, history: int = DEFAULT_HISTORY, log: StateLog | None = None) -> None:
         self.lock = threading.RLock()
         self._version = FIRST_VERSION
         self._limit = history
@@ -71,6 +76,31 @@ class Store:
         self._history: dict[Resource, deque[Change]] = {}
         self._lost: dict[Resource, int] = {}
         self._sinks: dict[Resource, list[Sink]] = {}
+        self._log = log
+        if log is not None:
+            self._restore(log)
+
+    def _restore(self, log: StateLog) -> None:
+        kept = log.read()
+        for resource, obj in kept.objects:
+            metadata = json_types.mapping(obj, "metadata")
+            key = Key(json_types.text(metadata, "namespace"), json_types.text(metadata, "name"))
+            entry = Entry(key, int(json_types.text(metadata, "resourceVersion")), obj, _encoded(obj))
+            self._entries.setdefault(resource, {})[key] = entry
+        if kept.version:
+            self._version = kept.version
+            self._lost = dict.fromkeys(resources.ALL, kept.version)
+        self._rewrite(log)
+
+    def _rewrite(self, log: StateLog) -> None:
+        log.rewrite(((resource, entry.view) for resource, entries in self._entries.items() for entry in entries.values()), self._version)
+
+    def close(self) -> None:
+        """Add nothing more to the log. A store without one is as before."""
+        with self.lock:
+            if self._log is not None:
+                self._log.close()
+                self._log = None
 
     @property
     def version(self) -> int:
@@ -92,13 +122,14 @@ class Store:
     def put(self, resource: Resource, obj: Object) -> Entry:
         """Store ``obj`` under its own name and namespace as the next version; ``obj`` gets its resourceVersion written in.
 
-        Raises StorageError for an object that is larger than etcd would take.
+        Raises StorageError for an object that is larger than etcd would take, or that the log cannot keep.
         """
         metadata = json_types.child(obj, "metadata")
         key = Key(json_types.text(metadata, "namespace"), json_types.text(metadata, "name"))
         with self.lock:
             entry = self._entry(key, obj)
             stored_size.check(resource, key, obj, len(entry.encoded))
+            self._keep(lambda log: log.put(resource, entry.view))
             entries = self._entries.setdefault(resource, {})
             before = entries.get(key)
             entries[key] = entry
@@ -106,10 +137,14 @@ class Store:
             return entry
 
     def remove(self, resource: Resource, key: Key) -> Entry:
-        """Remove the object under ``key`` (which must exist); the entry returned carries the version of the removal."""
+        """Remove the object under ``key`` (which must exist); the entry returned carries the version of the removal.
+
+        Raises StorageError where the log cannot keep that.
+        """
         with self.lock:
-            before = self._entries[resource].pop(key)
-            last = self._entry(key, before.copy())
+            last = self._entry(key, self._entries[resource][key].copy())
+            self._keep(lambda log: log.remove(resource, key.namespace, key.name, last.version))
+            del self._entries[resource][key]
             self._record(resource, Change(last.version, last, None))
             return last
 
@@ -148,10 +183,20 @@ class Store:
             for sink in sinks:
                 sink(None)
 
+    def _keep(self, write: Callable[[StateLog], None]) -> None:
+        if self._log is None:
+            return
+        try:
+            if self._log.is_long:
+                self._rewrite(self._log)
+            write(self._log)
+        except StateError as error:
+            raise errors.StorageError(str(error)) from error
+
     def _entry(self, key: Key, obj: Object) -> Entry:
         self._version += 1
         json_types.child(obj, "metadata")["resourceVersion"] = str(self._version)
-        encoded = json.dumps(obj, ensure_ascii=False, separators=(",", ":")).encode()
+        encoded = _encoded(obj)
         return Entry(key, self._version, json.loads(encoded), encoded)
 
     def _record(self, resource: Resource, change: Change) -> None:
@@ -161,3 +206,7 @@ class Store:
             self._lost[resource] = history.popleft().version
         for sink in tuple(self._sinks.get(resource, ())):
             sink(change)
+
+
+def _encoded(obj: Object) -> bytes:
+    return json.dumps(obj, ensure_ascii=False, separators=(",", ":")).encode()

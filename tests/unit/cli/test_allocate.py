@@ -248,3 +248,40 @@ def test_without_the_extra_the_command_names_what_to_install(command: str) -> No
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 2
     assert ran.stderr == "drakit: this command needs re2; install it with: pip install 'drakit[cluster]'\n"
+
+
+SHARED = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: shared%(uid)s}
+spec: {selectors: [{cel: {expression: "device.allowMultipleAllocations"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: s%(uid)s}
+spec:
+  driver: nic.example.com
+  nodeName: n
+  pool: {name: n, generation: 1, resourceSliceCount: 1}
+  devices: [{name: nic, allowMultipleAllocations: true, capacity: {bandwidth: {value: 10Gi}}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c, namespace: demo}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: shared, capacity: {requests: {bandwidth: 1Gi}}}}]}}
+"""
+
+
+def test_with_a_gate_off_stored_expressions_compile_and_new_ones_do_not(desk: desks.Desk) -> None:
+    file = desk.folder / "shared.yaml"
+    file.write_text(SHARED % {"uid": ""})
+    new = desk.run("allocate", str(file), "--gate", "DRAConsumableCapacity=false")
+    assert (new.status, new.out) == (2, "")
+    assert "allowMultipleAllocations" in new.err
+    file.write_text(SHARED % {"uid": ", uid: u"})
+    stored = desk.run("allocate", str(file), "--gate", "DRAConsumableCapacity=false", "-o", "json")
+    assert "ResourceClaim demo/c: spec.devices.requests[0].exactly.capacity is dropped as the API server does it" in stored.err
+    assert "ResourceSlice" not in stored.err, "what is stored keeps its fields"
+    assert (stored.status, "shareID" in stored.out) == (0, False), "a scheduler without the feature gives the device to one claim"
+    shared = desk.run("allocate", str(file), "-o", "json")
+    assert (shared.status, "shareID" in shared.out) == (0, True)

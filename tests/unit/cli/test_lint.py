@@ -343,3 +343,25 @@ def test_files_that_cannot_be_read_are_status_2(desk: desks.Desk, arguments: tup
     ran = desk.run("lint", *given, *arguments)
     assert (ran.status, ran.out) == (2, "")
     assert told in ran.err
+
+
+SHARED_NIC = {"name": "d0", "allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "10G"}}}
+ONLY_SHARED = 'device.driver == "gpu.example.com" && device.allowMultipleAllocations == true'
+
+
+def stored(obj: dict[str, object]) -> dict[str, object]:
+    """The object as ``kubectl get -o yaml`` shows it."""
+    metadata = obj["metadata"]
+    assert isinstance(metadata, dict)
+    return {**obj, "metadata": {**metadata, "uid": f"uid-{metadata['name']}", "resourceVersion": "7"}}
+
+
+def test_with_a_gate_off_new_expressions_and_fields_are_refused_and_stored_ones_hold(desk: desks.Desk) -> None:
+    new = (device_class(ONLY_SHARED), devices(SHARED_NIC, count=1))
+    off = ("--gate", "DRAConsumableCapacity=false")
+    assert findings(desk, new) == (0, [])
+    status, found = findings(desk, new, *off)
+    assert status == 1
+    assert "spec.selectors[0].cel.expression" in [one["field"] for one in found if one["severity"] == "error"]
+    assert "spec.devices[0].allowMultipleAllocations" in [one["field"] for one in found if one["severity"] == "warning"]
+    assert findings(desk, tuple(stored(one) for one in new), *off) == (0, [])

@@ -9,7 +9,7 @@ from drakit.cluster import json_types
 from drakit.core import inventory
 from drakit.core import slices as forms
 
-GATES = {"DRAMixins": True}
+GATES = {"": {"DRAMixins": True}}
 """What this chapter needs of the cluster; no released Kubernetes has it, so that it is off elsewhere."""
 
 
