@@ -53,11 +53,16 @@ class Subject:
 
 
 class MetadataFiles:
-    """The files of one driver on one node, in a folder of their own. Safe between threads; calls for one claim must not overlap between processes."""
+    """The files of one driver on one node, in a folder of their own. Safe between threads; calls for one claim must not overlap between processes.
 
-    def __init__(self, folder: pathlib.Path, driver: str) -> None:
+    Without ``synced`` nobody waits for the disk: that is for volatile drivers, whose claims are prepared anew after a power cut, and their files
+    with them.
+    """
+
+    def __init__(self, folder: pathlib.Path, driver: str, *, synced: bool = True) -> None:
         self._folder = folder
         self._driver = driver
+        self._synced = synced
         self._lock = threading.Lock()
 
     def add(self, subject: Subject, pool: str, device: devices.Device) -> edits.Mount:
@@ -71,7 +76,7 @@ class MetadataFiles:
             before = known.get(_key(told), {})
             known[_key(told)] = {**told, **{key: value for key, value in before.items() if key == "networkData"}}
             request["devices"] = list(known.values())
-            _replace(path, _encode(facts))
+            _replace(path, _encode(facts), synced=self._synced)
         return edits.Mount(host_path=str(path), container_path=str(self._container_path(subject)), options=("ro", "bind"))
 
     def shows(self, mount: edits.Mount) -> bool:
@@ -96,7 +101,8 @@ class MetadataFiles:
         folder = self._path(uid, "request").parent.parent
         with self._lock, _refused(folder), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)
-            _sync(self._folder)
+            if self._synced:
+                _sync(self._folder)
 
     def _tell(self, path: pathlib.Path, key: tuple[str, str], network: records.Json) -> bool:
         facts = self._read(path) or {}
@@ -196,8 +202,8 @@ def _object(value: records.Json) -> _Facts:
     return value if isinstance(value, dict) else {}
 
 
-def _replace(path: pathlib.Path, content: bytes) -> None:
-    """Put a synced file in place at once; one that holds this already stays the same file, which containers may have mounted."""
+def _replace(path: pathlib.Path, content: bytes, *, synced: bool) -> None:
+    """Put a whole file in place at once; one that holds this already stays the same file, which containers may have mounted."""
     with contextlib.suppress(FileNotFoundError):
         if path.read_bytes() == content:
             return
@@ -208,12 +214,13 @@ def _replace(path: pathlib.Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fchmod(file.fileno(), _FILE_MODE)
-            os.fsync(file.fileno())
+            if synced:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
+    for folder in (path.parent, path.parent.parent, path.parent.parent.parent) if synced else ():
         _sync(folder)
 
 

@@ -139,5 +139,5 @@ def described(
     """The driver and the source of its claims, and where the driver asks for device metadata both with it, and the files."""
     if not author.device_metadata:
         return author, source, None
-    files, named = metadata.MetadataFiles(home / FOLDER, author.name), NamedClaims(source)
+    files, named = metadata.MetadataFiles(home / FOLDER, author.name, synced=not author.volatile), NamedClaims(source)
     return DescribingDriver(author, files, named), named, files

@@ -61,6 +61,23 @@ def test_the_map_shows_which_memory_slices_are_taken_and_the_bar_which_bandwidth
     assert bar == f"  [{'A' * 12}{'.' * 38}] 100G in all, 75G free"
 
 
+def test_a_container_with_a_gpu_finds_a_file_about_it_that_goes_with_the_claim(desk: desks.Desk) -> None:
+    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
+    (cdi,) = (desk.folder / "node" / "cdi").iterdir()
+    spec = json.loads(cdi.read_text())
+    mounts = {mount["containerPath"]: mount for device in spec["devices"] for mount in device["containerEdits"]["mounts"]}
+    request = spec["devices"][0]["containerEdits"]["env"][0].partition("=")[0].split("_")[2].lower()
+    seen = f"/var/run/kubernetes.io/dra-device-attributes/resourceclaims/claim/{request}/gpu.drakit.dev-metadata.json"
+    file = pathlib.Path(mounts[seen]["hostPath"])
+    facts, _ = json.JSONDecoder().raw_decode(file.read_text())
+    ((device,),) = [told["devices"] for told in facts["requests"]]
+    assert (device["driver"], device["name"]) == ("gpu.drakit.dev", "gpu-0-mig-3g20gb-9-0")
+    assert device["attributes"]["profile"] == {"string": "3g.20gb"}
+    assert device["attributes"]["parentUUID"]["string"].startswith("GPU-")
+    assert desk.on_node("unprepare", desks.UID).status == 0
+    assert not file.exists()
+
+
 def test_what_two_claims_want_both_is_given_to_the_first(desk: desks.Desk) -> None:
     assert desk.on_node("prepare", desk.claim_file(desks.mig(), name="first")).status == 0
     refused = desk.on_node("prepare", desk.claim_file(desks.mig("gpu-0-mig-7g40gb-0-0"), name="second", uid=OTHER))

@@ -86,6 +86,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     """
 
     config_types = config.TYPES
+    device_metadata = True
     volatile = True
 
     def __init__(
