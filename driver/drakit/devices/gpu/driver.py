@@ -322,8 +322,12 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             mark = marks.NO_MARK if self._others(wanted) else self._around.made.of(wanted)
             return instances.ensure(self._hardware, slot, self._pause, mark)
         made = instances.look(self._hardware, slot)
-        if made is None or made.uuid != grant.device.attributes.get(attributes.UUID, made.uuid):
-            raise errors.DeviceGoneError(f"{grant.device.name}: the MIG device that was there is gone, and drakit makes none in its place")
+        published = grant.device.attributes.get(attributes.UUID)
+        if published is not None and (made is None or made.uuid != published):
+            raise errors.DeviceGoneError(f"{grant.device.name}: the MIG device {published} is gone, and drakit makes none in its place")
+        if made is None:
+            why = "adminAccess uses a MIG device that a claim has made, and no claim has this one now"
+            raise errors.DeviceGoneError(f"{grant.device.name}: {why}; ask for one in use or for the whole GPU, or leave adminAccess out")
         return made
 
 

@@ -102,8 +102,12 @@ def test_a_claim_whose_instance_was_taken_away_answers_differently_so_that_it_is
 
 
 def test_admin_access_uses_what_is_there_and_neither_makes_nor_removes(node: gpu_node.GpuNode) -> None:
-    with pytest.raises(errors.DeviceGoneError, match="drakit makes none in its place"):
+    with pytest.raises(errors.DeviceGoneError) as refused:
         node.prepare("gpu-0-mig-1g5gb-19-6", uid="admin", admin_access=True)
+    assert str(refused.value) == (
+        "gpu-0-mig-1g5gb-19-6: adminAccess uses a MIG device that a claim has made, and no claim has this one now; "
+        "ask for one in use or for the whole GPU, or leave adminAccess out"
+    )
     node.unprepare("admin")
     prepared = node.prepare("gpu-0-mig-1g5gb-19-6", uid="a")
     watched = node.prepare("gpu-0-mig-1g5gb-19-6", uid="admin", request="watch", admin_access=True)
@@ -173,3 +177,14 @@ def test_an_instance_shared_by_several_compute_instances_is_withheld(node: gpu_n
     for _ in range(3):
         node.hardware.create_compute_instance(gpu, made.id, smallest.id)
     assert STATIC not in offered(node)
+
+
+def test_admin_access_to_a_mig_device_that_its_admin_removed_names_it(node: gpu_node.GpuNode) -> None:
+    made, compute = admin_makes_a_mig_device(node, PROFILE_3G, 4, 4)
+    grant = node.grant("gpu-0-mig-3g20gb-9-4", uid="admin", admin_access=True)
+    gpu = node.hardware.gpus()[0].uuid
+    node.hardware.destroy_compute_instance(gpu, made.id, compute.id)
+    node.hardware.destroy_gpu_instance(gpu, made.id)
+    planned = dataclasses.replace(grant, intent=node.driver.plan(grant))
+    with pytest.raises(errors.DeviceGoneError, match=rf"the MIG device {compute.mig_uuid} is gone, and drakit makes none in its place"):
+        node.driver.prepare(planned)
