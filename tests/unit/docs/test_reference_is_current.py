@@ -173,6 +173,8 @@ def _kind(path: pathlib.Path) -> str:
         return "claims/shared.lock"
     if path.parent.name == "cdi":
         return "<driver>-claim_<claim UID>-<device>[-<share id>][_<request>].json"
+    if "device-metadata" in path.parts:
+        return "device-metadata/<claim UID>/<request>/metadata.json"
     if "driver-root" in path.parts:
         return "driver-root/usr/bin/<program>" if path.parent.name == "bin" else "driver-root/usr/lib64/<library>"
     return path.name.replace("nics.", "gpus.")

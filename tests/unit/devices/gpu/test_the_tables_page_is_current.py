@@ -11,7 +11,7 @@ INTRODUCTION = """# GPU tables
 
 What mock GPUs can be, from `driver/drakit/devices/gpu/models/`. On real GPUs drakit asks NVML and uses none of this. A figure is **measured** (read
 from hardware by us or from its own log), **documented** (the vendor's guide, or a listing of `nvidia-smi mig -lgip` by its owner), or **guessed**.
-Public listings of one model differ, by driver or board: the comment says where. H200's `7g.141gb` has 139.75 or 140.00 GiB, B200's `1g.23gb` 22.00 or 20.50.
+Public listings of one model can differ, and the comment says where: H200's `7g.141gb` has 139.75 or 140.00 GiB, B200's `1g.23gb` 22.00 or 20.50.
 The comment at the top of each file names its sources. A table that differs from what your GPU says is a bug; `nvidia-smi mig -lgip -lgipp` shows it.
 
 `enum` is what NVML is asked for a profile by (`NVML_GPU_INSTANCE_PROFILE_*`), `id` is what it calls it everywhere else, device names included.
