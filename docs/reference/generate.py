@@ -135,7 +135,7 @@ def _code(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _cli() -> Iterator[str]:
-    app = importlib.import_module("drakit.cli.main").app
+    app = importlib.import_module("drakit.cli.app").app
     yield from ["# Command line", "", NOTE, "", *_prose(typer.main.get_command(app).help or ""), ""]
     yield "A mistake that a person can mend is one line on standard error and exit status 1; a mistake in the command itself is status 2."
     yield from _commands(typer.main.get_command(app), "drakit")

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
-import yaml
 
 from drakit.core import errors, names
+from drakit.inputs import documents, files
 
 ENV_PREFIX = "DRAKIT_"
 ENV_NESTING = "__"
 Seconds = float
+SIZE_MAX = 1 << 20
+"""Bytes of a settings file."""
 
 
 def _none_if_empty(value: object) -> object:
@@ -330,32 +332,19 @@ def _read(file: pathlib.Path | None) -> dict[str, Any]:
     if file is None:
         return {}
     try:
-        content = _yaml(file.read_text("utf-8"), str(file))
+        content = _yaml(files.read_text(file, limit=SIZE_MAX), str(file))
     except OSError as error:
         raise errors.SettingsError(f"cannot read: {error.strerror}", key=str(file)) from error
-    except UnicodeDecodeError as error:
-        raise errors.SettingsError("is not UTF-8 text", key=str(file)) from error
     if content is not None and not isinstance(content, dict):
         raise errors.SettingsError("must be a mapping of groups such as node, api, nic", key=str(file))
     return content or {}
 
 
-class _Strict(yaml.SafeLoader):
-    """YAML in which a key given twice is an error, not a silent choice of one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - the library's signature
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
 def _yaml(text: str, key: str) -> Any:
     try:
-        return yaml.load(text, Loader=_Strict)  # noqa: S506 - a safe loader, made stricter
-    except (yaml.YAMLError, RecursionError) as error:
-        raise errors.SettingsError(f"is not YAML: {' '.join(str(error).split())}", key=key) from error
+        return documents.load(text)
+    except documents.DocumentError as error:
+        raise errors.SettingsError(f"is not YAML: {error}", key=key) from error
 
 
 def _variable(key: str) -> str:

@@ -181,7 +181,7 @@ def lint(text: str, folder: pathlib.Path) -> tuple[int, str]:
     """Let ``drakit lint`` judge a sample; return its exit status and what it printed."""
     file = folder / "original.yaml"
     file.write_text(text, "utf-8")
-    ran = testing.CliRunner().invoke(importlib.import_module("drakit.cli.main").app, ["lint", "-f", str(file)])
+    ran = testing.CliRunner().invoke(importlib.import_module("drakit.cli.app").app, ["lint", "-f", str(file)])
     return ran.exit_code, ran.output
 
 

@@ -47,7 +47,7 @@ WRONG = {
     "unknown key in a rule": ("nic: {rules: [{match: eth0, sped: 1G}]}", "nic.rules.0.sped"),
     "not a mapping": ("[1, 2]", "must be a mapping"),
     "not YAML": ("{", "is not YAML"),
-    "a key twice": ("node: {name: a, name: b}", "'name' is given twice"),
+    "a key twice": ("node: {name: a, name: b}", "the key name is given twice"),
     "no node name": ("node: {name: My_Node}", "node.name: 'My_Node' is not a node name"),
     "relative folder": ("node: {cdi_dir: cdi}", "node.cdi_dir: 'cdi' must be an absolute path"),
     "no pause": ("publish: {rescan: 0}", "publish.rescan:"),

@@ -1,9 +1,23 @@
 """The command line: ``drakit`` and ``python -m drakit``.
 
 What belongs here: reading what a person typed, choosing adapters (``composition``), and showing results. What does not: decisions about devices,
-claims or slices. Errors that a person can mend are one line on standard error and exit status 1; a mistake in the command itself is status 2.
+claims or slices. Errors that a person can fix are one line on standard error and exit status 1; a mistake in the command itself is status 2.
 """
 
-from drakit.cli.main import main
+import signal
+import threading
 
 __all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main:
+        # Ctrl-C while the commands are imported, which takes half a second, ends the process without a traceback.
+        handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from drakit.cli import app
+
+    if is_main:
+        signal.signal(signal.SIGINT, handler)
+    app.main()

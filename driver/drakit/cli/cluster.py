@@ -51,7 +51,7 @@ def cluster(
 
       drakit cluster --events
 
-      drakit cluster --folder /tmp/dra --node node-1 --node node-2 --port 6443
+      drakit cluster --folder ~/dra --node node-1 --node node-2 --port 6443
 
       drakit cluster --gate DRAMixins=true
 

@@ -1,13 +1,15 @@
-"""How errors leave a command: what a person can mend is one line and status 1, never a trace."""
+"""How errors leave a command: what a person can fix is one line and status 1, never a traceback."""
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Callable
 
 from drakit.core import errors
 
 _DISK = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
+INTERRUPTED = 128 + signal.SIGINT
 
 
 def guarded(command: Callable[[], object], program: str) -> None:
@@ -15,14 +17,23 @@ def guarded(command: Callable[[], object], program: str) -> None:
     try:
         command()
     except errors.DrakitError as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        sys.exit(1)
+        _fail(program, str(error))
+    except KeyboardInterrupt:
+        _fail(program, "interrupted", INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
+    except RecursionError:
+        _fail(program, "the input is nested too deeply")
     except OSError as error:
-        if error.errno not in _DISK:
+        if error.errno in _DISK and error.filename is None:
+            # What is still buffered cannot be written either; without this the interpreter would report it once more when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _fail(program, f"standard output: {error.strerror}")
+        if error.filename is None:
             raise
-        # What is still buffered cannot be written either; without this the interpreter would say so once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"{program}: standard output: {error.strerror}", file=sys.stderr)
-        sys.exit(1)
+        _fail(program, f"{os.fsdecode(error.filename)}: {error.strerror}")
+
+
+def _fail(program: str, reason: str, status: int = 1) -> None:
+    print(f"{program}: {reason}", file=sys.stderr)
+    sys.exit(status)

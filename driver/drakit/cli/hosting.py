@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from drakit.cli import folders
 from drakit.core import errors
 from drakit.telemetry import logs
 
@@ -40,10 +41,12 @@ def claim_folder(folder: pathlib.Path, nodes: Sequence[str]) -> pathlib.Path:
     from drakit.cluster import node_folder
 
     folder = folder.absolute()
+    folders.check_own(folder)
     try:
         for node in nodes:
             node_folder.NodeFolder(root=folder / node)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folders.check_own(folder)
     except node_folder.FolderError as error:
         raise errors.SettingsError(str(error), key="--folder") from error
     except OSError as error:
@@ -69,7 +72,10 @@ def workplace(folder: pathlib.Path | None, nodes: Sequence[str]) -> Iterator[pat
 @contextlib.contextmanager
 def _alone_in(folder: pathlib.Path) -> Iterator[None]:
     """Hold the folder against a second cluster, which would take the first one's kubeconfig and sockets away; death releases it."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        raise errors.SettingsError(f"cannot use {folder / LOCK}: {error.strerror}; remove it", key="--folder") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drakit.core import errors
+from drakit.inputs import files as inputs
 from drakit.kube import client
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 LIST_SECONDS = 30.0
+SIZE_MAX = 64 << 20
+"""Bytes of one file."""
 _NAMED = 3
 _ABSENT = (403, 404)
 """What a server answers of a kind that it does not serve, or that this user may not see."""
@@ -88,12 +91,17 @@ def _below(folder: pathlib.Path) -> list[str]:
 
 def _text(file: str) -> str:
     try:
-        if file == STANDARD_INPUT:
-            return sys.stdin.read().removeprefix("\ufeff")
-        return pathlib.Path(file).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"is not UTF-8 (byte {error.start + 1})"
-        raise errors.ConfigError(f"{_shown(file)}: cannot be read: {reason}") from error
+        if file != STANDARD_INPUT:
+            return inputs.read_text(pathlib.Path(file), limit=SIZE_MAX, encoding="utf-8-sig")
+        content = sys.stdin.buffer.read(SIZE_MAX + 1)
+    except OSError as error:
+        raise errors.ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+    if len(content) > SIZE_MAX:
+        raise errors.ConfigError(f"{_shown(file)}: has more than {SIZE_MAX} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise errors.ConfigError(f"{_shown(file)}: is not UTF-8 text (byte {error.start + 1})") from error
 
 
 def _shown(file: str) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Concatenate, ParamSpec
 
 import typer
-import yaml
 
 from drakit import settings as values
+from drakit.cli import folders
 from drakit.core import errors
+from drakit.inputs import documents
 from drakit.telemetry import logs
 
 Mock = Annotated[
@@ -73,6 +74,7 @@ def read(
         folder = state_folder() / (pathlib.Path(mock).stem if "/" in mock else mock)
     given: dict[str, object] = {"mock.machine": mock, "node.name": node, **(flags or {})}
     if folder is not None:
+        folders.check_own(folder)
         given |= places(folder)
     for text in assignments or ():
         key, equals, value = text.partition("=")
@@ -107,8 +109,8 @@ def on_a_node(command: Callable[Concatenate[values.Settings, Rest], None]) -> Ca
 def _value(key: str, text: str) -> object:
     """A setting's value as YAML reads it; nothing is an empty text, because None would mean that the setting was not given."""
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        value = documents.load(text)
+    except documents.DocumentError as error:
         raise errors.SettingsError(f"{text!r} is not YAML", key=key) from error
     return "" if value is None else value
 

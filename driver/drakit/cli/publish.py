@@ -53,7 +53,7 @@ def publish(
 
       drakit publish tpu --mock tpu-v5e-8x8
 
-      drakit publish tpu --mock tpu-v5e-8x8 --once --kubeconfig /tmp/dra/kubeconfig
+      drakit publish tpu --mock tpu-v5e-8x8 --once --kubeconfig ~/dra/kubeconfig
 
       drakit publish tpu --mock tpu-v5e-8x8 --withdraw
 

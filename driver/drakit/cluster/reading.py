@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from drakit.cluster.json_types import Json
+from drakit.inputs import documents
 
 NODES_MAX = 1 << 20
 """JSON of more bytes is read without the lines of its fields, which takes a tenth of the time."""
@@ -82,6 +83,9 @@ def parts(text: str, *, must_be_json: bool = False) -> list[Part]:
     if text.lstrip()[:1] in ("{", "["):
         try:
             found = list(_json_parts(text))
+            documents.check_depth([part.body for part in found])
+        except (RecursionError, documents.DocumentError) as error:
+            raise ReadingError(f"is nested more than {documents.DEPTH_MAX} levels deep") from error
         except json.JSONDecodeError as error:
             if must_be_json:
                 raise ReadingError(f"is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
@@ -115,11 +119,12 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 def _yaml_parts(text: str) -> Iterator[Part]:
     number = 1
     try:
+        documents.check_limits(text)
         loader = _JsonLikeLoader(text)
         while loader.check_node():
             node = loader.get_node()
             body = loader.construct_document(node)
-            if "&" in text or "!!" in text:
+            if "!!" in text:
                 _check(body)
             if body is not None:
                 yield Part(number=number, line=_line(node), body=body, node=node)
@@ -130,13 +135,11 @@ def _yaml_parts(text: str) -> Iterator[Part]:
 
 
 def _check(body: Json) -> None:
-    """Raise ValueError for what JSON has not: an alias may lead in a circle, and a tag may give bytes or a set."""
+    """Raise ValueError for what JSON has not: a tag may give bytes or a set."""
     try:
         json.dumps(body)
     except TypeError as error:
         raise ValueError("a tag gives what JSON has not; write plain values") from error
-    except ValueError as error:
-        raise ValueError("an alias leads back to itself; write the values out") from error
 
 
 def _reason(error: Exception) -> str:

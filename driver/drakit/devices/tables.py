@@ -4,12 +4,11 @@ Used for mock machines and for their state. Errors are SettingsError with the pa
 ``dgx-a100-40gb: gpus.boards[3].pciBusID``.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-import yaml
-
 from drakit.core import errors
+from drakit.inputs import documents
 
 Value = TypeVar("Value")
 
@@ -109,25 +108,11 @@ class Table:
 
 
 def from_yaml(text: str, origin: str) -> Table:
-    """The mapping a YAML document holds; a key given twice is an error. ``origin`` begins every path."""
+    """Return the mapping that a YAML document holds, ``origin`` at the beginning of every path; raises SettingsError."""
     try:
-        return Table(yaml.load(text, Loader=_StrictLoader), f"{origin}: ")  # noqa: S506 - a SafeLoader that also refuses duplicates
-    except yaml.YAMLError as error:
+        return Table(documents.load(text), f"{origin}: ")
+    except documents.DocumentError as error:
         raise errors.SettingsError(f"is not YAML: {error}", key=origin) from error
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader that refuses duplicate keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:  # noqa: FBT001, FBT002 - PyYAML's
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in _duplicates(keys):
-            raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", node.start_mark)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _duplicates(keys: Sequence[object]) -> Iterator[object]:
-    return (key for key in keys if keys.count(key) > 1)
 
 
 def _kind(value: object) -> str:

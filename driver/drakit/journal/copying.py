@@ -27,6 +27,8 @@ def copy(directory: pathlib.Path, into: pathlib.Path) -> None:
     """Copy the journal of a directory into an empty folder; raises JournalError."""
     files.own_directory(into)
     with files.gate(directory):
+        for name in _names():
+            files.check_regular(directory / name)
         if _is_open(directory):
             _back_up(directory / files.DATABASE, into / files.DATABASE)
             return

@@ -78,6 +78,16 @@ def narrow(path: pathlib.Path, mode: int = FILE_MODE) -> None:
             _log.warning("mode narrowed", path=str(path), was=f"{stat.S_IMODE(found.st_mode):04o}", allowed=f"{mode:04o}")
 
 
+def check_regular(path: pathlib.Path) -> None:
+    """Raise JournalError for a journal file that is a link, a pipe or a device: what it leads to is not ours. Nothing at the path is fine."""
+    with refused(path), contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            raise errors.JournalError(f"{path} is a symbolic link; give the real path")
+        if not stat.S_ISREG(mode):
+            raise errors.JournalError(f"{path} is no regular file; move it away")
+
+
 def create(path: pathlib.Path) -> None:
     """Make an empty file of mode 0600 whose name is durable; raises JournalError."""
     with refused(path):

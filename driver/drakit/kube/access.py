@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import urllib3
-import yaml
 
+from drakit.core import errors
+from drakit.inputs import documents, files
 from drakit.kube import direct
 
 CONNECTIONS = 64
@@ -35,6 +36,9 @@ ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_SECONDS = 60.0
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 _CLUSTER = frozenset({"server", "certificate-authority", "certificate-authority-data"})
+
+KUBECONFIG_MAX = 4 << 20
+"""Bytes of a kubeconfig; certificates are the largest part of one."""
 
 
 class Access(Protocol):
@@ -129,9 +133,22 @@ def in_cluster(account: pathlib.Path = ACCOUNT) -> Plain | None:
 def of_kubeconfig(path: pathlib.Path, context: str = "") -> Plain | None:
     """By a kubeconfig whose context has a server, its authority and a token, and nothing else; None for any other, also one that is broken."""
     try:
-        return _plain(yaml.safe_load(path.read_text(encoding="utf-8")), path.parent, context)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+        return _plain(documents.load(files.read_text(path, limit=KUBECONFIG_MAX)), path.parent, context)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def check_kubeconfig(named: str) -> None:
+    """Raise SettingsError for a kubeconfig, or one of several as KUBECONFIG lists them, that cannot be read or is no YAML; absent ones pass."""
+    for path in filter(None, named.split(os.pathsep)):
+        try:
+            documents.load(files.read_text(pathlib.Path(path), limit=KUBECONFIG_MAX))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise errors.SettingsError(f"cannot use kubeconfig {path}: {error.strerror}", key="kubeconfig") from error
+        except documents.DocumentError as error:
+            raise errors.SettingsError(f"cannot use kubeconfig {path}: is not YAML: {error}", key="kubeconfig") from error
 
 
 def _plain(config: Mapping[str, object], folder: pathlib.Path, context: str) -> Plain | None:

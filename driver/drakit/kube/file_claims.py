@@ -6,15 +6,13 @@ misspelt one would be left out without a word.
 """
 
 import difflib
-import json
 import pathlib
 import sys
-from collections.abc import Hashable, Iterator
-
-import yaml
+from collections.abc import Iterator
 
 from drakit.core import claim as claims
 from drakit.core import errors, records
+from drakit.inputs import documents, files
 from drakit.kube import claim_codec, fields, transport
 
 SIZE_MAX = 4 << 20
@@ -100,28 +98,6 @@ def _unknown(name: str, known: tuple[str, ...]) -> str:
     return "is not a field of a ResourceClaim; " + (f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}")
 
 
-class _JsonLikeLoader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it, by way of JSON: what looks like a date stays text, and so does a key that looks like a number."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:  # noqa: FBT001, FBT002 - as in yaml
-        """The mapping with text as keys; raises ConstructorError for a key that is there twice, since one of its values would be lost."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value} is there twice", key.start_mark)
-            seen.add(str(key.value))
-        made = super().construct_mapping(node, deep=deep)
-        if odd := [key for key in made if not isinstance(key, str | int | float | None)]:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {odd[0]!r} is nothing that JSON has", node.start_mark)
-        return {key if isinstance(key, str) else json.dumps(key): value for key, value in made.items()}
-
-
-_JsonLikeLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
-    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def _claims_in(path: pathlib.Path) -> Iterator[fields.Field]:
     for index, document in enumerate(_documents(path)):
         found = fields.Field(document, f"{_name(path)}[{index}]")
@@ -136,22 +112,17 @@ def _claims_in(path: pathlib.Path) -> Iterator[fields.Field]:
 
 def _documents(path: pathlib.Path) -> list[records.Json]:
     try:
-        text = sys.stdin.buffer.read(SIZE_MAX + 1) if path == STANDARD_INPUT else path.read_bytes()
-        if len(text) > SIZE_MAX:
+        content = sys.stdin.buffer.read(SIZE_MAX + 1) if path == STANDARD_INPUT else files.read_bytes(path, limit=SIZE_MAX)
+        if len(content) > SIZE_MAX:
             raise errors.ConfigError(f"has more than {SIZE_MAX} bytes", field=_name(path))
-        return list(yaml.load_all(text, Loader=_JsonLikeLoader))
+        return documents.load_all(content.decode("utf-8-sig"))
     except OSError as error:
         raise errors.ConfigError(f"cannot be read: {error.strerror}", field=str(path)) from error
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise errors.ConfigError(f"is neither YAML nor JSON: {_reason(error)}", field=_name(path)) from error
+    except UnicodeDecodeError as error:
+        raise errors.ConfigError(f"is not UTF-8 text (byte {error.start + 1})", field=_name(path)) from error
+    except documents.DocumentError as error:
+        raise errors.ConfigError(f"is neither YAML nor JSON: {error}", field=_name(path)) from error
 
 
 def _name(path: pathlib.Path) -> str:
     return "standard input" if path == STANDARD_INPUT else path.name
-
-
-def _reason(error: Exception) -> str:
-    """Line, column and reason of a syntax error."""
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
-    return " ".join(str(error).split())[:200]

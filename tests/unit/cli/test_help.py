@@ -8,7 +8,7 @@ import pytest
 
 from fakes import desk as desks
 
-APP = importlib.import_module("drakit.cli.main").app  # The package's own ``main`` is the function.
+APP = importlib.import_module("drakit.cli.app").app
 COMMANDS = [str(command.name or command.callback.__name__) for command in APP.registered_commands]
 
 

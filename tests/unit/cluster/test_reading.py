@@ -50,7 +50,7 @@ BROKEN = {
         "is not YAML: line 2, column 1: found character that cannot start any token (a tab? YAML is indented by spaces)",
     ),
     "a key twice": ("a: 1\nb: 2\na: 3\n", "is not YAML: line 3, column 1: key a is there twice"),
-    "an alias of itself": ("a: &x [*x]\n", "is not YAML: an alias leads back to itself"),
+    "an alias of itself": ("a: &x [*x]\n", "is not YAML: line 1, column 8: the alias *x leads back to itself"),
     "what JSON has not": ("a: !!binary aGk=\n", "is not YAML: a tag gives what JSON has not"),
     "no text": ("a: \x00", "is not YAML: "),
     "a key twice in JSON": ('{"a": 1, "a": 2}', "is not JSON: key a is there twice"),

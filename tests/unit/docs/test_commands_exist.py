@@ -49,7 +49,7 @@ def drakit_lines() -> list[tuple[str, list[str]]]:
 
 def parse(arguments: list[str]) -> None:
     """Let the real command line read the arguments, without doing anything; raises what it raises."""
-    group = typer.main.get_command(importlib.import_module("drakit.cli.main").app)
+    group = typer.main.get_command(importlib.import_module("drakit.cli.app").app)
     rest = list(arguments)
     while rest and hasattr(group, "commands"):
         if rest[0] in {"--version", "--help"}:

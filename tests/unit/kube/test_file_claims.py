@@ -75,8 +75,8 @@ def test_a_number_where_a_name_belongs_is_told_by_its_field(tmp_path: pathlib.Pa
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("{a: 1, a: 2}", "claims.yaml: is neither YAML nor JSON: line 1, column 8: the key a is there twice"),
-        ('{0: 1, "0": 2}', "claims.yaml: is neither YAML nor JSON: line 1, column 8: the key 0 is there twice"),
+        ("{a: 1, a: 2}", "claims.yaml: is neither YAML nor JSON: line 1, column 8: the key a is given twice"),
+        ('{0: 1, "0": 2}', "claims.yaml: is neither YAML nor JSON: line 1, column 8: the key 0 is given twice"),
         ("", "claims.yaml: holds no ResourceClaim"),
         ("just text", "claims.yaml[0]: must be an object, not text"),
         ("{unclosed", "claims.yaml: is neither YAML nor JSON"),
@@ -104,12 +104,12 @@ def test_what_is_no_claim_is_refused_with_the_place_named(tmp_path: pathlib.Path
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: pathlib.Path) -> None:
     assert "cannot be read: No such file" in refusal(tmp_path / "missing.yaml")
-    assert "cannot be read: Is a directory" in refusal(tmp_path)
+    assert "cannot be read: is a directory" in refusal(tmp_path)
 
 
 def test_a_file_that_is_no_text_or_too_large_is_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "claims.yaml"
     path.write_bytes(b"\x80\x00\xff")
-    assert "is neither YAML nor JSON" in refusal(path)
+    assert "is not UTF-8 text (byte 1)" in refusal(path)
     path.write_bytes(b"#" * (file_claims.SIZE_MAX + 1))
     assert "more than" in refusal(path)

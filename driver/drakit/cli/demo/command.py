@@ -55,7 +55,7 @@ def demo(
 
       drakit demo
 
-      drakit demo --keep --folder /tmp/demo
+      drakit demo --keep --folder ~/demo
 
       drakit demo --mock dgx-a100-40gb
 

@@ -12,6 +12,7 @@ from drakit.cluster.patching import PatchKind
 from drakit.cluster.resources import Resource
 from drakit.cluster.rest import protobuf
 from drakit.cluster.schema import table
+from drakit.inputs import documents
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 _JSON_TYPES = ("", "application/json", "*/*")
@@ -88,6 +89,7 @@ def _parse_yaml(body: bytes) -> Json:
     if body.lstrip()[:1] == b"{":
         return _parse_json(body)
     try:
+        documents.check_limits(body.decode("utf-8"))
         parsed = yaml.load(body, Loader=_Loader)  # noqa: S506 -- the loader is a SafeLoader without times.
         return json_types.parse(json.dumps(parsed))
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:

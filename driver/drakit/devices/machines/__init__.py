@@ -18,8 +18,11 @@ from collections.abc import Iterator
 
 from drakit.core import errors
 from drakit.devices import tables
+from drakit.inputs import files
 
 _SUFFIX = ".yaml"
+SIZE_MAX = 4 << 20
+"""Bytes of a machine's file."""
 _FAMILIES = ("gpus", "nics", "tpus")
 BOOT_ID = "boot_id"
 _WHOSE = "machine"
@@ -78,9 +81,9 @@ def load(name: str) -> Machine:
 
 def _load_file(path: pathlib.Path) -> Machine:
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise errors.SettingsError(f"cannot read {path}: {error}", key="mock.machine") from error
+        text = files.read_text(path, limit=SIZE_MAX)
+    except OSError as error:
+        raise errors.SettingsError(f"cannot read {path}: {error.strerror}", key="mock.machine") from error
     return parse(text, str(path))
 
 

@@ -76,7 +76,7 @@ def test_optional_fields_may_be_left_out() -> None:
     [
         ("description: one GPU", "", "lab: description: is missing"),
         ("name: lab", "name: lab\nfpgas: []", "lab: fpgas: unknown field"),
-        ("name: lab", "name: lab\nname: lab", "'name' is given twice"),
+        ("name: lab", "name: lab\nname: lab", "the key name is given twice"),
         ("name: lab", "name: 7", "lab: name: expected text, got int 7"),
         ("name: lab", "name: ''", "lab: name: must not be empty"),
         ("evidence: guessed", "evidence: rumoured", r"gpus.evidence: 'rumoured' is not one of measured, documented, guessed"),

@@ -1,0 +1,146 @@
+"""YAML (and so JSON) of people: values as Kubernetes reads them, with limits on nesting and on what aliases multiply.
+
+Dates stay text and keys are text, as they are after a conversion to JSON. A key given twice is an error, because one of its values would be lost.
+"""
+
+import json
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+DEPTH_MAX = 100
+"""Levels of nesting; Kubernetes' own objects have fewer than 30."""
+ALIASED_MAX = 100_000
+"""Values that all aliases of a text may stand for together."""
+
+_Events: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class DocumentError(ValueError):
+    """A text that cannot be read; the message has line, column and reason."""
+
+
+def load(text: str) -> Any:
+    """Return the one document of a text, None for an empty text; raises DocumentError."""
+    check_limits(text)
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader, made stricter
+    except (yaml.YAMLError, ValueError) as error:
+        raise DocumentError(reason(error)) from error
+
+
+def load_all(text: str) -> list[Any]:
+    """Return all documents of a text; raises DocumentError."""
+    check_limits(text)
+    try:
+        return list(yaml.load_all(text, Loader=_Loader))
+    except (yaml.YAMLError, ValueError) as error:
+        raise DocumentError(reason(error)) from error
+
+
+def check_limits(text: str) -> None:
+    """Raise DocumentError for YAML that is nested too deeply, or whose aliases multiply or lead back to themselves.
+
+    Reads events one by one up to the first that is refused: no recursion, and memory for the open levels only. A syntax error is left to
+    whoever loads the text.
+    """
+    sizes = _Sizes()
+    try:
+        for event in yaml.parse(text, Loader=_Events):
+            sizes.add(event)
+    except _LimitError as error:
+        raise DocumentError(reason(error)) from error
+    except (yaml.YAMLError, ValueError):
+        return
+
+
+def check_depth(value: object) -> None:
+    """Raise DocumentError for a value read from JSON that is nested too deeply; without recursion."""
+    level = [value]
+    for _ in range(DEPTH_MAX + 1):
+        level = [inside for one in level if isinstance(one, dict | list) for inside in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return
+    raise DocumentError(f"is nested more than {DEPTH_MAX} levels deep")
+
+
+def reason(error: Exception) -> str:
+    """Return line, column and problem of a YAML error in one line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())[:200]
+
+
+class _LimitError(yaml.MarkedYAMLError):
+    """A limit that an event goes beyond."""
+
+
+class _Sizes:
+    """How many values each anchor stands for, counted while events arrive."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[str | None, int]] = []
+        self._of: dict[str, int | None] = {}
+        self._aliased = 0
+
+    def add(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.DocumentStartEvent):
+            self._of = {}
+        elif isinstance(event, yaml.AliasEvent):
+            self._count(self._behind(event))
+        elif isinstance(event, yaml.ScalarEvent):
+            self._anchor(event.anchor, 1)
+            self._count(1)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            if len(self._open) == DEPTH_MAX:
+                raise _refused(event, f"is nested more than {DEPTH_MAX} levels deep")
+            self._anchor(event.anchor, None)
+            self._open.append((event.anchor, 1))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = self._open.pop()
+            self._anchor(anchor, size)
+            self._count(size)
+
+    def _behind(self, event: yaml.AliasEvent) -> int:
+        if event.anchor not in self._of:
+            raise _refused(event, f"the alias *{event.anchor} has no anchor before it")
+        size = self._of[event.anchor]
+        if size is None:
+            raise _refused(event, f"the alias *{event.anchor} leads back to itself; write the values out")
+        self._aliased += size
+        if self._aliased > ALIASED_MAX:
+            raise _refused(event, f"aliases stand for more than {ALIASED_MAX} values; write them out")
+        return size
+
+    def _anchor(self, name: str | None, size: int | None) -> None:
+        if name is not None:
+            self._of[name] = size
+
+    def _count(self, size: int) -> None:
+        if self._open:
+            anchor, inside = self._open[-1]
+            self._open[-1] = (anchor, inside + size)
+
+
+def _refused(event: yaml.Event, problem: str) -> _LimitError:
+    return _LimitError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type] # the stubs know one of two kinds of marks
+
+
+class _Loader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:  # noqa: FBT001, FBT002 - as in yaml
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value} is given twice", key.start_mark)
+            seen.add(str(key.value))
+        made = super().construct_mapping(node, deep=deep)
+        if odd := [key for key in made if not isinstance(key, str | int | float | None)]:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {odd[0]!r} is nothing that JSON has", node.start_mark)
+        return {key if isinstance(key, str) else json.dumps(key): value for key, value in made.items()}
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}

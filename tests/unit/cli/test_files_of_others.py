@@ -1,0 +1,145 @@
+"""What another user made, or could change, is not used; and no file or folder makes a traceback or a hang."""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+DRAKIT = [sys.executable, "-m", "drakit"]
+NOBODY = 65534
+POD = b"{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, image: i}]}}"
+ONE_NODE = ("--mock", "dgx-a100-40gb-2gpu")
+
+
+def ran(*arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*DRAKIT, *arguments], input=stdin, capture_output=True, check=False, timeout=60, env=os.environ | {"COLUMNS": "200"} | environment
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def refused(*arguments: str, stdin: bytes = b"", **environment: str) -> str:
+    done = ran(*arguments, stdin=stdin, **environment)
+    assert done.returncode in (1, 2), (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("drakit: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make another user's folder")
+@pytest.mark.parametrize("command", ["cluster", "demo", "show", "run"])
+def test_a_folder_of_another_user_is_refused(tmp_path: pathlib.Path, command: str) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, NOBODY, NOBODY)
+    mock = ONE_NODE if command in ("show", "run") else ()
+    assert f"{folder} belongs to user {NOBODY}, who could replace the files in it" in refused(command, "--folder", str(folder), *mock)
+
+
+@pytest.mark.parametrize("command", ["cluster", "show"])
+def test_a_folder_that_others_can_write_to_is_refused_with_the_fix(tmp_path: pathlib.Path, command: str) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    mock = ONE_NODE if command == "show" else ()
+    assert f"other users can write to {folder}; run: chmod go-w {folder}" in refused(command, "--folder", str(folder), *mock)
+
+
+@pytest.fixture
+def short() -> Iterator[pathlib.Path]:
+    """A folder whose path is short enough for a node's sockets."""
+    made = pathlib.Path(tempfile.mkdtemp(dir="/tmp", prefix="d-"))
+    yield made
+    shutil.rmtree(made)
+
+
+def test_a_lock_that_is_a_link_is_refused(short: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    (short / ".lock").symlink_to(tmp_path / "elsewhere")
+    assert f"cannot use {short / '.lock'}" in refused("cluster", "--folder", str(short))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+FILE_COMMANDS = [("lint",), ("allocate",), ("prepare", *ONE_NODE), ("slices", "--mock"), ("show", "--config")]
+
+
+@pytest.mark.parametrize("command", FILE_COMMANDS)
+def test_pipes_and_devices_are_refused_at_once(tmp_path: pathlib.Path, command: tuple[str, ...]) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    state = str(tmp_path / "state")
+    assert "is a pipe" in refused(*command, str(tmp_path / "pipe.yaml"), XDG_STATE_HOME=state)
+    assert "is a character device" in refused(*command, "/dev/zero", XDG_STATE_HOME=state)
+
+
+@pytest.mark.parametrize("command", [("lint", "-f"), ("allocate", "-f"), ("prepare", *ONE_NODE, "-f"), ("show", "--config")])
+@pytest.mark.parametrize(
+    "text", ["[" * 5_000, "{" * 300_000, '{"a":' * 5_000, "a: &a [x, x, x, x, x, x, x, x, x, x]\n"], ids=["lists", "maps", "json", "bomb"]
+)
+def test_hostile_texts_are_refused_in_one_line(tmp_path: pathlib.Path, command: tuple[str, ...], text: str) -> None:
+    if text.startswith("a: &a"):
+        names = "abcdefghi"
+        text += "".join(f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in pairwise(names))
+    file = tmp_path / "hostile.yaml"
+    file.write_text(text)
+    reason = refused(*command, str(file), XDG_STATE_HOME=str(tmp_path / "state"))
+    assert "nested more than 100 levels" in reason or "aliases stand for more than" in reason
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_journal_that_is_a_link_or_a_pipe_is_not_read(tmp_path: pathlib.Path, kind: str) -> None:
+    folder = tmp_path / "node"
+    folder.mkdir(mode=0o700)
+    mock = ("--mock", "dgx-a100-40gb-2gpu", "--folder", str(folder))
+    assert ran("show", *mock).returncode == 0
+    home = folder / "plugins" / "gpu.drakit.dev"
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (home / "journal.db").unlink(missing_ok=True)
+    if kind == "link":
+        (home / "journal.db").symlink_to("/dev/zero")
+    else:
+        os.mkfifo(home / "journal.db")
+    for command in (("show",), ("journal", "list")):
+        done = ran(*command, *mock)
+        assert "Traceback" not in done.stderr
+        assert "journal.db is a symbolic link" in done.stderr or "journal.db is no regular file" in done.stderr
+
+
+def test_a_kubeconfig_is_read_with_care(tmp_path: pathlib.Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    os.mkfifo(kubeconfig)
+    assert f"cannot use kubeconfig {kubeconfig}: is a pipe" in refused(
+        "allocate", "--live", "--kubeconfig", str(kubeconfig), "-f", "-", stdin=POD
+    )
+    kubeconfig.unlink()
+    kubeconfig.write_text("[" * 5_000)
+    assert "nested more than 100 levels" in refused("allocate", "--live", "--kubeconfig", str(kubeconfig), "-f", "-", stdin=POD)
+
+
+def catches(process: subprocess.Popen[str], number: signal.Signals) -> bool:
+    caught = re.search(r"SigCgt:\t([0-9a-f]+)", pathlib.Path(f"/proc/{process.pid}/status").read_text())
+    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("moment", ["while commands are imported", "after that"])
+def test_control_c_during_a_start_makes_no_traceback(short: pathlib.Path, moment: str) -> None:
+    command = [*DRAKIT, "cluster", "--folder", str(short)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        # The interpreter catches the signal from its first moments on, the command line only once its imports are done.
+        for wanted in (True, False) if moment == "while commands are imported" else (True, False, True):
+            deadline = time.monotonic() + 60
+            while catches(process, signal.SIGINT) is not wanted and time.monotonic() < deadline:
+                time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert "Traceback" not in said
+    assert process.returncode == (-signal.SIGINT if moment == "while commands are imported" else 128 + signal.SIGINT)
