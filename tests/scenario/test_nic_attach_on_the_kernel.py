@@ -6,6 +6,7 @@ Pods are network namespaces; the order of hooks and deaths is that of a real kub
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import pathlib
 import threading
@@ -17,7 +18,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import records
 from drakit.core import site as sites
-from drakit.devices.nic.attach import attacher, messages, minder, plans, sandboxes
+from drakit.devices.nic.attach import attacher, counting, messages, minder, plans, sandboxes
 from fakes import netns, nic_attach
 from fakes import site as fake_site
 
@@ -211,6 +212,48 @@ def test_members_that_the_kernel_lost_are_led_to_their_share_again(driver: nic_a
     driver.unprepare(ref)
 
 
+def test_the_wait_for_a_container_is_not_begun_anew_by_a_restart(driver: nic_attach.Running) -> None:
+    unused = driver.prepare(nic_attach.claim(1))
+    now = [1000.0]
+    minding(driver, now=now)[0].look()
+    for _ in range(3):
+        now[0] += minder.GRACE / 3
+        minds, told = minding(driver, now=now)
+        minds.look()
+    ((claim, notice),) = told.notices
+    assert (claim.uid, notice.reason) == (unused.uid, "ShareNotAttached")
+    driver.unprepare(unused)
+
+
+def test_calls_of_runtimes_are_counted_timed_and_refusals_logged_with_their_claim(
+    driver: nic_attach.Running, pod: nic_attach.Pod, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="drakit")
+    ref, other = (driver.prepare(nic_attach.claim(number, parameters={"interfaceName": "net1"})) for number in (1, 2))
+    author = nic_attach.author_of(driver)
+
+    def read() -> tuple[dict[str, int], dict[str, float]]:
+        readings = author.measure()
+        calls = {item.labels["outcome"]: item.buckets[-1][1] for item in readings if item.name == "nic_attach_seconds"}
+        return calls, {item.labels["reason"]: item.value for item in readings if item.name == "nic_attach_refusals"}
+
+    calls, refusals = read()
+    assert calls == {"ok": 0, "refused": 0}
+    assert refusals == dict.fromkeys([reason.value for reason in counting.Reason], 0)
+    assert driver.world.call(ref, pod).code == 0
+    assert driver.world.call(other, pod).code != 0
+    calls, refusals = read()
+    assert calls == {"ok": 1, "refused": 1}
+    assert {reason for reason, count in refusals.items() if count} == {"name_taken"}
+    (attached,) = (record for record in caplog.records if record.getMessage() == "sandbox attached")
+    (refused,) = (record for record in caplog.records if record.getMessage() == "attach refused")
+    assert vars(attached).items() >= {"claim": str(ref), "device": "nic0", "pod": pod.uid}.items()
+    told = {"claim": str(other), "claim_uid": other.uid, "device": "nic0", "pod": pod.uid, "reason": "name_taken"}
+    assert vars(refused).items() >= told.items()
+    for done in (ref, other):
+        driver.unprepare(done)
+
+
 def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
     used, unused = driver.prepare(nic_attach.claim(1)), driver.prepare(nic_attach.claim(2))
     now = [0.0]
@@ -348,7 +391,7 @@ def late(driver: nic_attach.Running, pod: nic_attach.Pod, answers: list[bool]) -
 @pytest.mark.parametrize("answers", [[False], [True, False]], ids=["before the work", "after the work"])
 def test_an_interface_that_comes_too_late_is_undone(driver: nic_attach.Running, pod: nic_attach.Pod, answers: list[bool]) -> None:
     ref = driver.prepare(nic_attach.claim(1, parameters={"addresses": ["10.99.1.2/16"]}))
-    with pytest.raises(attacher.RefusedError, match="nobody waits"):
+    with pytest.raises(counting.RefusedError, match="nobody waits"):
         late(driver, pod, list(answers))
     assert not children(pod)
     assert not driver.members()
@@ -360,7 +403,7 @@ def test_an_interface_that_comes_too_late_is_undone(driver: nic_attach.Running, 
 def test_a_late_call_of_a_second_container_leaves_the_first_one_s_interface(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
     ref = driver.prepare(nic_attach.claim(1))
     assert driver.world.call(ref, pod).code == 0
-    with pytest.raises(attacher.RefusedError):
+    with pytest.raises(counting.RefusedError):
         late(driver, pod, [True, False])
     assert children(pod)
     assert len(driver.members()) == 1

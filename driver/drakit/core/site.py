@@ -77,13 +77,17 @@ class DeviceStatus:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading:
-    """One number for the metrics: ``drakit_<name>`` with these labels beside ``driver``. ``total`` says that it only grows."""
+    """One number for the metrics: ``drakit_<name>`` with these labels beside ``driver``. ``total`` says that it only grows.
+
+    With ``buckets`` it is a histogram whose sum is ``value``: how many were at most so much, by rising bound; the last bound is infinity.
+    """
 
     name: str
     documentation: str
     value: float
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     total: bool = False
+    buckets: Sequence[tuple[float, int]] = ()
 
 
 class Weight(enum.Enum):

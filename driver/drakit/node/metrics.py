@@ -6,9 +6,11 @@ asks, so they cost nothing in between and are never stale. Label values come fro
 
 import bisect
 import dataclasses
+import importlib.metadata
 import itertools
+import platform
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import prometheus_client
@@ -50,15 +52,11 @@ class Metrics:
         )
         self._registry.register(self.calls)
         self._registry.register(self.phases)
-        self.slice_writes = prometheus_client.Counter(
-            "drakit_slice_writes", "ResourceSlices created, updated and deleted.", ("driver",), registry=self._registry
-        )
-        self.publish_failures = prometheus_client.Counter(
-            "drakit_publish_failures", "Rounds of publishing that failed and are tried again.", ("driver",), registry=self._registry
-        )
-        self.watch_restarts = prometheus_client.Counter(
-            "drakit_watch_restarts", "Times the watch of ResourceSlices had to be started anew.", ("driver",), registry=self._registry
-        )
+        self.slice_writes = self._counts("drakit_slice_writes", "ResourceSlices created, updated and deleted.")
+        self.publish_failures = self._counts("drakit_publish_failures", "Rounds of publishing that failed and are tried again.")
+        self.watch_restarts = self._counts("drakit_watch_restarts", "Times the watch of ResourceSlices had to be started anew.")
+        build = {"version": importlib.metadata.version("drakit"), "python": platform.python_version()}
+        self.gauge("drakit_build_info", "Always 1; the labels say what runs.", tuple(build), lambda: [(build, 1)])
 
     def of(self, driver: str) -> "DriverMetrics":
         """The metrics of one driver."""
@@ -83,9 +81,43 @@ class Metrics:
                 self._registry.register(self._authors)
             self._authors.reads.append((driver, read))
 
+    def _counts(self, name: str, documentation: str) -> "Counts":
+        made = Counts(name, documentation)
+        self._registry.register(made)
+        return made
+
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""
         return exposition.generate_latest(self._registry)
+
+
+class Counts(collectors.Collector):
+    """One counter by driver. Safe between threads. The library's own would tell beside each count when it began, as a gauge."""
+
+    def __init__(self, name: str, documentation: str) -> None:
+        self._name, self._documentation = name, documentation
+        self._counts: dict[str, int] = {}
+        self._guard = threading.Lock()
+
+    def add(self, driver: str, count: int) -> None:
+        """Count; also nothing, so that the driver has a sample."""
+        with self._guard:
+            self._counts[driver] = self._counts.get(driver, 0) + count
+
+    def describe(self) -> Iterable[prometheus_core.Metric]:
+        """The family, without samples."""
+        return [self._family()]
+
+    def collect(self) -> Iterable[prometheus_core.Metric]:
+        """The family as it is now."""
+        family = self._family()
+        with self._guard:
+            for driver, count in self._counts.items():
+                family.add_metric([driver], count)
+        return [family]
+
+    def _family(self) -> prometheus_core.CounterMetricFamily:
+        return prometheus_core.CounterMetricFamily(self._name, self._documentation, labels=["driver"])
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -110,13 +142,21 @@ class Durations(collectors.Collector):
         self._held: dict[tuple[str, ...], _Held] = {}
         self._guard = threading.Lock()
 
+    def begin(self, labels: tuple[str, ...]) -> None:
+        """Have samples under these values of the labels, before there is a duration."""
+        with self._guard:
+            self._held.setdefault(labels, self._none())
+
+    def _none(self) -> _Held:
+        return _Held(counts=[0] * len(self._bounds))
+
     def observe(self, labels: tuple[str, ...], seconds: float) -> None:
         """Add one duration under these values of the labels."""
         bucket = bisect.bisect_left(self._buckets, seconds)
         with self._guard:
             held = self._held.get(labels)
             if held is None:
-                held = self._held[labels] = _Held(counts=[0] * len(self._bounds))
+                held = self._held[labels] = self._none()
             held.counts[bucket] += 1
             held.seconds += seconds
 
@@ -173,10 +213,32 @@ class _Authors(collectors.Collector):
             for one in _readings(read):
                 name = f"drakit_{one.name}"
                 if name not in families:
-                    families[name] = prometheus_core.Metric(name, one.documentation, "counter" if one.total else "gauge")
-                suffix = "_total" if one.total else ""
-                families[name].add_sample(name + suffix, {"driver": driver, **one.labels}, one.value)
+                    families[name] = prometheus_core.Metric(name, one.documentation, _kind(one))
+                for suffix, labels, value in _samples(one):
+                    families[name].add_sample(name + suffix, {"driver": driver, **labels}, value)
         return list(families.values())
+
+
+def _kind(reading: sites.Reading) -> str:
+    if reading.buckets:
+        return "histogram"
+    return "counter" if reading.total else "gauge"
+
+
+def _bound(seconds: float) -> str:
+    """A bucket's bound as Prometheus writes it."""
+    return str(utils.floatToGoString(seconds))  # type: ignore[no-untyped-call]
+
+
+def _samples(reading: sites.Reading) -> Iterator[tuple[str, Labels, float]]:
+    """A reading's samples: the end of the name, labels and value."""
+    if not reading.buckets:
+        yield "_total" if reading.total else "", reading.labels, reading.value
+        return
+    for bound, count in reading.buckets:
+        yield "_bucket", {**reading.labels, "le": _bound(bound)}, count
+    yield "_count", reading.labels, reading.buckets[-1][1]
+    yield "_sum", reading.labels, reading.value
 
 
 def _readings(read: Callable[[], Iterable[Found]]) -> Iterable[Found]:
@@ -192,6 +254,10 @@ class DriverMetrics:
     def __init__(self, metrics: Metrics, driver: str) -> None:
         self._metrics = metrics
         self._driver = driver
+        for counts in (metrics.slice_writes, metrics.publish_failures, metrics.watch_restarts):
+            counts.add(driver, 0)
+        for verb, result in itertools.product(("prepare", "unprepare"), ("ok", "error")):
+            metrics.calls.begin((driver, verb, result))
 
     def answered(self, verb: str, *, ok: bool, seconds: float) -> None:
         """One claim was answered; ``verb`` is prepare or unprepare."""
@@ -203,15 +269,15 @@ class DriverMetrics:
 
     def published(self, writes: int) -> None:
         """A round of publishing wrote so many slices."""
-        self._metrics.slice_writes.labels(self._driver).inc(writes)
+        self._metrics.slice_writes.add(self._driver, writes)
 
     def failed_to_publish(self) -> None:
         """A round of publishing failed."""
-        self._metrics.publish_failures.labels(self._driver).inc()
+        self._metrics.publish_failures.add(self._driver, 1)
 
     def watch_restarted(self) -> None:
         """The watch broke and was started anew."""
-        self._metrics.watch_restarts.labels(self._driver).inc()
+        self._metrics.watch_restarts.add(self._driver, 1)
 
     def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
         """A gauge of this driver, named ``drakit_<name>``; ``labels`` come beside ``driver``."""

@@ -9,6 +9,7 @@ from drakit.core import inventory, lifecycle
 from drakit.core import site as sites
 from drakit.devices.gpu import gauges
 from drakit.devices.nic import port, reporting
+from drakit.devices.nic.attach import counting
 from drakit.node import metering, metrics, observing
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
@@ -40,7 +41,7 @@ class Shown:
         gpus = gauges.of_gpu(
             gauges.Count(gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True, monitored=True)
         )
-        return (*nics, *gpus)
+        return (*nics, *gpus, *counting.Calls().readings())
 
 
 def told() -> str:
@@ -61,11 +62,11 @@ def told() -> str:
 
 def test_every_metric_is_on_the_page_and_no_other() -> None:
     names = set(re.findall(r"^# TYPE (drakit_\w+) ", told(), re.MULTILINE))
-    assert {one for one in names if not one.endswith("_created")} == set(re.findall(r"^\| `(drakit_\w+)`", PAGE.read_text(), re.MULTILINE))
+    assert names == set(re.findall(r"^\| `(drakit_\w+)`", PAGE.read_text(), re.MULTILINE))
 
 
 def test_every_value_of_a_label_is_on_the_page() -> None:
-    found = re.findall(r'(verb|outcome|phase|state|health|tainted|direction|owner)="(\w+)"', told())
+    found = re.findall(r'(verb|outcome|phase|state|health|tainted|direction|owner|reason)="(\w+)"', told())
     text = PAGE.read_text()
     assert [value for _, value in found if not re.search(rf"\b{value}\b", text)] == []
-    assert {label for label, _ in found} == {"verb", "outcome", "phase", "state", "health", "tainted", "direction", "owner"}
+    assert {label for label, _ in found} == {"verb", "outcome", "phase", "state", "health", "tainted", "direction", "owner", "reason"}

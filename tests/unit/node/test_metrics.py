@@ -1,5 +1,9 @@
 """A node's metrics say what happened, under the driver's name, and cost nothing while nobody asks."""
 
+import importlib.metadata
+import itertools
+import math
+import re
 from collections.abc import Iterable
 
 from drakit.core import site
@@ -84,3 +88,43 @@ def test_a_driver_tells_numbers_of_its_own_under_its_name() -> None:
     assert 'drakit_share_bytes_total{driver="a.example.com",share="b"} 8.0' in text
     assert text.count("# TYPE drakit_share_bytes_total counter") == 1
     assert 'drakit_links{driver="a.example.com"} 2.0' in text
+
+
+def test_what_never_happened_is_told_as_zero() -> None:
+    counted = metrics.Metrics()
+    counted.of("a.example.com")
+    text = counted.text().decode()
+    for name in ("slice_writes", "publish_failures", "watch_restarts"):
+        assert f'drakit_{name}_total{{driver="a.example.com"}} 0.0' in text
+    for verb, outcome in itertools.product(("prepare", "unprepare"), ("ok", "error")):
+        assert f'drakit_claim_seconds_count{{driver="a.example.com",outcome="{outcome}",verb="{verb}"}} 0.0' in text
+
+
+def test_nothing_is_told_of_when_a_count_began() -> None:
+    counted = metrics.Metrics()
+    driver = counted.of("a.example.com")
+    driver.published(1)
+    driver.answered("prepare", ok=True, seconds=0.1)
+    assert "_created" not in counted.text().decode()
+
+
+def test_the_build_is_told() -> None:
+    version = importlib.metadata.version("drakit")
+    assert re.search(
+        rf'^drakit_build_info{{python="3[^"]*",version="{re.escape(version)}"}} 1.0$', metrics.Metrics().text().decode(), re.MULTILINE
+    )
+
+
+def test_a_driver_tells_a_histogram_of_its_own() -> None:
+    counted = metrics.Metrics()
+    reading = site.Reading(name="lift_seconds", documentation="Lifts.", value=2.5, labels={"floor": "1"}, buckets=((0.5, 1), (math.inf, 3)))
+    counted.of("a.example.com").measure(lambda: [reading])
+    text = counted.text().decode()
+    assert "# TYPE drakit_lift_seconds histogram" in text
+    for end, labels, value in (
+        ("bucket", ',floor="1",le="0.5"', "1.0"),
+        ("bucket", ',floor="1",le="+Inf"', "3.0"),
+        ("count", ',floor="1"', "3.0"),
+        ("sum", ',floor="1"', "2.5"),
+    ):
+        assert f'drakit_lift_seconds_{end}{{driver="a.example.com"{labels}}} {value}' in text

@@ -71,6 +71,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._keeper: keeper.Keeper | None = None
         self._lookout: lookout.Lookout | None = None
         self._speeds = speeds.Remembered()
+        self._counters = reporting.Counters()
         self._numbers = numbering.Numbering()
         self._siblings = siblings.Siblings()
         self._believed: Mapping[str, int] = {}
@@ -165,8 +166,9 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._lookout.start()
 
     def measure(self) -> Sequence[sites.Reading]:
-        """The counters of every share, for the metrics. Raises HardwareError."""
-        return reporting.readings(self._machine)
+        """The counters of every share, and what became of attachments, for the metrics. Raises HardwareError."""
+        attachments = () if self._attachment is None else self._attachment.readings()
+        return (*self._counters.readings(self._machine), *attachments)
 
     def stop(self) -> None:
         """Stop both; what is attached and installed stays."""

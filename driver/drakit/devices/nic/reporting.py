@@ -128,10 +128,40 @@ class Reporter:
         return _status(grant, (_condition("Prepared", "the whole interface is the claim's"),), values=values, network=network)
 
 
-def readings(machine: port.Port) -> Sequence[sites.Reading]:
-    """The counters of every share, for the metrics; labels name the NIC, the share and the direction. Raises HardwareError."""
-    nics = {share.id: share.interface for share in machine.shares()}
-    return tuple(reading for item in machine.traffic() for reading in _readings(item, nics.get(item.share_id, "")))
+class Counters:
+    """The counters of every share, for the metrics; labels name the NIC, the share and the direction. Safe between threads.
+
+    The kernel counts drops where frames wait, in each sandbox's own class, and forgets them with the sandbox. They are kept here, so that the counter
+    only grows.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._drops: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def readings(self, machine: port.Port) -> Sequence[sites.Reading]:
+        """All of them now. Raises HardwareError."""
+        with self._guard:
+            nics = {share.id: share.interface for share in machine.shares()}
+            traffic = machine.traffic()
+            found = tuple(reading for item in traffic for reading in _readings(self._grown(item), nics.get(item.share_id, "")))
+            present = {item.share_id for item in traffic}
+            self._drops = {key: drops for key, drops in self._drops.items() if key[0] in present}
+        return found
+
+    def _grown(self, item: port.Traffic) -> port.Traffic:
+        egress, ingress = (
+            dataclasses.replace(counters, drops=self._all_drops((item.share_id, direction), counters.drops))
+            for direction, counters in (("egress", item.egress), ("ingress", item.ingress))
+        )
+        return dataclasses.replace(item, egress=egress, ingress=ingress)
+
+    def _all_drops(self, key: tuple[str, str], now: int) -> int:
+        """Drops of the share until now, those of former sandboxes included."""
+        forgotten, before = self._drops.get(key, (0, 0))
+        forgotten += max(before - now, 0)
+        self._drops[key] = (forgotten, now)
+        return forgotten + now
 
 
 def _readings(item: port.Traffic, nic: str) -> Iterator[sites.Reading]:
@@ -140,7 +170,7 @@ def _readings(item: port.Traffic, nic: str) -> Iterator[sites.Reading]:
         for name, documentation, value, total in (
             ("nic_share_bytes", "Bytes that passed a share of a NIC.", counters.bytes, True),
             ("nic_share_packets", "Packets that passed a share of a NIC.", counters.packets, True),
-            ("nic_share_drops", "Packets of a share's present sandboxes that were dropped.", counters.drops, False),
+            ("nic_share_drops", "Packets of a share that were dropped.", counters.drops, True),
             ("nic_share_backlog_bytes", "Bytes of a share that wait.", counters.backlog, False),
             ("nic_share_rate_bits_per_second", "The rate that the kernel holds a share to.", counters.rate, False),
         ):

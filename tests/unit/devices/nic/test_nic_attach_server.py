@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic.attach import attacher, messages, server
+from drakit.devices.nic.attach import counting, messages, server
 
 pytestmark = pytest.mark.root
 
@@ -143,7 +143,7 @@ def test_another_user_gets_no_answer(path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     "error, answer",
     [
-        (attacher.RefusedError("not this one"), b"no not this one"),
+        (counting.RefusedError("not this one"), b"no not this one"),
         (errors.HardwareError("RTM_NEWLINK", "no memory"), b"no RTM_NEWLINK: no memory"),
         (ZeroDivisionError("secret"), b"no the NIC driver failed by a bug of its own; its log says more"),
     ],

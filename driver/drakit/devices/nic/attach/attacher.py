@@ -18,7 +18,7 @@ from drakit.core import errors
 from drakit.core import site as sites
 from drakit.devices.nic import addresses, config, pods, port, register
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.attach import messages, plans, sandboxes
+from drakit.devices.nic.attach import counting, messages, plans, sandboxes
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +37,6 @@ def log_keys(grant: Grant, attachment: plans.Attachment) -> dict[str, object]:
         "interface": attachment.name,
         "mac": attachment.mac,
     }
-
-
-class RefusedError(Exception):
-    """A sandbox that gets no interface; the message is for the pod's owner."""
 
 
 class Sandboxes(pods.Pods, Protocol):
@@ -84,7 +80,9 @@ class Attacher:
         Raises RefusedError, DrakitError.
         """
         if self._kernel.is_host(descriptor):
-            raise RefusedError("the pod uses the host's network (hostNetwork), into which no share of a NIC can be put")
+            raise counting.RefusedError(
+                "the pod uses the host's network (hostNetwork), into which no share of a NIC can be put", counting.Reason.HOST_NETWORK
+            )
         grant = known or self._prepared(request)[0]
         with self._site.hold((*grant.device.lock_names, *addresses.locks_for(_config(grant)))):
             grant, share = self._wanted(request, is_waited_for)
@@ -127,7 +125,10 @@ class Attacher:
         grant = self._site.grant(request.claim, request.device, request.share_id)
         share = None if grant is None else shares.from_record(grant.record)
         if grant is None or share is None:
-            raise RefusedError(f"the claim's share of {request.device} is not prepared on this node; it is tried again when the claim is")
+            raise counting.RefusedError(
+                f"the claim's share of {request.device} is not prepared on this node; it is tried again when the claim is",
+                counting.Reason.NOT_PREPARED,
+            )
         return grant, share
 
     def _attach(self, call: Call, is_waited_for: Callable[[], bool]) -> None:
@@ -174,7 +175,9 @@ class Attacher:
             for other in self.attachments(grant) if share is not None else ():
                 same = other.mac == attachment.mac and other.cookie != attachment.cookie
                 if same and share is not None and self.links(share, other):
-                    raise RefusedError(f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}")
+                    raise counting.RefusedError(
+                        f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}", counting.Reason.MAC_TAKEN
+                    )
 
     def _complete(self, call: Call, attachment: plans.Attachment, link: sandboxes.Link | None) -> None:
         """Make what is not there yet. An address or a size that the pod has changed meanwhile stays as it is."""
@@ -218,7 +221,7 @@ class Attacher:
     def _wanted(self, request: messages.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
         """The grant as it is now. Raises RefusedError where the interface comes too late: a runtime that has given up never takes it back."""
         if not is_waited_for():
-            raise RefusedError("nobody waits for the interface any more")
+            raise counting.RefusedError("nobody waits for the interface any more", counting.Reason.TOO_LATE)
         return self._prepared(request)
 
 
@@ -236,7 +239,10 @@ def _make(sandbox: sandboxes.Sandbox, outfit: pods.Outfit, share: port.Share) ->
     except OSError as error:
         if error.errno != errno.ENODEV:
             raise
-        raise RefusedError(f"the NIC {share.interface} was replaced since the claim was prepared; delete the pod and its claim") from error
+        raise counting.RefusedError(
+            f"the NIC {share.interface} was replaced since the claim was prepared; delete the pod and its claim",
+            counting.Reason.NIC_REPLACED,
+        ) from error
 
 
 def _is_of(link: sandboxes.Link, alias: str, mac: str) -> bool:
@@ -253,5 +259,7 @@ def _own(link: sandboxes.Link | None, share: port.Share, attachment: plans.Attac
         return None
     alias = plans.alias(share.id, attachment.sandbox)
     if link.parent != share.ifindex or not _is_of(link, alias, attachment.mac):
-        raise RefusedError(f"the pod has another interface named {link.name!r}; choose a different NicConfig.interfaceName")
+        raise counting.RefusedError(
+            f"the pod has another interface named {link.name!r}; choose a different NicConfig.interfaceName", counting.Reason.NAME_TAKEN
+        )
     return link

@@ -9,6 +9,7 @@ A claim that no container lists is prepared and never attached: kubelet and runt
 comes once for a claim, after a while in which an image may be pulled, and never for one that was attached at any time.
 """
 
+import contextlib
 import logging
 import threading
 import time
@@ -25,7 +26,7 @@ INTERVAL = 30.0
 AGAIN = 2.0
 GRACE = 120.0
 _JOIN_SECONDS = 10.0
-_USED, _WARNED = "attached", "warned"
+_USED, _WARNED, _WAITING = "attached", "warned", "waiting"
 _NOT_ATTACHED = (
     "no container has attached to the claim's share of {device} in {seconds:.0f} seconds; if containers are running, list the claim in the "
     "resources.claims of one of them, else the pod gets no interface"
@@ -52,7 +53,6 @@ class Minder:
         self._attacher = attaching
         self._intents = intents
         self._monotonic = monotonic
-        self._since: dict[tuple[str, str], float] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nic-minder", daemon=True)
 
@@ -77,15 +77,12 @@ class Minder:
     def look(self) -> None:
         """Compare every prepared share's attachments with the kernel once. Raises DrakitError."""
         admitted = {(member.share_id, member.cookie, member.mac) for member in self._machine.members()}
-        present = set()
         for grant in self._site.grants():
             share = shares.from_record(grant.record)
             if share is None:
                 continue
-            present.add((grant.claim.uid, share.id))
             self._mend(grant, share, admitted)
-            self._warn(grant, share)
-        self._since = {key: since for key, since in self._since.items() if key in present}
+            self._warn(grant)
 
     def _mend(self, grant: Grant, share: port.Share, admitted: set[tuple[str, int, str]]) -> None:
         for attachment in self._attacher.attachments(grant):
@@ -107,10 +104,17 @@ class Minder:
         self._attacher.undo(grant, share, attachment)
         _log.info("attachment of a deleted sandbox removed", extra=attacher.log_keys(grant, attachment))
 
-    def _warn(self, grant: Grant, share: port.Share) -> None:
-        """Tell the users of a claim, once, that nothing attached to it for long."""
-        since = self._since.setdefault((grant.claim.uid, share.id), self._monotonic())
-        if self._monotonic() - since < GRACE or self._site.notes(grant):
+    def _warn(self, grant: Grant) -> None:
+        """Tell the users of a claim, once, that nothing attached to it for long: counted from the first look, also that of an earlier process."""
+        notes, now = self._site.notes(grant), self._monotonic()
+        if notes.keys() - {_WAITING}:
+            return
+        since = notes.get(_WAITING, {}).get("since")
+        if not isinstance(since, int) or since > now:
+            with contextlib.suppress(errors.ClaimError):  # It was unprepared meanwhile.
+                self._site.note(grant, _WAITING, {"since": int(now)})
+            return
+        if now - since < GRACE:
             return
         self._site.note(grant, _WARNED, {})
         message = _NOT_ATTACHED.format(device=grant.device.name, seconds=GRACE)

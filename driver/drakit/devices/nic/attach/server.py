@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from drakit.core import errors
-from drakit.devices.nic.attach import attacher, messages
+from drakit.devices.nic.attach import counting, messages
 
 SECONDS = 8
 """How long a client waits for its answer."""
@@ -107,8 +107,10 @@ class Server:
         try:
             with _received(connection) as (request, descriptor):
                 self._attach(request, descriptor, lambda: is_waiting(connection))
-        except (attacher.RefusedError, messages.MalformedError, errors.DrakitError) as error:
-            _log.warning("attach refused", extra={"error": str(error)})
+        except messages.MalformedError as error:
+            _log.warning("attach request malformed", extra={"error": str(error)})
+            return messages.refusal(str(error))
+        except (counting.RefusedError, errors.DrakitError) as error:
             return messages.refusal(str(error))
         except OSError:
             raise

@@ -3,7 +3,8 @@
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from drakit.core import driver as drivers
@@ -11,7 +12,7 @@ from drakit.core import edits, errors, records
 from drakit.core import site as sites
 from drakit.devices.nic import exclusive, port, register, settings
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.attach import attacher, client, messages, minder, plans, server, wholes
+from drakit.devices.nic.attach import attacher, client, counting, messages, minder, plans, server, wholes
 
 SOCKET = "attach.sock"
 TIMEOUT = server.SECONDS + 2
@@ -40,6 +41,7 @@ class Service:
         self._attacher: attacher.Attacher | None = None
         self._wholes: wholes.Wholes | None = None
         self._site: sites.Site | None = None
+        self._calls = counting.Calls()
         self.told = Told()
         self._server: server.Server | None = None
         self._minder: minder.Minder | None = None
@@ -90,21 +92,32 @@ class Service:
         self._minder.start()
 
     def _attach(self, request: messages.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
-        """Attach, and tell the claim what became of it."""
+        """Attach, and tell the claim, the log and the metrics what became of it."""
+        began = time.monotonic()
         grant = None if self._site is None else self._site.grant(request.claim, request.device, request.share_id)
         try:
             self._attach_granted(request, grant, descriptor, is_waited_for)
-        except (attacher.RefusedError, errors.DrakitError) as error:
-            if grant is not None:
+        except Exception as error:
+            reason, seconds = counting.reason_of(error), time.monotonic() - began
+            self._calls.refused(reason, seconds)
+            _log.warning("attach refused", extra={**_keys(request, grant, seconds), "reason": reason.value, "error": str(error)})
+            if grant is not None and isinstance(error, counting.RefusedError | errors.DrakitError):
                 self.told.failed(grant, str(error))
             raise
+        self._calls.attached(time.monotonic() - began)
         self.told.attached()
+
+    def readings(self) -> Iterator[sites.Reading]:
+        """What became of the calls of container runtimes, for the metrics."""
+        return self._calls.readings()
 
     def _attach_granted(self, request: messages.Request, grant: Grant | None, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """A share, or a whole interface, as the grant says."""
         if grant is not None and exclusive.is_whole(grant.device) and self._wholes is not None:
             if self._kernel.is_host(descriptor):
-                raise attacher.RefusedError("the pod uses the host's network (hostNetwork), where the interface is already")
+                raise counting.RefusedError(
+                    "the pod uses the host's network (hostNetwork), where the interface is already", counting.Reason.HOST_NETWORK
+                )
             self._wholes.attach(request, grant, descriptor, is_waited_for)
         elif self._attacher is not None:
             self._attacher.attach(request, descriptor, is_waited_for, known=grant)
@@ -139,3 +152,17 @@ class Service:
         for nsid, link in self._kernel.marked():
             if plans.share_of(link.alias) == share_id:
                 self._kernel.delete(nsid, link)
+
+
+def _keys(request: messages.Request, grant: Grant | None, seconds: float) -> dict[str, object]:
+    """The keys of a log line about a call of a container runtime."""
+    return {
+        "claim": "" if grant is None else str(grant.claim),
+        "claim_uid": request.claim,
+        "device": request.device,
+        "share_id": request.share_id,
+        "pod": request.pod,
+        "sandbox": request.sandbox,
+        "container": request.container,
+        "duration_ms": round(seconds * 1000, 1),
+    }

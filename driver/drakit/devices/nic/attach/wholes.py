@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from drakit.core import driver as drivers
 from drakit.core import site as sites
 from drakit.devices.nic import addresses, config, exclusive, pods, register
-from drakit.devices.nic.attach import attacher, messages
+from drakit.devices.nic.attach import attacher, counting, messages
 
 if TYPE_CHECKING:
     from drakit.core import records
@@ -64,9 +64,12 @@ class Wholes:
     def _wanted(self, request: messages.Request, is_waited_for: Callable[[], bool]) -> Grant:
         current = self._site.grant(request.claim, request.device, request.share_id)
         if current is None:
-            raise attacher.RefusedError(f"the claim's {request.device} is not prepared on this node; it is tried again when the claim is")
+            raise counting.RefusedError(
+                f"the claim's {request.device} is not prepared on this node; it is tried again when the claim is",
+                counting.Reason.NOT_PREPARED,
+            )
         if not is_waited_for():
-            raise attacher.RefusedError("nobody waits for the interface any more")
+            raise counting.RefusedError("nobody waits for the interface any more", counting.Reason.TOO_LATE)
         return current
 
     def _holder(self, grant: Grant) -> str:
@@ -76,8 +79,9 @@ class Wholes:
 
     def _check_free(self, grant: Grant, holder: str) -> None:
         if holder and not self._whole.is_free(cast("exclusive.Grant", grant)):
-            raise attacher.RefusedError(
-                f"{grant.device.name} is a whole interface and in another pod of claim {grant.claim}; only one pod at a time can have it"
+            raise counting.RefusedError(
+                f"{grant.device.name} is a whole interface and in another pod of claim {grant.claim}; only one pod at a time can have it",
+                counting.Reason.IN_ANOTHER_POD,
             )
 
 
