@@ -44,6 +44,16 @@ def test_functions_are_short() -> None:
     assert statistics.median(lengths.values()) < 10
 
 
+def test_what_varies_in_a_log_line_is_a_key() -> None:
+    found = set()
+    for path in MODULES:
+        calls = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+        for call in calls:
+            if ast.unparse(call.func).startswith("_log.") and (len(call.args) != 1 or isinstance(call.args[0], ast.JoinedStr)):
+                found.add(f"{name_of(path)}:{call.lineno}")
+    assert found == set()
+
+
 def test_no_comment_is_a_banner_or_code() -> None:
     for path in MODULES:
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):

@@ -117,7 +117,7 @@ def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[Unanswered]
     try:
         return look()
     except port.CallError as error:
-        _log.warning("GPU does not answer: gpu=%s error=%s", gpu.uuid, error)
+        _log.warning("GPU does not answer", extra={"gpu": gpu.uuid, "error": str(error)})
         failed.append(Unanswered(gpu=f"gpu-{gpu.minor}", error=str(error)))
         return None
 

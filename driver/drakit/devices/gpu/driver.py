@@ -260,7 +260,16 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if not several.concerns(grant.intent):
             return
         for notice in several.notices(self._intents(), grant.intent):
-            _log.warning("a claim should not be used so: claim=%s advice=%s", grant.claim, notice.message)
+            _log.warning(
+                "claim prepared against advice",
+                extra={
+                    "claim": str(grant.claim),
+                    "claim_uid": grant.claim.uid,
+                    "device": grant.device.name,
+                    "reason": notice.reason,
+                    "advice": notice.message,
+                },
+            )
             if self._site is not None:
                 self._site.notice(grant.claim, notice)
 

@@ -93,7 +93,7 @@ def _present(hardware: port.GpuPort, view: offer.View) -> Sequence[port.GpuInsta
     try:
         return hardware.gpu_instances(view.gpu.uuid)
     except port.CallError as error:
-        _log.debug("a GPU's instances cannot be counted: gpu=%s error=%s", view.gpu.uuid, error)
+        _log.debug("counting GPU instances failed", extra={"gpu": view.gpu.uuid, "error": str(error)})
         return None
 
 

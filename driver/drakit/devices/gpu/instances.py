@@ -87,7 +87,9 @@ def remove(
         if known is not None and any(item.id == known.compute_id and item.mig_uuid != known.uuid for item in computes):
             return
         if known is None and computes and not mark.has(instance):
-            _log.warning("an instance is left alone, because this driver has not made it: instance=%d %s", instance.id, describe(slot))
+            _log.warning(
+                "MIG instance kept: another owner created it", extra={"gpu": slot.gpu, "instance": instance.id, "slot": describe(slot)}
+            )
             return
         for compute in computes:
             with port.unless(_GONE):

@@ -152,7 +152,7 @@ class Daemons:
         if not self.own_shm or (folder / _NOTE).exists():
             return
         if not shm.give(folder / _SHM):
-            _log.warning("an MPS daemon's shared memory is on the disk: mounts are not shared with the host here: folder=%s", folder / _SHM)
+            _log.warning("MPS shared memory is on disk: mounts are not shared with the host", extra={"path": str(folder / _SHM)})
 
     def _start(self, folder: pathlib.Path, program: pathlib.Path, device: str, wanted: sharing.Mps) -> None:
         options = ["-multiuser-server"] if wanted.multi_user else []

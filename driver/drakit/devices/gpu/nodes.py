@@ -31,7 +31,7 @@ def ensure(nodes: Iterable[edits.DeviceNode], root: pathlib.Path) -> None:
         except OSError as error:
             if error.errno not in _FORBIDDEN:
                 raise errors.HardwareError("mknod", f"{path}: {error.strerror}") from error
-            _log.debug("may not make a device node: path=%s error=%s", path, error.strerror)
+            _log.debug("creating a device node is forbidden", extra={"path": str(path), "error": error.strerror})
 
 
 def _ensure(path: pathlib.Path, number: int, mode: int) -> None:

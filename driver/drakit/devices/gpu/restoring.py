@@ -58,10 +58,10 @@ class Restorer:
                         if settings.mps is not None and isinstance(uuid, str):
                             self._daemons.ensure(wanted.holder, uuid, settings.mps)
         except errors.DrakitError as error:
-            _log.warning("a prepared claim lacks settings or its MPS daemon: claim=%s error=%s", grant.claim, error)
+            _log.warning("restoring claim settings failed", extra={**_keys(grant), "error": str(error)})
             return False
         except Exception:  # noqa: BLE001 - one claim's trouble must not keep the others from getting their own
-            _log.exception("a prepared claim lacks settings or its MPS daemon: claim=%s", grant.claim)
+            _log.exception("restoring claim settings failed", extra=_keys(grant))
             return False
         return True
 
@@ -70,11 +70,11 @@ class Restorer:
             return
         mode = self._hardware.mig_mode(wanted.gpu)
         if mode is not None and mode.current:
-            _log.warning("settings wait until MIG mode is off again: gpu=%s claim=%s settings=%s", wanted.gpu, grant.claim, settings.told)
+            _log.warning("claim settings wait: MIG mode is on", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.told})
             return
         sharing.apply(self._hardware, wanted.gpu, settings)
         settled.add(same)
-        _log.info("settings were applied again: gpu=%s claim=%s settings=%s", wanted.gpu, grant.claim, settings.told)
+        _log.info("claim settings restored", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.told})
 
     def _is_prepared(self, grant: Grant) -> bool:
         """Whether the claim is as it was when it was listed; it may have gone, and come again, before the lock was had."""
@@ -125,10 +125,10 @@ class Crew:
         try:
             return self._restorer.on(gpus)
         except errors.DrakitError as error:
-            _log.warning("prepared claims cannot be gone through: error=%s", error)
+            _log.warning("listing prepared claims failed", extra={"error": str(error)})
             return gpus
         except Exception:  # noqa: BLE001 - whatever it was, settings must go on coming back
-            _log.exception("prepared claims cannot be gone through")
+            _log.exception("listing prepared claims failed")
             return gpus
 
     def _next(self) -> frozenset[port.GpuUuid] | None:
@@ -142,3 +142,7 @@ class Crew:
         """Until that time is over, another GPU is due, or all is over."""
         with self._told:
             self._told.wait_for(lambda: self._due or self._is_over, seconds)
+
+
+def _keys(grant: Grant) -> dict[str, object]:
+    return {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name}

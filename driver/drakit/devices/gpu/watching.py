@@ -138,10 +138,10 @@ class Watch:
         try:
             act()
         except errors.DrakitError as error:
-            _log.warning("the watch over the GPUs is interrupted and goes on: error=%s", error)
+            _log.warning("GPU watch interrupted", extra={"error": str(error)})
             return False
         except Exception:  # noqa: BLE001 - whatever it was, faults must go on being seen
-            _log.exception("the watch over the GPUs is interrupted and goes on")
+            _log.exception("GPU watch interrupted")
             return False
         return True
 
@@ -239,7 +239,7 @@ class Watch:
             return fault
         after = health.aged(fault, found[fault.minor], self._terms, now)
         if after is None:
-            _log.info("a fault has passed: device=%s fault=%s", fault.anchor, fault.text)
+            _log.info("GPU fault cleared", extra=_keys(fault))
         return after
 
     def _meet_xid(self, gpu: port.Gpu, xid: xids.Xid, instance_id: int | None) -> None:
@@ -283,7 +283,7 @@ class Watch:
         known = {one.key for one in self._faults}
         for one in fresh:
             if one.key not in known:
-                _log.warning("a fault of a GPU: device=%s fault=%s", one.anchor, one.text)
+                _log.warning("GPU fault", extra=_keys(one))
                 if one.kind == health.LOST:
                     self._notify(one.anchor, one.text)
 
@@ -333,3 +333,7 @@ def forget(site: sites.Site, prefix: str) -> None:
 
 def _is_same(before: port.Gpu, now: port.Gpu | None) -> bool:
     return now is not None and now.uuid == before.uuid
+
+
+def _keys(fault: health.Fault) -> dict[str, object]:
+    return {"device": fault.anchor, "kind": fault.kind, "value": fault.value, "fault": fault.text, "fatal": fault.fatal}

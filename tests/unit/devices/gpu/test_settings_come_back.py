@@ -112,15 +112,15 @@ def reload(node: gpu_node.GpuNode, _: port.GpuUuid) -> None:
 def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
     node: gpu_node.GpuNode, site: sites.FakeSite, mishap: Mishap, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO), running(node, site):
+    with caplog.at_level(logging.INFO, "drakit"), running(node, site):
         listening(node, site)
         caplog.clear()
         mishap(node, uuid(node))
         assert eventually(lambda: has_its_slice(node))
-        assert eventually(lambda: "settings were applied again" in caplog.text)
-    assert f"gpu={uuid(node)} claim=default/claim-a" in caplog.text
-    assert "time slice Long and compute mode Default" in caplog.text
-    assert f"again: gpu={uuid(node, FREE)}" not in caplog.text
+        assert eventually(lambda: "claim settings restored" in caplog.text)
+    (line,) = (vars(record) for record in caplog.records if record.getMessage() == "claim settings restored")
+    assert (line["gpu"], line["claim"]) == (uuid(node), "default/claim-a")
+    assert "time slice Long and compute mode Default" in line["settings"]
 
 
 def looked_at(node: gpu_node.GpuNode, site: sites.FakeSite) -> tuple[watching.Watch, list[set[port.GpuUuid]]]:
@@ -235,7 +235,7 @@ def test_settings_wait_while_an_admin_has_the_gpu_in_mig_mode(
     node.steps.names.clear()
     assert restorer(node, site).on({uuid(node)}) == frozenset(), "the next change of the mode is waited for"
     assert settings_calls(node) == []
-    assert "settings wait until MIG mode is off again" in caplog.text
+    assert "claim settings wait: MIG mode is on" in caplog.text
 
 
 def test_what_fails_is_named_and_tried_again_until_it_is_so(
@@ -248,7 +248,8 @@ def test_what_fails_is_named_and_tried_again_until_it_is_so(
     with at_work(crew):
         crew.due([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
-    assert caplog.text.count("a prepared claim lacks settings or its MPS daemon: claim=default/claim-a") == 2
+    failed = [vars(record)["claim"] for record in caplog.records if record.getMessage() == "restoring claim settings failed"]
+    assert failed == ["default/claim-a"] * 2
 
 
 def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
@@ -290,7 +291,7 @@ def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
     with at_work(crew):
         crew.due([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
-    assert caplog.text.count("prepared claims cannot be gone through") == 2
+    assert caplog.text.count("listing prepared claims failed") == 2
 
 
 def test_a_hanging_call_holds_up_neither_the_watch_nor_the_end(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:

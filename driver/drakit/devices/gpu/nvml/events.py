@@ -55,10 +55,10 @@ class NvmlEvents(vitals.Events):
                 known = _WANTED & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
                 pynvml.nvmlDeviceRegisterEvents(handle, known, self._set)
         except port.CallError as error:
-            _log.warning("a GPU sends no events and is only looked at from time to time: gpu=%s error=%s", uuid, error)
+            _log.warning("GPU sends no events: its health is polled only", extra={"gpu": uuid, "error": str(error)})
             return False
         if not known & pynvml.nvmlEventTypeXidCriticalError:
-            _log.warning("a GPU sends no Xids and is only looked at from time to time: gpu=%s", uuid)
+            _log.warning("GPU sends no Xids: its health is polled only", extra={"gpu": uuid})
         return bool(known & pynvml.nvmlEventTypeXidCriticalError)
 
     def wait(self, seconds: float) -> vitals.Event | None:

@@ -108,7 +108,7 @@ class NvmlGpus(port.GpuPort):
             return self._on(uuid, "gpus", self._gpu)
         except port.CallError as error:
             if error.code is not port.Code.NOT_FOUND:
-                _log.warning("a GPU does not answer: gpu=%s error=%s", uuid, error)
+                _log.warning("GPU does not answer", extra={"gpu": uuid, "error": str(error)})
             return None
 
     def mig_mode(self, gpu: port.GpuUuid) -> port.MigMode | None:

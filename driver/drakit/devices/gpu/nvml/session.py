@@ -79,7 +79,7 @@ def detail(read: Callable[[], Result]) -> Result | None:
         if code in _GRAVE:
             raise
         if code not in ABSENT:
-            _log.debug("a GPU does not tell everything of itself: error=%s", error)
+            _log.debug("reading an optional GPU property failed", extra={"error": str(error)})
         return None
 
 
