@@ -206,7 +206,7 @@ class Watch:
         if error.code is port.Code.RESET_REQUIRED:
             return health.Vital(action=vitals.RecoveryAction.RESET)
         if not is_lost:
-            _log.warning("GPU health unknown: gpu=%s error=%s", gpu.uuid, error)
+            _log.warning("GPU health unknown", extra={"gpu": gpu.uuid, "error": str(error)})
             return None
         if error.code is port.Code.NOT_FOUND and not self._hardware.is_plugged(gpu):
             return None

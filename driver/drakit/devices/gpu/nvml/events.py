@@ -103,7 +103,7 @@ class NvmlEvents(vitals.Events):
         try:
             return port.GpuUuid(pynvml.nvmlDeviceGetUUID(told.device))
         except pynvml.NVMLError as error:
-            _log.warning("event of an unknown GPU ignored: xid=%s error=%s", xid, error)
+            _log.warning("event of an unknown GPU ignored", extra={"xid": xid, "error": str(error)})
             return None
 
 

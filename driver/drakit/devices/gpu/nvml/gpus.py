@@ -82,7 +82,7 @@ class NvmlGpus(port.GpuPort):
         silent = tuple(one for one in answers if isinstance(one, port.SilentGpu))
         for one in silent:
             if one not in self._silent:
-                _log.warning("GPU does not answer: index=%d count=%d error=%s", one.index, count, one.error)
+                _log.warning("GPU does not answer", extra={"index": one.index, "count": count, "error": one.error})
         self._silent = silent
         return port.Census(gpus=tuple(gpus), silent=silent)
 
