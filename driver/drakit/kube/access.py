@@ -7,6 +7,7 @@ certificates, programs that log in, proxies) is not decided here: the functions 
 import base64
 import contextlib
 import dataclasses
+import functools
 import ipaddress
 import os
 import pathlib
@@ -57,8 +58,8 @@ class Access(Protocol):
         """Whether a proxy stands before the server."""
 
     @property
-    def reads(self) -> direct.Direct | None:
-        """The short way for reading; None where only ``pools`` know how to connect."""
+    def straight(self) -> direct.Direct | None:
+        """The short way for all but watches; None where only ``pools`` know how to connect."""
 
     def identity(self) -> Mapping[str, str]:
         """Headers that say who asks, good for one request; safe from several threads."""
@@ -72,7 +73,7 @@ class Plain:
     pools: urllib3.PoolManager
     token: Callable[[], str]
     is_proxied: bool = False
-    reads: direct.Direct | None = None
+    straight: direct.Direct | None = None
 
     def identity(self) -> Mapping[str, str]:
         """The token as a header."""
@@ -112,8 +113,9 @@ def pools(*, ca_file: pathlib.Path | None = None, ca_data: str | None = None) ->
 
 def plain(server: str, token: Callable[[], str], *, ca_file: pathlib.Path | None = None, ca_data: str | None = None) -> Plain:
     """Access to a server that this authority vouches for."""
-    reads = direct.Direct(server, keep=CONNECTIONS, options=KEEPALIVE, ca_file=None if ca_file is None else str(ca_file), ca_data=ca_data)
-    return Plain(server=server, pools=pools(ca_file=ca_file, ca_data=ca_data), token=token, reads=reads)
+    context = functools.partial(direct.context, ca_file=None if ca_file is None else str(ca_file), ca_data=ca_data)
+    straight = direct.Direct(server, keep=CONNECTIONS, options=KEEPALIVE, context=context)
+    return Plain(server=server, pools=pools(ca_file=ca_file, ca_data=ca_data), token=token, straight=straight)
 
 
 def in_cluster(account: pathlib.Path = ACCOUNT) -> Plain | None:

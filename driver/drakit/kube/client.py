@@ -5,10 +5,12 @@ time and memory, so it is imported only when it is needed.
 """
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ import yaml
 
 from drakit.core import errors, records
 from drakit.kube import access, direct, keys, transport
+from drakit.telemetry import secrets
 
 if TYPE_CHECKING:
     from kubernetes.client import configuration as configurations
@@ -26,6 +29,9 @@ CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
 MESSAGE_MAX = 500
 LINE_MAX = 16 << 20
+WRITE_ANSWER_MAX = 16 << 20
+"""Bytes of the answer to a write; it is one object, and the API server takes none of more than 3 MiB."""
+_PIECE = 1 << 14
 _ERROR_BODY_MAX = 1 << 16
 _USER_AGENT = "drakit"
 _OK, _MULTIPLE_CHOICES = 200, 300
@@ -82,8 +88,8 @@ class _Official:
             settings.proxy = None
         self._settings = settings
         self._authenticating = threading.Lock()
-        self.reads = None
         self.pools: urllib3.PoolManager = rest.RESTClientObject(settings).pool_manager
+        self.straight = None if settings.proxy or settings.assert_hostname is not None else _straight(settings)
 
     @property
     def server(self) -> str:
@@ -98,6 +104,21 @@ class _Official:
         with self._authenticating:
             credentials = self._settings.auth_settings().values()
         return {one["key"]: one["value"] for one in credentials if one["value"]}
+
+
+def _straight(settings: "configurations.Configuration") -> direct.Direct:
+    """The short way to the server of the official client's configuration."""
+    context = functools.partial(
+        direct.context,
+        ca_file=settings.ssl_ca_cert,
+        ca_data=settings.ca_cert_data,
+        cert_file=settings.cert_file,
+        key_file=settings.key_file,
+        is_verified=settings.verify_ssl,
+    )
+    return direct.Direct(
+        settings.host, keep=access.CONNECTIONS, options=access.KEEPALIVE, context=context, tls_name=settings.tls_server_name
+    )
 
 
 class Client:
@@ -127,44 +148,52 @@ class Client:
         timeout: float | None = None,
     ) -> transport.Object:
         """Send one request; raises ApiError. ``timeout`` is in seconds, the client's own unless given."""
-        if method == "GET" and body is None and self._access.reads is not None:
-            return _object(self._read(self._access.reads, _target(f"{self._base}{path}", query or {}), timeout or self._seconds))
-        headers = {"Content-Type": content_type} if body is not None else {}
-        content = None if body is None else json.dumps(records.thaw(body), separators=(",", ":")).encode()
-        answer = self._send(method, path, query or {}, headers=headers, content=content, seconds=timeout or self._seconds)
+        content = None if body is None else direct.Body(json.dumps(records.thaw(body), separators=(",", ":")).encode(), content_type)
+        target, seconds = _target(f"{self._base}{path}", query or {}), timeout or self._seconds
+        most = direct.BODY_MAX if method == "GET" else WRITE_ANSWER_MAX
+        if self._access.straight is not None:
+            return _object(self._send_straight(self._access.straight, method, target, content, seconds, most))
+        end = time.monotonic() + seconds
+        answer = self._send(method, target, content, seconds)
         try:
-            return _object(answer.data)
-        except urllib3.exceptions.HTTPError as error:
+            return _object(b"".join(_bounded(answer, end, most)))
+        except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _no_answer(error) from error
+        finally:
+            answer.close()
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout: float) -> "Watch":
         """Start a watch; ``timeout`` is the longest silence in seconds. Raises ApiError."""
-        return Watch(self._send("GET", path, query, headers={}, content=None, seconds=timeout))
+        return Watch(self._send("GET", _target(f"{self._base}{path}", query), None, timeout))
 
     def close(self) -> None:
         """Close idle connections."""
         self._access.pools.clear()
-        if self._access.reads is not None:
-            self._access.reads.close()
+        if self._access.straight is not None:
+            self._access.straight.close()
 
-    def _read(self, reads: direct.Direct, target: str, seconds: float) -> bytes:
-        """The body of the answer to a GET, asked for the short way."""
+    def _send_straight(
+        self, straight: direct.Direct, method: str, target: str, body: direct.Body | None, seconds: float, most: int
+    ) -> bytes:
+        """The body of the answer to a request that goes the short way."""
+        identity, connect_seconds = self._identification(), min(CONNECT_SECONDS, seconds)
         try:
-            answer = reads.get(target, self._identification(), connect_seconds=CONNECT_SECONDS, seconds=seconds)
-        except OSError as error:
+            answer = straight.send(method, target, identity, body=body, connect_seconds=connect_seconds, seconds=seconds, most=most)
+        except (OSError, ValueError) as error:
             raise _no_answer(error) from error
         if _OK <= answer.status < _MULTIPLE_CHOICES:
             return answer.body
         raise _refusal(answer.status, answer.reason, answer.body[:_ERROR_BODY_MAX])
 
-    def _send(
-        self, method: str, path: str, query: Mapping[str, str], *, headers: dict[str, str], content: bytes | None, seconds: float
-    ) -> urllib3.BaseHTTPResponse:
+    def _send(self, method: str, target: str, body: direct.Body | None, seconds: float) -> urllib3.BaseHTTPResponse:
+        """The answer to a watch, or to any request to a server behind a proxy; its body is still to be read."""
+        end = time.monotonic() + seconds
+        headers = {} if body is None else {"Content-Type": body.content_type}
         try:
             answer = self._pool.urlopen(
                 method,
-                _target(f"{self._base}{path}", query),
-                body=content,
+                target,
+                body=None if body is None else body.content,
                 headers=headers | self._identification(),
                 timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, seconds), read=seconds),
                 retries=False,
@@ -173,14 +202,17 @@ class Client:
             )
             if _OK <= answer.status < _MULTIPLE_CHOICES:
                 return answer
-            told = answer.read(_ERROR_BODY_MAX, decode_content=True)
-            answer.close()
-            raise _refusal(answer.status, answer.reason or "", told)
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+            with contextlib.closing(answer):
+                told = b"".join(_bounded(answer, end, _ERROR_BODY_MAX, is_cut=True))
+            raise _refusal(answer.status, answer.reason or "", told[:_ERROR_BODY_MAX])
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise _no_answer(error) from error
 
     def _identification(self) -> dict[str, str]:
-        return {"User-Agent": _USER_AGENT, "Accept": transport.JSON_TYPE, **self._access.identity()}
+        identity = self._access.identity()
+        for value in identity.values():
+            secrets.hide(value.rpartition(" ")[2])
+        return {"User-Agent": _USER_AGENT, "Accept": transport.JSON_TYPE, **identity}
 
 
 class Watch:
@@ -212,7 +244,7 @@ class Watch:
 
     def _lines(self) -> Iterator[bytes]:
         pending = b""
-        for chunk in self._answer.stream(amt=1 << 16):
+        while chunk := self._answer.read1(_PIECE, decode_content=False):
             *lines, pending = (pending + chunk).split(b"\n")
             if len(pending) > LINE_MAX:
                 raise errors.ApiError(f"the API server sent an event of more than {LINE_MAX} bytes")
@@ -240,17 +272,32 @@ def _refusal(status: int, reason: str, body: bytes) -> errors.ApiError:
     text = body.decode("utf-8", "replace")
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     told = found if isinstance(found, dict) else {"message": text}
-    message = _one_line(str(told.get("message") or reason or "no reason given"))
-    return errors.ApiError(f"the API server answered {status}: {message}", status=status, reason=str(told.get("reason") or ""))
+    message, code = (value if isinstance(value := told.get(key), str) else "" for key in ("message", "reason"))
+    message = _one_line(message or reason or "no reason given")
+    return errors.ApiError(f"the API server answered {status}: {message}", status=status, reason=_one_line(code))
 
 
 def _no_answer(error: Exception) -> errors.ApiError:
     return errors.ApiError(f"no answer from the API server: {_one_line(str(error)) or type(error).__name__}")
 
 
+def _bounded(answer: urllib3.BaseHTTPResponse, end: float, most: int, *, is_cut: bool = False) -> Iterator[bytes]:
+    """The pieces of a body; raises OSError for one that is longer than ``most``, unless it is to be cut, and one that is not whole in time."""
+    total = 0
+    while piece := answer.read1(_PIECE, decode_content=False):
+        total += len(piece)
+        if total > most and not is_cut:
+            raise OSError(f"the answer has more than {most} bytes")
+        if time.monotonic() >= end:
+            raise TimeoutError("the answer was not whole in time")
+        yield piece
+        if total > most:
+            return
+
+
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(secrets.redacted(text).split())
     return line if len(line) <= MESSAGE_MAX else f"{line[: MESSAGE_MAX - 3]}..."

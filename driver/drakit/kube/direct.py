@@ -1,8 +1,9 @@
-"""GET over connections that are kept, straight on the socket: what a claim's way waits for most, at half the processor time of an HTTP library.
+"""Requests over connections that are kept, straight on the socket, at half the processor time of an HTTP library.
 
 HTTP/1.1 as RFC 9112 has it and no more: one request, one answer whose body has a length, is chunked, or ends with the connection. Anything else is an
-error, never a guess, and the connection is not used again. A kept connection that the server closed meanwhile is passed over: a GET may be sent
-twice. Writes and watches, and servers behind a proxy, go through urllib3 (``client``).
+error, never a guess, and the connection is not used again. Every request has a deadline for the whole exchange and a limit for the answer's size,
+whatever the server sends. A GET whose kept connection the server closed meanwhile is sent again on another; a write is sent once. Watches, and
+servers behind a proxy, go through urllib3 (``client``).
 """
 
 import collections
@@ -14,7 +15,7 @@ import ssl
 import time
 import urllib.parse
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from urllib3 import util
@@ -23,12 +24,20 @@ HEAD_MAX = 1 << 16
 BODY_MAX = 1 << 28
 _READ = 1 << 14
 _CONTINUE, _OK, _NO_CONTENT, _NOT_MODIFIED = 100, 200, 204, 304
+_LENGTH_DIGITS = 18
 _SLACK_SECONDS = 0.05
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: ([^\r\n]*))?")
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
 _SENDABLE = re.compile(r"[!-~]+")
 _VALUE = re.compile(r"[ -~]*")
 _UNSENDABLE = "the request has a character that HTTP cannot carry"
+
+
+class Body(NamedTuple):
+    """What a request carries."""
+
+    content: bytes
+    content_type: str
 
 
 class Answer(NamedTuple):
@@ -44,10 +53,19 @@ class _StaleError(Exception):
 
 
 class Direct:
-    """Connections to one server, told apart by nothing; safe between threads. ``get`` raises OSError for whatever keeps an answer from coming."""
+    """Connections to one server, told apart by nothing; safe between threads. ``send`` raises OSError for whatever keeps an answer from coming.
+
+    ``context`` is called for each new connection, because an authority's file may be replaced; connections are kept, so that is rare.
+    """
 
     def __init__(
-        self, server: str, *, keep: int, options: Sequence[tuple[int, int, int]], ca_file: str | None = None, ca_data: str | None = None
+        self,
+        server: str,
+        *,
+        keep: int,
+        options: Sequence[tuple[int, int, int]],
+        context: Callable[[], ssl.SSLContext] = ssl.create_default_context,
+        tls_name: str | None = None,
     ) -> None:
         address = urllib.parse.urlsplit(server)
         self._is_secure = address.scheme == "https"
@@ -55,32 +73,48 @@ class Direct:
         self._port = address.port or (443 if self._is_secure else 80)
         self._named = address.netloc.rpartition("@")[2]
         self._options = options
-        self._authority = (ca_file, ca_data)
+        self._context = context
+        self._tls_name = tls_name or self._host
         self._idle: collections.deque[socket.socket] = collections.deque(maxlen=keep)
         self._head: tuple[Mapping[str, str], str] = ({}, "")
         self._closed = False
         weakref.finalize(self, _drain, self._idle)
 
-    def get(self, target: str, headers: Mapping[str, str], *, connect_seconds: float, seconds: float) -> Answer:
-        """Ask for a path with its query; ``seconds`` is for the whole answer."""
-        request = self._request(target, headers)
+    def send(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        *,
+        body: Body | None = None,
+        connect_seconds: float,
+        seconds: float,
+        most: int = BODY_MAX,
+    ) -> Answer:
+        """Send a request for a path with its query. ``seconds`` is for the whole exchange; an answer of more than ``most`` bytes is an error."""
+        request = self._request(method, target, headers, body)
         end = time.monotonic() + seconds
+        is_repeatable = method == "GET"
         while (kept := self._kept()) is not None:
             try:
-                return self._exchange(kept, request, end, is_kept=True)
+                return self._exchange(kept, request, _Reader(kept, end, most), is_repeatable=is_repeatable)
             except _StaleError:
                 continue
-        return self._exchange(self._connect(min(connect_seconds, seconds)), request, end, is_kept=False)
+        fresh = self._connect(min(connect_seconds, seconds))
+        return self._exchange(fresh, request, _Reader(fresh, end, most), is_repeatable=False)
 
     def close(self) -> None:
         """Close idle connections; those in use are closed once their answer is there."""
         self._closed = True
         _drain(self._idle)
 
-    def _request(self, target: str, headers: Mapping[str, str]) -> bytes:
+    def _request(self, method: str, target: str, headers: Mapping[str, str], body: Body | None) -> bytes:
         if not _SENDABLE.fullmatch(target):
             raise OSError(_UNSENDABLE)
-        return f"GET {target} HTTP/1.1\r\nHost: {self._named}\r\n{self._lines(headers)}\r\n".encode("ascii")
+        content, more = b"", ""
+        if body is not None:
+            content, more = body.content, f"Content-Type: {body.content_type}\r\nContent-Length: {len(body.content)}\r\n"
+        return f"{method} {target} HTTP/1.1\r\nHost: {self._named}\r\n{self._lines(headers)}{more}\r\n".encode("ascii") + content
 
     def _lines(self, headers: Mapping[str, str]) -> str:
         """Headers as they are sent; those of the last request are known, because only a token changes, once in a while."""
@@ -109,33 +143,22 @@ class Direct:
         try:
             for option in self._options:
                 plain.setsockopt(*option)
-            return self._context().wrap_socket(plain, server_hostname=self._host) if self._is_secure else plain
+            return self._context().wrap_socket(plain, server_hostname=self._tls_name) if self._is_secure else plain
         except BaseException:
             plain.close()
             raise
 
-    def _context(self) -> ssl.SSLContext:
-        """Made for each connection, because an authority's file may be replaced; connections are kept, so that is rare."""
-        context = util.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
-        file, text = self._authority
-        if file or text:
-            context.load_verify_locations(cafile=file, cadata=text)
-        else:
-            context.load_default_certs()
-        return context
-
-    def _exchange(self, connection: socket.socket, request: bytes, end: float, *, is_kept: bool) -> Answer:
-        reader = _Reader(connection, end)
+    def _exchange(self, connection: socket.socket, request: bytes, reader: "_Reader", *, is_repeatable: bool) -> Answer:
         try:
-            reader.limit()
-            # A request is sent at once as good as always, and SSLSocket.sendall costs more than that.
-            sent = connection.send(request)
-            if sent < len(request):
-                connection.sendall(request[sent:])
+            # Not sendall: with TLS it would give each record of a long request the time of the whole.
+            unsent = memoryview(request)
+            while unsent:
+                reader.limit()
+                unsent = unsent[connection.send(unsent) :]
             answer, is_reusable = reader.answer()
         except BaseException as error:
             connection.close()
-            if is_kept and not reader.has_heard and isinstance(error, ConnectionError | ssl.SSLEOFError):
+            if is_repeatable and not reader.has_heard and isinstance(error, ConnectionError | ssl.SSLEOFError):
                 raise _StaleError from error
             raise
         if is_reusable:
@@ -156,9 +179,10 @@ class Direct:
 class _Reader:
     """Reads one answer off a connection."""
 
-    def __init__(self, connection: socket.socket, end: float) -> None:
+    def __init__(self, connection: socket.socket, end: float, most: int) -> None:
         self._connection = connection
         self._end = end
+        self._most = most
         self._buffer = b""
         self._limited = 0.0
         self.has_heard = False
@@ -190,7 +214,7 @@ class _Reader:
         elif coding:
             body = self._chunks()
         elif length is not None:
-            body = self._exactly(_whole(length))
+            body = self._exactly(self._whole(length))
         else:
             body, is_reusable = self._rest(), False
         return Answer(status, reason, body), is_reusable and not self._buffer
@@ -219,8 +243,8 @@ class _Reader:
             if count == 0:
                 break
             total += count
-            if total > BODY_MAX:
-                raise OSError(f"the answer has more than {BODY_MAX} bytes")
+            if total > self._most:
+                raise OSError(f"the answer has more than {self._most} bytes")
             parts.append(self._exactly(count))
             if self._exactly(2) != b"\r\n":
                 raise OSError("the answer breaks the rules of chunks")
@@ -248,13 +272,18 @@ class _Reader:
     def _rest(self) -> bytes:
         parts, total = [self._buffer], len(self._buffer)
         with contextlib.suppress(ConnectionResetError):
-            while total <= BODY_MAX:
+            while total <= self._most:
                 parts.append(self._more())
                 total += len(parts[-1])
-        if total > BODY_MAX:
-            raise OSError(f"the answer has more than {BODY_MAX} bytes")
+        if total > self._most:
+            raise OSError(f"the answer has more than {self._most} bytes")
         self._buffer = b""
         return b"".join(parts)
+
+    def _whole(self, text: bytes) -> int:
+        if not text.isdigit() or len(text) > _LENGTH_DIGITS or int(text) > self._most:
+            raise OSError(f"the answer's length is no number of at most {self._most}")
+        return int(text)
 
     def _more(self) -> bytes:
         self.limit()
@@ -265,10 +294,23 @@ class _Reader:
         return more
 
 
-def _whole(text: bytes) -> int:
-    if not text.isdigit() or int(text) > BODY_MAX:
-        raise OSError(f"the answer's length is {text[:20]!r}, and may be at most {BODY_MAX}")
-    return int(text)
+def context(
+    *,
+    ca_file: str | None = None,
+    ca_data: str | None = None,
+    cert_file: str | None = None,
+    key_file: str | None = None,
+    is_verified: bool = True,
+) -> ssl.SSLContext:
+    """Return the TLS context that urllib3 makes of the same settings, so that both ways trust the same."""
+    made = util.create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if is_verified else ssl.CERT_NONE)
+    if ca_file or ca_data:
+        made.load_verify_locations(cafile=ca_file, cadata=ca_data)
+    elif is_verified:
+        made.load_default_certs()
+    if cert_file:
+        made.load_cert_chain(cert_file, key_file)
+    return made
 
 
 def _drain(idle: collections.deque[socket.socket]) -> None:

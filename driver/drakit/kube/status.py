@@ -244,16 +244,23 @@ def _marks(found: fields.Field, owner: str) -> Mapping[claim_status.DeviceKey, r
 
 
 def _key_of_mark(name: str) -> claim_status.DeviceKey | None:
-    if not name.startswith("k:"):
-        return None
-    key = json.loads(name[2:])
-    return str(key.get("pool", "")), str(key.get("device", "")), str(key.get("shareID", ""))
+    key = _keys_of_mark(name)
+    return (str(key.get("pool", "")), str(key.get("device", "")), str(key.get("shareID", ""))) if key else None
 
 
 def _types(mark: records.Record) -> Collection[str]:
     inside = mark.get("f:conditions")
     names_ = inside if isinstance(inside, Mapping) else {}
-    return {str(json.loads(name[2:]).get("type")) for name in names_ if name.startswith("k:")}
+    return {str(_keys_of_mark(name).get("type")) for name in names_ if name.startswith("k:")}
+
+
+def _keys_of_mark(name: str) -> Mapping[str, object]:
+    """The keys in a name of FieldsV1 such as ``k:{"type":"Ready"}``; none where it has another form."""
+    try:
+        keys = json.loads(name.removeprefix("k:")) if name.startswith("k:") else None
+    except (ValueError, RecursionError):
+        return {}
+    return keys if isinstance(keys, dict) else {}
 
 
 def _condition(one: fields.Field) -> sites.Condition:

@@ -15,13 +15,14 @@ from typing import Self, TypeVar
 
 from drakit.core import errors, ports, records
 from drakit.kube import fields, transport
-from drakit.telemetry import logs
+from drakit.telemetry import logs, secrets
 
 SERVER_SECONDS = 300
 SILENCE_SECONDS = SERVER_SECONDS + 30.0
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 STEADY_SECONDS = 5.0
+MESSAGE_MAX = 500
 _STOP_POLL_SECONDS = 5.0
 _PAGE = 500
 
@@ -147,11 +148,15 @@ def _is_change(event: Mapping[str, object]) -> bool:
         told = status if isinstance(status, Mapping) else {}
         code = told.get("code")
         raise errors.ApiError(
-            f"watch ended: {told.get('message') or 'no reason given'}",
+            f"watch ended: {_text(told.get('message')) or 'no reason given'}",
             status=code if isinstance(code, int) else 0,
-            reason=str(told.get("reason") or ""),
+            reason=_text(told.get("reason")),
         )
     return event.get("type") in ("ADDED", "MODIFIED", "DELETED")
+
+
+def _text(value: object) -> str:
+    return " ".join(secrets.redacted(value).split())[:MESSAGE_MAX] if isinstance(value, str) else ""
 
 
 class _Connection:

@@ -26,6 +26,8 @@ from typing import Any, TextIO
 import structlog
 from structlog import typing as structlog_typing
 
+from drakit.telemetry import secrets
+
 Logger = structlog.stdlib.BoundLogger
 
 
@@ -167,6 +169,7 @@ class _Sink:
         self.name = name
 
     def msg(self, line: str) -> None:
+        line = secrets.redacted(line)
         stream = _output.stream or sys.stderr
         try:
             with _WRITING:

@@ -77,7 +77,7 @@ def scripted(*answers: bytes, closing: bool = False) -> Iterator[tuple[Script, d
 
 
 def get(asking: direct.Direct, seconds: float = 10.0) -> direct.Answer:
-    return asking.get("/x", {"Accept": "application/json"}, connect_seconds=5.0, seconds=seconds)
+    return asking.send("GET", "/x", {"Accept": "application/json"}, connect_seconds=5.0, seconds=seconds)
 
 
 def test_a_request_names_path_host_and_headers() -> None:
@@ -219,7 +219,7 @@ def test_the_time_is_for_the_whole_answer_even_where_the_server_always_has_more_
 def test_what_http_cannot_carry_is_not_sent(target: str, value: str) -> None:
     with scripted(OK) as (server, asking):
         with pytest.raises(OSError, match="character"):
-            asking.get(target, {"Authorization": value}, connect_seconds=1.0, seconds=1.0)
+            asking.send("GET", target, {"Authorization": value}, connect_seconds=1.0, seconds=1.0)
         assert server.connections == 0
 
 

@@ -8,7 +8,12 @@ class _Setting(TypedDict):
 class Configuration:
     host: str
     ssl_ca_cert: str | None
+    ca_cert_data: str | None
+    cert_file: str | None
+    key_file: str | None
     verify_ssl: bool
+    assert_hostname: bool | str | None
+    tls_server_name: str | None
     proxy: str | None
     api_key: dict[str, str]
     connection_pool_maxsize: int

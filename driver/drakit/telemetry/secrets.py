@@ -1,0 +1,28 @@
+"""Secrets of this process that must not get into logs, errors or events, although others may echo them.
+
+Whoever uses a secret calls ``hide``. Whoever writes text that came from elsewhere calls ``redacted``; every log line goes through it. Only the last
+few secrets are known, because tokens are renewed for as long as the process lives.
+"""
+
+import re
+
+_REMEMBERED = 8
+_SHORTEST = 8
+_MARK = "[redacted]"
+# Bearer tokens and JSON Web Tokens of anybody: a server may echo those of others too, or parts of ours.
+_SHAPES = re.compile(r"(?i:\bbearer\s+)[-\w.~+/]{8,}=*|\beyJ[-\w.]{8,}")
+_known: tuple[str, ...] = ()
+
+
+def hide(secret: str) -> None:
+    """Let ``redacted`` remove this text from now on; text too short to be told from a word is ignored."""
+    global _known  # noqa: PLW0603 - replaced whole, so that readers need no lock
+    if len(secret) >= _SHORTEST and secret not in _known:
+        _known = (*_known[1 - _REMEMBERED :], secret)
+
+
+def redacted(text: str) -> str:
+    """Return the text without secrets."""
+    for secret in _known:
+        text = text.replace(secret, _MARK)
+    return _SHAPES.sub(_MARK, text) if "earer" in text.lower() or "eyJ" in text else text
