@@ -35,7 +35,8 @@ def assemble(
             files=libraries.DriverFiles(root, use_toolkit=options.toolkit),
             dev_root=options.dev_root if machine is None else None,
             made=marks.Marks(folder=options.home / _MADE if options.home else None),
-            daemons=mps.Daemons(home=options.home / _DAEMONS if options.home else None, root=root),
+            # A mock machine's daemons serve nobody, and need no privilege.
+            daemons=mps.Daemons(home=options.home / _DAEMONS if options.home else None, root=root, own_shm=machine is None),
         ),
     )
 

@@ -141,7 +141,8 @@ class Daemons:
         self._end(folder)
         program = self.root.program(CONTROL)
         if program is None:
-            raise errors.HardwareError(CONTROL, f"is not installed below {self.root.path}; MPS needs it")
+            fix = "install it, it comes with NVIDIA's driver, or correct gpu.driver_root"
+            raise errors.HardwareError(CONTROL, f"is not installed below {self.root.path}; MPS needs it: {fix}")
         _make(folder)
         pipes.clear(folder / _PIPE)
         self._give_memory(folder)

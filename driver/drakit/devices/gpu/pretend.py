@@ -1,14 +1,17 @@
 """A made-up driver root for mock machines: real files of the names and links that an installed driver has, with nothing in them.
 
 So the code that finds and mounts a driver's files is the same on a mock machine as on a real one. The root is in the machine's directory; it is made
-when it is missing, and a file at a time, so that several processes may make it at once.
+when it is missing, and a file at a time, so that several processes may make it at once. The MPS control program alone can be run (see
+``mock_mps``); it is written again where it differs from this version's.
 """
 
 import contextlib
 import os
 import pathlib
+import sys
+import tempfile
 
-from drakit.devices.gpu import libraries, roots
+from drakit.devices.gpu import libraries, mock_mps, mps, roots
 
 LIBRARIES = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-nvvm")
 _FOLDER = "driver-root"
@@ -29,6 +32,7 @@ def driver_root(directory: pathlib.Path, version: str) -> roots.DriverRoot:
     _link(libraries_in / "libcuda.so", "libcuda.so.1")
     for name in _PROGRAMS:
         _file(root / _PROGRAMS_IN / name, _PROGRAM_MODE)
+    _program(root / _PROGRAMS_IN / mps.CONTROL, f"#!{sys.executable} -IS\n{pathlib.Path(mock_mps.__file__).read_text('utf-8')}")
     for name in _FIRMWARE:
         _file(root / libraries.FIRMWARE_FOLDERS[0] / version / name, _FILE_MODE)
     return roots.DriverRoot(path=root)
@@ -38,6 +42,17 @@ def _file(path: pathlib.Path, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+
+
+def _program(path: pathlib.Path, text: str) -> None:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if path.read_text("utf-8") == text:
+            return
+    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        os.fchmod(descriptor, _PROGRAM_MODE)
+        stream.write(text)
+    pathlib.Path(beside).replace(path)
 
 
 def _link(path: pathlib.Path, target: str) -> None:

@@ -88,6 +88,8 @@ def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.
     else:
         _check_author(grant, sharing)
         _check_gpu(gpu, sharing)
+        if wanted.slot is None:
+            _check_mode(gpu, sharing, hardware)
         chosen = _chosen(grant, sharing, wanted)
     if wanted.slot is None:
         _check_agreement(chosen, others, grant.device.name)
@@ -138,8 +140,21 @@ def _check_author(grant: Grant, sharing: config.Sharing) -> None:
         )
 
 
+def _check_mode(gpu: port.Gpu, sharing: config.Sharing, hardware: port.GpuPort) -> None:
+    """A whole GPU that stays in MIG mode has neither time slices nor MPS; one whose mode can be changed is out of it once it is prepared."""
+    mode = None if gpu.switches_mig_at_once or not _changes(sharing) else hardware.mig_mode(gpu.uuid)
+    if mode is not None and mode.current:
+        what = "MPS" if sharing.strategy is config.Strategy.MPS else "time slices"
+        fix = f"ask for a partition{' with a MigConfig' if what == 'MPS' else ''}, or let its admin turn MIG mode off"
+        raise errors.ConfigError(f"{gpu.product_name} {gpu.uuid} is in MIG mode, in which a whole GPU has no {what}: {fix}", field=_FIELD)
+
+
+def _changes(sharing: config.Sharing) -> bool:
+    return sharing.time_slicing_config is not None or sharing.strategy is config.Strategy.MPS
+
+
 def _check_gpu(gpu: port.Gpu, sharing: config.Sharing) -> None:
-    changes = sharing.time_slicing_config is not None or sharing.strategy is config.Strategy.MPS
+    changes = _changes(sharing)
     if changes and gpu.compute_capability is not None and gpu.compute_capability < _VOLTA:
         told = "{}.{}".format(*gpu.compute_capability)
         raise errors.ConfigError(f"{gpu.product_name} cannot: it has compute capability {told}, and 7.0 (Volta) is needed", field=_FIELD)

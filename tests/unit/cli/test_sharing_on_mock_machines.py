@@ -1,0 +1,85 @@
+"""A claim's sharing can be prepared on a mock machine as on the machine it pretends to be, or is refused with the reason and the fix."""
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.devices.gpu import mps, processes
+from fakes import desk as desks
+
+
+def parameters(kind: str, **sharing: object) -> list[object]:
+    given = {"apiVersion": "gpu.drakit.dev/v1", "kind": kind, "sharing": sharing}
+    return [{"source": "FromClaim", "requests": ["gpu"], "opaque": {"driver": "gpu.drakit.dev", "parameters": given}}]
+
+
+def daemons(desk: desks.Desk) -> list[processes.Running]:
+    folders = (desk.folder / "node" / "plugins" / "gpu.drakit.dev" / "mps").glob("*")
+    return [one for folder in folders for one in processes.bearing(f"{mps.PIPE_VARIABLE}={folder / 'pipe'}")]
+
+
+@pytest.fixture
+def shared(desk: desks.Desk) -> Iterator[desks.Desk]:
+    """A desk on which no daemon is left in the end."""
+    yield desk
+    for one in daemons(desk):
+        one.send(signal.SIGKILL)
+
+
+def test_mps_on_a_partition_of_the_default_mock_machine_runs_a_daemon_until_the_claim_is_given_back(shared: desks.Desk) -> None:
+    config = parameters(
+        "MigConfig", strategy="MPS", mpsConfig={"defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "1Gi"}
+    )
+    ran = shared.on_node("prepare", shared.claim_file(desks.mig(), config=config))
+    assert ran.status == 0, ran.err
+    (daemon,) = daemons(shared)
+    (cdi,) = (shared.folder / "node" / "cdi").iterdir()
+    mounts = {mount["containerPath"] for device in json.loads(cdi.read_text())["devices"] for mount in device["containerEdits"]["mounts"]}
+    assert {"/tmp/nvidia-mps", "/dev/shm"} <= mounts
+    assert shared.on_node("prepare", shared.claim_file(desks.mig(), config=config)).status == 0
+    assert daemons(shared) == [daemon]
+    assert shared.on_node("unprepare", desks.UID).status == 0
+    assert not daemons(shared)
+
+
+@pytest.mark.parametrize(
+    "what, sharing",
+    [
+        ("MPS: ask for a partition with a MigConfig", {"strategy": "MPS"}),
+        ("time slices: ask for a partition", {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}),
+    ],
+)
+def test_a_whole_gpu_in_mig_mode_is_refused_with_the_reason_and_the_fix(shared: desks.Desk, what: str, sharing: dict[str, object]) -> None:
+    ran = shared.on_node("prepare", shared.claim_file(desks.mig("gpu-0"), config=parameters("GpuConfig", **sharing)))
+    assert ran.status == 1
+    assert "is in MIG mode, in which a whole GPU has no " + what in ran.err
+    assert ran.err.rstrip().endswith("or let its admin turn MIG mode off")
+    assert not daemons(shared)
+
+
+def test_a_mock_program_of_an_older_version_is_replaced(shared: desks.Desk) -> None:
+    program = shared.folder / "node" / "mock" / "driver-root" / "usr" / "bin" / mps.CONTROL
+    program.parent.mkdir(parents=True)
+    program.write_text("")
+    config = parameters("MigConfig", strategy="MPS")
+    assert shared.on_node("prepare", shared.claim_file(desks.mig(), config=config)).status == 0
+    assert len(daemons(shared)) == 1
+    assert [file.name for file in program.parent.iterdir() if file.name.startswith(".")] == []
+    assert shared.on_node("unprepare", desks.UID).status == 0
+
+
+def test_a_mock_daemon_whose_folder_is_deleted_ends(shared: desks.Desk) -> None:
+    assert shared.on_node("prepare", shared.claim_file(desks.mig(), config=parameters("MigConfig", strategy="MPS"))).status == 0
+    (daemon,) = daemons(shared)
+    (control,) = (shared.folder / "node" / "plugins" / "gpu.drakit.dev" / "mps").glob("*/pipe/control")
+    control.unlink()
+    waiting = threading.Event()
+    assert any(is_gone(daemon) or waiting.wait(0.1) for _ in range(600)), "it looks every five seconds"
+
+
+def is_gone(daemon: processes.Running) -> bool:
+    processes.reap(daemon.pid)
+    return not daemon.is_alive()
