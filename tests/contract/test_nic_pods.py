@@ -8,7 +8,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices.nic import config, pods
-from fakes import netns, nic_pods
+from fakes import netns, nic_attach, nic_pods
 
 OUTFIT = pods.Outfit(
     name="net1",
@@ -24,6 +24,10 @@ OUTFIT = pods.Outfit(
     sysctls={"ipv4.arp_ignore": 1, "ipv4.forwarding": 1},
 )
 MARK = pods.mark_of(f"share-{netns.WORKER}")
+
+
+def whole_of(former: pods.Former) -> pods.Passthrough:
+    return pods.Passthrough(mark=MARK, former=former)
 
 
 @pytest.fixture(params=["mock", pytest.param("kernel", marks=pytest.mark.root)])
@@ -72,10 +76,11 @@ def test_a_virtual_interface_dies_with_its_pod_and_nothing_comes_back() -> None:
         assert former is not None
         with netns.namespace() as pod:
             kernel.mark(former, MARK)
-            kernel.move_in(MARK, pods.Child(namespace=pod.name, name="uplink0"), WHOLE)
+            kernel.move_in(whole_of(former), pods.Child(namespace=pod.name, name="uplink0"), WHOLE)
             assert "uplink0" in pod.links()
-            assert not kernel.is_home(MARK, former)
-        assert not kernel.bring_back(MARK, former)
+            assert kernel.locate(whole_of(former)) is pods.Where.ELSEWHERE
+        nic_attach.until(lambda: kernel.locate(whole_of(former)) is pods.Where.GONE, "the namespace did not end")
+        assert not kernel.bring_back(whole_of(former))
         assert "nic0" not in node.links()
 
 
@@ -92,13 +97,13 @@ def test_a_crash_after_any_request_leaves_what_the_next_call_completes() -> None
             with contextlib.suppress(DiedError):
                 bench.pods.mark(former, MARK)
             with contextlib.suppress(DiedError):
-                bench.pods.move_in(MARK, child, WHOLE)
+                bench.pods.move_in(whole_of(former), child, WHOLE)
             if whole.former("nic0"):
                 whole.mark(former, MARK)
-            whole.move_in(MARK, child, WHOLE)
+            whole.move_in(whole_of(former), child, WHOLE)
             with contextlib.suppress(DiedError):
-                bench.pods.bring_back(MARK, former)
-            assert whole.bring_back(MARK, former)
+                bench.pods.bring_back(whole_of(former))
+            assert whole.bring_back(whole_of(former))
             assert whole.former("nic0") == former
 
 
@@ -170,13 +175,14 @@ def moved_in(bench: nic_pods.PodBench) -> tuple[pods.Former, pods.Child]:
     for _ in range(2):
         bench.pods.mark(former, MARK)
     for _ in range(2):
-        bench.pods.move_in(MARK, child, WHOLE)
+        bench.pods.move_in(whole_of(former), child, WHOLE)
     return former, child
 
 
 def test_a_whole_interface_is_in_the_pod_and_no_longer_the_host_s(bench: nic_pods.PodBench) -> None:
     former, child = moved_in(bench)
-    assert former == pods.Former(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True, addresses=("10.7.0.1/24",), alias="of the admin")
+    as_made = pods.Former(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True, addresses=("10.7.0.1/24",), alias="of the admin")
+    assert former == dataclasses.replace(as_made, identity=former.identity)
     assert bench.pods.worn(child) == pods.Worn(name="uplink0", mac=WHOLE.mac, mtu=1400, up=True, addresses=("10.1.2.3/24",))
     assert bench.pods.former("nic0") is None
 
@@ -184,7 +190,7 @@ def test_a_whole_interface_is_in_the_pod_and_no_longer_the_host_s(bench: nic_pod
 def test_a_whole_interface_comes_back_as_it_was(bench: nic_pods.PodBench) -> None:
     former, child = moved_in(bench)
     for _ in range(2):
-        assert bench.pods.bring_back(MARK, former)
+        assert bench.pods.bring_back(whole_of(former))
         assert bench.pods.former("nic0") == former
         assert bench.pods.worn(child) is None
 
@@ -196,7 +202,7 @@ def test_one_that_never_left_is_only_unmarked(bench: nic_pods.PodBench) -> None:
     marked = bench.pods.former("nic0")
     assert marked is not None
     assert marked.alias == MARK
-    assert bench.pods.bring_back(MARK, former)
+    assert bench.pods.bring_back(whole_of(former))
     assert bench.pods.former("nic0") == former
 
 
@@ -205,10 +211,11 @@ def test_a_name_that_the_pod_uses_is_refused(bench: nic_pods.PodBench) -> None:
     assert former is not None
     bench.pods.mark(former, MARK)
     with pytest.raises(errors.HardwareError, match=r"^move_in: the pod has an interface net1 already$"):
-        bench.pods.move_in(MARK, bench.child, dataclasses.replace(WHOLE, name="net1"))
-    assert bench.pods.bring_back(MARK, former)
+        bench.pods.move_in(whole_of(former), bench.child, dataclasses.replace(WHOLE, name="net1"))
+    assert bench.pods.bring_back(whole_of(former))
 
 
 def test_an_interface_nobody_marked_is_not_moved(bench: nic_pods.PodBench) -> None:
-    with pytest.raises(errors.HardwareError, match=r"^move_in: the interface is in no network namespace that can be seen from here$"):
-        bench.pods.move_in("drakit whole nobody", pods.Child(namespace=bench.namespace, name="uplink0"), WHOLE)
+    nobodys = pods.Passthrough(mark="drakit whole nobody", former=pods.Former(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True))
+    with pytest.raises(errors.HardwareError, match=r"^move_in: the interface nic0 is not in the host's network namespace$"):
+        bench.pods.move_in(nobodys, pods.Child(namespace=bench.namespace, name="uplink0"), WHOLE)

@@ -5,7 +5,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator
 
-from drakit.devices.nic import mock_pods, netlink_pods, port
+from drakit.devices.nic import identity, mock_pods, netlink_pods, port
 from drakit.devices.nic import pods as nic_pods
 from fakes import netns
 
@@ -45,7 +45,16 @@ def on_mock() -> Iterator[PodBench]:
     made = mock_pods.MockPods(lambda name: nic if name == "nic0" else None)
     made.put(nic_pods.Child(namespace="pod", name="net1"), mac="02:aa:00:00:00:01")
     made.mark(
-        nic_pods.Former(name="nic0", mac=NIC_MAC, mtu=9000, up=True, addresses=("10.7.0.1/24",), alias="of the admin"), "of the admin"
+        nic_pods.Former(
+            name="nic0",
+            mac=NIC_MAC,
+            mtu=9000,
+            up=True,
+            addresses=("10.7.0.1/24",),
+            alias="of the admin",
+            identity=identity.Identity(place=f"mock {NIC_MAC}"),
+        ),
+        "of the admin",
     )
     yield PodBench(pods=made, namespace="pod", run=None, end=lambda: made.end("pod"))
 

@@ -130,7 +130,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         if grant.admin_access:
             return
         if exclusive.is_whole(grant.device):
-            self._whole.unprepare(grant)
+            self._whole.unprepare(grant, None if self._attachment is None else self._attachment.stay_of(grant))
             return
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
         if self._attachment is not None:
@@ -152,7 +152,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             reporter=reporter,
         )
         if self._attachment is not None:
-            self._attachment.told = service.Told(attached=self._lookout.wake, failed=reporter.failed)
+            self._attachment.told = service.Told(attached=reporter.attached, failed=reporter.failed, then=self._lookout.wake)
         self._keeper = keeper.Keeper(
             self._machine,
             site,

@@ -3,7 +3,7 @@
 What the interface was (name, MAC, MTU, addresses, up or down; of a virtual function also what its parent held it to) is planned, so it is on disk
 before anything is changed. ``prepare`` marks it and, for a virtual function, sets address, VLAN and rates by its parent. It is moved by the attach
 hook, or by the container runtime where that knows CDI's netDevices. ``unprepare`` brings it back from wherever it is: the pod's namespace, or where
-the kernel puts hardware whose namespace died. A virtual interface (veth, macvlan) dies with its pod; then there is nothing to bring back.
+the kernel puts hardware whose namespace ended. A virtual interface (veth, VLAN) ends with its pod; then there is nothing to bring back.
 
 An interface that is away is still offered, from what the intents say of it: a device that is in use must not vanish from its slice.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, records
-from drakit.devices.nic import attributes, config, host_routes, model, pods, port, rdma, vf
+from drakit.devices.nic import attributes, config, host_routes, identity, model, pods, port, rdma, vf
 from drakit.devices.nic import edits as told
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
@@ -148,33 +148,45 @@ class Whole:
             record=grant.intent,
         )
 
-    def unprepare(self, grant: Grant) -> None:
-        """Bring the interface back, and give its virtual function back what it had."""
+    def unprepare(self, grant: Grant, stay: identity.Stay | None = None) -> None:
+        """Bring the interface back, and give its virtual function back what it had. Raises HardwareError while it is somewhere out of reach."""
         planned = intent_of(grant.intent) or intent_of(grant.record)
-        mark = pods.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
         former = planned.former if planned else _former_of(grant.device)
-        if not self._machine.bring_back(mark, former):
+        mark = pods.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        if not self._machine.bring_back(pods.Passthrough(mark=mark, former=former, stay=stay)):
             _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": former.name})
         if planned and planned.function is not None and planned.function_was is not None:
             self._machine.set_function(planned.function, planned.function_was)
 
-    def is_free(self, grant: Grant) -> bool:
-        """Whether the interface is in no pod now. Raises HardwareError."""
-        planned = _planned(grant)
-        return self._machine.is_home(planned.mark, planned.former)
+    def locate(self, grant: Grant, stay: identity.Stay | None, sandbox: pods.Child) -> pods.Where:
+        """Where the interface is now; ``stay`` is what was noted when it was moved last. Raises HardwareError."""
+        return self._machine.locate(_passthrough(grant, stay), sandbox)
 
-    def detach(self, grant: Grant) -> None:
-        """Undo ``attach``; the interface is as ``prepare`` left it. Raises HardwareError."""
-        planned = _planned(grant)
-        if self._machine.bring_back(planned.mark, planned.former):
-            self._machine.mark(planned.former, planned.mark)
+    def stay_in(self, grant: Grant, sandbox: pods.Child, pod: str) -> identity.Stay:
+        """What to note before ``attach`` moves the interface from the host. Raises HardwareError."""
+        return self._machine.stay_in(_passthrough(grant, None), sandbox, pod)
 
-    def attach(self, grant: Grant, child: pods.Child, addresses: tuple[str, ...]) -> pods.Outfit:
-        """Move the interface into a pod, for the hook; what it wears then. Any number of times for one pod."""
-        planned = _planned(grant)
-        outfit = dataclasses.replace(self._outfit(grant, grant.config.interface_name or planned.former.name), addresses=addresses)
-        self._machine.move_in(planned.mark, dataclasses.replace(child, name=outfit.name), outfit)
+    def unnoted_stay(self, grant: Grant, cookie: int, pod: str) -> identity.Stay:
+        """The stay of an interface that is in a pod already and that this version did not move there: it is taken to be attached."""
+        return identity.Stay(cookie=cookie, pod=pod, identity=_planned(grant).former.identity, ifindex=0, is_attached=True)
+
+    def attach(self, grant: Grant, stay: identity.Stay, sandbox: pods.Child, addresses: tuple[str, ...]) -> pods.Outfit:
+        """Move the interface into a pod, for the hook; what it is configured with then. Any number of times for one pod."""
+        outfit = dataclasses.replace(self._outfit(grant, grant.config.interface_name or _planned(grant).former.name), addresses=addresses)
+        self._machine.move_in(_passthrough(grant, stay), dataclasses.replace(sandbox, name=outfit.name), outfit)
         return outfit
+
+    def detach(self, grant: Grant, stay: identity.Stay, sandbox: pods.Child) -> bool:
+        """Undo ``attach`` in a pod that is open; the interface is as ``prepare`` left it. False where it is gone. Raises HardwareError."""
+        planned = _planned(grant)
+        is_back = self._machine.bring_back(_passthrough(grant, stay), sandbox)
+        if is_back:
+            self._machine.mark(planned.former, planned.mark)
+        return is_back
+
+    def undress(self, grant: Grant, sandbox: pods.Child) -> None:
+        """Remove the rules of ``attach`` from a pod, which outlive the interface there. Raises HardwareError."""
+        self._machine.undress(sandbox, self._outfit(grant, _planned(grant).former.name))
 
     def _outfit(self, grant: Grant, name: str) -> pods.Outfit:
         return pods.outfit_of(grant.config, name=name)
@@ -221,6 +233,11 @@ def _planned(grant: Grant) -> Intent:
     if planned is None:
         raise errors.HardwareError("plan", f"{grant.device.name} was not planned as a whole interface")
     return planned
+
+
+def _passthrough(grant: Grant, stay: identity.Stay | None) -> pods.Passthrough:
+    planned = _planned(grant)
+    return pods.Passthrough(mark=planned.mark, former=planned.former, stay=stay)
 
 
 def _told(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:

@@ -10,13 +10,12 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from drakit.devices.nic import ethtool, pci, port
+from drakit.devices.nic import ethtool, identity, pci, port
 from drakit.devices.nic.tc import links, messages, parts, rtnetlink
 
 LOOPBACK_FLAG = 0x8
 UNICAST = 1
 SCOPE_LINK = 253
-PAIRS = frozenset({"veth", "netkit", "vxcan"})
 ENCAPSULATIONS = {1: port.ETHERNET, 772: port.LOOPBACK, 32: "infiniband", 65534: "none", 512: "ppp", 768: "ipip", 776: "sit"}
 
 _GETLINK, _GETADDR, _GETROUTE = 18, 22, 26
@@ -61,7 +60,7 @@ def _interface(route: rtnetlink.Socket, plain: socket.socket, answer: bytes, own
         driver=hardware.driver,
         pci=pci.look_up(hardware.bus_id) if hardware.bus_id else None,
         master=_index(told, _MASTER),
-        lower=None if kind in PAIRS or _OTHER_NAMESPACE in told else _index(told, _LOWER),
+        lower=None if kind in identity.PAIRS or _OTHER_NAMESPACE in told else _index(told, _LOWER),
         default_route=_is_uplink(route, index),
         addressed=_is_addressed(route, index),
         queueing=parts.chosen_by_others(messages.qdisc(route, index, messages.AT_ROOT)),

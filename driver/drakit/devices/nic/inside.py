@@ -10,7 +10,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from drakit.devices.nic import addressing, config, pods
+from drakit.devices.nic import addressing, config, netns_ids
 from drakit.devices.nic.tc import rtnetlink
 
 _NEWLINK, _GETLINK, _SETLINK = 16, 18, 19
@@ -23,7 +23,9 @@ _IFADDR = struct.Struct("=BBBBI")
 _RTMSG = struct.Struct("=BBBBBBBBI")
 _NDMSG = struct.Struct("=BxHiHBB")
 _RULE = struct.Struct("=BBBBBBBBI")
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_IFALIAS, _IFLA_NET_NS_FD, _IFLA_PERM_ADDRESS, _IFLA_PARENT = 1, 3, 4, 20, 28, 54, 56
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_NET_NS_FD = 1, 3, 4, 5, 18, 20, 28
+_IFLA_LINK_NETNSID, _IFLA_PHYS_PORT_NAME, _IFLA_NEW_IFINDEX, _IFLA_PERM_ADDRESS, _IFLA_PARENT = 37, 38, 49, 54, 56
+_INFO_KIND = 1
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_TABLE = 1, 4, 5, 6, 7, 15
 _NDA_DST, _NDA_LLADDR = 1, 2
@@ -40,7 +42,11 @@ _GONE = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EAFNOSUPPORT})
 
 
 class Link:
-    """One link as the kernel answers it; ``place`` is what of hardware no pod can alter: its bus address and burnt-in MAC, empty for other links."""
+    """One link as the kernel answers it.
+
+    ``place`` is what of hardware no pod can alter: its bus address and burnt-in MAC, empty for other links. ``other`` is the index of its other
+    end, and ``other_nsid`` the number of the namespace that has it, as the asking socket's namespace counts; None where it is in the link's own.
+    """
 
     def __init__(self, body: bytes) -> None:
         _, _, self.ifindex, flags, _ = _IFINFO.unpack_from(body)
@@ -50,6 +56,10 @@ class Link:
         self.mac = told.get(_IFLA_ADDRESS, b"").hex(":")
         self.mtu = rtnetlink.as_number(told[_IFLA_MTU])
         self.alias = rtnetlink.as_text(told.get(_IFLA_IFALIAS, b""))
+        self.kind = rtnetlink.as_text(rtnetlink.attributes(told.get(_IFLA_LINKINFO, b"")).get(_INFO_KIND, b""))
+        self.other = rtnetlink.as_number(told[_IFLA_LINK]) if _IFLA_LINK in told else 0
+        self.other_nsid = struct.unpack("=i", told[_IFLA_LINK_NETNSID])[0] if _IFLA_LINK_NETNSID in told else None
+        self.port = rtnetlink.as_text(told.get(_IFLA_PHYS_PORT_NAME, b""))
         parent = rtnetlink.as_text(told.get(_IFLA_PARENT, b""))
         self.place = f"{parent} {told.get(_IFLA_PERM_ADDRESS, b'').hex(':')}" if parent else ""
 
@@ -65,11 +75,10 @@ def find(sock: rtnetlink.Socket, name: str) -> Link | None:
     return next((link for link in map(Link, answers) if link.name == name), None)
 
 
-def marked(sock: rtnetlink.Socket, alias: str, place: str = "") -> Link | None:
-    """The link of this place, where one is given, else the one with this alias, or one of its forms: a pod's root can write any alias."""
-    aliases = {alias, pods.returning(alias)}
-    links = [Link(body) for body in sock.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0))]
-    return next((link for link in links if (link.place == place if place else link.alias in aliases)), None)
+def links(sock: rtnetlink.Socket, number: int | None = None) -> tuple[Link, ...]:
+    """Every link of the socket's namespace, or of the one that it knows by this number; none where there is no such namespace any more."""
+    target = b"" if number is None else netns_ids.target(number)
+    return tuple(map(Link, sock.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + target)))
 
 
 def alter(
@@ -81,16 +90,22 @@ def alter(
     mtu: int = 0,
     mac: str = "",
     alias: str | None = None,
-    namespace: int | None = None,
 ) -> None:
     """Change what is given, in one request."""
     flags, mask = (0, 0) if up is None else (_UP if up else 0, _UP)
     body = _IFINFO.pack(0, 0, ifindex, flags, mask)
-    body += rtnetlink.number(_IFLA_NET_NS_FD, namespace) if namespace is not None else b""
     body += rtnetlink.text(_IFLA_IFNAME, name) if name else b""
     body += rtnetlink.number(_IFLA_MTU, mtu) if mtu else b""
     body += rtnetlink.pack(_IFLA_ADDRESS, bytes.fromhex(mac.replace(":", ""))) if mac else b""
     body += rtnetlink.pack(_IFLA_IFALIAS, alias.encode(errors="surrogateescape")) if alias is not None else b""
+    sock.ask(_SETLINK, body)
+
+
+def move(sock: rtnetlink.Socket, ifindex: int, namespace: int, *, name: str = "", new_index: int = 0) -> None:
+    """Move a link, which must be down, into the namespace of an open descriptor, under a name and with an index where they are given."""
+    body = _IFINFO.pack(0, 0, ifindex, 0, 0) + rtnetlink.number(_IFLA_NET_NS_FD, namespace)
+    body += rtnetlink.number(_IFLA_NEW_IFINDEX, new_index) if new_index else b""
+    body += rtnetlink.text(_IFLA_IFNAME, name) if name else b""
     sock.ask(_SETLINK, body)
 
 

@@ -5,10 +5,11 @@ there is forgotten with the process, as the pods are.
 """
 
 import dataclasses
+import zlib
 from collections.abc import Callable
 
 from drakit.core import errors
-from drakit.devices.nic import config, pods, port
+from drakit.devices.nic import config, identity, pods, port
 
 Place = str | int
 
@@ -42,7 +43,9 @@ class MockPods:
             gone = self._inside.pop(key)
             if gone.former is not None:
                 worn = gone.worn
-                self._hosts[gone.former.name] = pods.Former(name=worn.name, mac=worn.mac, mtu=worn.mtu, up=False, alias=gone.mark)
+                self._hosts[gone.former.name] = pods.Former(
+                    name=worn.name, mac=worn.mac, mtu=worn.mtu, up=False, alias=gone.mark, identity=gone.former.identity
+                )
 
     def is_away(self, name: str) -> bool:
         """Whether an interface of the host is in a pod."""
@@ -86,7 +89,8 @@ class MockPods:
         found = self._interface(name)
         if found is None or self.is_away(name):
             return None
-        as_it_is = pods.Former(name=name, mac=found.mac, mtu=found.mtu, up=found.state == "up")
+        place = identity.Identity(place=f"mock {found.mac}")
+        as_it_is = pods.Former(name=name, mac=found.mac, mtu=found.mtu, up=found.state == "up", identity=place)
         return self._hosts.get(name, as_it_is)
 
     def mark(self, former: pods.Former, mark: str) -> None:
@@ -94,23 +98,37 @@ class MockPods:
             raise errors.HardwareError("mark", f"there is no interface {former.name}")
         self._hosts[former.name] = dataclasses.replace(former, alias=mark)
 
-    def move_in(self, mark: str, child: pods.Child, outfit: pods.Outfit) -> None:
+    def locate(self, whole: pods.Passthrough, sandbox: pods.Child | None = None) -> pods.Where:
+        places = [place for (place, _), one in self._inside.items() if one.mark == whole.mark]
+        if places:
+            return pods.Where.HERE if sandbox is not None and sandbox.namespace in places else pods.Where.ELSEWHERE
+        return pods.Where.HOST if any(one.alias == whole.mark for one in self._hosts.values()) else pods.Where.GONE
+
+    def stay_in(self, whole: pods.Passthrough, sandbox: pods.Child, pod: str) -> identity.Stay:
+        if self.locate(whole) is not pods.Where.HOST:
+            raise _not_on_host(whole, "stay_in")
+        cookie = zlib.crc32(str(sandbox.namespace).encode())
+        return identity.Stay(cookie=cookie, pod=pod, identity=whole.former.identity, ifindex=1)
+
+    def move_in(self, whole: pods.Passthrough, child: pods.Child, outfit: pods.Outfit) -> None:
         there = self._inside.get((child.namespace, outfit.name))
-        if there is not None and there.mark != mark:
+        if there is not None and there.mark != whole.mark:
             raise errors.HardwareError("move_in", f"the pod has an interface {outfit.name} already")
         if there is None:
-            found = next((name for name, former in self._hosts.items() if former.alias == mark and not self.is_away(name)), None)
+            found = next((name for name, former in self._hosts.items() if former.alias == whole.mark and not self.is_away(name)), None)
             if found is None:
-                raise errors.HardwareError("move_in", "the interface is in no network namespace that can be seen from here")
+                raise _not_on_host(whole, "move_in")
             former = self._hosts.pop(found)
             worn = pods.Worn(name=outfit.name, mac=former.mac, mtu=former.mtu, up=False)
-            self._inside[child.namespace, outfit.name] = Inhabitant(worn=worn, mark=mark, former=former)
+            self._inside[child.namespace, outfit.name] = Inhabitant(worn=worn, mark=whole.mark, former=former)
         self.dress(child, outfit)
 
-    def is_home(self, mark: str, former: pods.Former) -> bool:
-        return any(one.alias == mark for one in self._hosts.values()) and not self.is_away(former.name)
+    def bring_back(self, whole: pods.Passthrough, sandbox: pods.Child | None = None) -> bool:
+        del sandbox
+        self._inside = {key: one for key, one in self._inside.items() if one.mark != whole.mark}
+        self._hosts[whole.former.name] = whole.former
+        return self._interface(whole.former.name) is not None
 
-    def bring_back(self, mark: str, former: pods.Former) -> bool:
-        self._inside = {key: one for key, one in self._inside.items() if one.mark != mark}
-        self._hosts[former.name] = former
-        return self._interface(former.name) is not None
+
+def _not_on_host(whole: pods.Passthrough, call: str) -> errors.HardwareError:
+    return errors.HardwareError(call, f"the interface {whole.former.name} is not in the host's network namespace")

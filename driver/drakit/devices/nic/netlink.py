@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drakit.core import errors
-from drakit.devices.nic import calls, ethtool, glance, netlink_pods, pci, port, vf
+from drakit.devices.nic import calls, ethtool, glance, identity, netlink_pods, pci, port, vf
 from drakit.devices.nic.tc import links as ifbs
 from drakit.devices.nic.tc import messages, parts, rtnetlink, shares
 
@@ -199,6 +199,6 @@ def _altnames(link: "nlmsg") -> tuple[str, ...]:
 
 def _lower(link: "nlmsg", kind: str) -> int | None:
     """The interface below, if it is in this namespace. IFLA_LINK of a pair's end is its peer, which is not below it."""
-    if kind in glance.PAIRS or link.get_attr("IFLA_LINK_NETNSID") is not None:
+    if kind in identity.PAIRS or link.get_attr("IFLA_LINK_NETNSID") is not None:
         return None
     return link.get_attr("IFLA_LINK") or None

@@ -1,24 +1,37 @@
 """Pods' namespaces on the real kernel: dressing an interface there, moving a whole one in, and bringing it back.
 
-A moved interface is known by its mark (ifalias), which goes with it from namespace to namespace; neither its name nor its index is its own for long.
-Hardware is brought back by its bus address and burnt-in MAC instead, because a pod's root can write any alias.
-It is looked for in the driver's own namespace, in that of the machine's first process (where the kernel puts hardware whose namespace died), and in
-every other that a process or /run/netns shows. A virtual interface dies with its namespace, so there may be nothing to bring back.
+Where an interface is, ``passthrough`` finds out from the host. It is moved by a socket inside the namespace that has it: of a sandbox that the
+caller has open, else of one that a process or /run/netns shows. A virtual interface ends with its namespace, and hardware is then the host's again,
+so there may be nothing to bring back.
 """
 
 import contextlib
+import dataclasses
 import errno
 import logging
 import pathlib
+import time
 from collections.abc import Callable, Iterator
 
-from drakit.devices.nic import calls, inside, pods, procsys, routing
+from drakit.core import errors
+from drakit.devices.nic import calls, identity, inside, netns_ids, passthrough, pods, procsys, routing
 from drakit.devices.nic.tc import rtnetlink
 
 _NAMED = pathlib.Path("/run/netns")
 _PROC = pathlib.Path("/proc")
 _OWN = pathlib.Path("/proc/self/ns/net")
+_CANNOT_ENTER = (
+    "a pod's network namespace has the interface and cannot be entered from here; it is brought back when the namespace ends, or when the driver can "
+    "see /run/netns"
+)
+_RETURNING = "the hardware is in no network namespace that can be seen; it is the host's again when the namespace that has it ends"
+_ENDING_SECONDS, _PAUSE_SECONDS = 1.0, 0.02
+"""How long to wait for a namespace that may be about to end: the kernel takes some milliseconds after its last process."""
 _log = logging.getLogger(__name__)
+
+
+class _OutOfReachError(OSError):
+    """The interface is where nothing can be done about it, until a namespace ends."""
 
 
 class KernelPods:
@@ -62,7 +75,7 @@ class KernelPods:
                 up=link.up,
                 addresses=own,
                 alias=link.alias,
-                place=link.place,
+                identity=passthrough.on_host(link),
                 routes=given,
                 routes_left_out=left_out,
             )
@@ -73,62 +86,97 @@ class KernelPods:
             if link.alias != mark:
                 inside.alter(sock, link.ifindex, alias=mark)
 
-    def move_in(self, mark: str, child: pods.Child, outfit: pods.Outfit) -> None:
-        with calls.failing_as("move_in"), rtnetlink.opened(child.namespace) as target:
-            with self._sock_in(target) as sock:
-                there, named = inside.marked(sock, mark), inside.find(sock, outfit.name)
-            if named is not None and named.alias != mark:
-                raise OSError(errno.EEXIST, f"the pod has an interface {outfit.name} already")
+    def locate(self, whole: pods.Passthrough, sandbox: pods.Child | None = None) -> pods.Where:
+        with calls.failing_as("locate"), self._host() as host, contextlib.ExitStack() as stack:
+            here = netns_ids.NONE
+            if sandbox is not None:
+                here = netns_ids.number_of(host.sock, stack.enter_context(rtnetlink.opened(sandbox.namespace)))
+            return passthrough.locate(host, whole, here)
+
+    def stay_in(self, whole: pods.Passthrough, sandbox: pods.Child, pod: str) -> identity.Stay:
+        with calls.failing_as("stay_in"), self._host() as host, self._sock_in(sandbox.namespace) as sock:
+            link = _on_host(host, whole)
+            taken = {other.ifindex for other in inside.links(sock)}
+            index = max(taken) + 1 if link.ifindex in taken else link.ifindex
+            return identity.Stay(cookie=sock.cookie, pod=pod, identity=passthrough.on_host(link), ifindex=index)
+
+    def move_in(self, whole: pods.Passthrough, child: pods.Child, outfit: pods.Outfit) -> None:
+        with calls.failing_as("move_in"), self._host() as host, rtnetlink.opened(child.namespace) as target:
+            there = passthrough.find(host, whole, netns_ids.assign(host.sock, target))
             if there is None:
-                self._move(mark, target, outfit)
-            self.dress(pods.Child(namespace=target, name=outfit.name), outfit)
+                self._move(host, whole, target, outfit.name)
+            name = outfit.name if there is None else there.name
+            self.dress(pods.Child(namespace=target, name=name), dataclasses.replace(outfit, name=name))
 
-    def _move(self, mark: str, target: int, outfit: pods.Outfit) -> None:
-        with self._place_of(mark) as place:
-            if place is None:
-                raise OSError(errno.ENODEV, "the interface is in no network namespace that can be seen from here")
-            sock, link = place
-            inside.alter(sock, link.ifindex, up=False)
-            inside.alter(sock, link.ifindex, name=outfit.name, namespace=target)
+    def _move(self, host: passthrough.Host, whole: pods.Passthrough, target: int, name: str) -> None:
+        with self._sock_in(target) as sock:
+            if inside.find(sock, name) is not None:
+                raise OSError(errno.EEXIST, f"the pod has an interface {name} already")
+        link = _on_host(host, whole)
+        index = whole.stay.ifindex if whole.stay is not None else 0
+        inside.alter(host.sock, link.ifindex, up=False)
+        inside.move(host.sock, link.ifindex, target, name=name, new_index=index)
 
-    def is_home(self, mark: str, former: pods.Former) -> bool:
-        with calls.failing_as("is_home"), self._sock_in(self._namespace) as sock:
-            return inside.marked(sock, mark, former.place) is not None
+    def bring_back(self, whole: pods.Passthrough, sandbox: pods.Child | None = None) -> bool:
+        deadline = time.monotonic() + _ENDING_SECONDS
+        while True:
+            try:
+                with calls.failing_as("bring_back"), self._host() as host:
+                    return self._bring_back(host, whole, sandbox)
+            except errors.HardwareError as error:
+                if not isinstance(error.__cause__, _OutOfReachError) or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
 
-    def bring_back(self, mark: str, former: pods.Former) -> bool:
-        with calls.failing_as("bring_back"), self._sock_in(self._namespace) as own:
-            here = inside.marked(own, mark, former.place)
-            if here is None:
-                with self._place_of(mark, former.place) as place, rtnetlink.opened(self._namespace or str(_OWN)) as home:
-                    if place is None:
-                        return _is_back(own, former)
-                    sock, link = place
-                    inside.alter(sock, link.ifindex, up=False)
-                    inside.alter(sock, link.ifindex, name=former.name, namespace=home)
-                here = inside.marked(own, mark, former.place)
-            if here is not None:
-                _restore(own, here, former, mark)
-            return here is not None
+    def _bring_back(self, host: passthrough.Host, whole: pods.Passthrough, sandbox: pods.Child | None) -> bool:
+        here = passthrough.find_on_host(host, whole) or self._fetch(host, whole, sandbox)
+        if here is None:
+            return _is_back(host, whole)
+        _restore(host.sock, here, whole.former, whole.mark)
+        return True
+
+    def _fetch(self, host: passthrough.Host, whole: pods.Passthrough, sandbox: pods.Child | None) -> inside.Link | None:
+        """Move the interface from the pod that has it to the host; None where no pod has one that is proved to be it."""
+        place = passthrough.search(host, whole)
+        if place is None or not whole.identity.is_provable:
+            return None
+        with self._entered(host, place.nsid, sandbox) as (sock, descriptor):
+            if not passthrough.is_noted(whole, sock.cookie):
+                return None
+            inside.alter(sock, place.link.ifindex, up=False, alias=pods.returning(whole.mark))
+            inside.move(sock, place.link.ifindex, host.descriptor, name=whole.former.name)
+            came = _existing(host.sock, whole.former.name)
+            if not identity.is_same(whole.identity, passthrough.on_host(came)):
+                inside.move(host.sock, came.ifindex, descriptor)
+                raise OSError(errno.ENODEV, "the pod put another interface in its place, which was sent back")
+            return came
+
+    @contextlib.contextmanager
+    def _entered(self, host: passthrough.Host, nsid: int, sandbox: pods.Child | None) -> Iterator[tuple[rtnetlink.Socket, int]]:
+        """A socket in the namespace of this number, and its descriptor. Raises OSError where it cannot be entered."""
+        for namespace in (*([sandbox.namespace] if sandbox is not None else []), *_others()):
+            with contextlib.ExitStack() as stack:
+                try:
+                    descriptor = stack.enter_context(rtnetlink.opened(namespace))
+                    if netns_ids.number_of(host.sock, descriptor) != nsid:
+                        continue
+                    sock = stack.enter_context(self._sock_in(descriptor))
+                except OSError:
+                    continue
+                yield sock, descriptor
+                return
+        raise _OutOfReachError(errno.EACCES, _CANNOT_ENTER)
+
+    @contextlib.contextmanager
+    def _host(self) -> Iterator[passthrough.Host]:
+        """The NICs' own namespace, open."""
+        with self._sock_in(self._namespace) as sock, rtnetlink.opened(self._namespace or str(_OWN)) as descriptor:
+            yield passthrough.Host(sock=sock, descriptor=descriptor)
 
     @contextlib.contextmanager
     def _sock_in(self, namespace: str | int | None) -> Iterator[rtnetlink.Socket]:
         with rtnetlink.Socket.open(self._namespace if namespace == pods.HOST else namespace, self._after_effect) as sock:
             yield sock
-
-    @contextlib.contextmanager
-    def _place_of(self, mark: str, hardware: str = "") -> Iterator[tuple[rtnetlink.Socket, inside.Link] | None]:
-        """A socket in the namespace that has the marked interface, and the interface; None where no namespace has it."""
-        for namespace in (self._namespace, *_others()):
-            try:
-                sock = rtnetlink.Socket.open(namespace, self._after_effect)
-            except OSError:
-                continue
-            with sock:
-                link = inside.marked(sock, mark, hardware)
-                if link is not None:
-                    yield sock, link
-                    return
-        yield None
 
 
 def _others() -> Iterator[str]:
@@ -143,6 +191,13 @@ def _others() -> Iterator[str]:
             if (found.st_dev, found.st_ino) not in seen:
                 seen.add((found.st_dev, found.st_ino))
                 yield str(path)
+
+
+def _on_host(host: passthrough.Host, whole: pods.Passthrough) -> inside.Link:
+    link = passthrough.find_on_host(host, whole)
+    if link is None:
+        raise OSError(errno.ENODEV, f"the interface {whole.former.name} is not in the host's network namespace")
+    return link
 
 
 def _existing(sock: rtnetlink.Socket, name: str) -> inside.Link:
@@ -175,10 +230,14 @@ def _dress_up(sock: rtnetlink.Socket, ifindex: int, outfit: pods.Outfit) -> None
         inside.add_rule(sock, rule)
 
 
-def _is_back(sock: rtnetlink.Socket, former: pods.Former) -> bool:
-    """Whether the interface is the host's already."""
-    link = inside.find(sock, former.name)
-    return link is not None and (link.mac, link.alias) == (former.mac, former.alias)
+def _is_back(host: passthrough.Host, whole: pods.Passthrough) -> bool:
+    """Whether the interface, which is neither known on the host nor in a pod, is the host's already. Raises OSError while hardware is on its way."""
+    link = inside.find(host.sock, whole.former.name)
+    if link is not None and (link.mac, link.alias) == (whole.former.mac, whole.former.alias):
+        return True
+    if passthrough.is_plugged(whole.identity):
+        raise _OutOfReachError(errno.EAGAIN, _RETURNING)
+    return False
 
 
 def _restore(sock: rtnetlink.Socket, link: inside.Link, former: pods.Former, mark: str) -> None:

@@ -1,15 +1,18 @@
 """What the driver does inside pods' network namespaces, as a protocol, and the values it is told.
 
 Two things happen there: a child of a NIC is dressed with all its pod is to have of it, and a whole interface is moved in and brought back. Both are
-idempotent. Adapters: the kernel (``netlink_pods``) and a mock machine (``mock_pods``). Every failure is a HardwareError that names the call.
+idempotent. Nothing that a pod can write decides what is brought back (``identity``). Adapters: the kernel (``netlink_pods``) and a mock machine
+(``mock_pods``). Every failure is a HardwareError that names the call.
 """
 
 import dataclasses
+import enum
 from collections.abc import Mapping
 from typing import Protocol
 
 from drakit.core import records
 from drakit.devices.nic import config, host_routes, sysctls
+from drakit.devices.nic import identity as identities
 
 HOST = ""
 
@@ -50,11 +53,10 @@ class Worn:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Former:
-    """A whole interface as the host had it, by which it is brought back. ``alias`` is what an admin had written there (ifalias).
+    """A whole interface as the host had it, by which it is restored. ``alias`` is what an admin had written there (ifalias).
 
-    ``place`` is what of hardware nobody can alter, empty for a virtual interface; ``routes`` are the host's by it, ``host_routes.MOST`` at
-    most, without those that the kernel or a routing daemon makes; ``routes_left_out`` says how many more there were, and is not kept: an interface
-    that has some is not given away.
+    ``identity`` is what tells it from every other; ``routes`` are the host's by it, ``host_routes.MOST`` at most, without those that the kernel or a
+    routing daemon makes; ``routes_left_out`` says how many more there were, and is not kept: an interface that has some is not given away.
     """
 
     name: str
@@ -63,9 +65,36 @@ class Former:
     up: bool
     addresses: tuple[str, ...] = ()
     alias: str = ""
-    place: str = ""
+    identity: identities.Identity = dataclasses.field(default_factory=identities.Identity)
     routes: tuple[host_routes.HostRoute, ...] = ()
     routes_left_out: int = 0
+
+
+class Where(enum.Enum):
+    """Where a whole interface is: on the host, in the sandbox that was asked about, in another one, or in no namespace that can be seen.
+
+    Hardware that is plugged in and nowhere to be seen is RETURNING: the kernel gives it back to the host when the namespace that has it ends.
+    """
+
+    HOST = "host"
+    HERE = "here"
+    ELSEWHERE = "elsewhere"
+    RETURNING = "returning"
+    GONE = "gone"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Passthrough:
+    """A whole interface that is given away: its ``mark`` on the host, what it was, and where it was moved, if that is known."""
+
+    mark: str
+    former: Former
+    stay: identities.Stay | None = None
+
+    @property
+    def identity(self) -> identities.Identity:
+        """What tells it from every other, as it was when it was last seen on the host."""
+        return self.stay.identity if self.stay is not None else self.former.identity
 
 
 class Pods(Protocol):
@@ -87,23 +116,27 @@ class Pods(Protocol):
         """An interface of the host, to be remembered before it is moved; None when there is none of this name. Raises HardwareError."""
 
     def mark(self, former: Former, mark: str) -> None:
-        """Mark an interface of the host as about to be moved (by its ifalias), so that it is found again wherever it is. Raises HardwareError."""
+        """Mark an interface of the host as somebody's (by its ifalias), for people and for drivers. Raises HardwareError."""
 
-    def move_in(self, mark: str, child: Child, outfit: Outfit) -> None:
-        """Move the interface with this mark into the pod under the outfit's name, and dress it. In the pod already: only dress it.
+    def locate(self, whole: Passthrough, sandbox: Child | None = None) -> Where:
+        """Where the interface is; HERE is the namespace of ``sandbox``. Raises HardwareError."""
 
-        Raises HardwareError when it is in no namespace that can be seen, or the pod has another interface of that name.
+    def stay_in(self, whole: Passthrough, sandbox: Child, pod: str) -> identities.Stay:
+        """What to note before the interface is moved from the host into the sandbox. Raises HardwareError where the host does not have it."""
+
+    def move_in(self, whole: Passthrough, child: Child, outfit: Outfit) -> None:
+        """Move the interface from the host into the pod under the outfit's name, and dress it. In the pod already: only dress it.
+
+        Raises HardwareError when the host does not have it, or the pod has another interface of that name.
         """
 
-    def is_home(self, mark: str, former: Former) -> bool:
-        """Whether the interface with this mark is in the host's namespace, under whatever name. Raises HardwareError."""
+    def bring_back(self, whole: Passthrough, sandbox: Child | None = None) -> bool:
+        """Make the interface the host's again, as it was; ``sandbox`` is a namespace that is open already and may have it.
 
-    def bring_back(self, mark: str, former: Former) -> bool:
-        """Make the interface with this mark the host's again, as it was; False when no namespace has it: a virtual one went with its pod.
+        False when it is gone (a virtual one ends with its pod), or no pod's interface can be proved to be it: then nothing is changed. Routes are
+        restored where it has been away; one that cannot be is logged, and does not keep the rest from coming back.
 
-        Routes are put back where it has been away; one that cannot be is logged, and does not keep the rest from coming back.
-
-        Raises HardwareError, for example when the host has another interface of its name by now.
+        Raises HardwareError, for example when the host has another interface of its name by now, or a namespace has it that cannot be entered.
         """
 
 
@@ -142,7 +175,7 @@ def to_record(former: Former) -> records.Record:
         "up": former.up,
         "addresses": former.addresses,
         "alias": former.alias,
-        "place": former.place,
+        "identity": identities.to_record(former.identity),
         "routes": [host_routes.to_record(route) for route in former.routes],
     }
 
@@ -153,11 +186,11 @@ def from_record(record: object) -> Former | None:
         return None
     match record:
         case {"name": str(name), "mac": str(mac), "mtu": int(mtu), "up": bool(up), "addresses": (*addresses,)}:
-            alias, place = (str(record.get(key) or "") for key in ("alias", "place"))
+            alias, told = str(record.get("alias") or ""), identities.from_record(record.get("identity") or record)
             listed = record.get("routes")
             found = map(host_routes.from_record, listed if isinstance(listed, list | tuple) else ())
             kept = tuple(route for route in found if route is not None)
             listed_addresses = tuple(map(str, addresses))
-            return Former(name=name, mac=mac, mtu=mtu, up=up, addresses=listed_addresses, alias=alias, place=place, routes=kept)
+            return Former(name=name, mac=mac, mtu=mtu, up=up, addresses=listed_addresses, alias=alias, identity=told, routes=kept)
         case _:
             return None

@@ -6,7 +6,8 @@ that no sandbox uses yet is told nothing; one whose share the kernel does not ha
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
@@ -14,9 +15,12 @@ from drakit.core import records
 from drakit.core import site as sites
 from drakit.devices.nic import addresses, attributes, config, exclusive, port, vf
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.attach import plans
+from drakit.devices.nic.attach import plans, service, wholes
 
 READY = "Ready"
+FAILURE_SECONDS = 660.0
+"""How long a failed attach counts without a new one: the kubelet retries a container after five minutes at most, and a pod that is gone no more."""
+
 _ADDRESSES_MAX = 16
 _MESSAGE_MAX = 1024
 
@@ -58,13 +62,23 @@ class Voice:
         self.vitals.tell(report.device, self.source, "" if report.health is sites.Health.HEALTHY else report.message or report.health.value)
 
 
-class Reporter:
-    """Writes the statuses of prepared grants where they changed."""
+@dataclasses.dataclass(frozen=True)
+class _Failure:
+    """Why a pod has no interface, and until when that is believed without a new try."""
 
-    def __init__(self, machine: port.Port, site: sites.Site, *, node: str) -> None:
+    reason: str
+    until: float
+
+
+class Reporter:
+    """Writes the statuses of prepared grants where they changed. A pod that could not be attached counts until it is, or is no longer tried."""
+
+    def __init__(self, machine: port.Port, site: sites.Site, *, node: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._machine, self._site = machine, site
         self._book = addresses.Book(site, node=node)
         self._said: dict[tuple[str, str, str], sites.DeviceStatus] = {}
+        self._failures: dict[tuple[str, str, str], dict[str, _Failure]] = {}
+        self._monotonic = monotonic
         self._guard = threading.Lock()
 
     def report(self) -> None:
@@ -73,16 +87,38 @@ class Reporter:
         present = set()
         for grant in self._site.grants():
             if not grant.admin_access:
-                present.add(_key(grant.claim, grant.device.name, grant.share_id))
-                status = self._status(grant, traffic)
+                present.add(_key_of(grant))
+                status = self._with_failure(grant, self._status(grant, traffic))
                 if status is not None:
                     self._say(grant.claim, status)
         with self._guard:
             self._said = {key: status for key, status in self._said.items() if key in present}
+            self._failures = {key: failures for key, failures in self._failures.items() if key in present}
 
-    def failed(self, grant: Grant, reason: str) -> None:
-        """A sandbox did not get its interface."""
-        self._say(grant.claim, _status(grant, (_condition("AttachFailed", reason, holds=False),)))
+    def failed(self, grant: Grant, pod: str, reason: str) -> None:
+        """A sandbox of a pod did not get its interface; the next report says so."""
+        with self._guard:
+            failures = self._failures.setdefault(_key_of(grant), {})
+            failures.pop(pod, None)
+            failures[pod] = _Failure(reason, self._monotonic() + FAILURE_SECONDS)
+
+    def attached(self, grant: Grant, pod: str) -> None:
+        """A sandbox of a pod got its interface."""
+        with self._guard:
+            self._failures.get(_key_of(grant), {}).pop(pod, None)
+
+    def _with_failure(self, grant: Grant, status: sites.DeviceStatus | None) -> sites.DeviceStatus | None:
+        """The status, with the last failure that counts as its condition."""
+        with self._guard:
+            now = self._monotonic()
+            failures = self._failures.get(_key_of(grant), {})
+            for pod in [pod for pod, failure in failures.items() if failure.until < now]:
+                del failures[pod]
+            reasons = [failure.reason for failure in failures.values()]
+        if not reasons:
+            return status
+        conditions = (_condition("AttachFailed", reasons[-1], holds=False),)
+        return _status(grant, conditions) if status is None else dataclasses.replace(status, conditions=conditions)
 
     def _say(self, claim: claims.ClaimRef, status: sites.DeviceStatus) -> None:
         key = _key(claim, status.device, status.share_id)
@@ -111,8 +147,10 @@ class Reporter:
         return _status(grant, (_condition("Attached", message),), values=_rates(found), network=network)
 
     def _of_whole(self, grant: Grant) -> sites.DeviceStatus | None:
-        planned = exclusive.intent_of(grant.intent)
-        if planned is None:
+        """The status of a whole interface; none while a container has yet to get it by the hook."""
+        planned, stay = exclusive.intent_of(grant.intent), wholes.stay_of(self._site, grant)
+        is_attached = stay is not None and stay.is_attached
+        if planned is None or not (is_attached or service.RECORDED not in grant.record):
             return None
         chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
         leases = self._book.of(grant)
@@ -125,7 +163,8 @@ class Reporter:
         if function is not None and function != planned.function_is:
             message = "the physical function does not hold the virtual one to what the claim has"
             return _status(grant, (_condition("FunctionAltered", message, holds=False),), values=values, network=network)
-        return _status(grant, (_condition("Prepared", "the whole interface is the claim's"),), values=values, network=network)
+        ready = ("Attached", "the pod has the whole interface") if is_attached else ("Prepared", "the whole interface is the claim's")
+        return _status(grant, (_condition(*ready),), values=values, network=network)
 
 
 class Counters:
@@ -202,6 +241,10 @@ def _status(
 
 def _condition(reason: str, message: str, *, holds: bool = True) -> sites.Condition:
     return sites.Condition(type=READY, status=holds, reason=reason, message=message[:_MESSAGE_MAX])
+
+
+def _key_of(grant: Grant) -> tuple[str, str, str]:
+    return _key(grant.claim, grant.device.name, grant.share_id)
 
 
 def _key(claim: claims.ClaimRef, device: str, share_id: str | None) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies
 
 from drakit.core import records
-from drakit.devices.nic import host_routes, pods
+from drakit.devices.nic import host_routes, identity, pods
 
 numbers = strategies.integers(0, 2**32 - 1)
 hops = strategies.builds(
@@ -28,7 +28,8 @@ routes = strategies.builds(
     source=strategies.sampled_from(["", "10.0.0.7"]),
     more=strategies.binary(max_size=8).map(bytes.hex),
 )
-FORMER = pods.Former(name="nic0", mac="02:00:00:00:00:20", mtu=1500, up=True, addresses=("10.7.0.1/24",), alias="a", place="p")
+PLACE = identity.Identity(place="p")
+FORMER = pods.Former(name="nic0", mac="02:00:00:00:00:20", mtu=1500, up=True, addresses=("10.7.0.1/24",), alias="a", identity=PLACE)
 
 
 @hypothesis.given(strategies.lists(routes, max_size=3))

@@ -185,13 +185,15 @@ def test_two_pods_of_a_claim_are_told_together(tmp_path: pathlib.Path) -> None:
 def test_a_claim_is_told_what_went_wrong(tmp_path: pathlib.Path) -> None:
     town = Town(tmp_path)
     grant = town.prepared()
-    town.reporter.failed(grant, "the pod has another interface named 'net1'")
+    town.reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
+    town.lookout.look()
     failed = town.site.status_of(CLAIM.uid, NIC, SHARE)
     assert failed is not None
     assert [(one.status, one.reason, one.message) for one in failed.conditions] == [
         (False, "AttachFailed", "the pod has another interface named 'net1'")
     ]
     town.attach(grant)
+    town.reporter.attached(grant, "pod-1")
     town.machine.remove(SHARE)
     town.lookout.look()
     missing = town.site.status_of(CLAIM.uid, NIC, SHARE)

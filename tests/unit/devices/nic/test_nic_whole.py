@@ -9,7 +9,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import counters, driver, edits, errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.nic import addressing, attributes, config, exclusive, host_routes, mock, model, pods, port, settings, vf
+from drakit.devices.nic import addressing, attributes, config, exclusive, host_routes, identity, mock, model, pods, port, settings, vf
 from drakit.devices.nic import driver as nic_driver
 
 NIC = "pci-0000-0c-00-0"
@@ -105,24 +105,27 @@ def test_the_interface_is_marked_told_and_brought_back(node: Node) -> None:
         "MAC": "02:d9:a1:00:00:01",
     }
     whole = exclusive.Whole(node.machine, node="node-1", settings=node.settings)
-    assert whole.is_free(asked)
     child = pods.Child(namespace="pod", name="")
+    assert whole.locate(asked, None, child) is pods.Where.HOST
+    stay = whole.stay_in(asked, child, "uid")
     for _ in range(2):
-        assert whole.attach(asked, child, ("10.1.2.3/24",)).name == "fast0"
+        assert whole.attach(asked, stay, child, ("10.1.2.3/24",)).name == "fast0"
     worn = node.machine.worn(pods.Child(namespace="pod", name="fast0"))
     assert worn == pods.Worn(name="fast0", mac="02:d9:a1:00:00:01", mtu=4000, up=True, addresses=("10.1.2.3/24",))
-    assert not whole.is_free(asked)
+    assert whole.locate(asked, stay, child) is pods.Where.HERE
     assert node.driver.prepare(dataclasses.replace(asked, record=prepared.record)) == prepared, "also while it is in the pod"
     for _ in range(2):
         node.driver.unprepare(asked)
-    assert node.machine.former("eth1") == pods.Former(name="eth1", mac="02:d9:a1:00:00:01", mtu=9000, up=True)
+    place = identity.Identity(place="mock 02:d9:a1:00:00:01")
+    assert node.machine.former("eth1") == pods.Former(name="eth1", mac="02:d9:a1:00:00:01", mtu=9000, up=True, identity=place)
 
 
 def test_an_interface_that_is_away_is_still_offered_as_it_was(node: Node) -> None:
     before = node.driver.discover()
     asked = node.planned(node.grant())
     node.driver.prepare(asked)
-    exclusive.Whole(node.machine, node="node-1", settings=node.settings).attach(asked, pods.Child(namespace="pod", name=""), ())
+    whole, child = exclusive.Whole(node.machine, node="node-1", settings=node.settings), pods.Child(namespace="pod", name="")
+    whole.attach(asked, whole.stay_in(asked, child, "uid"), child, ())
     assert "eth1" not in {item.name for item in node.machine.interfaces()}
     assert node.driver.discover() == before
     node.machine.end("pod")
@@ -135,14 +138,18 @@ def test_the_next_pod_gets_it_when_the_first_is_gone_and_an_attach_can_be_undone
     asked = node.planned(node.grant(chosen=config.NicConfig(interface_name="fast0")))
     node.driver.prepare(asked)
     whole = exclusive.Whole(node.machine, node="node-1", settings=node.settings)
-    for pod in ("pod-1", "pod-2"):
-        whole.attach(asked, pods.Child(namespace=pod, name=""), ())
-        assert not whole.is_free(asked)
-        node.machine.end(pod)
-        assert whole.is_free(asked)
-    whole.attach(asked, pods.Child(namespace="pod-3", name=""), ())
-    whole.detach(asked)
-    assert whole.is_free(asked)
+    for name in ("pod-1", "pod-2"):
+        pod, other = pods.Child(namespace=name, name=""), pods.Child(namespace="other", name="")
+        stay = whole.stay_in(asked, pod, "uid")
+        whole.attach(asked, stay, pod, ())
+        assert whole.locate(asked, stay, other) is pods.Where.ELSEWHERE
+        node.machine.end(name)
+        assert whole.locate(asked, stay, other) is pods.Where.HOST
+    child = pods.Child(namespace="pod-3", name="")
+    stay = whole.stay_in(asked, child, "uid")
+    whole.attach(asked, stay, child, ())
+    assert whole.detach(asked, stay, child)
+    assert whole.locate(asked, stay, child) is pods.Where.HOST
 
 
 def test_an_interface_with_more_routes_than_can_be_remembered_is_refused_before_anything_changes(node: Node) -> None:

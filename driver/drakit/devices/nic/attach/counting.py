@@ -23,6 +23,7 @@ class Reason(enum.Enum):
     NAME_TAKEN = "name_taken"
     MAC_TAKEN = "mac_taken"
     IN_ANOTHER_POD = "in_another_pod"
+    INTERFACE_GONE = "interface_gone"
     NIC_REPLACED = "nic_replaced"
     CONFIGURATION = "configuration"
     HARDWARE = "hardware"

@@ -6,7 +6,7 @@ is ``netlink_pods``' part.
 
 The NIC's namespace gets a number (nsid) for the sandbox's. By it, links inside can be listed and deleted later, by any process, without a descriptor
 that would keep a dead namespace alive. A number is free again when its namespace is gone and may then mean another, so a link is only taken for ours
-by its parent and its mark. Constants and layouts: linux/if_link.h, linux/net_namespace.h, linux/pkt_sched.h.
+by its parent and its mark. Constants and layouts: linux/if_link.h, linux/pkt_sched.h.
 """
 
 import contextlib
@@ -17,16 +17,14 @@ import pathlib
 import struct
 from collections.abc import Callable, Iterator
 
-from drakit.devices.nic import calls, config, netlink_pods, pods
+from drakit.devices.nic import calls, config, netlink_pods, netns_ids, pods
 from drakit.devices.nic.attach import plans
 from drakit.devices.nic.tc import rtnetlink
 
 _NEWLINK, _DELLINK, _GETLINK, _SETLINK = 16, 17, 18, 19
-_NEWNSID, _GETNSID = 88, 90
-_IFINFO, _GENERIC = struct.Struct("=BxHiII"), struct.Struct("=B3x")
-_ADDRESS, _NAME, _MTU, _LINK, _LINKINFO, _ALIAS, _NAMESPACE, _TARGET = 1, 3, 4, 5, 18, 20, 28, 46
+_IFINFO = struct.Struct("=BxHiII")
+_ADDRESS, _NAME, _MTU, _LINK, _LINKINFO, _ALIAS, _NAMESPACE = 1, 3, 4, 5, 18, 20, 28
 _INFO_KIND, _INFO_DATA, _MACVLAN_MODE = 1, 2, 1
-_NSID, _NSID_DESCRIPTOR = 1, 3
 _MODES = {config.Mode.PRIVATE: 1, config.Mode.BRIDGE: 4}
 _NEWQDISC, _QDISC_KIND, _QDISC_OPTIONS = 36, 1, 2
 _TCMSG, _RATE, _TBF = struct.Struct("=BxxxiIII"), struct.Struct("=BBHhHI"), struct.Struct("=III")
@@ -35,7 +33,6 @@ _HANDLE, _AT_ROOT, _ETHERNET, _UINT32_MAX = 0x00DA0000, 0xFFFFFFFF, 1, 2**32 - 1
 _FRAMES, _HUNDREDTH, _THOUSANDTH = 2 * 65536, 100, 1000
 _KIND = "macvlan"
 _UP = 1
-_ANY_NSID = -1
 _HOSTS = (pathlib.Path("/proc/self/ns/net"), pathlib.Path("/proc/1/ns/net"))
 _NAMESPACES = pathlib.Path("/run/netns")
 
@@ -61,16 +58,7 @@ class Sandbox:
 
     def nsid(self) -> int:
         """The number that the NIC's namespace has for this one; given now where it has none."""
-        body = _GENERIC.pack(0) + rtnetlink.number(_NSID_DESCRIPTOR, self._descriptor)
-        found = self._known_nsid(body)
-        if found is not None:
-            return found
-        with contextlib.suppress(FileExistsError):
-            self._host.ask(_NEWNSID, body + rtnetlink.pack(_NSID, struct.pack("=i", _ANY_NSID)))
-        found = self._known_nsid(body)
-        if found is None:
-            raise OSError(errno.ENOENT, "the network namespace got no number")
-        return found
+        return netns_ids.assign(self._host, self._descriptor)
 
     def find(self, name: str) -> Link | None:
         """The link of this name here."""
@@ -118,13 +106,6 @@ class Sandbox:
         """Write whose the link is."""
         self._inside.ask(_SETLINK, _IFINFO.pack(0, 0, link.ifindex, 0, 0) + rtnetlink.pack(_ALIAS, alias.encode()))
 
-    def _known_nsid(self, body: bytes) -> int | None:
-        for answer in self._host.ask(_GETNSID, body):
-            found = _nsid(answer)
-            if found != _ANY_NSID:
-                return found
-        return None
-
 
 class KernelSandboxes(netlink_pods.KernelPods):
     """Sandboxes as the NIC's namespace sees them: None for the process's own, else a name under /run/netns, or a path.
@@ -164,14 +145,13 @@ class KernelSandboxes(netlink_pods.KernelPods):
     def marked(self) -> tuple[tuple[int, Link], ...]:
         """Every link with a mark of ours in every namespace that has a number, with that number."""
         with calls.failing_as("RTM_GETNSID"), rtnetlink.Socket.open(self._namespace) as host:
-            numbers = {_nsid(answer) for answer in host.dump(_GETNSID, _GENERIC.pack(0))} - {_ANY_NSID}
-            found = ((nsid, link) for nsid in sorted(numbers) for link in _links(host, nsid))
+            found = ((nsid, link) for nsid in netns_ids.numbers(host) for link in _links(host, nsid))
             return tuple((nsid, link) for nsid, link in found if plans.share_of(link.alias))
 
     def delete(self, nsid: int, link: Link) -> None:
         """Delete a link in the namespace of this number; one that is gone is success."""
         with calls.failing_as("RTM_DELLINK"), rtnetlink.Socket.open(self._namespace, self._after_effect) as host, _gone_is_success():
-            host.ask(_DELLINK, _IFINFO.pack(0, 0, link.ifindex, 0, 0) + rtnetlink.number(_TARGET, nsid))
+            host.ask(_DELLINK, _IFINFO.pack(0, 0, link.ifindex, 0, 0) + netns_ids.target(nsid))
 
 
 @contextlib.contextmanager
@@ -187,8 +167,7 @@ def _gone_is_success() -> Iterator[None]:
 def _links(host: rtnetlink.Socket, nsid: int) -> Iterator[Link]:
     """The children of any NIC in the namespace of this number."""
     only = rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, _KIND))
-    target = rtnetlink.pack(_TARGET, struct.pack("=i", nsid))
-    return map(_link, host.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + target + only))
+    return map(_link, host.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + netns_ids.target(nsid) + only))
 
 
 def _link(answer: bytes) -> Link:
@@ -203,8 +182,3 @@ def _link(answer: bytes) -> Link:
         parent=rtnetlink.as_number(told[_LINK]) if kind == _KIND and _LINK in told else 0,
         up=bool(flags & _UP),
     )
-
-
-def _nsid(answer: bytes) -> int:
-    number: int = struct.unpack("=i", rtnetlink.attributes(answer[_GENERIC.size :])[_NSID])[0]
-    return number

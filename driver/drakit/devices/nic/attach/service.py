@@ -10,7 +10,7 @@ from typing import Any
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, records
 from drakit.core import site as sites
-from drakit.devices.nic import exclusive, port, register, settings
+from drakit.devices.nic import exclusive, identity, port, register, settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.attach import attacher, client, counting, messages, minder, plans, server, wholes
 
@@ -26,10 +26,11 @@ Grant = drivers.Grant[Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Told:
-    """Who is told that a sandbox was attached, or that it could not be and why."""
+    """Who is told that a sandbox of a pod was attached, or that it could not be and why; ``then`` is called after either."""
 
-    attached: Callable[[], None] = lambda: None
-    failed: Callable[[Grant, str], None] = lambda _grant, _reason: None
+    attached: Callable[[Grant, str], None] = lambda _grant, _pod: None
+    failed: Callable[[Grant, str, str], None] = lambda _grant, _pod, _reason: None
+    then: Callable[[], None] = lambda: None
 
 
 class Service:
@@ -95,6 +96,7 @@ class Service:
         """Attach, and tell the claim, the log and the metrics what became of it."""
         began = time.monotonic()
         grant = None if self._site is None else self._site.grant(request.claim, request.device, request.share_id)
+        pod = request.pod or request.sandbox
         try:
             self._attach_granted(request, grant, descriptor, is_waited_for)
         except Exception as error:
@@ -102,10 +104,14 @@ class Service:
             self._calls.refused(reason, seconds)
             _log.warning("attach refused", extra={**_keys(request, grant, seconds), "reason": reason.value, "error": str(error)})
             if grant is not None and isinstance(error, counting.RefusedError | errors.DrakitError):
-                self.told.failed(grant, str(error))
+                self.told.failed(grant, pod, str(error))
             raise
-        self._calls.attached(time.monotonic() - began)
-        self.told.attached()
+        else:
+            self._calls.attached(time.monotonic() - began)
+            if grant is not None:
+                self.told.attached(grant, pod)
+        finally:
+            self.told.then()
 
     def readings(self) -> Iterator[sites.Reading]:
         """What became of the calls of container runtimes, for the metrics."""
@@ -130,6 +136,10 @@ class Service:
         if self._minder is not None:
             self._minder.stop()
             self._minder = None
+
+    def stay_of(self, grant: Grant) -> identity.Stay | None:
+        """Where a whole interface was moved to, as it was noted; None without memory, in a one-off command or while a start recovers claims."""
+        return None if self._site is None else wholes.stay_of(self._site, grant)
 
     def detach(self, grant: Grant, share_id: str) -> None:
         """Delete the interfaces of a share that is being taken away; a sandbox that is gone took its own along. Raises HardwareError.

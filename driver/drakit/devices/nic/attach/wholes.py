@@ -1,25 +1,38 @@
 """What is done when a runtime asks for a whole interface in a sandbox: it is moved there, under the NIC's device lock.
 
-The interface can be in one pod at a time. While it is in one, another sandbox of the claim is refused; once that pod is gone and the kernel has given
-the interface back to the host, the next one gets it. Where the caller has given up meanwhile, the interface is taken back.
+The interface can be in one pod at a time. While it is in one, another sandbox of the claim is refused; when the host has it again, the next one gets
+it. What no pod can write about the interface and the sandbox is noted before it is moved. Until a container has it, every failure takes it back at
+once, through the caller's descriptor of the sandbox: nothing else needs to be visible from here. The note is removed when the interface is back,
+and stays where it is not, so that the next try, of this process or a later one, goes on from there.
 """
 
+import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from drakit.core import driver as drivers
+from drakit.core import errors
 from drakit.core import site as sites
-from drakit.devices.nic import addresses, config, exclusive, pods, register
+from drakit.devices.nic import addresses, config, exclusive, identity, pods, register
 from drakit.devices.nic.attach import attacher, counting, messages
-
-if TYPE_CHECKING:
-    from drakit.core import records
 
 _NOTE = "whole"
 _log = logging.getLogger(__name__)
 
 Grant = drivers.Grant[object]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Call:
+    """One call for the interface, with the sandbox open."""
+
+    request: messages.Request
+    grant: exclusive.Grant
+    sandbox: pods.Child
+    who: addresses.Who
+    stay: identity.Stay
 
 
 class Wholes:
@@ -37,29 +50,58 @@ class Wholes:
         with self._site.hold(locks), self._kernel.opened(descriptor) as sandbox:
             current = self._wanted(request, is_waited_for)
             who = addresses.Who(cookie=sandbox.cookie, pod=request.pod)
-            known = self._holder(current)
-            if known != f"{who.cookie:x}":
-                self._check_free(current, known)
-                self._site.note(current, _NOTE, {"cookie": f"{who.cookie:x}", "pod": who.pod})
-            typed = cast("exclusive.Grant", current)
-            found = self._book.take(current, _config(current), who)
+            call = self._begun(request, current, pods.Child(namespace=descriptor, name=""), who)
             try:
-                outfit = self._whole.attach(typed, pods.Child(namespace=descriptor, name=""), found)
-                self._wanted(request, is_waited_for)
-            except Exception:
-                if known != f"{who.cookie:x}":
-                    self._whole.detach(typed)
+                self._complete(call, is_waited_for)
+            except Exception as error:
+                left = "" if call.stay.is_attached else self._undo(call)
+                if left:
+                    raise counting.RefusedError(f"{error}; {left}", counting.reason_of(error)) from error
                 raise
-            _log.info(
-                "interface moved into pod",
-                extra={
-                    "claim": str(grant.claim),
-                    "claim_uid": grant.claim.uid,
-                    "device": grant.device.name,
-                    "pod": request.pod,
-                    "interface": outfit.name,
-                },
-            )
+            _log.info("interface moved into pod", extra=_keys(call))
+
+    def _begun(self, request: messages.Request, grant: Grant, sandbox: pods.Child, who: addresses.Who) -> _Call:
+        """The call with its stay: as it was noted where the sandbox has the interface, else a new one. Raises RefusedError, HardwareError."""
+        typed, known = cast("exclusive.Grant", grant), stay_of(self._site, grant)
+        where = self._whole.locate(typed, known, sandbox)
+        if where is pods.Where.HERE:
+            if known is None or known.cookie != who.cookie:
+                known = self._whole.unnoted_stay(typed, who.cookie, request.pod)
+        else:
+            _check_free(grant, where)
+            known = self._whole.stay_in(typed, sandbox, request.pod)
+        return _Call(request=request, grant=typed, sandbox=sandbox, who=who, stay=known)
+
+    def _complete(self, call: _Call, is_waited_for: Callable[[], bool]) -> None:
+        grant = cast("Grant", call.grant)
+        if not call.stay.is_attached:
+            self._site.note(grant, _NOTE, identity.stay_to_record(call.stay))
+        found = self._book.take(grant, _config(grant), call.who)
+        self._whole.attach(call.grant, call.stay, call.sandbox, found)
+        self._wanted(call.request, is_waited_for)
+        if not call.stay.is_attached:
+            self._site.note(grant, _NOTE, identity.stay_to_record(dataclasses.replace(call.stay, is_attached=True)))
+
+    def _undo(self, call: _Call) -> str:
+        """Return the interface to the host, and forget what was noted; where that fails, what the pod's owner is told of it."""
+        grant = cast("Grant", call.grant)
+        try:
+            is_back = self._whole.detach(call.grant, call.stay, call.sandbox)
+        except errors.DrakitError as error:
+            _log.error("interface not returned to host", extra={**_keys(call), "error": str(error)})
+            return f"the interface is not the host's again: {error}"
+        if not is_back:
+            _log.error("interface gone", extra=_keys(call))
+            return "the interface is gone: the pod has none that is proved to be it"
+        with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
+            self._book.give_back(grant, call.who)
+            self._site.note(grant, _NOTE, None)
+        _log.info("interface returned to host", extra=_keys(call))
+        try:
+            self._whole.undress(call.grant, call.sandbox)
+        except errors.HardwareError as error:
+            _log.warning("pod rules not removed", extra={**_keys(call), "error": str(error)})
+        return ""
 
     def _wanted(self, request: messages.Request, is_waited_for: Callable[[], bool]) -> Grant:
         current = self._site.grant(request.claim, request.device, request.share_id)
@@ -72,17 +114,29 @@ class Wholes:
             raise counting.RefusedError("nobody waits for the interface any more", counting.Reason.TOO_LATE)
         return current
 
-    def _holder(self, grant: Grant) -> str:
-        """The cookie of the sandbox that has the interface, as it was noted; empty when none has."""
-        noted: Mapping[str, records.Json] = self._site.notes(grant).get(_NOTE, {})
-        return str(noted.get("cookie", ""))
 
-    def _check_free(self, grant: Grant, holder: str) -> None:
-        if holder and not self._whole.is_free(cast("exclusive.Grant", grant)):
-            raise counting.RefusedError(
-                f"{grant.device.name} is a whole interface and in another pod of claim {grant.claim}; only one pod at a time can have it",
-                counting.Reason.IN_ANOTHER_POD,
-            )
+def stay_of(site: sites.Site, grant: Grant) -> identity.Stay | None:
+    """What was noted of a grant's interface when it was moved last; None where it was not moved, or is known to be back."""
+    return identity.stay_from_record(site.notes(grant).get(_NOTE))
+
+
+def _keys(call: _Call) -> Mapping[str, str]:
+    """What the log says of a call."""
+    claim = call.grant.claim
+    return {"claim": str(claim), "claim_uid": claim.uid, "device": call.grant.device.name, "pod": call.request.pod}
+
+
+def _check_free(grant: Grant, where: pods.Where) -> None:
+    """Raise RefusedError, HardwareError where the interface cannot be moved from the host."""
+    if where is pods.Where.ELSEWHERE:
+        reason = f"{grant.device.name} is a whole interface and in another pod of claim {grant.claim}; only one pod at a time can have it"
+        raise counting.RefusedError(reason, counting.Reason.IN_ANOTHER_POD)
+    if where is pods.Where.RETURNING:
+        reason = f"{grant.device.name} is in no network namespace that can be seen; it is the host's again when the one that has it ends"
+        raise errors.HardwareError("attach", reason)
+    if where is pods.Where.GONE:
+        reason = f"the interface of {grant.device.name} is gone; a virtual interface ends with the network namespace of the pod that had it"
+        raise counting.RefusedError(f"{reason}: delete the pod and claim {grant.claim}", counting.Reason.INTERFACE_GONE)
 
 
 def _config(grant: Grant) -> config.NicConfig:

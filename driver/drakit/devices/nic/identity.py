@@ -1,0 +1,110 @@
+"""What tells a whole interface from any other that a pod could make: facts that a pod's root cannot write; pure.
+
+Name, MAC and alias belong to whoever has NET_ADMIN in the pod, so none of them counts. Hardware is known by its bus address and its burnt-in MAC. A
+virtual interface is known by its other end, which is outside the pod: the peer of a veth pair, the NIC under a VLAN. Only the peer of a pair belongs
+to one interface alone, so of other kinds the index that the interface was given in the pod must be the same too.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from drakit.core import records
+
+PAIRS = frozenset({"veth", "netkit", "vxcan"})
+HOST = -1
+"""The other end is in the host's network namespace."""
+INSIDE = -2
+"""The other end is in the interface's own network namespace, which is a pod's. No interface of the host's has such an identity."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Identity:
+    """``place`` is hardware's bus address and burnt-in MAC, ``port`` the name of its port, both empty for a virtual interface. ``kind`` is the
+    kernel's link kind, empty for hardware. ``other`` is the index of the other end, 0 for none, and ``other_nsid`` the number of the namespace it
+    is in, as the host's namespace counts, or HOST or INSIDE.
+    """
+
+    place: str = ""
+    port: str = ""
+    kind: str = ""
+    other: int = 0
+    other_nsid: int = HOST
+
+    @property
+    def is_provable(self) -> bool:
+        """Whether an interface in a pod can be proved to be this one."""
+        return bool(self.place or self.other)
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no other interface of the machine can have the same identity."""
+        return bool(self.place) or (self.kind in PAIRS and bool(self.other))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stay:
+    """What is noted of a whole interface before it is moved into a sandbox.
+
+    ``cookie`` is that of the sandbox's network namespace, ``ifindex`` the index it gets there, ``pod`` the pod's UID for messages. ``is_attached``
+    says that a container has it: until then a failure takes it back.
+    """
+
+    cookie: int
+    pod: str
+    identity: Identity
+    ifindex: int
+    is_attached: bool = False
+
+
+def is_same(wanted: Identity, seen: Identity) -> bool:
+    """Whether an interface is the wanted one by all that its identity says."""
+    if wanted.place:
+        return seen.place == wanted.place and wanted.port in {"", seen.port}
+    return bool(wanted.kind) and seen == wanted
+
+
+def is_in_pod(wanted: Identity, stay: Stay | None, seen: Identity, ifindex: int) -> bool:
+    """Whether an interface in a pod is the wanted one, which was moved there as ``stay`` says, if that is known."""
+    return is_same(wanted, seen) and (wanted.is_unique or (stay is not None and ifindex == stay.ifindex))
+
+
+def to_record(of: Identity) -> records.Record:
+    """An identity as the journal keeps it."""
+    return dataclasses.asdict(of)
+
+
+def from_record(record: object) -> Identity:
+    """The identity that a record describes; of what an earlier version wrote, nothing but the place."""
+    match record:
+        case {"place": str(place), "port": str(port), "kind": str(kind), "other": int(other), "other_nsid": int(other_nsid)}:
+            return Identity(place=place, port=port, kind=kind, other=other, other_nsid=other_nsid)
+        case {"place": str(place)}:
+            return Identity(place=place)
+        case _:
+            return Identity()
+
+
+def stay_to_record(stay: Stay) -> records.Record:
+    """A stay as it is noted. The cookie is text, because 64 bits do not fit every reader's number."""
+    return {
+        "cookie": f"{stay.cookie:x}",
+        "pod": stay.pod,
+        "identity": to_record(stay.identity),
+        "ifindex": stay.ifindex,
+        "attached": stay.is_attached,
+    }
+
+
+def stay_from_record(record: object) -> Stay | None:
+    """The stay that was noted; None for nothing, and for the note of an earlier version, which had no identity."""
+    match record:
+        case {
+            "cookie": str(cookie),
+            "pod": str(pod),
+            "identity": Mapping() as identity,
+            "ifindex": int(ifindex),
+            "attached": bool(attached),
+        }:
+            return Stay(cookie=int(cookie, 16), pod=pod, identity=from_record(identity), ifindex=ifindex, is_attached=attached)
+        case _:
+            return None

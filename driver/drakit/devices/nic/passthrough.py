@@ -1,0 +1,97 @@
+"""Where whole interfaces are, as the host's network namespace sees it: among its own links, and among those of every namespace it has a number for.
+
+An interface is known by its identity alone, and only where exactly one fits. One that no identity tells from others (``Identity.is_unique``) is
+known on the host by its mark, because no pod writes there. Raises OSError.
+"""
+
+import dataclasses
+import pathlib
+
+from drakit.devices.nic import identity, inside, netns_ids, pods
+from drakit.devices.nic.tc import rtnetlink
+
+_BUSES = pathlib.Path("/sys/bus")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Host:
+    """The host's network namespace, open: a socket there, and its descriptor."""
+
+    sock: rtnetlink.Socket
+    descriptor: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """A link in the namespace that the host's knows by this number."""
+
+    nsid: int
+    link: inside.Link
+
+
+def on_host(link: inside.Link) -> identity.Identity:
+    """The identity of a link of the host's."""
+    return _identity(link, identity.HOST if link.other_nsid is None else link.other_nsid)
+
+
+def find_on_host(host: Host, whole: pods.Passthrough) -> inside.Link | None:
+    """The interface where the host has it, under whatever name."""
+    marks, wanted = {whole.mark, pods.returning(whole.mark)}, whole.identity
+    links = inside.links(host.sock)
+    if wanted.is_unique:
+        return _only([link for link in links if identity.is_same(wanted, on_host(link))])
+    return _only([link for link in links if link.alias in marks and (not wanted.kind or identity.is_same(wanted, on_host(link)))])
+
+
+def find(host: Host, whole: pods.Passthrough, nsid: int) -> inside.Link | None:
+    """The interface in the namespace of this number."""
+    links = inside.links(host.sock, nsid)
+    own = netns_ids.number_of(host.sock, host.descriptor)
+
+    def seen(link: inside.Link) -> identity.Identity:
+        if link.other_nsid is None:
+            return _identity(link, identity.INSIDE)
+        return _identity(link, identity.HOST if link.other_nsid == own else link.other_nsid)
+
+    return _only([link for link in links if identity.is_in_pod(whole.identity, whole.stay, seen(link), link.ifindex)])
+
+
+def search(host: Host, whole: pods.Passthrough) -> Place | None:
+    """The interface in any namespace but the host's."""
+    own = netns_ids.number_of(host.sock, host.descriptor)
+    for nsid in netns_ids.numbers(host.sock):
+        link = find(host, whole, nsid) if nsid != own else None
+        if link is not None:
+            return Place(nsid=nsid, link=link)
+    return None
+
+
+def locate(host: Host, whole: pods.Passthrough, here: int) -> pods.Where:
+    """Where the interface is; HERE is the namespace of the number ``here``."""
+    if find_on_host(host, whole) is not None:
+        return pods.Where.HOST
+    place = search(host, whole)
+    if place is not None:
+        return pods.Where.HERE if place.nsid == here else pods.Where.ELSEWHERE
+    return pods.Where.RETURNING if is_plugged(whole.identity) else pods.Where.GONE
+
+
+def is_noted(whole: pods.Passthrough, cookie: int) -> bool:
+    """Whether a namespace is the one that the interface was moved to; hardware that a pod moved on is proved without it."""
+    return whole.stay is None or bool(whole.identity.place) or whole.stay.cookie == cookie
+
+
+def is_plugged(of: identity.Identity, buses: pathlib.Path = _BUSES) -> bool:
+    """Whether there is hardware at the interface's bus address."""
+    address, _, _ = of.place.partition(" ")
+    return bool(address) and any(buses.glob(f"*/devices/{address}"))
+
+
+def _identity(link: inside.Link, other_nsid: int) -> identity.Identity:
+    if link.place:
+        return identity.Identity(place=link.place, port=link.port)
+    return identity.Identity(kind=link.kind, other=link.other, other_nsid=other_nsid if link.other else identity.HOST)
+
+
+def _only(found: list[inside.Link]) -> inside.Link | None:
+    return found[0] if len(found) == 1 else None

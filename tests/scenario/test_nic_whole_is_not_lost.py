@@ -1,0 +1,261 @@
+"""A whole interface that a pod could not be given is the host's again at once, and nothing that a pod can write makes the driver take another.
+
+The interface is a veth end on the real kernel. ``Secluded`` drivers see no namespace but their own, as in a container without host mounts; the others
+see every process, as on a host or with hostPID.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from crash import nic_secluded, nic_victim
+from drakit.core import claim as claims
+from drakit.core import errors, records
+from drakit.core import site as core_sites
+from drakit.devices.nic import lookout, netlink, pods
+from drakit.node import site as sites
+from fakes import netns, nic_attach
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+
+WHOLE = nic_victim.claim_of("whole")
+ROUTE = "10.60.0.0/16"
+ROUTED: records.Record = {"interfaceName": "fast0", "addresses": ["10.99.1.2/16"], "routes": [{"destination": ROUTE}]}
+
+
+@pytest.fixture
+def world() -> Iterator[nic_attach.World]:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with nic_attach.world() as made:
+        made.settings = dataclasses.replace(made.settings, whole=("nic0",), offer_addressed=True)
+        made.node.ip("address", "add", "10.7.0.1/24", "dev", "nic0")
+        made.node.ip("link", "set", "nic0", "alias", "of the admin")
+        yield made
+
+
+@pytest.fixture
+def pod() -> Iterator[nic_attach.Pod]:
+    with nic_attach.pod() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def forker() -> Iterator[nic_secluded.Forker]:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with nic_secluded.forker() as made:
+        yield made
+
+
+def whole(parameters: records.Record) -> claims.Claim:
+    """The claim for the whole NIC, with these parameters."""
+    made = nic_attach.claim(1, parameters=parameters)
+    return dataclasses.replace(WHOLE, configs=made.configs)
+
+
+def give_route(pod: nic_attach.Pod) -> None:
+    """The pod has a route of its own to where the claim wants one."""
+    pod.space.make_nic("eth0", mac="02:00:00:00:00:44")
+    pod.space.ip("route", "add", ROUTE, "dev", "eth0")
+
+
+def is_back(world: nic_attach.World) -> bool:
+    found = world.node.links().get("nic0")
+    return found is not None and "UP" in str(found["flags"]) and "10.7.0.1/24" in world.node.ip("address", "show", "dev", "nic0")
+
+
+@contextlib.contextmanager
+def reporting(world: nic_attach.World) -> Iterator[tuple[nic_attach.Running, Callable[[], tuple[bool, str, str] | None]]]:
+    """A driver, and what it said last of its device's Ready condition: status, reason and message."""
+    said: list[core_sites.DeviceStatus] = []
+    with world.driver(start=False) as driver:
+        driver.local.site.carriers = sites.Carriers(status=lambda _, status: said.append(status))
+        driver.local.author.start(driver.local.site)
+        try:
+            yield driver, lambda: next(((one.status, one.reason, one.message) for one in said[-1].conditions), None) if said else None
+        finally:
+            driver.local.author.stop()
+
+
+def test_an_attach_that_the_pod_makes_impossible_gives_the_interface_back_each_time(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    give_route(pod)
+    with world.driver() as driver:
+        ref = driver.prepare(whole(ROUTED))
+        for _ in range(3):
+            said = world.call(ref, pod)
+            assert f"the pod has a route to {ROUTE}" in said.stderr
+            assert is_back(world)
+            assert "fast0" not in pod.space.links()
+        pod.space.ip("route", "delete", ROUTE, "dev", "eth0")
+        assert world.call(ref, pod) == nic_attach.Said(0, "")
+        driver.unprepare(ref)
+    assert is_back(world)
+    assert world.node.links()["nic0"]["ifalias"] == "of the admin"
+
+
+def test_a_pod_that_was_refused_and_is_given_up_costs_no_interface(
+    world: nic_attach.World, forker: nic_secluded.Forker, pod: nic_attach.Pod
+) -> None:
+    secluded = nic_victim.world_of(world.node.name, world.home.parent)
+    pod.space.make_nic("fast0", mac="02:00:00:00:00:77")
+    with forker.life(secluded) as driver:
+        assert driver.prepare() == ""
+        for _ in range(2):
+            assert "the pod has an interface fast0 already" in secluded.call(WHOLE.ref, pod).stderr
+            assert is_back(world)
+        assert driver.unprepare() == ""
+    assert is_back(world)
+
+
+def test_another_pod_s_interface_with_the_mark_is_left_where_it_is(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    pod.space.make_nic("evil0", mac="02:00:00:00:00:66")
+    with world.driver() as driver:
+        ref = driver.prepare(WHOLE)
+        mark = world.node.links()["nic0"]["ifalias"]
+        with nic_attach.pod("first") as first:
+            assert world.call(ref, first).code == 0
+            pod.space.ip("link", "set", "evil0", "alias", str(mark))
+        with nic_attach.pod("second") as second:
+            nic_attach.until(lambda: "in another pod" not in world.call(ref, second).stderr, "it ended with its namespace")
+            assert "is gone" in world.call(ref, second).stderr, "a marked interface is not moved into a pod"
+            assert "fast0" not in second.space.links()
+        driver.unprepare(ref)
+    assert "nic0" not in world.node.links(), "nothing is brought back"
+    assert "evil0" in pod.space.links()
+
+
+def test_an_interface_that_an_admin_took_away_is_not_replaced_by_a_marked_one(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    pod.space.make_nic("evil0", mac="02:00:00:00:00:66")
+    with world.driver() as driver:
+        ref = driver.prepare(WHOLE)
+        pod.space.ip("link", "set", "evil0", "alias", str(world.node.links()["nic0"]["ifalias"]))
+        world.node.ip("link", "delete", "nic0")
+        with nic_attach.pod("second") as second:
+            assert "is gone" in world.call(ref, second).stderr
+            assert set(second.space.links()) == {"lo"}
+        driver.unprepare(ref)
+    assert "evil0" in pod.space.links()
+
+
+def lookalike(pod: nic_attach.Pod) -> None:
+    """The pod's root deletes its interface, and makes one of the same kind, name, index, MAC and alias."""
+    found = pod.space.links()["fast0"]
+    pod.space.ip("link", "delete", "fast0")
+    index = ("index", str(found["ifindex"]))
+    pod.space.ip("link", "add", "fast0", *index, "address", str(found["address"]), "type", "veth", "peer", "name", "fast0-wire")
+    pod.space.ip("link", "set", "fast0", "alias", str(found.get("ifalias", "none")))
+
+
+def test_a_lookalike_that_the_pod_made_stays_in_the_pod(
+    world: nic_attach.World, pod: nic_attach.Pod, caplog: pytest.LogCaptureFixture
+) -> None:
+    with world.driver() as driver:
+        ref = driver.prepare(WHOLE)
+        assert world.call(ref, pod).code == 0
+        lookalike(pod)
+        driver.unprepare(ref)
+    assert "nic0" not in world.node.links()
+    assert "fast0" in pod.space.links()
+    assert "interface gone with its pod" in caplog.text
+
+
+def test_a_lookalike_put_in_its_place_at_the_last_moment_is_sent_back(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    armed: list[bool] = []
+
+    def swap() -> None:
+        if armed:
+            armed.clear()
+            lookalike(pod)
+
+    with world.driver(step=swap) as driver:
+        ref = driver.prepare(WHOLE)
+        assert world.call(ref, pod).code == 0
+        armed.append(True)
+        error = driver.local.engine.unprepare([ref], nic_attach.Waiting())[ref.uid]
+        assert "the pod put another interface in its place, which was sent back" in error
+        assert "nic0" not in world.node.links()
+        assert "nic0" in pod.space.links(), "under the name that it had for a moment"
+        driver.unprepare(ref)
+
+
+def test_the_alias_of_the_real_one_does_not_matter(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    with world.driver() as driver:
+        ref = driver.prepare(WHOLE)
+        assert world.call(ref, pod).code == 0
+        pod.space.ip("link", "set", "fast0", "alias", "drakit whole another-claim")
+        pod.space.ip("link", "set", "fast0", "down")
+        pod.space.ip("link", "set", "fast0", "name", "mine")
+        assert world.call(ref, pod, "second") == nic_attach.Said(0, ""), "the pod may rename what is its own"
+        driver.unprepare(ref)
+    assert is_back(world)
+    assert world.node.links()["nic0"]["ifalias"] == "of the admin"
+
+
+def test_a_pod_whose_index_is_taken_gets_the_interface_under_another(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    pod.space.ip("link", "add", "taken", "index", str(world.node.links()["nic0"]["ifindex"]), "type", "veth", "peer", "name", "other")
+    with world.driver() as driver:
+        ref = driver.prepare(WHOLE)
+        assert world.call(ref, pod).code == 0
+        driver.unprepare(ref)
+    assert is_back(world)
+
+
+def test_hardware_that_no_namespace_shows_is_not_forgotten(world: nic_attach.World) -> None:
+    """Bus addresses that exist stand for hardware that the kernel is about to give back, one that does not for hardware that was pulled out."""
+    plugged = next(path.name for path in sorted(pathlib.Path("/sys/bus").glob("*/devices/*")))
+    machine = netlink.KernelPort(world.node.name)
+    former = machine.former("nic0")
+    assert former is not None
+    for address, where in ((plugged, pods.Where.RETURNING), ("0000:ff:1f.7", pods.Where.GONE)):
+        place = dataclasses.replace(former.identity, place=f"{address} 02:00:00:00:00:99", kind="", other=0)
+        asked = pods.Passthrough(mark="drakit whole x", former=dataclasses.replace(former, name="eth9", identity=place))
+        assert machine.locate(asked) is where
+        if where is pods.Where.RETURNING:
+            with pytest.raises(errors.HardwareError, match="it is the host's again when the namespace that has it ends"):
+                machine.bring_back(asked)
+        else:
+            assert not machine.bring_back(asked)
+    machine.close()
+
+
+def test_the_status_says_attach_failed_until_an_attach_succeeds(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    give_route(pod)
+    with reporting(world) as (driver, said):
+        ref = driver.prepare(whole(ROUTED))
+        assert said() is None, "nothing is said before a container asks"
+        for container in ("first", "again"):
+            assert world.call(ref, pod, container).code
+            nic_attach.until(lambda: said() is not None, "nothing was said")
+            status, reason, message = said() or (True, "", "")
+            assert (status, reason) == (False, "AttachFailed")
+            assert f"the pod has a route to {ROUTE}" in message
+        author = nic_attach.author_of(driver)
+        assert isinstance(author._lookout, lookout.Lookout)
+        author._lookout.look()
+        assert (said() or (True, ""))[:2] == (False, "AttachFailed"), "a later report does not overwrite it"
+        pod.space.ip("route", "delete", ROUTE, "dev", "eth0")
+        assert world.call(ref, pod).code == 0
+        nic_attach.until(lambda: (said() or (False, ""))[:2] == (True, "Attached"), "the status is not Ready again")
+        driver.unprepare(ref)
+
+
+def test_the_status_says_why_a_second_pod_has_no_address_until_it_has(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    with reporting(world) as (driver, said), nic_attach.pod("second") as other:
+        ref = driver.prepare(nic_attach.claim(1, parameters={"interfaceName": "fast0", "addresses": ["10.99.1.2/16"]}))
+        assert world.call(ref, pod).code == 0
+        nic_attach.until(lambda: (said() or (False,))[0], "the first pod's share is Ready")
+        second = dataclasses.replace(other, uid="0f0f0f0f-0000-4000-8000-000000000002")
+        assert "is used by another pod" in world.call(ref, second).stderr
+        nic_attach.until(lambda: (said() or (True, ""))[:2] == (False, "AttachFailed"), "the refusal was not said")
+        assert world.call(ref, pod, "again").code == 0
+        author = nic_attach.author_of(driver)
+        assert isinstance(author._lookout, lookout.Lookout)
+        author._lookout.look()
+        _, reason, message = said() or (True, "", "")
+        assert reason == "AttachFailed", "the first pod's success is not the second's"
+        assert "10.99.1.2 is used by another pod" in message
+        driver.unprepare(ref)
