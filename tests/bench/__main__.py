@@ -5,7 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 
-from bench import bench_allocator, bench_gpu, bench_journal, bench_nic, bench_node
+from bench import bench_allocator, bench_gpu, bench_journal, bench_nic, bench_node, bench_workload
 
 BENCHES: Mapping[str, Callable[[pathlib.Path], None]] = {
     "journal": bench_journal.main,
@@ -13,6 +13,7 @@ BENCHES: Mapping[str, Callable[[pathlib.Path], None]] = {
     "allocator": bench_allocator.main,
     "nic": bench_nic.main,
     "gpu": bench_gpu.main,
+    "workload": bench_workload.main,
 }
 
 

@@ -7,16 +7,29 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 import pytest
+import yaml
 
 from drakit.cluster import errors, json_types
+from drakit.cluster.client import ApiClient
 from drakit.cluster.components import Components
 from drakit.cluster.features import FeatureGates
 from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import CLAIM, CONFIGMAP, POD, SLICE, TAINT_RULE
+from drakit.cluster.patching import PatchKind
+from drakit.cluster.resources import (
+    CLAIM,
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    CONFIGMAP,
+    POD,
+    ROLE,
+    ROLE_BINDING,
+    SLICE,
+    TAINT_RULE,
+)
 from drakit.cluster.watching import EventType
 from fakes.feature4815_cell import Cell
 from unit.cluster_kubelet import objects
-from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
+from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE, Plugin
 from unit.cluster_kubelet.town import Town
 
 GATE = "DRAReservedForWorkloads"
@@ -293,6 +306,114 @@ def test_older_controllers_never_deallocate_a_claim_of_a_workload() -> None:
         town.create(POD, objects.pod("other", claim="other"))
         town.until(lambda: town.scheduling_message("other"), "the other pod's refusal")
         assert town.devices("c") == ["gpu-0"]
+
+
+@contextlib.contextmanager
+def _restarted(folder: pathlib.Path, gates: FeatureGates | None = None) -> Iterator[tuple[Town, Plugin]]:
+    """The cluster of a folder, which goes on with the objects of the one before; its devices are published anew, as after a reboot."""
+    running = Town(folder, gates=gates, components=Components(state=folder / "state.jsonl"))
+    try:
+        running.start()
+        plugin = running.plugin()
+        running.offer("gpu-0")
+        yield running, plugin
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def folder() -> Iterator[pathlib.Path]:
+    path = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def test_an_owner_that_lists_its_pods_before_the_gate_goes_off_loses_neither_pods_nor_devices(folder: pathlib.Path) -> None:
+    with _restarted(folder) as (town, _):
+        town.create(CLAIM, _claim())
+        pods = [town.run(objects.pod(name, claim="c")) for name in ("p", "q")]
+        version = json_types.text(town.claim("c"), "metadata", "resourceVersion")
+        patch: Object = {"metadata": {"resourceVersion": version}, "status": {"reservedFor": [_pod_entry(pod) for pod in pods]}}
+        town.api.patch(CLAIM, "c", patch, namespace="default", kind=PatchKind.MERGE, subresource="status")
+        late = town.run(objects.pod("late", claim="c"))
+        assert _reserved(town) == [_pod_entry(pod) for pod in (*pods, late)], "pods that come meanwhile are listed too"
+    with _restarted(folder, OFF) as (town, plugin):
+        uid = town.uid("c")
+        town.until(lambda: set(plugin.uids(PREPARE)) == {uid}, "the pods are admitted again")
+        sandboxes = town.cluster.node(objects.NODE).runtime.sandboxes
+        town.until(lambda: {one.name for one in sandboxes()} == {"p", "q", "late"}, "the pods run again")
+        for name in ("p", "q", "late"):
+            assert town.devices("c") == ["gpu-0"]
+            town.delete(name)
+            town.gone(POD, name)
+        town.until(lambda: town.devices("c") == [], "the deallocation")
+
+
+def test_without_that_the_controllers_list_the_pods_and_the_devices_stay_until_the_gate_is_on_again(folder: pathlib.Path) -> None:
+    with _restarted(folder) as (town, _):
+        town.create(CLAIM, _claim())
+        town.run(objects.pod("p", claim="c"))
+    with _restarted(folder, OFF) as (town, plugin):
+        town.until(lambda: set(plugin.uids(PREPARE)) == {town.uid("c")}, "the pod is admitted again")
+        assert _reserved(town) == [JOB, _pod_entry(town.phase("p", "Running"))]
+        town.delete("p")
+        town.gone(POD, "p")
+        town.until(lambda: _reserved(town) == [JOB], "the end of the pod's reservation")
+        assert _any_pod(town) is True
+        town.create(CLAIM, objects.claim("other"))
+        town.create(POD, objects.pod("other", claim="other"))
+        town.until(lambda: town.scheduling_message("other"), "the other pod's refusal")
+        _set_reserved(town)
+        town.until(lambda: _reserved(town) == [], "the owner's reference is gone")
+        assert town.devices("c") == ["gpu-0"], "controllers without the feature do not look at an emptied list"
+    with _restarted(folder) as (town, _):
+        town.until(lambda: town.devices("c") == [], "the deallocation")
+        town.phase("other", "Running")
+
+
+def _roles() -> list[Object]:
+    """The role and the cluster role that the page gives to an owner of workloads."""
+    page = pathlib.Path(__file__).parents[2] / "docs" / "howto" / "claims-for-workloads.md"
+    written = page.read_text().partition("```yaml\napiVersion: rbac")[2].partition("```")[0]
+    return list(yaml.safe_load_all(f"apiVersion: rbac{written}"))
+
+
+def test_an_owner_needs_the_rights_that_the_page_says_and_each_of_them(town: Town) -> None:
+    owner = "system:serviceaccount:default:trainer"
+    subject: Json = {"kind": "ServiceAccount", "name": "trainer", "namespace": "default"}
+    role, cluster_role = _roles()
+    for resource, binding, made in ((ROLE, ROLE_BINDING, role), (CLUSTER_ROLE, CLUSTER_ROLE_BINDING, cluster_role)):
+        town.create(resource, made)
+        reference: Json = {"apiGroup": "rbac.authorization.k8s.io", "kind": resource.kind, "name": "workload-owner"}
+        metadata: Object = {"name": "trainer"}
+        if resource.namespaced:
+            metadata["namespace"] = "default"
+        town.create(binding, {"metadata": metadata, "roleRef": reference, "subjects": [subject]})
+    server = town.cluster.server
+    with ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token(owner)) as api:
+        api.create(CLAIM, _claim())
+        town.run(objects.pod("p", claim="c"))
+        assert [json_types.text(one, "metadata", "name") for one in api.list(POD, namespace="default").items] == ["p"]
+        town.delete("p")
+        town.gone(POD, "p")
+        for resource, lost in ((ROLE, "resourceclaims/status"), (CLUSTER_ROLE, "resourceclaims/binding")):
+            whole = town.find(resource, "workload-owner")
+            assert whole is not None
+            rest = [one for one in json_types.objects(whole, "rules") if lost not in json_types.strings(one, "resources")]
+            assert len(rest) == len(json_types.items(whole, "rules")) - 1
+            reduced = town.api.update(resource, whole | {"rules": json_types.from_objects(rest)})
+            with pytest.raises((errors.ForbiddenError, errors.InvalidError), match=lost):
+                _release(api)
+            town.api.update(resource, reduced | {"rules": whole["rules"]})
+        assert town.devices("c") == ["gpu-0"]
+        _release(api)
+        town.until(lambda: town.devices("c") == [], "the deallocation")
+        api.delete(CLAIM, "c", namespace="default")
+
+
+def _release(api: ApiClient) -> None:
+    patch: Object = {"status": {"reservedFor": []}}
+    api.patch(CLAIM, "c", patch, namespace="default", kind=PatchKind.MERGE, subresource="status")
 
 
 def test_eviction_finds_the_pods_of_a_workload_and_spares_all_others(town: Town) -> None:

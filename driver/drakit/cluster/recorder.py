@@ -42,15 +42,18 @@ class Recorder:
         self._host = host
         self._notes: queue.SimpleQueue[_Note | None] = queue.SimpleQueue()
         self._written: dict[tuple[str, str, str], tuple[str, int]] = {}
+        self._late = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"events-{component}", daemon=True)
 
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Write what was recorded so far, then end."""
+    def stop(self, seconds: float = _JOIN_SECONDS) -> None:
+        """Write what was recorded so far, for at most so long, then end. Once this returns the API may be closed."""
         self._notes.put(None)
+        self._thread.join(seconds)
+        self._late.set()
         self._thread.join(_JOIN_SECONDS)
 
     def normal(self, resource: Resource, subject: Object, reason: str, message: str) -> None:
@@ -66,7 +69,7 @@ class Recorder:
         self._notes.put(note)
 
     def _run(self) -> None:
-        while (note := self._notes.get()) is not None:
+        while (note := self._notes.get()) is not None and not self._late.is_set():
             try:
                 self._write(note)
             except errors.ApiError as error:

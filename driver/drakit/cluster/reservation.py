@@ -24,12 +24,17 @@ def is_missing(claim: Object, pod: Object, *, for_workloads: bool) -> bool:
     return not pod_claims.is_reserved_for(claim, pod)
 
 
+def granted(claim: Object, allocation: Object, *, for_workloads: bool) -> Object:
+    """Return the allocation as ``claim`` gets it: one for a workload says that any pod may use it."""
+    return allocation | ({"reservedForAnyPod": True} if for_workloads and pod_claims.workload_of(claim) else {})
+
+
 def allocate(api: Api, claim: Object, allocation: Object, pod: Object, *, for_workloads: bool) -> Object:
     """Give ``claim`` its devices and reserve it for its workload, else for ``pod``, in one status update."""
     held = _with_finalizer(api, claim)
     status = json_types.child(held, "status")
     workload = pod_claims.workload_of(claim) if for_workloads else {}
-    status["allocation"] = allocation | {"allocationTimestamp": moments.now()} | ({"reservedForAnyPod": True} if workload else {})
+    status["allocation"] = granted(claim, allocation, for_workloads=for_workloads) | {"allocationTimestamp": moments.now()}
     status["reservedFor"] = [workload or pod_claims.reservation(pod)]
     return api.update(CLAIM, held, subresource="status")
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from drakit.cluster import extended, json_types, naming, obstacles, placement, pod_claims, resources, selectors, taint_rules
+from drakit.cluster import extended, json_types, naming, obstacles, placement, pod_claims, reservation, resources, selectors, taint_rules
 from drakit.cluster.affinity import Neighbours
 from drakit.cluster.allocator import Allocator
 from drakit.cluster.devices import DeviceId
@@ -173,7 +173,11 @@ class Scheduler:
             case Refusal(message=message):
                 return Decision(asked=asked, message=message, why=self._why(pod, site)), None
             case Placement() as found:
-                given = [Given(claim=naming.label(claim), allocation=allocation) for claim, allocation in found.allocate]
+                workloads = self._gates.on(Gate.RESERVED_FOR_WORKLOADS)
+                given = [
+                    Given(claim=naming.label(claim), allocation=reservation.granted(claim, allocation, for_workloads=workloads))
+                    for claim, allocation in found.allocate
+                ]
                 nothing = "all its claims are allocated" if pod_claims.references(pod) else "asks for no devices"
                 return Decision(asked=asked, node=found.node, given=given, message="" if given else nothing), found
 

@@ -42,3 +42,18 @@ def test_the_table_of_a_node_has_every_line_beside_its_floor() -> None:
     for line in LINES:
         found = re.search(rf"^node: +{re.escape(line)}.*\d", done.stdout, re.MULTILINE)
         assert found, f"{line!r} is missing in\n{done.stdout}"
+
+
+@pytest.mark.timeout(120)
+def test_the_table_of_workloads_has_pods_that_are_listed_and_pods_that_are_not() -> None:
+    command = [sys.executable, "-m", "bench.bench_workload", "3"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "tests")}
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    listed, shared = (
+        re.search(rf"^node: 3 pods {kind} share a claim .* written (\d+) times$", done.stdout, re.MULTILINE)
+        for kind in ("listed in the claim", "of a workload")
+    )
+    assert listed is not None
+    assert shared is not None
+    assert (listed[1], shared[1]) == ("4", "2"), "its finalizer, then each pod; or its finalizer, then its allocation"

@@ -285,3 +285,14 @@ def test_with_a_gate_off_stored_expressions_compile_and_new_ones_do_not(desk: de
     assert (stored.status, "shareID" in stored.out) == (0, False), "a scheduler without the feature gives the device to one claim"
     shared = desk.run("allocate", str(file), "-o", "json")
     assert (shared.status, "shareID" in shared.out) == (0, True)
+
+
+def test_an_allocation_for_a_workload_says_that_any_pod_may_use_it(desk: desks.Desk, slices: str) -> None:
+    job = {"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": "u"}
+    wanted = claim("many", request("1g.5gb"))
+    wanted["spec"] = {**as_object(wanted["spec"]), "reservedFor": job}  # type: ignore[arg-type]
+    file = write(desk, wanted, claim("one", request("1g.5gb")))
+    for gate, expected in (("true", [True, None]), ("false", [None, None])):
+        told = desk.run("allocate", slices, file, "-o", "yaml", "--gate", f"DRAReservedForWorkloads={gate}")
+        found = [one for decision in yaml.safe_load(told.out)["decisions"] for one in decision["claims"]]
+        assert [one["allocation"].get("reservedForAnyPod") for one in found] == expected

@@ -1,0 +1,50 @@
+"""Events are written in the background, and nothing is written once the one who writes them has ended."""
+
+import threading
+
+from drakit.cluster import recorder, registry
+from drakit.cluster.json_types import Object
+from drakit.cluster.resources import EVENT, POD, Resource
+from drakit.cluster.reviewing import TRUSTED, Review
+from unit.cluster import samples
+
+
+class Slow(registry.Registry):
+    """A registry whose writes of events wait until a test lets one through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.through = threading.Semaphore(0)
+        self.asked = threading.Event()
+
+    def create(self, resource: Resource, obj: Object, *, namespace: str = "", review: Review = TRUSTED) -> Object:
+        if resource is EVENT:
+            self.asked.set()
+            self.through.acquire()
+        return super().create(resource, obj, namespace=namespace, review=review)
+
+
+def test_what_was_recorded_is_written_before_the_end() -> None:
+    api = registry.Registry()
+    written = recorder.Recorder(api, "tester")
+    written.start()
+    for number in range(20):
+        written.normal(POD, samples.pod() | {"metadata": {"name": "p", "namespace": "default", "uid": f"{number}"}}, "Reason", "text")
+    written.stop()
+    assert len(api.list(EVENT).items) == 20
+
+
+def test_after_the_end_nothing_more_is_written_however_much_is_left() -> None:
+    api = Slow()
+    writing = recorder.Recorder(api, "tester")
+    writing.start()
+    for number in range(5):
+        writing.normal(POD, samples.pod(), "Reason", f"text {number}")
+    assert api.asked.wait(10)
+    ending = threading.Thread(target=writing.stop, kwargs={"seconds": 0.0})
+    ending.start()
+    ending.join(0.2)
+    api.through.release(5)
+    ending.join(10)
+    assert not ending.is_alive()
+    assert len(api.list(EVENT).items) == 1
