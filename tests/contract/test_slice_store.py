@@ -113,6 +113,14 @@ def test_a_watch_tells_of_its_connection_and_of_every_kind_of_change(store: port
     assert follower.end()
 
 
+def test_a_server_says_its_version_and_what_it_lacks_and_nothing_is_written_for_it(store: ports.SliceStore) -> None:
+    described = store.server()
+    assert described.version.startswith("v1.36")
+    assert "DRAPartitionableDevices" not in described.lacks
+    assert store.server() == described
+    assert store.list() == []
+
+
 def test_a_silent_watch_ends_when_it_is_told_to(store: ports.SliceStore) -> None:
     follower = slice_follower.Follower(store)
     assert follower.saw_one()

@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 
-from drakit.core import errors, slices
+from drakit.core import api_server, errors, slices
 
 
 def keep_all(spec: slices.SliceSpec) -> slices.SliceSpec:
@@ -18,17 +18,21 @@ class FakeSliceStore:
     """Slices of one driver on one node.
 
     ``stored_as`` is what the server keeps of a spec (a gate that is off drops fields). ``failures`` are raised by the next calls, one each.
-    ``writes`` counts what was written.
+    ``writes`` counts what was written. ``described`` is what the server says of itself.
     """
 
     def __init__(self, stored_as: Callable[[slices.SliceSpec], slices.SliceSpec] = keep_all) -> None:
         self.stored_as = stored_as
         self.failures: list[errors.ApiError] = []
         self.writes = 0
+        self.described = api_server.ApiServer(version="v1.36.2")
         self._slices: dict[str, slices.Published] = {}
         self._versions = itertools.count(1)
         self._changed = threading.Condition()
         self._changes = 0
+
+    def server(self) -> api_server.ApiServer:
+        return self.described
 
     def list(self) -> Sequence[slices.Published]:
         with self._changed:

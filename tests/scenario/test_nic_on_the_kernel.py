@@ -15,8 +15,8 @@ from typing import cast
 import pytest
 
 from drakit.cdi import directory
+from drakit.core import api_server, driver, lifecycle, names, outcome, quantity, slices
 from drakit.core import claim as claims
-from drakit.core import driver, lifecycle, names, outcome, quantity, slices
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import netlink
 from drakit.devices.nic import settings as nic_settings
@@ -93,6 +93,9 @@ class Slices:
 
     def delete(self, published: slices.Published) -> None:
         self.stored.pop(published.name, None)
+
+    def server(self) -> api_server.ApiServer:
+        return api_server.ApiServer(version="v1.36.2")
 
     def watch(self, stop: threading.Event) -> Iterator[None]:
         raise NotImplementedError

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from drakit.core import binding, claim, claim_status, device, edits, leasing, lifecycle, names, outcome, records, site, slices
+from drakit.core import api_server, binding, claim, claim_status, device, edits, leasing, lifecycle, names, outcome, records, site, slices
 
 
 class Journal(Protocol):
@@ -163,6 +163,12 @@ class SliceStore(Protocol):
 
     def delete(self, published: slices.Published) -> None:
         """Delete one if it is still this one; gone already is success. Raises ApiError."""
+
+    def server(self) -> api_server.ApiServer:
+        """What the API server says of itself, asked now and then and never by a write; the last answer while it does not answer.
+
+        Raises ApiError where it never did.
+        """
 
     def watch(self, stop: threading.Event) -> Iterator[None]:
         """Yield once per change of these slices made by anyone, and once after every reconnection, until ``stop`` is set."""

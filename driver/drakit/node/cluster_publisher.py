@@ -101,6 +101,7 @@ class _Guarded:
         self._leads = leads
         self.watch = store.watch
         self.list = store.list
+        self.server = store.server
 
     def create(self, wanted: slices.Create) -> slices.Published:
         self._check()
@@ -125,6 +126,7 @@ class _OfPool:
     def __init__(self, store: ports.SliceStore, pool: str) -> None:
         self._store = store
         self._pool = pool
+        self.server = store.server
         self.create = store.create
         self.update = store.update
         self.delete = store.delete

@@ -174,7 +174,7 @@ class Engine:
         return None
 
     def _prepare_new(self, claim: claims.Claim, caller: ports.Caller) -> outcome.Outcome:
-        grants = resolution.resolve(claim, self._author, self._place.pool, self._offered.device)
+        grants = resolution.resolve(claim, self._author, self._place.pool, self._offered.granted)
         with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
             entry, planned = self._begin(claim.ref, grants, caller)
             return self._carry_out_or_undo(entry, planned, caller)
@@ -281,7 +281,7 @@ class Engine:
 
     def _grants_of(self, entry: lifecycle.Entry | None, claim: claims.Claim) -> Sequence[Grant]:
         """The claim's grants as it is now, with the intents that were chosen when it was begun."""
-        grants = resolution.resolve(claim, self._author, self._place.pool, self._offered.device)
+        grants = resolution.resolve(claim, self._author, self._place.pool, self._offered.granted)
         begun = {} if entry is None else {kept.key: kept.intent for kept in entry.grants}
         return [dataclasses.replace(one, intent=begun.get(resolution.to_entry(one).key, one.intent)) for one in grants]
 

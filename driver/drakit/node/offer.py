@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from drakit.core import degrade, device, driver
+from drakit.core import claim, degrade, device, driver
 from drakit.core import inventory as inventories
 from drakit.node import room
 
@@ -19,15 +19,15 @@ Author = driver.Driver[Any]
 class Offer:
     """The current inventory of one driver, shared by the engine and the publisher; safe between threads.
 
-    ``stores_sharing`` says whether the API server stores what makes a device shared. Where it does not, devices are offered, granted and prepared in
-    their exclusive form.
+    ``stores_sharing`` says whether the API server stores what makes a device shared, None while that is not known. Where it does not, devices are
+    offered, granted and prepared in their exclusive form.
     """
 
     def __init__(self, author: Author) -> None:
         self._author = author
         self._discovering = threading.Lock()
         self._seen = _Seen()
-        self.stores_sharing: Callable[[], bool] = lambda: True
+        self.stores_sharing: Callable[[], bool | None] = lambda: True
 
     @property
     def inventory(self) -> inventories.Inventory:
@@ -64,12 +64,23 @@ class Offer:
         """The flat device of this name as the last discovery gave it; hardware is not asked."""
         return self._seen.devices.get(name)
 
-    def device(self, name: str) -> device.Device | None:
-        """The flat device of this name in the form in which it is offered; hardware is asked once more before the answer is None."""
+    def granted(self, result: claim.AllocationResult) -> device.Device | None:
+        """The device of an allocation in the form in which it was offered; hardware is asked once more before the answer is None.
+
+        While it is not known what the server stores, the allocation says it: a server that stores no shares has no share ids.
+        """
+        stored = self.stores_sharing()
+        return self._in_form(result.device, is_shared=result.share_id is not None or result.admin_access if stored is None else stored)
+
+    def _in_form(self, name: str, *, is_shared: bool) -> device.Device | None:
         if name not in self._seen.devices:
             self.refresh()
         found = self._seen.devices.get(name)
-        return found if found is None or self.stores_sharing() else degrade.exclusive(found)
+        return found if found is None or is_shared else degrade.exclusive(found)
+
+    def device(self, name: str) -> device.Device | None:
+        """The flat device of this name in the form in which it is offered; hardware is asked once more before the answer is None."""
+        return self._in_form(name, is_shared=self.stores_sharing() is not False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

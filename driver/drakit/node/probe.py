@@ -1,4 +1,6 @@
-"""Ask the API server what it stores, by storing something that nobody can allocate and reading what comes back.
+"""Ask the API server which feature gates are on, by storing something that nobody can allocate and reading what comes back.
+
+Asked is only what decides about an inventory, and only for fields that the server's schema has: the others are never stored.
 
 A server whose feature gate is off drops the gate's fields without a word. So before partitions go out, a slice with a counter set and mixins but no
 device is stored; and before shared or tainted devices do, a slice with one such device in a pool that says it has two slices and never gets the
@@ -8,6 +10,7 @@ an attribute has no value, and a server that drops lists refuses the whole slice
 
 import dataclasses
 import enum
+from collections.abc import Mapping
 
 from drakit.core import counters, device, errors, inventory, mixins, policy, ports, quantity, reconcile, slices
 from drakit.core import reach as reaches
@@ -36,22 +39,39 @@ class Target:
     reach: reaches.OfPool | None = None
 
 
-def questions(offered: inventory.Inventory, *, mixins: bool) -> frozenset[Question]:
-    """What must be known before this inventory goes out; ``mixins`` says that the answer decides whether they are used."""
+def questions(offered: inventory.Inventory, *, mixins: bool, lacks: frozenset[str]) -> frozenset[Question]:
+    """What must be asked before this inventory goes out; ``mixins`` says that the answer decides whether they are used.
+
+    ``lacks`` are the gates whose fields the server's schema does not have: nothing needs to be asked about them.
+    """
     asked = set()
-    if offered.counter_sets or mixins:
+    if (offered.counter_sets and "DRAPartitionableDevices" not in lacks) or (mixins and "DRAMixins" not in lacks):
         asked.add(Question.COUNTERS)
-    if any(item.taints or item.allow_multiple_allocations for item in offered.devices):
+    is_shared = any(item.allow_multiple_allocations for item in offered.devices) and "DRAConsumableCapacity" not in lacks
+    if is_shared or (any(item.taints for item in offered.devices) and "DRADeviceTaints" not in lacks):
         asked.add(Question.DEVICES)
+    if "DRAListTypeAttributes" in lacks:
+        return frozenset(asked)
     described = [item.attributes for item in offered.devices] + [item.attributes for item in offered.mixins.device]
     if any(isinstance(value, tuple) for attributes in described for value in attributes.values()):
         asked.add(Question.LISTS)
     return frozenset(asked)
 
 
-def ask(question: Question, target: Target, store: ports.SliceStore) -> tuple[frozenset[str], slices.Layout | None]:
+GATES: Mapping[Question, frozenset[str]] = {
+    Question.COUNTERS: frozenset({"DRAPartitionableDevices", "DRAMixins"}),
+    Question.DEVICES: frozenset({"DRAConsumableCapacity", "DRADeviceTaints"}),
+    Question.LISTS: frozenset({"DRAListTypeAttributes"}),
+}
+"""The feature gates that each question is about."""
+
+
+def ask(
+    question: Question, target: Target, store: ports.SliceStore, lacks: frozenset[str] = frozenset()
+) -> tuple[frozenset[str], slices.Layout | None]:
     """The feature gates whose fields are dropped, and the layout the server asks for where it refuses the usual one. Raises ApiError."""
-    page = _nowhere(_PAGES[question], target)
+    has_mixins = "DRAMixins" not in lacks
+    page = _nowhere(_PLAIN_COUNTERS if question is Question.COUNTERS and not has_mixins else _PAGES[question], target)
     pool = slices.Pool(name=f"{target.pool}/probe", generation=1, count=1 if question is Question.COUNTERS else 2)
     spec = slices.SliceSpec(driver=target.driver, node=target.node, pool=pool, page=page, reach=target.reach)
     try:
@@ -89,6 +109,7 @@ _COUNTERS = slices.Page(
     counter_sets=(counters.CounterSet(name="probe", counters={"own": quantity.ONE}, includes=("probe",)),),
     mixins=mixins.Mixins(counter_set=(mixins.CounterSetMixin(name="probe", counters={"included": quantity.ONE}),)),
 )
+_PLAIN_COUNTERS = slices.Page(counter_sets=(counters.CounterSet(name="probe", counters={"own": quantity.ONE}),))
 _DEVICES = slices.Page(
     devices=(
         device.Device(

@@ -2,8 +2,9 @@
 
 Invariants:
 1. One change is one PUT; an idle re-sync writes nothing.
-2. Nothing is offered that the API server would store untruly: what it drops is found on probe slices before anything that depends on it goes
-   out, and on every answer after that; then the inventory is reduced to what is true without the field.
+2. Nothing is offered that the API server would store untruly: what it drops is found in its schema and on probe slices before anything that depends
+   on it goes out, and on every answer after that; then the inventory is reduced to what is true without the field. What was found holds until the
+   server's version changes and a new answer is there. An idle node writes nothing, at any interval.
 3. Whatever happens to the slices (the kubelet's wipe, a hand edit, a lost write), the next reconciliation mends it.
 4. The API server being away is normal: the last offer is kept and tried again with growing pauses.
 """
@@ -12,13 +13,12 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
-from drakit.core import degrade, errors, factoring, features, inventory, paging, pools, ports, reconcile, slices
+from drakit.core import api_server, degrade, errors, factoring, features, inventory, paging, pools, ports, reconcile, slices
 from drakit.node import probe, rounds
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
-ASK_AGAIN = 3600.0
 ROUNDS_MAX = 5
 _ALTERED = "somebody changes slices on their way to the API server; they are left as stored"
 _UNREDUCED = "the API server drops fields without which devices are offered all the same; slices are left as stored"
@@ -45,7 +45,7 @@ FIELDS: Mapping[str, str] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Server:
-    """What the API server was seen to store; believed to store all until seen otherwise."""
+    """What the API server was seen to store. A field that no offer has asked about counts as stored, and changes no page."""
 
     counters: bool = True
     mixins: bool = True
@@ -54,17 +54,26 @@ class Server:
     lists: bool = True
     layout: slices.Layout = slices.Layout.APART
 
-    @property
-    def drops(self) -> bool:
-        """Whether anything is dropped."""
-        return not (self.counters and self.mixins and self.sharing and self.taints and self.lists)
-
     def without(self, dropped: frozenset[str]) -> "Server":
         """The server known to drop the fields of these feature gates."""
-        if not dropped:
+        news = {name for name in dropped & FIELDS.keys() if getattr(self, FIELDS[name])}
+        if not news:
             return self
-        _log.warning("the API server drops fields", features=sorted(dropped))
-        return dataclasses.replace(self, **{FIELDS[name]: False for name in dropped & FIELDS.keys()})  # type: ignore[arg-type]
+        # Mixins are in no released API, and without them nothing is withdrawn.
+        say = _log.warning if news - {"DRAMixins"} else _log.info
+        say("the API server drops fields", features=sorted(news))
+        return self.lacking(frozenset(news))
+
+    def lacking(self, gates: frozenset[str]) -> "Server":
+        """The server without the fields of these gates, which its schema does not have."""
+        return dataclasses.replace(self, **{FIELDS[name]: False for name in gates})  # type: ignore[arg-type]
+
+    def answered(self, gates: frozenset[str], dropped: frozenset[str], layout: slices.Layout | None) -> "Server":
+        """The server after an answer about these gates: it stores the fields of those that it did not drop."""
+        stored = dataclasses.replace(self, **{FIELDS[name]: True for name in gates - dropped})  # type: ignore[arg-type]
+        if "DRAPartitionableDevices" in gates:
+            stored = dataclasses.replace(stored, layout=layout or slices.Layout.APART)
+        return stored.without(dropped)
 
 
 class Publisher(rounds.Publishing):
@@ -84,16 +93,17 @@ class Publisher(rounds.Publishing):
         self._form = form
         self._offered: inventory.Inventory | None = None
         self._server = Server()
-        self._asked: frozenset[probe.Question] = frozenset()
-        self._asked_at = 0.0
+        self._described: api_server.ApiServer | None = None
+        self._due: frozenset[probe.Question] = frozenset(probe.Question)
+        self._known: frozenset[str] = frozenset()
         self._paged: tuple[inventory.Inventory, Server, tuple[slices.Page, ...]] | None = None
         self._altered: dict[int, slices.Page] = {}
         self._stored: tuple[slices.Page, ...] = ()
 
     @property
-    def stores_sharing(self) -> bool:
-        """Whether the API server is not known to drop what makes a device shared."""
-        return self._server.sharing
+    def stores_sharing(self) -> bool | None:
+        """Whether the API server stores what makes a device shared; None while that is not known."""
+        return self._server.sharing if "DRAConsumableCapacity" in self._known else None
 
     def offer(self, offered: inventory.Inventory) -> None:
         """Publish this inventory from now on; returns before anything is written."""
@@ -114,18 +124,32 @@ class Publisher(rounds.Publishing):
                 self.published.set()
                 return writes
             self._server = self._server.without(dropped)
+            self._known |= dropped & FIELDS.keys()
         raise errors.ApiError(f"the API server stored something else than was sent, {ROUNDS_MAX} times in a row")
 
     def _learn(self, offered: inventory.Inventory) -> None:
-        """Ask what the server stores before anything that depends on it goes out; what it dropped once is asked again now and then."""
-        if self._server.drops and self._clock.monotonic() - self._asked_at > ASK_AGAIN:
-            self._server, self._asked = Server(layout=self._server.layout), frozenset()
-        missing = probe.questions(offered, mixins=self._form is FormChoice.AUTO) - self._asked
-        for question in sorted(missing, key=lambda item: item.value):
-            dropped, layout = probe.ask(question, self._target, self._store)
-            self._server = dataclasses.replace(self._server, layout=layout or self._server.layout).without(dropped)
-            self._asked |= {question}
-            self._asked_at = self._clock.monotonic()
+        """Find out what the server stores before anything that depends on it goes out, and once more when its version changes.
+
+        Where it was known before, it counts as known until the new answer is there.
+        """
+        described = self._store.server()
+        if described != self._described:
+            self._described, self._due = described, frozenset(probe.Question)
+            self._server = self._server.lacking(described.lacks)
+            self._known |= described.lacks
+        wanted = probe.questions(offered, mixins=self._form is FormChoice.AUTO, lacks=described.lacks) & self._due
+        for question in sorted(wanted, key=lambda item: item.value):
+            gates = probe.GATES[question] - described.lacks
+            try:
+                dropped, layout = probe.ask(question, self._target, self._store, described.lacks)
+            except errors.ApiError as error:
+                if not gates <= self._known:
+                    raise
+                _log.warning("probe slice failed; the last answers are kept", question=question.value, error=str(error))
+                continue
+            self._server = self._server.answered(gates, dropped, layout)
+            self._known |= gates
+            self._due -= {question}
 
     def _round(self, offered: inventory.Inventory) -> tuple[int, frozenset[str]]:
         """One list, one plan, its writes; the number of writes and the features the server dropped."""

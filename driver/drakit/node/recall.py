@@ -69,7 +69,7 @@ class Forgotten:
         if self._journal.entry(ref.uid) is not None:
             return ()
         try:
-            grants = resolution.resolve(source.fetch(ref), self._author, self._pool, self._offered.device)
+            grants = resolution.resolve(source.fetch(ref), self._author, self._pool, self._offered.granted)
         except (errors.ClaimError, errors.ConfigError) as error:
             _log.info("a forgotten claim is known by its CDI files alone", claim=str(ref), uid=ref.uid, error=str(error))
             return self.by_files(ref.uid, self._cdi.of(ref.uid))

@@ -13,7 +13,7 @@ from drakit.node import offer
 
 
 def resolve(
-    claim: claims.Claim, author: offer.Author, pool: str, device_of: Callable[[str], devices.Device | None]
+    claim: claims.Claim, author: offer.Author, pool: str, device_of: Callable[[claims.AllocationResult], devices.Device | None]
 ) -> tuple[drivers.Grant[object], ...]:
     """The grants of a claim in the order of its results. Devices of ``pool`` are looked up by ``device_of``, those of others the author may know.
 
@@ -39,10 +39,10 @@ def _grant(
     result: claims.AllocationResult,
     author: offer.Author,
     pool: str,
-    device_of: Callable[[str], devices.Device | None],
+    device_of: Callable[[claims.AllocationResult], devices.Device | None],
 ) -> drivers.Grant[object]:
     field = f"status.allocation.devices.results[{index}]"
-    found = device_of(result.device) if result.pool == pool else author.cluster_device(result.pool, result.device)
+    found = device_of(result) if result.pool == pool else author.cluster_device(result.pool, result.device)
     if found is None and result.pool != pool:
         raise errors.ClaimError(
             errors.ClaimFault.UNKNOWN_DEVICE,

@@ -479,3 +479,15 @@ def test_where_sharing_is_dropped_a_device_is_prepared_in_its_exclusive_form(nod
     assert prepare(node, started, first).error == "", "what is prepared stays prepared when the server learns to store more"
     assert unprepare(node, started, first) == ""
     assert node.is_clean
+
+
+def test_while_it_is_not_known_whether_shares_are_stored_a_claim_is_prepared_as_it_was_allocated(node: world.World) -> None:
+    started = node.boot()
+    node.offered.stores_sharing = lambda: None
+    share, whole = node.claim("pipe", shared=True), node.claim("pipe")
+    assert prepare(node, started, share).error == ""
+    assert "pipe is still held" in prepare(node, started, whole).error
+    assert unprepare(node, started, share) == ""
+    assert prepare(node, started, whole).error == ""
+    assert unprepare(node, started, whole) == ""
+    assert node.is_clean

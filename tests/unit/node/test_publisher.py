@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit.core import device, errors, inventory, mixins, slices
+from drakit.core import api_server, device, errors, inventory, mixins, slices
 from drakit.node import publisher
 from drakit.telemetry import logs
 from fakes import author, real_clock, slice_store
@@ -243,6 +243,56 @@ def test_partitions_that_appear_later_are_asked_about_before_they_go_out() -> No
     assert not any("left" in name or "right" in name for name in seen)
 
 
+def upgrade(store: slice_store.FakeSliceStore, version: str, *lacks: str) -> None:
+    store.described = api_server.ApiServer(version=version, lacks=frozenset(lacks))
+
+
+def test_a_feature_that_comes_back_is_used_again_once_the_servers_version_changes() -> None:
+    store = slice_store.FakeSliceStore(on_page(without_counters))
+    made = start(store)
+    made.reconcile()
+    store.stored_as = slice_store.keep_all
+    made.reconcile()
+    assert devices(store) == ["chip-0", "chip-1", "pipe"]
+    upgrade(store, "v1.37.0")
+    made.reconcile()
+    assert len(devices(store)) == 7
+
+
+def test_a_feature_that_an_upgrade_takes_away_is_found_before_anything_else_goes_out() -> None:
+    store = slice_store.FakeSliceStore()
+    made = start(store)
+    made.reconcile()
+    seen: list[str] = []
+
+    def store_page(page: slices.Page) -> slices.Page:
+        seen.extend(item.name for item in page.devices)
+        return without_counters(page)
+
+    store.stored_as = on_page(store_page)
+    upgrade(store, "v1.37.0")
+    made.offer(offered("pipe"))
+    made.reconcile()
+    assert devices(store) == ["chip-0", "chip-1"]
+    assert not any("left" in name or "right" in name for name in seen)
+
+
+@pytest.mark.parametrize("stored_as", [slice_store.keep_all, on_page(without_counters), on_page(without_sharing)])
+def test_an_idle_node_writes_nothing_for_weeks_whatever_the_server_drops(
+    stored_as: Callable[[slices.SliceSpec], slices.SliceSpec],
+) -> None:
+    store, clock = slice_store.FakeSliceStore(stored_as), Ticking()
+    made = publisher.Publisher(TARGET, store=store, clock=clock)
+    made.offer(offered())
+    made.reconcile()
+    made.reconcile()
+    writes = store.writes
+    for _ in range(24 * 28):
+        clock.seconds += 3600
+        assert made.reconcile() == 0
+    assert store.writes == writes
+
+
 class Ticking(real_clock.RealClock):
     """A clock that a test moves."""
 
@@ -253,17 +303,68 @@ class Ticking(real_clock.RealClock):
         return self.seconds
 
 
-def test_a_feature_that_comes_back_is_used_again_after_an_hour() -> None:
-    store, clock = slice_store.FakeSliceStore(on_page(without_counters)), Ticking()
-    made = publisher.Publisher(TARGET, store=store, clock=clock)
-    made.offer(offered())
+def test_what_is_known_of_a_server_stays_known_while_it_is_asked_again_and_while_that_fails() -> None:
+    store = slice_store.FakeSliceStore(on_page(without_sharing))
+    made = start(store)
+    meanwhile: list[bool | None] = [made.stores_sharing]
+    store.failures = [errors.ApiError("no answer")]
+    with pytest.raises(errors.ApiError):
+        made.reconcile()
+    meanwhile.append(made.stores_sharing)
     made.reconcile()
-    store.stored_as = slice_store.keep_all
+    meanwhile.append(made.stores_sharing)
+    assert meanwhile == [None, None, False], "nothing is made up before the first answer"
+    upgrade(store, "v1.37.0")
+    meanwhile.clear()
+
+    def store_page(page: slices.Page) -> slices.Page:
+        meanwhile.append(made.stores_sharing)
+        return without_sharing(page)
+
+    store.stored_as = on_page(store_page)
+    store.failures = [errors.ApiError("webhook refuses", status=500)] * 2
     made.reconcile()
-    assert devices(store) == ["chip-0", "chip-1", "pipe"]
-    clock.seconds += publisher.ASK_AGAIN + 1
+    meanwhile.append(made.stores_sharing)
+    assert set(meanwhile) == {False}, "a question that failed takes back nothing"
     made.reconcile()
+    assert len(meanwhile) > 1, "it was asked again"
+    assert set(meanwhile) == {False}
+
+
+def test_a_server_whose_schema_lacks_mixins_is_not_sent_any_not_even_to_ask() -> None:
+    pages: list[slices.Page] = []
+
+    def note(page: slices.Page) -> slices.Page:
+        pages.append(page)
+        return page
+
+    store = slice_store.FakeSliceStore(on_page(note))
+    upgrade(store, "v1.36.2", "DRAMixins")
+    start(store, with_mixins()).reconcile()
     assert len(devices(store)) == 7
+    assert not any(page.mixins or any(item.includes for item in page.devices) for page in pages)
+    assert not any(item.includes for page in pages for item in page.counter_sets)
+
+
+def test_what_needs_no_gate_is_published_without_any_question() -> None:
+    store = slice_store.FakeSliceStore()
+    upgrade(store, "v1.36.2", "DRAMixins")
+    start(store, inventory.Inventory.of([device.Device(name="a"), device.Device(name="b")])).reconcile()
+    assert store.writes == 1
+
+
+@pytest.mark.parametrize(
+    "lacks,kept",
+    [
+        ("DRAPartitionableDevices", ["chip-0", "chip-1", "pipe"]),
+        ("DRADeviceTaints", ["chip-0-left", "chip-0-right", "chip-1-left", "chip-1-right", "chip-0", "chip-1"]),
+    ],
+)
+def test_a_field_that_the_schema_lacks_is_never_sent(lacks: str, kept: list[str]) -> None:
+    store = slice_store.FakeSliceStore()
+    upgrade(store, "v1.33.0", lacks)
+    start(store, tainted()).reconcile()
+    assert devices(store) == kept
 
 
 def test_a_refusal_that_is_not_about_counters_changes_no_layout() -> None:

@@ -1,0 +1,162 @@
+"""What an API server's OpenAPI document says of slices, and how often it is asked."""
+
+import collections.abc
+import pathlib
+from typing import Any
+
+import pytest
+
+from drakit.cluster import apiserver, features, registry, resources
+from drakit.core import errors, records
+from drakit.kube import client, slice_schema, transport
+from drakit.kube import slices as kube_slices
+from fakes import real_clock
+from fakes import slice_samples as samples
+
+REF = "#/components/schemas/"
+
+
+def document(**spec: Any) -> dict[str, Any]:
+    """A document as a real API server writes it: every part a schema of its own, wrapped in allOf."""
+    device = {"name": {"type": "string"}, "taints": {"type": "array"}, "consumesCounters": {"type": "array"}}
+    device |= {"allowMultipleAllocations": {"type": "boolean"}, "attributes": _map("Attribute"), "capacity": _map("Capacity")}
+    schemas = {
+        "io.k8s.api.resource.v1.ResourceSlice": {
+            "properties": {"spec": {"allOf": [{"$ref": f"{REF}Spec"}], "default": {}}},
+            "x-kubernetes-group-version-kind": [{"group": "resource.k8s.io", "version": "v1", "kind": "ResourceSlice"}],
+        },
+        "Spec": {
+            "properties": {"devices": {"type": "array", "items": {"allOf": [{"$ref": f"{REF}Device"}]}}, "sharedCounters": {}, **spec}
+        },
+        "Device": {"properties": device},
+        "Attribute": {"properties": {"string": {}, "strings": {}}},
+        "Capacity": {"properties": {"value": {}, "requestPolicy": {}}},
+    }
+    return {"components": {"schemas": schemas}}
+
+
+def _map(name: str) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": {"allOf": [{"$ref": f"{REF}{name}"}], "default": {}}}
+
+
+def test_a_released_server_lacks_mixins_alone() -> None:
+    assert slice_schema.lacks(document()) == {"DRAMixins"}
+    assert slice_schema.lacks(document(mixins={"type": "object"})) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "part,field,gate",
+    [
+        ("Spec", "sharedCounters", "DRAPartitionableDevices"),
+        ("Device", "consumesCounters", "DRAPartitionableDevices"),
+        ("Device", "allowMultipleAllocations", "DRAConsumableCapacity"),
+        ("Capacity", "requestPolicy", "DRAConsumableCapacity"),
+        ("Device", "taints", "DRADeviceTaints"),
+        ("Attribute", "strings", "DRAListTypeAttributes"),
+    ],
+)
+def test_a_field_that_is_not_listed_is_lacking(part: str, field: str, gate: str) -> None:
+    older = document(mixins={})
+    del older["components"]["schemas"][part]["properties"][field]
+    assert slice_schema.lacks(older) == {gate}
+
+
+def loop() -> dict[str, Any]:
+    made = document()
+    made["components"]["schemas"]["Spec"] = {"allOf": [{"$ref": f"{REF}Spec"}]}
+    return made
+
+
+@pytest.mark.parametrize(
+    "strange", [{}, {"components": None}, {"components": {"schemas": {"a": None}}}, {"components": {"schemas": []}}, loop()]
+)
+def test_a_document_that_describes_no_slice_says_nothing(strange: dict[str, Any]) -> None:
+    assert slice_schema.lacks(strange) == frozenset()
+
+
+class Describing:
+    """A transport to a server that can be upgraded, and that may refuse; it keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.version = "v1.36.2"
+        self.failure: errors.ApiError | None = None
+        self.asked: list[str] = []
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: collections.abc.Mapping[str, str] | None = None,
+        body: transport.Object | None = None,
+        content_type: str = transport.JSON_TYPE,
+        timeout: float | None = None,
+    ) -> transport.Object:
+        assert method == "GET", "nothing is written"
+        self.asked.append(path)
+        if self.failure is not None:
+            raise self.failure
+        return records.freeze_record({"gitVersion": self.version} if path == kube_slices.VERSION_PATH else document())
+
+    def stream(self, path: str, *, query: collections.abc.Mapping[str, str], timeout: float) -> transport.Stream:
+        raise NotImplementedError
+
+
+class Ticking(real_clock.RealClock):
+    """A clock that a test moves."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def store_of(api: transport.Transport, clock: real_clock.RealClock) -> kube_slices.ApiSlices:
+    return kube_slices.ApiSlices(api, driver=samples.DRIVER, node=samples.NODE, clock=clock)
+
+
+def test_the_schema_is_read_once_a_version_and_the_version_once_a_minute() -> None:
+    api, clock = Describing(), Ticking()
+    store = store_of(api, clock)
+    for _ in range(100):
+        assert store.server().lacks == {"DRAMixins"}
+    assert api.asked == ["/version", "/openapi/v3/apis/resource.k8s.io/v1"]
+    clock.seconds += kube_slices.VERSION_SECONDS
+    store.server()
+    assert api.asked[2:] == ["/version"]
+    api.version = "v1.37.0"
+    clock.seconds += kube_slices.VERSION_SECONDS
+    assert store.server().version == "v1.37.0"
+    assert api.asked[3:] == ["/version", "/openapi/v3/apis/resource.k8s.io/v1"]
+
+
+def test_a_server_that_does_not_answer_keeps_its_last_description() -> None:
+    api, clock = Describing(), Ticking()
+    store = store_of(api, clock)
+    api.failure = errors.ApiError("no answer")
+    with pytest.raises(errors.ApiError, match="no answer"):
+        store.server()
+    api.failure = None
+    known = store.server()
+    api.failure = errors.ApiError("no answer")
+    clock.seconds += kube_slices.VERSION_SECONDS
+    assert store.server() == known
+
+
+def test_a_server_that_hides_its_description_lacks_nothing_so_that_the_probe_decides() -> None:
+    api = Describing()
+    api.failure = errors.ApiError("forbidden", status=403)
+    assert store_of(api, Ticking()).server().lacks == frozenset()
+
+
+@pytest.mark.parametrize("mixins", [False, True])
+def test_the_local_cluster_describes_itself_to_a_driver(mixins: bool, tmp_path: pathlib.Path) -> None:  # noqa: FBT001
+    gates = features.FeatureGates.of({"DRAMixins": mixins})
+    with apiserver.ApiServer(registry.Registry(gates=gates)) as server:
+        server.registry.create(resources.NODE, {"metadata": {"name": samples.NODE}})
+        server.write_kubeconfig(tmp_path / "config")
+        api = client.connect(tmp_path / "config")
+        described = store_of(api, real_clock.RealClock()).server()
+        api.close()
+    assert described.version.startswith("v1.36")
+    assert described.lacks == (frozenset() if mixins else {"DRAMixins"})
