@@ -68,7 +68,9 @@ def driver(memory: registry.Registry, guarded: apiserver.ApiServer, tmp_path: pa
 def test_it_publishes_updates_watches_and_deletes_its_slices(driver: kube_client.Client) -> None:
     store = kube_slices.ApiSlices(driver, driver=slice_samples.DRIVER, node="n1", clock=real_clock.RealClock())
     assert store.list() == []
-    assert (store.server().version[:2], store.server().lacks) == ("v1", {"DRAMixins"}), "system:discovery lets every account read it"
+    assert (store.server().version[:2], store.server().lacks) == ("v1", frozenset({"DRAMixins"})), (
+        "system:discovery lets every account read it"
+    )
     spec = slice_samples.spec_of(slice_samples.plain_page("gpu-0"), node="n1")
     made = store.create(slices.Create(index=0, prefix="00000-gpu-", spec=spec))
     stop = threading.Event()
