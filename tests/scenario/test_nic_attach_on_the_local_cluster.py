@@ -20,6 +20,7 @@ from drakit.cluster import resources
 from drakit.cluster.cluster import LocalCluster
 from drakit.cluster.runtime import Mode
 from drakit.core import site as core_site
+from drakit.devices import machines, registry
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import netlink
 from drakit.devices.nic.attach import attacher, minder, sandboxes, service
@@ -38,23 +39,22 @@ SECONDS = 60.0
 Object = dict[str, Any]
 
 
-class City:
-    """A local cluster of one node, whose NIC is real."""
+class Town:
+    """A local cluster of one node with the NIC driver, which ``author`` makes."""
 
-    def __init__(self, space: netns.Namespace, folder: pathlib.Path) -> None:
-        self.space = space
-        self.cluster = LocalCluster(folder, nodes=(NODE,), timing=quick.QUICK, mode=Mode.ISOLATED)
-        self.machine = netlink.KernelPort(space.name)
+    cluster: LocalCluster
+
+    def author(self, home: pathlib.Path, intents: station.Intents) -> Any:
+        raise NotImplementedError
 
     @contextlib.contextmanager
     def driver(self) -> Iterator[core_site.Site]:
         """The driver, from its start until it has stopped; its way to the node and the API server."""
         folder = self.cluster.node(NODE).folder
         home = folder.plugins / nic_driver.NAME
-        attachment = service.Service(home, self.machine, sandboxes.KernelSandboxes(self.space.name), node=NODE)
 
         def build(intents: station.Intents) -> Any:
-            return nic_driver.NicDriver(self.machine, node=NODE, settings=nic_attach.SETTINGS, intents=intents, attachment=attachment)
+            return self.author(home, intents)
 
         post = station.Post(driver_name=nic_driver.NAME, build=build, place=engine.Place(pool=NODE, boot_id="boot-1"))
         with contextlib.ExitStack() as stack:
@@ -115,6 +115,31 @@ class City:
             return next((message for message in happened if containing in message), "")
 
         return str(self.until(found, f"an event {reason} that says {containing!r}"))
+
+
+class City(Town):
+    """One whose NIC is real, and whose pods have namespaces."""
+
+    def __init__(self, space: netns.Namespace, folder: pathlib.Path) -> None:
+        self.space = space
+        self.cluster = LocalCluster(folder, nodes=(NODE,), timing=quick.QUICK, mode=Mode.ISOLATED)
+        self.machine = netlink.KernelPort(space.name)
+
+    def author(self, home: pathlib.Path, intents: station.Intents) -> Any:
+        attachment = service.Service(home, self.machine, sandboxes.KernelSandboxes(self.space.name), node=NODE)
+        return nic_driver.NicDriver(self.machine, node=NODE, settings=nic_attach.SETTINGS, intents=intents, attachment=attachment)
+
+
+class MockCity(Town):
+    """One whose NICs are those of a mock machine, with the settings that everybody gets."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.cluster = LocalCluster(folder / "cluster", nodes=(NODE,), timing=quick.QUICK)
+        self.machine = machines.Choice(name="dgx-a100-40gb-2gpu", directory=folder / "mock")
+
+    def author(self, home: pathlib.Path, intents: station.Intents) -> Any:
+        del home
+        return registry.build("nic", registry.Order(node=NODE, machine=self.machine, intents=intents))
 
 
 def _outside(api: Any, registry: pathlib.Path) -> nodes.Outside:
@@ -256,3 +281,46 @@ def test_a_claim_that_no_container_lists_is_told_to_its_pod_by_an_event(city: Ci
         (event,) = [item for item in city.cluster.api.list(resources.EVENT).items if item.get("reason") == "ShareNotAttached"]
         assert (event["type"], event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("Warning", "Pod", "p")
         city.delete("p")
+
+
+def reported(city: Town, name: str) -> Object:
+    """What a claim's status says of its only device, once that is ready."""
+
+    def ready() -> Object | None:
+        found: Any = city.cluster.api.get(resources.CLAIM, name, namespace="default")
+        for device in found.get("status", {}).get("devices", ()):
+            conditions = {item["type"]: item["status"] for item in device.get("conditions", ())}
+            if conditions.get("Ready") == "True":
+                assert device["shareID"] == found["status"]["allocation"]["devices"]["results"][0]["shareID"]
+                return dict(device)
+        return None
+
+    return dict(city.until(ready, "a device that is ready"))
+
+
+def test_a_share_in_use_is_ready_in_its_claim_with_what_the_pod_has(city: City) -> None:
+    with city.driver():
+        city.apply(claim("c"))
+        city.run(pod("p", "c"))
+        device, seen = reported(city, "c"), city.links("p")["fast0"]
+        assert device["networkData"] == {"interfaceName": "fast0", "hardwareAddress": seen["address"]}
+        assert device["data"]["egress"]["rate"] == 10**9
+        city.delete("p")
+
+
+def test_a_share_of_a_mock_nic_is_ready_in_its_claim_with_what_a_pod_would_have() -> None:
+    with tempfile.TemporaryDirectory(prefix="d-", dir="/tmp") as folder:
+        town = MockCity(pathlib.Path(folder))
+        with town.cluster:
+            town.apply(testing.device_class(CLASS, driver=nic_driver.NAME))
+            asked = claim("c")
+            asked["spec"]["devices"]["config"][0]["opaque"]["parameters"]["addresses"] = ["10.99.1.3/16"]
+            with town.driver():
+                town.apply(asked)
+                town.run(pod("p", "c"))
+                device = reported(town, "c")
+                network = device["networkData"]
+                assert (network["interfaceName"], network["ips"]) == ("fast0", ["10.99.1.3/16"])
+                assert int(network["hardwareAddress"][:2], 16) & 3 == 2, "a local address of one interface"
+                assert device["data"]["egress"]["rate"] == 10**9
+                town.delete("p")

@@ -114,6 +114,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._machine.install(uplink, uplink.allowed(share))
         named = functools.partial(edits.of, share, request=grant.request, device=grant.device.name)
         if self._attachment is None:
+            if self._lookout is not None:
+                self._lookout.wake()  # Nobody attaches, after which there would be a look.
             return driver.Prepared(edits=named(interface_name=grant.config.interface_name), record=shares.to_record(share))
         client = self._attachment.client_for(grant.record)
         told = named(interface_name=plans.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant))
@@ -142,7 +144,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
         """Begin to attach sandboxes, and to look after what is installed."""
         if self._attachment is not None:
             self._attachment.start(site, self._intents)
-        vitals, reporter = reporting.Vitals(site), reporting.Reporter(self._machine, site, node=self._node)
+        vitals = reporting.Vitals(site)
+        reporter = reporting.Reporter(self._machine, site, node=self._node, attaches=self._attachment is not None)
         self._lookout = lookout.Lookout(
             self._machine,
             site,

@@ -71,10 +71,21 @@ class _Failure:
 
 
 class Reporter:
-    """Writes the statuses of prepared grants where they changed. A pod that could not be attached counts until it is, or is no longer tried."""
+    """Writes the statuses of prepared grants where they changed. A pod that could not be attached counts until it is, or is no longer tried.
 
-    def __init__(self, machine: port.Port, site: sites.Site, *, node: str, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._machine, self._site = machine, site
+    Without ``attaches`` no container calls for an interface, as on a mock machine: a share is ready once it is prepared.
+    """
+
+    def __init__(
+        self,
+        machine: port.Port,
+        site: sites.Site,
+        *,
+        node: str,
+        attaches: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._machine, self._site, self._node, self._attaches = machine, site, node, attaches
         self._book = addresses.Book(site, node=node)
         self._said: dict[tuple[str, str, str], sites.DeviceStatus] = {}
         self._failures: dict[tuple[str, str, str], dict[str, _Failure]] = {}
@@ -136,6 +147,8 @@ class Reporter:
         found = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
         if found is None:
             return _status(grant, (_condition("ShareMissing", "the NIC does not have the share; it is being put back", holds=False),))
+        if not self._attaches:
+            return self._of_prepared(grant, found)
         if not attached:
             return None
         leases = self._book.of(grant)
@@ -145,6 +158,17 @@ class Reporter:
         )
         message = f"{found.egress.rate} bit/s out, {found.ingress.rate} bit/s in, read back from the kernel; {len(attached)} in use"
         return _status(grant, (_condition("Attached", message),), values=_rates(found), network=network)
+
+    def _of_prepared(self, grant: Grant, found: port.Traffic) -> sites.DeviceStatus:
+        """A share that nobody attaches to: what a pod's first interface on it would be."""
+        chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
+        network = sites.NetworkStatus(
+            interface=plans.interface_name(chosen, found.share_id),
+            addresses=chosen.addresses[:_ADDRESSES_MAX],
+            hardware_address=plans.mac_address(chosen, self._node, found.share_id, ""),
+        )
+        message = f"{found.egress.rate} bit/s out, {found.ingress.rate} bit/s in; no interface is made in pods here"
+        return _status(grant, (_condition("Prepared", message),), values=_rates(found), network=network)
 
     def _of_whole(self, grant: Grant) -> sites.DeviceStatus | None:
         """The status of a whole interface; none while a container has yet to get it by the hook."""

@@ -206,7 +206,7 @@ def test_every_share_is_counted_in_both_directions(tmp_path: pathlib.Path) -> No
     town.prepared()
     found = town.driver.measure()
     assert {(one.name, one.labels["direction"]) for one in found if one.total} == {
-        (f"nic_share_{what}", way) for what in ("bytes", "packets") for way in ("egress", "ingress")
+        (f"nic_share_{what}", way) for what in ("bytes", "packets", "drops") for way in ("egress", "ingress")
     }
     rates = [one for one in found if one.name == "nic_share_rate_bits_per_second"]
     assert [(dict(one.labels), one.value) for one in rates] == [
