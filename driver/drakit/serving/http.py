@@ -1,15 +1,18 @@
 """GET /healthz, /readyz and /metrics over plain HTTP, on an address of the operator's choice.
 
-Invariants: nothing but GET and HEAD of these paths is answered; a client that sends or reads slowly loses its connection after ``SLOW_SECONDS``
-and holds up nobody; at most ``CONNECTIONS_MAX`` are served at a time, others wait. The answers hold no secret, and no request changes anything.
+Invariants: nothing but GET and HEAD of these paths is answered. A connection has one request and ``REQUEST_SECONDS`` from its start to its end,
+however its client sends or reads. At most ``CONNECTIONS_MAX`` are open at a time; one more takes the place of the oldest that has sent no whole
+request, so slow clients never keep a probe waiting. The answers hold no secret, and no request changes anything.
 """
 
+import contextlib
 import dataclasses
 import http
 import http.server
 import ipaddress
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -17,8 +20,8 @@ from drakit.core import errors
 from drakit.serving import checks as checking
 from drakit.telemetry import logs
 
-SLOW_SECONDS = 5.0
-CONNECTIONS_MAX = 8
+REQUEST_SECONDS = 5.0
+CONNECTIONS_MAX = 64
 PORT_MAX = 65535
 _TEXT = "text/plain; charset=utf-8"
 
@@ -74,25 +77,63 @@ def told(checks: checking.Checks) -> Route:
     return page
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
+class _Connection:
+    """An open connection: when it must be over, and whether its request is whole."""
+
+    socket: socket.socket
+    end: float
+    has_asked: bool = False
+
+
 class _Listener(http.server.ThreadingHTTPServer):
-    """One thread a connection, bounded; the standard library's own is not."""
+    """One thread a connection, bounded in number and time. Accepting never waits."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, address: Address, requests: type[http.server.BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._guard = threading.Lock()
+        self._open: list[_Connection] = []
         super().__init__((address.host, address.port), requests)
 
-    def process_request(self, request: object, client_address: object) -> None:
-        self._free.acquire()
-        super().process_request(request, client_address)  # type: ignore[arg-type] # the library's own types are narrower than what it passes
+    def verify_request(self, request: object, client_address: object) -> bool:  # noqa: ARG002 - the library's signature
+        """Note the connection, in the place of a slow one where there is none free; whether it is served."""
+        assert isinstance(request, socket.socket)  # noqa: S101 - the library types it as anything; this server has TCP sockets only
+        with self._guard:
+            if len(self._open) >= CONNECTIONS_MAX:
+                slow = next((one for one in self._open if not one.has_asked), None)
+                if slow is None:
+                    return False
+                self._drop(slow)
+            self._open.append(_Connection(socket=request, end=time.monotonic() + REQUEST_SECONDS))
+        return True
 
-    def process_request_thread(self, request: object, client_address: object) -> None:
-        try:
-            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
-        finally:
-            self._free.release()
+    def asked(self, request: socket.socket) -> None:
+        """Note that a connection's request is whole: it is not dropped for another one any more."""
+        with self._guard:
+            for one in self._open:
+                if one.socket is request:
+                    one.has_asked = True
+
+    def service_actions(self) -> None:
+        """Drop connections whose time is over; the library calls this twice a second."""
+        now = time.monotonic()
+        with self._guard:
+            for one in [one for one in self._open if one.end <= now]:
+                self._drop(one)
+
+    def shutdown_request(self, request: object) -> None:
+        with self._guard:
+            self._open = [one for one in self._open if one.socket is not request]
+        super().shutdown_request(request)  # type: ignore[arg-type] # the library's own types are narrower than what it passes
+
+    def _drop(self, connection: _Connection) -> None:
+        """Wake the connection's thread, which then ends; the caller holds the guard."""
+        self._open.remove(connection)
+        with contextlib.suppress(OSError):
+            connection.socket.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the library's signature
         _log.debug("a connection broke", client=str(client_address))
@@ -140,7 +181,7 @@ def _requests(routes: Mapping[str, Route]) -> type[http.server.BaseHTTPRequestHa
     class Requests(http.server.BaseHTTPRequestHandler):
         server_version = "drakit"
         sys_version = ""
-        timeout: ClassVar[float] = SLOW_SECONDS
+        timeout: ClassVar[float] = REQUEST_SECONDS
 
         def do_GET(self) -> None:
             self._answer(body=True)
@@ -149,6 +190,8 @@ def _requests(routes: Mapping[str, Route]) -> type[http.server.BaseHTTPRequestHa
             self._answer(body=False)
 
         def _answer(self, *, body: bool) -> None:
+            if isinstance(self.server, _Listener):
+                self.server.asked(self.connection)
             page = _page(routes, self.path.partition("?")[0])
             self.send_response(page.status)
             self.send_header("Content-Type", page.content_type)

@@ -1,8 +1,13 @@
 """The driver's own HTTP answers three pages to anybody who may ask, and is not stopped by those who ask badly."""
 
+import contextlib
 import http.client
+import select
 import socket
-from collections.abc import Iterator
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -58,11 +63,90 @@ def test_other_paths_other_methods_and_bugs_are_answered_and_change_nothing(serv
     assert ask(server, "/metrics", "HEAD") == (200, "")
 
 
-def test_clients_that_say_nothing_do_not_keep_others_waiting_for_ever(server: serving.HttpServer) -> None:
-    silent = [socket.create_connection(("127.0.0.1", server.address.port)) for _ in range(serving.CONNECTIONS_MAX)]
-    assert ask(server, "/metrics") == (200, "drakit_up 1\n")
-    for one in silent:
-        one.close()
+def opened(server: serving.HttpServer, sent: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.address.port), timeout=30)
+    connection.sendall(sent)
+    return connection
+
+
+@contextlib.contextmanager
+def dribbling(server: serving.HttpServer, count: int) -> Iterator[None]:
+    """That many connections that send a byte of a request now and then, and are made anew when they are dropped."""
+    over = threading.Event()
+    connections = [opened(server, b"G") for _ in range(count)]
+
+    def dribble() -> None:
+        while not over.wait(0.1):
+            for place, connection in enumerate(connections):
+                try:
+                    connection.sendall(b"E")
+                except OSError:
+                    connection.close()
+                    connections[place] = opened(server, b"G")
+
+    thread = threading.Thread(target=dribble)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        for connection in connections:
+            connection.close()
+
+
+@pytest.mark.parametrize("count", [8, 64, 256])
+def test_a_probe_is_answered_at_once_whatever_slow_clients_do(server: serving.HttpServer, count: int) -> None:
+    with dribbling(server, count):
+        seconds = []
+        for _ in range(30):
+            began = time.monotonic()
+            assert ask(server, "/readyz") == (200, "ok\n")
+            seconds.append(time.monotonic() - began)
+            time.sleep(0.1)
+    assert statistics.median(seconds) < 1.0
+    assert max(seconds) < serving.REQUEST_SECONDS, "no probe waited until a slow client's time was over"
+
+
+def test_a_request_that_is_not_whole_in_time_loses_its_connection(server: serving.HttpServer) -> None:
+    began = time.monotonic()
+    connection = opened(server, b"GET /readyz HTTP/1.1\r\n")
+    with contextlib.suppress(OSError):
+        while not select.select([connection], [], [], 0.2)[0]:
+            connection.sendall(b"X-A: 1\r\n")
+    assert serving.REQUEST_SECONDS - 1.0 < time.monotonic() - began < 4 * serving.REQUEST_SECONDS
+    connection.close()
+
+
+def test_a_client_that_reads_nothing_loses_its_connection() -> None:
+    page = serving.Page(body=b"x" * (64 << 20))
+    server = serving.HttpServer(serving.Address(host="127.0.0.1", port=0), {"/metrics": lambda: page})
+    server.start()
+    before = threading.active_count()
+    connections = [opened(server, b"GET /metrics HTTP/1.1\r\n\r\n") for _ in range(3)]
+    assert eventually(lambda: threading.active_count() > before)
+    assert eventually(lambda: threading.active_count() <= before)
+    for connection in connections:
+        connection.close()
+    server.stop()
+
+
+def test_connections_beyond_the_bound_cost_no_threads(server: serving.HttpServer) -> None:
+    before = threading.active_count()
+    connections = [opened(server) for _ in range(4 * serving.CONNECTIONS_MAX)]
+    assert ask(server, "/readyz") == (200, "ok\n")
+    assert eventually(lambda: threading.active_count() <= before + serving.CONNECTIONS_MAX)
+    for connection in connections:
+        connection.close()
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 30.0
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def test_stop_frees_the_port_and_twice_is_fine(readiness: checks.Checks) -> None:
