@@ -195,6 +195,16 @@ def test_the_alias_of_the_real_one_does_not_matter(world: nic_attach.World, pod:
     assert world.node.links()["nic0"]["ifalias"] == "of the admin"
 
 
+def test_a_command_that_knows_no_notes_brings_it_back_too(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    with world.driver() as driver:
+        ref = driver.prepare(WHOLE)
+        assert world.call(ref, pod).code == 0
+    with world.driver(start=False) as command:
+        command.unprepare(ref)
+    assert is_back(world)
+    assert "fast0" not in pod.space.links()
+
+
 def test_a_pod_whose_index_is_taken_gets_the_interface_under_another(world: nic_attach.World, pod: nic_attach.Pod) -> None:
     pod.space.ip("link", "add", "taken", "index", str(world.node.links()["nic0"]["ifindex"]), "type", "veth", "peer", "name", "other")
     with world.driver() as driver:

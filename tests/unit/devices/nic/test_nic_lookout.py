@@ -201,6 +201,37 @@ def test_a_claim_is_told_what_went_wrong(tmp_path: pathlib.Path) -> None:
     assert [(one.status, one.reason) for one in missing.conditions] == [(False, "ShareMissing")]
 
 
+def test_a_pod_s_failure_is_told_until_that_pod_is_attached(tmp_path: pathlib.Path) -> None:
+    town = Town(tmp_path)
+    grant = town.prepared()
+    town.attach(grant)
+    for pod, reason in (("pod-1", "first reason"), ("pod-2", "second reason"), ("pod-1", "third reason")):
+        town.reporter.failed(grant, pod, reason)
+    told = []
+    for pod in ("", "pod-1", "pod-3", "pod-2"):
+        town.reporter.attached(grant, pod)
+        town.lookout.look()
+        status = town.site.status_of(CLAIM.uid, NIC, SHARE)
+        assert status is not None
+        assert status.network is not None, "what other pods of the claim have is told all the same"
+        told += [one.message if one.reason == "AttachFailed" else one.reason for one in status.conditions]
+    assert told == ["third reason", "second reason", "second reason", "Attached"]
+
+
+def test_a_failure_that_is_not_repeated_is_forgotten(tmp_path: pathlib.Path) -> None:
+    town, now = Town(tmp_path), [0.0]
+    grant = town.prepared()
+    town.attach(grant)
+    reporter = reporting.Reporter(town.machine, town.site, node="node-1", monotonic=lambda: now[0])
+    reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
+    reasons = []
+    for now[0] in (300.0, reporting.FAILURE_SECONDS, reporting.FAILURE_SECONDS + 1):
+        reporter.report()
+        status = town.site.status_of(CLAIM.uid, NIC, SHARE)
+        reasons += [one.reason for one in status.conditions] if status is not None else []
+    assert reasons == ["AttachFailed", "AttachFailed", "Attached"], "the kubelet tries again within five minutes"
+
+
 def test_every_share_is_counted_in_both_directions(tmp_path: pathlib.Path) -> None:
     town = Town(tmp_path)
     town.prepared()
