@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "driver"))
 
 from conformance import validate_case
-from drakit.cluster import allocator, capacity, json_types, ports, quantity, state, taints
+from drakit.cluster import allocator, capacity, json_types, known_errors, ports, quantity, state, taints
 from drakit.cluster.devices import DeviceId, DeviceView, view_of
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.json_types import Json, Object
@@ -60,18 +60,15 @@ def selectors(features: FeatureGates) -> ports.SelectorPort:
 
 
 def allocate(case: Object) -> Object:
-    """Allocate all claims of the case together."""
-    features = gates(case)
+    """Allocate all claims of the case together; ``asKubernetes`` is the version whose errors are repeated."""
+    features, errors = gates(case), known_errors.of_version(json_types.text(case, "asKubernetes"))
+    classes = {json_types.text(item, "metadata", "name"): item for item in json_types.objects(case, "classes")}
     share_ids = iter(f"00000000-0000-4000-8000-{number:012}" for number in range(10**12))
     try:
-        results = allocator.allocate(
+        results = allocator.Allocator(json_types.objects(case, "slices"), classes, selectors(features), features, errors).allocate(
             claims=json_types.objects(case, "claims"),
-            slices=json_types.objects(case, "slices"),
-            classes={json_types.text(item, "metadata", "name"): item for item in json_types.objects(case, "classes")},
             node=json_types.mapping(case, "node"),
             allocated=allocated(case),
-            selectors=selectors(features),
-            features=features,
             new_share_id=lambda: next(share_ids),
         )
     except ports.AllocationError as error:

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from drakit.cluster import allocator, json_types, ports
+from drakit.cluster import allocator, json_types, known_errors, ports
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.json_types import Json, Object
+from drakit.cluster.known_errors import KnownErrors
 from drakit.cluster.state import AllocatedState
 from fakes.simple_selectors import SimpleSelectors
 
@@ -126,17 +127,16 @@ def decide(
     classes: Mapping[str, Object] | None = None,
     node: Object | None = None,
     selectors: ports.SelectorPort | None = None,
+    errors: KnownErrors = known_errors.NONE,
 ) -> list[Object] | None:
     """Allocate all claims together; share ids are share-1, share-2, ..."""
     numbers = iter(range(1, 10_000))
-    return allocator.allocate(
+    chosen_selectors = selectors or SimpleSelectors(lists=features.on(Gate.LIST_TYPE_ATTRIBUTES))
+    made = allocator.Allocator(slices, CLASSES if classes is None else classes, chosen_selectors, features, errors)
+    return made.allocate(
         claims=claims,
-        slices=slices,
-        classes=CLASSES if classes is None else classes,
         node=NODE if node is None else node,
         allocated=used or AllocatedState(),
-        selectors=selectors or SimpleSelectors(lists=features.on(Gate.LIST_TYPE_ATTRIBUTES)),
-        features=features,
         new_share_id=lambda: f"share-{next(numbers)}",
     )
 

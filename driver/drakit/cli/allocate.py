@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from drakit.cluster import obstacles, whatif
     from drakit.cluster.features import FeatureGates
     from drakit.cluster.json_types import Object
+    from drakit.cluster.known_errors import KnownErrors
 
 DOES_NOT_FIT = 1
 BAD_INPUT = 2
@@ -31,15 +32,18 @@ def allocate(
         pathlib.Path | None, typer.Option("--kubeconfig", help="The cluster of --live, which it implies; KUBECONFIG if not given.")
     ] = None,
     gates: sources.Gates = None,
+    as_kubernetes: sources.AsKubernetes = "",
     why: Annotated[bool, typer.Option("--why", help="Show what stands in the way of every device, equal reasons together.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With --why: a line for each device.")] = False,
     form: options.Output = options.Format.TABLE,
 ) -> None:
-    """Show where claims would be allocated, decided as Kubernetes' scheduler decides, without a cluster.
+    """Show where claims would be allocated, decided as Kubernetes' scheduler should decide, without a cluster.
 
     Files may hold ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, DeviceTaintRules, Nodes and Pods. They are checked and
     completed as an API server does. Pods come first, then claims and templates that no pod uses, one after the other: what one gets is gone for
     the next.
+
+    The scheduler of Kubernetes 1.36 is known to decide some claims wrongly. --why says where it does; --as-kubernetes 1.36 repeats it.
 
     Exit status is 0 when all fit, 1 when one does not, 2 for bad input.
 
@@ -53,7 +57,14 @@ def allocate(
     """
     try:
         wanted = [*(given or []), *(files or [])]
-        decisions = _decide(wanted, node=node, live=live or kubeconfig is not None, kubeconfig=kubeconfig, gates=gates or [])
+        sources.check_installed()
+        if not wanted and not live and kubeconfig is None:
+            raise errors.ConfigError("nothing to look at: give FILE, -f FILE, or --live")
+        chosen, repeated = sources.feature_gates(gates or []), sources.errors_of(as_kubernetes)
+        world = _from_files(wanted, chosen)
+        if live or kubeconfig is not None:
+            world = _with_live(world, kubeconfig)
+        decisions = _decide(world, _nodes(world, node), chosen, repeated)
     except errors.DrakitError as error:
         output.note(str(error))
         raise typer.Exit(BAD_INPUT) from error
@@ -65,19 +76,10 @@ def allocate(
         raise typer.Exit(DOES_NOT_FIT)
 
 
-def _decide(
-    files: Sequence[str], *, node: str | None, live: bool, kubeconfig: pathlib.Path | None, gates: Sequence[str]
-) -> "list[whatif.Decision]":
-    sources.check_installed()
+def _decide(world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGates", repeated: "KnownErrors") -> "list[whatif.Decision]":
     from drakit.cluster import whatif
 
-    if not files and not live:
-        raise errors.ConfigError("nothing to look at: give FILE, -f FILE, or --live")
-    chosen = sources.feature_gates(gates)
-    world = _from_files(files, chosen)
-    if live:
-        world = _with_live(world, kubeconfig)
-    decisions = list(whatif.Scheduler(world, chosen, _nodes(world, node)).decide())
+    decisions = list(whatif.Scheduler(world, gates, nodes, repeated).decide())
     if not decisions:
         raise errors.ConfigError("there is nothing to allocate: no pod without a node, no pending claim, no template")
     return decisions
@@ -142,13 +144,17 @@ def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) 
     rows = [row for decision in decisions for row in _rows(decision)]
     if rows:
         output.put(out, output.table("", ["CLAIM", "NODE", "FOR", "REQUEST", "DEVICE", "CONSUMES"], rows))
-    for number, decision in enumerate([one for one in decisions if not one.fits]):
+    refused = [one for one in decisions if not one.fits]
+    for number, decision in enumerate(refused):
         head = f"{decision.asked} does not fit" + ("" if why else f": {decision.message}")
         if rows or number:
             out.print()
         out.print(head, markup=False, soft_wrap=True)
         if why:
             out.print("\n".join(_why_lines(decision, verbose=verbose)), markup=False, soft_wrap=True)
+    differences = [f"warning: {one.asked}: {one.difference}" for one in decisions if one.difference] if why else []
+    if differences:
+        out.print("\n".join(["", *differences]), markup=False, soft_wrap=True)
 
 
 def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
@@ -193,6 +199,8 @@ def _obstacle_lines(one: "obstacles.Obstacle", node: str, *, verbose: bool) -> I
 
 def _document(decision: "whatif.Decision") -> Mapping[str, object]:
     made: dict[str, object] = {"asked": decision.asked, "fits": decision.fits}
+    if decision.difference:
+        made["difference"] = decision.difference
     if decision.fits:
         claims = [{"claim": one.claim, "allocation": one.allocation} for one in decision.given]
         return made | {"node": decision.node, "claims": claims} | ({"message": decision.message} if decision.message else {})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drakit.cli import hosting, output, stopping
+from drakit.cli import manifests as sources
 from drakit.core import errors
 from drakit.telemetry import logs
 
@@ -40,6 +41,7 @@ def cluster(
         bool,
         typer.Option("--keep-state", help="Keep the API's objects in the folder, and go on with those of the last run; needs --folder."),
     ] = False,
+    as_kubernetes: sources.AsKubernetes = "",
     events: Annotated[bool, typer.Option("--events", help="Show events as they come.")] = False,
 ) -> None:
     """Run a local cluster for DRA: API server, scheduler, controllers, and a kubelet for each node, until Ctrl-C or SIGTERM.
@@ -68,7 +70,7 @@ def cluster(
     stopping.at_signals(stop, (*stopping.SIGNALS, signal.SIGQUIT))
     with (
         hosting.workplace(folder, names) as place,
-        hosting.running(place, nodes=names, port=port, gates=switched, keep_state=keep_state) as running,
+        hosting.running(place, nodes=names, port=port, gates=switched, keep_state=keep_state, as_kubernetes=as_kubernetes) as running,
     ):
         _introduce(running, place, names)
         if events:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from drakit.cli import folders
+from drakit.cli import folders, manifests
 from drakit.core import errors
 from drakit.telemetry import logs
 
@@ -108,11 +108,18 @@ def logging_to(file: pathlib.Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def running(
-    folder: pathlib.Path, *, nodes: Sequence[str], port: int = 0, gates: Gates | None = None, keep_state: bool = False
+    folder: pathlib.Path,
+    *,
+    nodes: Sequence[str],
+    port: int = 0,
+    gates: Gates | None = None,
+    keep_state: bool = False,
+    as_kubernetes: str = "",
 ) -> Iterator["clusters.LocalCluster"]:
     """A running cluster in a folder that was claimed; raises SettingsError when it cannot be started as asked.
 
-    With ``keep_state`` it goes on with the objects of the cluster before it in this folder.
+    With ``keep_state`` it goes on with the objects of the cluster before it in this folder. With ``as_kubernetes`` its scheduler repeats
+    the known errors of that version.
     """
     from drakit.cluster import apiserver, components, features, state_log
     from drakit.cluster import cluster as clusters
@@ -120,6 +127,7 @@ def running(
     def of(component: str) -> features.FeatureGates:
         return features.FeatureGates.of({**(gates or {}).get("", {}), **(gates or {}).get(component, {})})
 
+    repeated = manifests.errors_of(as_kubernetes)
     with contextlib.ExitStack() as stack:
         try:
             chosen = of("apiserver")
@@ -128,6 +136,7 @@ def running(
                 controllers=of("controllers"),
                 kubelets=dict.fromkeys(nodes, of("kubelet")),
                 state=folder / STATE if keep_state else None,
+                known_errors=repeated,
             )
         except ValueError as error:
             raise errors.SettingsError(str(error), key="--gate") from error

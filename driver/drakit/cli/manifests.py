@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from drakit.cluster import manifests
     from drakit.cluster.features import FeatureGates
     from drakit.cluster.json_types import Object
+    from drakit.cluster.known_errors import KnownErrors
     from drakit.cluster.resources import Resource
 
 STANDARD_INPUT = "-"
@@ -44,6 +45,13 @@ Given = Annotated[
 Gates = Annotated[
     list[str] | None,
     typer.Option("--gate", metavar="NAME=true|false", help="A feature gate of the cluster, by Kubernetes' name. May be repeated."),
+]
+
+AsKubernetes = Annotated[
+    str,
+    typer.Option(
+        "--as-kubernetes", metavar="VERSION", help="Repeat the known errors of that version's scheduler; 1.36 is known.", show_default=False
+    ),
 ]
 
 
@@ -127,6 +135,16 @@ def feature_gates(texts: Sequence[str]) -> "FeatureGates":
         return features.FeatureGates.of(gates(texts))
     except ValueError as error:
         raise errors.ConfigError(f"--gate: {error}") from error
+
+
+def errors_of(version: str) -> "KnownErrors":
+    """Return the known errors of a version; raises SettingsError for one whose errors are not known."""
+    from drakit.cluster import known_errors
+
+    try:
+        return known_errors.of_version(version)
+    except ValueError as error:
+        raise errors.SettingsError(str(error), key="--as-kubernetes") from error
 
 
 def told_of(skipped: "Sequence[manifests.Document]") -> str:

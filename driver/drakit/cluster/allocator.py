@@ -1,25 +1,28 @@
 """The scheduler's decision: which devices the claims of one pod get on one node. Pure: no I/O, no clock.
 
 Decides as Kubernetes 1.36's structured allocator does (first fit in the order of pools, slices and devices, depth first), without its
-known errors: a rejected candidate gives back its counters and constraint state; counters are kept by driver and pool; admin access needs
-no free counters; distinctAttribute compares all devices; matchAttribute on lists is restored when the search goes back.
+known errors unless they are asked for (:mod:`drakit.cluster.known_errors`).
 
 :func:`allocate` is for one decision. An :class:`Allocator` keeps what slices and selectors teach for many decisions over one state of the
 slices: make a new one when a slice or class changes.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from drakit.cluster import json_types, reasons, search
+from drakit.cluster import json_types, known_errors, reasons, search
 from drakit.cluster.allocation import Writer
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.inventory import Inventory
 from drakit.cluster.json_types import Object
+from drakit.cluster.known_errors import KnownError, KnownErrors
 from drakit.cluster.pools import Condition, SliceIndex
 from drakit.cluster.ports import AllocationError, SelectorPort
 from drakit.cluster.problem import MAX_RESULTS, Problem
 from drakit.cluster.reasons import Reason
 from drakit.cluster.requests import Claim, Classes, Mode, Option, Reader
+from drakit.cluster.search import TooLongError
 from drakit.cluster.state import AllocatedState
 from drakit.cluster.suitability import Suitability, Switches
 from drakit.cluster.verdicts import Verdicts
@@ -30,7 +33,16 @@ _KEPT_NODES = 128
 class Allocator:
     """Allocates over one set of slices and classes."""
 
-    def __init__(self, slices: Sequence[Object], classes: Mapping[str, Object], selectors: SelectorPort, features: FeatureGates) -> None:
+    def __init__(
+        self,
+        slices: Sequence[Object],
+        classes: Mapping[str, Object],
+        selectors: SelectorPort,
+        features: FeatureGates,
+        errors: KnownErrors = known_errors.NONE,
+    ) -> None:
+        """``errors`` are those of a Kubernetes version, to be repeated."""
+        self._errors = errors
         self._classes = Classes(classes)
         self._verdicts = Verdicts(selectors)
         self._features = features
@@ -46,7 +58,10 @@ class Allocator:
         Raise AllocationError where a claim, class, selector or pool makes a decision impossible. Nothing is recorded in ``allocated``.
         """
         problem = self.problem(claims=claims, node=node, allocated=allocated)
-        picks = search.solve(problem)
+        try:
+            picks = search.solve(problem)
+        except TooLongError:
+            return None
         if picks is None:
             self._check_pools(problem)
             return None
@@ -55,7 +70,29 @@ class Allocator:
 
     def explain(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> list[Reason]:
         """Return why the claims do not fit on ``node``. Raise AllocationError as :meth:`allocate` does before it chooses devices."""
-        return reasons.explain(self.problem(claims=claims, node=node, allocated=allocated))
+        if text := self.misjudged(claims=claims, node=node, allocated=allocated):
+            return [Reason(text=text)]
+        return reasons.explain(self.repeating(known_errors.NONE).problem(claims=claims, node=node, allocated=allocated))
+
+    def misjudged(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> str:
+        """Return by which of the repeated errors claims that fit on ``node`` do not get their devices; "" where they do not fit."""
+        if not self._errors:
+            return ""
+        right = self.repeating(known_errors.NONE).problem(claims=claims, node=node, allocated=allocated)
+        if search.solve(right) is None:
+            return ""
+
+        def fails(errors: KnownErrors) -> bool:
+            problem = self.repeating(errors).problem(claims=claims, node=node, allocated=allocated)
+            return search.solve(problem) is None
+
+        try:
+            blamed = next(
+                (kind for kind in KnownError if kind in self._errors and fails(replace(self._errors, kinds=frozenset({kind})))), None
+            )
+        except TooLongError as error:
+            return str(error)
+        return f"the claims fit, but Kubernetes 1.36 does not find it: {known_errors.told(blamed)}"
 
     def problem(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> Problem:
         """Return what there is to solve. Raise AllocationError for what is wrong before any device is chosen."""
@@ -67,13 +104,20 @@ class Allocator:
             requests=[request for claim in read for request in claim.requests],
             wants=reader.wants,
             inventory=inventory,
-            suitability=Suitability(inventory, allocated, node, self._verdicts, self._switches),
+            suitability=Suitability(inventory, allocated, node, self._verdicts, self._switches, early=not self._errors),
             lists=self._features.on(Gate.LIST_TYPE_ATTRIBUTES),
+            errors=self._errors,
         )
         for claim in read:
             _find_every(problem, claim)
             _check_size(problem, claim)
         return problem
+
+    def repeating(self, errors: KnownErrors) -> "Allocator":
+        """Return an allocator over the same slices and classes that repeats ``errors``; the two share what they learn."""
+        other = copy.copy(self)
+        vars(other)["_errors"] = errors
+        return other
 
     def _inventory(self, node: Object) -> Inventory:
         """Return the node's inventory, compiled again only when its name or labels changed."""

@@ -144,6 +144,7 @@ class LocalCluster:
                     gates=deciding,
                     binding_timeout=self._components.binding_timeout,
                     metrics=self.server.metrics,
+                    known=self._components.known_errors,
                 ),
             ):
                 part.start()

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drakit.cluster.features import FeatureGates
+from drakit.cluster.known_errors import NONE, KnownErrors
 from drakit.cluster.scheduler import BINDING_SECONDS
 
 
@@ -12,8 +13,9 @@ from drakit.cluster.scheduler import BINDING_SECONDS
 class Components:
     """Feature gates of components that differ from the API server's, ``kubelets`` by node; None, or no entry, means the same.
 
-    ``binding_timeout`` is how many seconds the scheduler waits for the binding conditions of devices. ``state`` is a file in which the API
-    server keeps its objects: a new cluster with the same file goes on with them, and its nodes start as after a reboot. None: nothing is kept.
+    ``binding_timeout`` is how many seconds the scheduler waits for the binding conditions of devices; ``known_errors`` are those of a
+    Kubernetes version, which it repeats. ``state`` is a file in which the API server keeps its objects: a new cluster with the same file
+    goes on with them, and its nodes start as after a reboot. None: nothing is kept.
     """
 
     scheduler: FeatureGates | None = None
@@ -21,6 +23,7 @@ class Components:
     kubelets: Mapping[str, FeatureGates] = field(default_factory=dict)
     binding_timeout: float = BINDING_SECONDS
     state: pathlib.Path | None = None
+    known_errors: KnownErrors = NONE
 
     def __post_init__(self) -> None:
         if self.binding_timeout <= 0:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from drakit.cluster.inventory import Device, Inventory
+from drakit.cluster.known_errors import KnownErrors
 from drakit.cluster.requests import Claim, Mode, Option, Request, Want
 from drakit.cluster.suitability import Suitability
 
@@ -23,6 +24,8 @@ class Problem:
     every: dict[Option, list[Device]] = field(default_factory=dict)
     lists: bool
     """Whether attributes may be lists."""
+    errors: KnownErrors
+    """The errors of a Kubernetes version that the decision repeats."""
 
     def number(self, option: Option) -> int:
         """Return how many devices the option asks for."""

@@ -12,7 +12,18 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from drakit.cluster import binding_wait, errors, extended, json_types, moments, placement, pod_claims, reservation, taint_rules
+from drakit.cluster import (
+    binding_wait,
+    errors,
+    extended,
+    json_types,
+    known_errors,
+    moments,
+    placement,
+    pod_claims,
+    reservation,
+    taint_rules,
+)
 from drakit.cluster.affinity import Neighbours
 from drakit.cluster.allocator import Allocator
 from drakit.cluster.api import Api
@@ -21,6 +32,7 @@ from drakit.cluster.binding_wait import Failed, Readiness
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.informer import Change, Loop, Selection, key_of, uid_of, version_of
 from drakit.cluster.json_types import Object
+from drakit.cluster.known_errors import KnownErrors
 from drakit.cluster.metrics import Metrics
 from drakit.cluster.node_amounts import NodeAmounts
 from drakit.cluster.patching import PatchKind
@@ -41,9 +53,12 @@ BINDING_SECONDS = 600.0
 
 
 class Scheduler:
-    """Schedules pods of ``schedulerName: default-scheduler`` through ``api``. ``binding_timeout`` is in seconds."""
+    """Schedules pods of ``schedulerName: default-scheduler`` through ``api``. ``binding_timeout`` is in seconds.
 
-    def __init__(
+    ``known`` are the errors of a Kubernetes version, to be repeated.
+    """
+
+    def __init__(  # noqa: PLR0913 -- the parts of a cluster that it works with.
         self,
         api: Api,
         recorder: Recorder,
@@ -54,6 +69,7 @@ class Scheduler:
         binding_timeout: float = BINDING_SECONDS,
         now: Callable[[], datetime.datetime] = moments.present,
         metrics: Metrics | None = None,
+        known: KnownErrors = known_errors.NONE,
     ) -> None:
         self._api = api
         self._recorder = recorder
@@ -71,6 +87,7 @@ class Scheduler:
         self._binding_timeout = binding_timeout
         self._now = now
         self._metrics = metrics or Metrics()
+        self._known_errors = known
         self._chosen: dict[str, str] = {}
         """The nodes of pods that wait for binding conditions."""
         self._due: dict[str, datetime.datetime] = {}
@@ -234,7 +251,7 @@ class Scheduler:
             classes = {key.name: one for key, one in self._classes.items()}
             rules = self._rules.values() if self._gates.on(Gate.DEVICE_TAINT_RULES) else ()
             slices = [taint_rules.tainted(one, rules) for one in self._slices.values()]
-            self._allocator = Allocator(slices, classes, self._selectors, self._gates)
+            self._allocator = Allocator(slices, classes, self._selectors, self._gates, self._known_errors)
         chosen = self._chosen.get(uid_of(pod))
         nodes = [self._nodes[key] for key in sorted(self._nodes, key=lambda key: (key.name != chosen, key))]
         return Site(

@@ -11,6 +11,8 @@ answer is always the first complete choice in that order. What is skipped has be
 Most allocations succeed at the first try, so nothing of this is prepared before the first dead end. Kubernetes reports an error as soon
 as its search meets one: a selector that fails on a device, or "all devices" of which a constraint forbids one. Where that may happen, only
 proofs are used that lose no error: known failures, and equals unless the order of "all devices" matters.
+
+Where the errors of a Kubernetes version are repeated, nothing is proven: a device that was tried leaves traces, so every one is tried.
 """
 
 from bisect import bisect_left
@@ -18,12 +20,17 @@ from collections.abc import Hashable, Iterator
 from itertools import islice
 
 from drakit.cluster.bounds import Bounds
+from drakit.cluster.flawed_world import FlawedWorld
 from drakit.cluster.inventory import Device
 from drakit.cluster.ports import AllocationError
 from drakit.cluster.problem import MAX_RESULTS, Problem
 from drakit.cluster.requests import Mode, Option
 from drakit.cluster.symmetry import Symmetry, Token
 from drakit.cluster.world import Pick, World
+
+
+class TooLongError(AllocationError):
+    """A search that proves nothing took too many steps."""
 
 
 class _DeadEnd(Exception):  # noqa: N818 - not an error: the first try ended.
@@ -50,7 +57,7 @@ class _Step:
 
 
 class Search:
-    """One run over a problem. ``learning``: use what was learned; without it the first dead end raises.
+    """One run over a problem. ``learning``: use what was learned; without it the first dead end raises, but for a problem with errors.
 
     ``patience``: the number of steps after which a search is long enough for the costlier proof.
     """
@@ -58,7 +65,9 @@ class Search:
     def __init__(self, problem: Problem, *, learning: bool, patience: int = 200) -> None:
         self._patience = patience
         self._problem = problem
-        self._world = World(problem.claims, problem.inventory, problem.suitability, lists=problem.lists)
+        self._world = (
+            FlawedWorld(problem) if problem.errors else World(problem.claims, problem.inventory, problem.suitability, lists=problem.lists)
+        )
         self._steps: list[_Step] = []
         forbids_all = learning and _may_forbid_all(problem)
         self._symmetry = Symmetry(problem, self._world, exchangeable=not forbids_all) if learning else None
@@ -186,6 +195,8 @@ class Search:
     def _push(self, step: _Step) -> None:
         self.visited += 1
         if self._symmetry is None or self._bounds is None:
+            if self._problem.errors and self.visited > self._problem.errors.longest:
+                raise TooLongError(f"Kubernetes 1.36 tries over {self._problem.errors.longest} combinations, and gives up after 10 s")
             self._steps.append(step)
             return
         if self._may_jump and self._hopeless(step, self._bounds):
@@ -245,14 +256,15 @@ class Search:
 
     def _go_back(self, blame: int, request: int, *, oversize: bool) -> None:
         """Undo steps down to the one that can do something about the failure."""
-        if self._symmetry is None:
+        if self._symmetry is None and not self._problem.errors:
             raise _DeadEnd
         claim = self._problem.requests[request].claim
         while self._steps:
             step, bit = self._steps[-1], 1 << (len(self._steps) - 1)
             if step.pick is not None:
                 self._world.undo(step.pick)
-                self._symmetry.changed(step.pick.device)
+                if self._symmetry is not None:
+                    self._symmetry.changed(step.pick.device)
                 step.pick = None
             if oversize and self._problem.requests[step.request].claim != claim:
                 blame, oversize = 0, False

@@ -76,7 +76,11 @@ class Suitability:
         node: Object,
         verdicts: Verdicts,
         switches: Switches,
+        *,
+        early: bool = True,
     ) -> None:
+        """``early``: refuse for counters and taints here; else that is left to the search."""
+        self._early = early
         self._inventory = inventory
         self._uses = [allocated.pool(*pool.id) for pool in inventory.pools]
         self._node = node
@@ -156,13 +160,18 @@ class Suitability:
             return Refusal.CAPACITY
         if device.draws_counters and (refusal := self._uncounted(want, device)) is not None:
             return refusal
-        tainted = self._taints and "taints" in device.spec
-        return Refusal.TAINT if tainted and taints.prevents(json_types.objects(device.spec, "taints"), want.tolerations) else None
+        return Refusal.TAINT if self._early and self.tainted(want, device) else None
+
+    def tainted(self, want: Want, device: Device) -> bool:
+        """Return whether the device has a taint that the want does not tolerate."""
+        if not self._taints or "taints" not in device.spec:
+            return False
+        return taints.prevents(json_types.objects(device.spec, "taints"), want.tolerations)
 
     def _uncounted(self, want: Want, device: Device) -> Refusal | None:
         if not self._partitionable:
             return Refusal.COUNTERS_OFF
-        return Refusal.COUNTERS if self._lacks_counters(want, device) else None
+        return Refusal.COUNTERS if self._early and self._lacks_counters(want, device) else None
 
     def _lacks_counters(self, want: Want, device: Device) -> bool:
         if want.admin or self.drawn(device):

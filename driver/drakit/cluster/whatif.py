@@ -7,14 +7,27 @@ only take away. What a pod needs is for :mod:`drakit.cluster.placement` to say, 
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from drakit.cluster import extended, json_types, naming, obstacles, placement, pod_claims, reservation, resources, selectors, taint_rules
+from drakit.cluster import (
+    extended,
+    json_types,
+    known_errors,
+    naming,
+    obstacles,
+    placement,
+    pod_claims,
+    reservation,
+    resources,
+    selectors,
+    taint_rules,
+)
 from drakit.cluster.affinity import Neighbours
 from drakit.cluster.allocator import Allocator
 from drakit.cluster.devices import DeviceId
 from drakit.cluster.features import FeatureGates, Gate
 from drakit.cluster.json_types import Object
+from drakit.cluster.known_errors import KnownError, KnownErrors
 from drakit.cluster.node_amounts import NodeAmounts
 from drakit.cluster.obstacles import Obstacle
 from drakit.cluster.placement import Placement, Refusal
@@ -25,6 +38,8 @@ from drakit.cluster.store import Key
 
 DEFAULT_NODE = "node"
 _PLENTY = "1000000"
+_QUICK = replace(known_errors.KUBERNETES_1_36, longest=5_000)
+"""What decisions are compared with: no long search for a remark."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +58,8 @@ class Decision:
     node: str = ""
     given: Sequence[Given] = ()
     message: str = ""
+    difference: str = ""
+    """What Kubernetes 1.36 decides instead, because of its known errors."""
     why: dict[str, list[Obstacle]] = field(default_factory=dict)
     """Obstacles by node; nodes on which it was not tried are missing."""
 
@@ -89,10 +106,12 @@ class World:
 class Scheduler:
     """Decides over one world, and remembers what it gave."""
 
-    def __init__(self, world: World, gates: FeatureGates, nodes: Sequence[Object]) -> None:
+    def __init__(self, world: World, gates: FeatureGates, nodes: Sequence[Object], errors: KnownErrors = known_errors.NONE) -> None:
+        """``errors`` are those of a Kubernetes version, to be repeated; without any, decisions say where they differ from 1.36."""
         classes = {_name(one): one for one in world.classes}
         slices = [taint_rules.tainted(one, world.taint_rules) for one in world.slices]
-        self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates)
+        self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
+        self._errors = errors
         self._gates = gates
         self._nodes = nodes
         self._world = world
@@ -133,6 +152,21 @@ class Scheduler:
         self._claims[_key(claim)] = free = {name: value for name, value in claim.items() if name != "status"}
         return self._try(f"claim {naming.label(claim)}", _pod_for(free))[0]
 
+    def beside_itself(self, claim: Object) -> str:
+        """Return what Kubernetes 1.36 decides otherwise once somebody has one of the devices that the claim would get; nothing is given."""
+        self._claims[_key(claim)] = free = {name: value for name, value in claim.items() if name != "status"}
+        decision, _ = self._try("", _pod_for(free))
+        for given in decision.given:
+            for result in json_types.objects(given.allocation, "devices", "results"):
+                held = DeviceId(*(json_types.text(result, field) for field in ("driver", "pool", "device")))
+                self._allocated.hold(held)
+                try:
+                    if difference := self._try("", _pod_for(free))[0].difference:
+                        return f"while {held.device} is taken, {difference}"
+                finally:
+                    self._allocated.hold(held, -1)
+        return ""
+
     def alone_for(self, pod: Object) -> Decision:
         """Return what would become of one more pod. Nothing is given."""
         free = {name: value for name, value in pod.items() if name != "status"}
@@ -171,7 +205,8 @@ class Scheduler:
         site = self._site(pod)
         match placement.place(pod, site):
             case Refusal(message=message):
-                return Decision(asked=asked, message=message, why=self._why(pod, site)), None
+                why, difference = self._why(pod, site), self._difference(pod, site, None)
+                return Decision(asked=asked, message=message, why=why, difference=difference), None
             case Placement() as found:
                 workloads = self._gates.on(Gate.RESERVED_FOR_WORKLOADS)
                 given = [
@@ -179,7 +214,30 @@ class Scheduler:
                     for claim, allocation in found.allocate
                 ]
                 nothing = "all its claims are allocated" if pod_claims.references(pod) else "asks for no devices"
-                return Decision(asked=asked, node=found.node, given=given, message="" if given else nothing), found
+                message, difference = "" if given else nothing, self._difference(pod, site, found)
+                return Decision(asked=asked, node=found.node, given=given, message=message, difference=difference), found
+
+    def _difference(self, pod: Object, site: placement.Site, right: Placement | None) -> str:
+        """Return in words what Kubernetes 1.36 decides instead of ``right``; "" where it decides the same."""
+        if self._errors:
+            return ""
+        wrong = self._repeating(pod, site, _QUICK)
+        if _outcome(wrong) == _outcome(right):
+            return ""
+        alone = (
+            kind for kind in KnownError if _outcome(self._repeating(pod, site, replace(_QUICK, kinds=frozenset({kind})))) == _outcome(wrong)
+        )
+        why = known_errors.told(next(alone, None))
+        if wrong is None:
+            return f"Kubernetes 1.36 leaves it Pending: {why}"
+        if right is None:
+            return f"Kubernetes 1.36 allocates it all the same: {why}"
+        node, devices = _outcome(wrong)
+        return f"Kubernetes 1.36 allocates {', '.join(devices)} on {node} instead: {why}"
+
+    def _repeating(self, pod: Object, site: placement.Site, errors: KnownErrors) -> Placement | None:
+        found = placement.place(pod, replace(site, allocator=self._allocator.repeating(errors)))
+        return found if isinstance(found, Placement) else None
 
     def _decide(self, asked: str, pod: Object) -> Decision:
         decision, found = self._try(asked, pod)
@@ -213,10 +271,20 @@ class Scheduler:
         if isinstance(needs, str):
             return [Obstacle(text=needs)]
         try:
-            problem = self._allocator.problem(claims=needs.pending, node=node, allocated=self._allocated)
-            return obstacles.find(problem, self._holders)
+            if text := self._allocator.misjudged(claims=needs.pending, node=node, allocated=self._allocated):
+                return [Obstacle(text=text)]
+            right = self._allocator.repeating(known_errors.NONE)
+            return obstacles.find(right.problem(claims=needs.pending, node=node, allocated=self._allocated), self._holders)
         except AllocationError as error:
             return [Obstacle(text=str(error))]
+
+
+def _outcome(found: Placement | None) -> tuple[str, list[str]]:
+    """Return the node and all devices that are given, to compare two decisions."""
+    if found is None:
+        return "", []
+    results = [result for _, allocation in found.allocate for result in json_types.objects(allocation, "devices", "results")]
+    return found.node, ["/".join(json_types.text(result, field) for field in ("driver", "pool", "device")) for result in results]
 
 
 def has_node(pod: Object) -> bool:

@@ -296,3 +296,45 @@ def test_an_allocation_for_a_workload_says_that_any_pod_may_use_it(desk: desks.D
         told = desk.run("allocate", slices, file, "-o", "yaml", "--gate", f"DRAReservedForWorkloads={gate}")
         found = [one for decision in yaml.safe_load(told.out)["decisions"] for one in decision["claims"]]
         assert [one["allocation"].get("reservedForAnyPod") for one in found] == expected
+
+
+SHARED_PARENT = {"constraints": [{"matchAttribute": "gpu.drakit.dev/parentUUID"}]}
+HALVES = (request("3g.20gb"), request("3g.20gb"))
+LEFT_PENDING = "Kubernetes 1.36 leaves it Pending: it does not give back the counters of a device that it tried and rejected"
+
+
+def test_why_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_though_it_fits(desk: desks.Desk, slices: str) -> None:
+    file = write(desk, claim("small", request("1g.5gb")), claim("two", *HALVES, **SHARED_PARENT))
+    told = desk.run("allocate", slices, file, "--why")
+    assert told.status == 0
+    assert "gpu-1-mig-3g20gb-9-0" in told.out
+    [warning] = [line for line in told.out.splitlines() if line.startswith("warning: ")]
+    assert warning.startswith(f"warning: claim demo/two: {LEFT_PENDING}")
+    assert "pin the GPU with a CEL selector" in warning
+    assert "warning" not in desk.run("allocate", slices, file).out
+    decisions = json.loads(desk.run("allocate", slices, file, "-o", "json").out)["decisions"]
+    assert [one.get("difference", "")[: len(LEFT_PENDING)] for one in decisions] == ["", LEFT_PENDING]
+
+
+def test_as_kubernetes_1_36_repeats_its_errors_and_says_so(desk: desks.Desk, slices: str) -> None:
+    file = write(desk, claim("small", request("1g.5gb")), claim("two", *HALVES, **SHARED_PARENT))
+    told = desk.run("allocate", slices, file, "--why", "--as-kubernetes", "1.36")
+    assert told.status == 1
+    assert "the claims fit, but Kubernetes 1.36 does not find it: it does not give back the counters" in told.out
+    assert "warning" not in told.out
+    unknown = desk.run("allocate", slices, file, "--as-kubernetes", "1.35")
+    assert (unknown.status, "--as-kubernetes" in unknown.err, "write 1.36" in unknown.err) == (2, True, True)
+
+
+def test_a_claim_that_kubernetes_1_36_decides_alike_gets_no_warning(desk: desks.Desk, slices: str) -> None:
+    told = desk.run("allocate", slices, write(desk, claim("small", request("1g.5gb")), claim("big", request("7g.40gb", count=2))), "--why")
+    assert told.status == 1
+    assert "1.36" not in told.out
+
+
+def test_lint_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_once_a_device_is_taken(desk: desks.Desk, slices: str) -> None:
+    told = desk.run("lint", slices, write(desk, claim("two", *HALVES, **SHARED_PARENT)))
+    assert told.status == 0
+    assert f"spec.devices: while gpu-0-mig-3g20gb-9-4 is taken, {LEFT_PENDING}" in told.out
+    assert "  fix: pin the GPU with a CEL selector" in told.out
+    assert "0 errors, 1 warning" in told.out

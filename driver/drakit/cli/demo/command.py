@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from drakit.cli import hosting, output
+from drakit.cli import manifests as sources
 from drakit.core import errors
 
 DEFAULT_MACHINE = "dgx-a100-40gb-2gpu"
@@ -22,6 +23,7 @@ def demo(
     mock: Annotated[
         str | None, typer.Option("--mock", metavar="MACHINE", help=f"The machine to pretend; {DEFAULT_MACHINE} if not given.")
     ] = None,
+    as_kubernetes: sources.AsKubernetes = "",
     nic: Annotated[
         str | None, typer.Option("--nic", metavar="IFNAME", help="Share this real interface instead of pretending; needs root.")
     ] = None,
@@ -70,7 +72,9 @@ def demo(
         _check_not_given({"--speed": speed, "--traffic": traffic, "--yes-take-over": yes_take_over, "--restore": restore})
         from drakit.cli.demo import story
 
-        raise typer.Exit(story.play(mock or DEFAULT_MACHINE, folder, keep=keep, out=output.console()))
+        raise typer.Exit(story.play(mock or DEFAULT_MACHINE, folder, keep=keep, as_kubernetes=as_kubernetes, out=output.console()))
+    if as_kubernetes:
+        raise errors.SettingsError("no cluster is started for a real interface: leave out --nic", key="--as-kubernetes")
     if mock is not None:
         raise errors.SettingsError("a machine is pretended, or an interface is real: give one of --mock and --nic", key="--mock")
     from drakit.cli.demo.nic import ground

@@ -40,6 +40,7 @@ class Plan:
     machine: str
     folder: pathlib.Path
     keep: bool
+    as_kubernetes: str
 
     @property
     def node_folder(self) -> pathlib.Path:
@@ -52,12 +53,12 @@ class Plan:
         return self.folder / "driver.log", self.folder / "cluster.log"
 
 
-def play(machine: str, folder: pathlib.Path | None, *, keep: bool, out: rich.console.Console) -> int:
+def play(machine: str, folder: pathlib.Path | None, *, keep: bool, as_kubernetes: str, out: rich.console.Console) -> int:
     """Show everything; returns the exit status. What is printed goes to ``out``. Raises SettingsError before anything begins."""
     try:
         with interruption.interruptible(), hosting.workplace(folder, (NODE,)) as place:
             _check_empty(place)
-            return _play(Plan(machine=machine, folder=place, keep=keep), out)
+            return _play(Plan(machine=machine, folder=place, keep=keep, as_kubernetes=as_kubernetes), out)
     except KeyboardInterrupt:
         out.print("\nInterrupted. The driver and the cluster are stopped.", markup=False)
         return interruption.INTERRUPTED
@@ -115,7 +116,7 @@ def _scene(plan: Plan, told: stage.Stage, node: onlooker.Onlooker) -> Iterator[w
     with contextlib.ExitStack() as stack:
         stack.enter_context(hosting.logging_to(cluster_log))
         told.say("Starting a local cluster (API server, scheduler, controllers and kubelet in this process) and one node driver ...")
-        cluster = stack.enter_context(hosting.running(plan.folder, nodes=(NODE,), gates=publishing.GATES))
+        cluster = stack.enter_context(hosting.running(plan.folder, nodes=(NODE,), gates=publishing.GATES, as_kubernetes=plan.as_kubernetes))
         kubeconfig = cluster.driver_kubeconfig(NODE)
         command = child.command(machine=plan.machine, node=NODE, folder=plan.node_folder, kubeconfig=kubeconfig)
         driver = child.Child(command, driver_log, plan.folder / "tmp")

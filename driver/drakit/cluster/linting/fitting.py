@@ -30,9 +30,13 @@ def check(intake: Intake, asked: Sequence[Accepted], pods: Sequence[Accepted], g
         path = "spec.spec.devices" if template else "spec.devices"
         named = _classes(json_types.mapping(one.object, *path.split(".")))
         if named and named <= classes:
-            decision = scheduler.alone(whatif.claim_of(one.object) if template else one.object)
+            claim = whatif.claim_of(one.object) if template else one.object
+            decision = scheduler.alone(claim)
             if not decision.fits:
                 yield _finding(one, path, decision)
+            if difference := decision.difference or scheduler.beside_itself(claim):
+                text, _, fix = difference.rpartition("; ")
+                yield findings.warning(one.document, path, text, fix)
     served = extended.class_names(intake.objects(resources.CLASS), gates)
     for pod in pods:
         if extended.wanted(pod.object) & served.keys():

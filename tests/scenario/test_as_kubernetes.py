@@ -1,0 +1,54 @@
+"""The local cluster repeats the known errors of Kubernetes 1.36 where it is asked to."""
+
+import contextlib
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.cluster import known_errors
+from drakit.cluster.components import Components
+from drakit.cluster.json_types import Object
+from drakit.cluster.known_errors import KnownErrors
+from drakit.cluster.resources import CLAIM, POD, SLICE
+from fakes.allocation_objects import device, partitioned, strings
+from unit.cluster_kubelet import objects
+from unit.cluster_kubelet.plugin import DRIVER
+from unit.cluster_kubelet.town import Town
+
+
+@contextlib.contextmanager
+def _town(errors: KnownErrors) -> Iterator[Town]:
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
+    running = Town(folder, components=Components(known_errors=errors))
+    try:
+        running.start()
+        running.plugin()
+        yield running
+    finally:
+        running.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("errors", [known_errors.NONE, known_errors.KUBERNETES_1_36], ids=["right", "1.36"])
+def test_a_claim_for_two_partitions_of_one_gpu_waits_only_where_errors_are_repeated(errors: KnownErrors) -> None:
+    places = [(gpu, number) for gpu in (0, 1) for number in (0, 1)]
+    partitions = [
+        device(f"gpu-{gpu}-{at}", draws={f"gpu-{gpu}.memory": "1"}, attributes=strings(parent=f"gpu-{gpu}")) for gpu, at in places
+    ]
+    match: Object = {"matchAttribute": f"{DRIVER}/parent"}
+    with _town(errors) as town:
+        for one in partitioned(partitions, {"gpu-0.memory": "2", "gpu-1.memory": "2"}, driver=DRIVER, pool="node-1"):
+            town.api.create(SLICE, one)
+        town.create(CLAIM, objects.claim("small"))
+        town.run(objects.pod("first", claim="small"))
+        town.create(CLAIM, objects.claim("pair", objects.request("a"), objects.request("b"), constraints=[match]))
+        town.create(POD, objects.pod("second", claim="pair"))
+        if not errors:
+            town.phase("second", "Running")
+            assert town.devices("pair") == ["gpu-1-0", "gpu-1-1"]
+            return
+        town.until(lambda: town.scheduling_message("second"), "the refusal")
+        assert "Kubernetes 1.36 does not find it: it does not give back the counters" in town.scheduling_message("second")
