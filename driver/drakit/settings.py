@@ -280,7 +280,7 @@ class Mock(_Group):
     """Name of a machine file, or a path to one; real hardware without it."""
 
     dir: Folder | None = None
-    """Where the mock keeps its state, which outlives the driver; below the plugin directory if not given."""
+    """Where the mock keeps its state, which outlives the driver; <plugins_dir>/mock/<machine> if not given."""
 
 
 class Settings(_Group):

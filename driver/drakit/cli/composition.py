@@ -40,8 +40,8 @@ def machine(settings: values.Settings) -> machines.Choice | None:
     """The mock machine that was chosen; raises SettingsError for one nobody knows."""
     if settings.mock.machine is None:
         return None
-    machines.load(settings.mock.machine)
-    folder = settings.mock.dir or settings.node.plugins_dir / "mock"
+    name = machines.load(settings.mock.machine).name
+    folder = settings.mock.dir or settings.node.plugins_dir / "mock" / machines.folder_name(name)
     return machines.Choice(name=settings.mock.machine, directory=folder, owner=node_name(settings))
 
 

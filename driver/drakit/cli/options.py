@@ -67,10 +67,11 @@ def read(
 ) -> values.Settings:
     """The settings of a command, and the logging they ask for; raises SettingsError.
 
-    ``local`` commands that pretend keep their state in the user's own state folder unless told otherwise, so that they need no root. They answer to
-    a person, who is told of what failed by the answer itself: unless asked, they log errors only.
+    ``local`` commands that pretend keep their state in the user's own state folder unless told otherwise, so that they need no root. One that names
+    the machine which file and environment already name is about that one, where it is: in a driver's container, the one that is served. They
+    answer to a person, who is told of what failed by the answer itself: unless asked, they log errors only.
     """
-    if local and mock is not None and folder is None:
+    if local and mock is not None and folder is None and values.load({}, file=config).mock.machine != mock:
         folder = state_folder() / (pathlib.Path(mock).stem if "/" in mock else mock)
     given: dict[str, object] = {"mock.machine": mock, "node.name": node, **(flags or {})}
     if folder is not None:
@@ -128,8 +129,11 @@ def places(folder: pathlib.Path) -> dict[str, object]:
 
 def state_folder() -> pathlib.Path:
     """Where an ordinary user's programs keep state (XDG Base Directory Specification)."""
-    base = os.environ.get("XDG_STATE_HOME") or pathlib.Path.home() / ".local" / "state"
-    return pathlib.Path(base) / "drakit"
+    base = os.environ.get("XDG_STATE_HOME")
+    try:
+        return pathlib.Path(base or pathlib.Path.home() / ".local" / "state") / "drakit"
+    except RuntimeError as error:
+        raise errors.SettingsError("this user has no home folder; give --folder DIR", key="--folder") from error
 
 
 def meant(word: str, known: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ import os
 import pathlib
 import tempfile
 import time
+import urllib.parse
 import uuid
 from collections.abc import Iterator
 
@@ -96,6 +97,11 @@ def parse(text: str, origin: str) -> Machine:
     return Machine(name=name, description=description, families=families)
 
 
+def folder_name(name: str) -> str:
+    """The name of a folder for a machine of this name, whatever characters its file gives it."""
+    return urllib.parse.quote(name, safe="").replace(".", "%2E")
+
+
 def take_over(directory: pathlib.Path, name: str) -> None:
     """Say that the directory is this machine's, at its first use; raises SettingsError where it is another machine's already."""
     file = directory / _WHOSE
@@ -104,8 +110,11 @@ def take_over(directory: pathlib.Path, name: str) -> None:
         with contextlib.suppress(FileExistsError):
             _write(file, name, replace=False)
         found = file.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise errors.SettingsError(f"cannot keep a mock machine in {directory}: {error}", key="mock.dir") from error
+    except UnicodeDecodeError as error:
+        raise errors.SettingsError(f"{file} names no machine: {error}", key="mock.dir") from error
+    except OSError as error:
+        fix = "name a folder that can be written, with --folder or mock.dir"
+        raise errors.SettingsError(f"cannot keep a mock machine in {directory}: {error.strerror}; {fix}", key="mock.dir") from error
     if found != name:
         fix = f"write --mock {found}, or give another --folder"
         raise errors.SettingsError(f"{directory} holds machine {found!r}, not {name!r}: {fix}", key="mock.dir")
