@@ -116,6 +116,9 @@ class Gpu(_Group):
     driver_root_on_host: Folder | None = None
     """The same folder's path on the host, where that is another: the container runtime mounts the driver's files from there."""
 
+    kernel_root: Folder = pathlib.Path("/")
+    """Folder that holds the proc and sys of NVIDIA's kernel driver: proc/devices, proc/driver/nvidia and sys/bus/pci. Not / for a mock NVML."""
+
     dev_root: Folder = pathlib.Path("/")
     """Folder that holds the host's dev, as this process sees it; device nodes that are missing there are made."""
 

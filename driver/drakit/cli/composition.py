@@ -58,14 +58,19 @@ def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Fa
     return tuple(_family(settings, name, chosen) for name in wanted)
 
 
+class Asked(values.Settings):
+    """The settings of a person who named these families: they are served also where their hardware does not show by itself."""
+
+    asked: frozenset[str] = frozenset()
+
+
 def narrowed(settings: values.Settings, only: Sequence[str]) -> values.Settings:
     """The settings in which these families alone are enabled, all as they are where none is named. Raises SettingsError."""
     _check_families(only)
     if not only:
         return settings
-    return settings.model_copy(
-        update={name: getattr(settings, name).model_copy(update={"enabled": name in only}) for name in registry.FAMILIES}
-    )
+    enabled = {name: getattr(settings, name).model_copy(update={"enabled": name in only}) for name in registry.FAMILIES}
+    return Asked.model_construct(**{**dict(settings), **enabled}, asked=frozenset(only))
 
 
 def _check_families(names_given: Sequence[str]) -> None:
@@ -78,9 +83,16 @@ def _check_families(names_given: Sequence[str]) -> None:
 
 def unserved(settings: values.Settings) -> str:
     """What a person should know of families that are enabled and yet not served; empty when there is nothing to say."""
-    if AUTHORED.get() is None and settings.gpu.enabled and settings.mock.machine is None and not registry.has_gpu_driver():
-        return "GPUs are not served: NVIDIA's kernel driver is not loaded on this machine; name a machine with --mock to pretend"
+    if AUTHORED.get() is None and settings.gpu.enabled and settings.mock.machine is None and not has_gpus(settings):
+        missing = settings.gpu.kernel_root / "proc/driver/nvidia/version"
+        return f"GPUs are not served: {missing} is missing, so NVIDIA's kernel driver is not loaded; name a machine with --mock to pretend"
     return ""
+
+
+def has_gpus(settings: values.Settings) -> bool:
+    """Whether real GPUs are served: where NVIDIA's kernel driver is loaded, or a person asked for them."""
+    is_asked = isinstance(settings, Asked) and "gpu" in settings.asked
+    return is_asked or registry.has_gpu_driver(settings.gpu.kernel_root)
 
 
 def _enabled(settings: values.Settings, name: str, chosen: machines.Choice | None) -> bool:
@@ -89,7 +101,7 @@ def _enabled(settings: values.Settings, name: str, chosen: machines.Choice | Non
         return False
     if chosen is not None:
         return registry.KEYS[name] in machines.load(chosen.name).families
-    return name == "nic" or (name == "gpu" and registry.has_gpu_driver())
+    return name == "nic" or (name == "gpu" and has_gpus(settings))
 
 
 def _family(settings: values.Settings, name: str, chosen: machines.Choice | None) -> Family:
@@ -148,6 +160,7 @@ def _gpu_options(gpu: values.Gpu, home: pathlib.Path) -> gpu_settings.GpuSetting
         library=gpu.library,
         driver_root=gpu.driver_root,
         driver_root_on_host=gpu.driver_root_on_host,
+        kernel_root=gpu.kernel_root,
         dev_root=gpu.dev_root,
         toolkit=gpu.toolkit,
         home=home,

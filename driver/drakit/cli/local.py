@@ -156,7 +156,7 @@ def look(family: composition.Family) -> View:
             entries=entries,
             trouble=_told(home, trouble, len(entries)),
             readings=_measured(opened),
-            told=withheld.by(opened.author),
+            told=withheld.by(opened.made),
         )
 
 

@@ -35,7 +35,7 @@ def show(
     for family in composition.families(settings, only=families or ()):
         seen = local.look(family)
         output.note(seen.trouble)
-        output.note(withheld.silence(seen.told))
+        output.note(withheld.gpus(seen.told))
         documents.append(_document(family, seen))
         if style is options.Format.TABLE:
             _print(family, seen)
@@ -125,7 +125,7 @@ def _document(family: composition.Family, seen: local.View) -> dict[str, object]
         "devices": [_device(item, taken.get(item.name)) for item in offered.flat().devices],
         "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
         "notOffered": withheld.documents(seen.told),
-        "unanswered": withheld.unanswered_documents(seen.told),
+        "gpusNotOffered": withheld.gpu_documents(seen.told),
         "traffic": traffic.of(seen.readings),
         "claims": [_claim(entry) for entry in entries],
     }

@@ -64,10 +64,10 @@ def slices(
 
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
-    """What each family offers now, knowing what its journal prepared. GPUs that do not answer are named on standard error."""
+    """What each family offers now, knowing what its journal prepared. GPUs that are not offered are named on standard error."""
     seen = [(family, local.look(family)) for family in families]
     for _, view in seen:
-        output.note(withheld.silence(view.told))
+        output.note(withheld.gpus(view.told))
     return [(family, view.offered) for family, view in seen]
 
 

@@ -1,7 +1,7 @@
 """What a family does not offer, or offers with a caution, and what an admin can do about it: told by ``drakit show`` and ``drakit doctor``.
 
-drakit's own NIC family knows of interfaces that it does not offer, its GPU family of GPUs that do not answer; the drivers of other families, and of
-other authors, tell of neither.
+drakit's own NIC family knows of interfaces that it does not offer, its GPU family of GPUs, mostly because they do not answer; the drivers of other
+families, and of other authors, tell of neither.
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ NOTHING = "nothing"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Told:
-    """What is withheld, by name, and the cautions of what is offered, by interface name. ``unanswered`` are GPUs that do not answer."""
+    """What is withheld, by name, and the cautions of what is offered, by interface name. ``gpus`` are GPUs that are not offered."""
 
     withheld: "tuple[model.Withheld, ...]" = ()
-    unanswered: "tuple[discovery.Unanswered, ...]" = ()
+    gpus: "tuple[discovery.Unoffered, ...]" = ()
     cautions: "Mapping[str, verdicts.Caution]" = dataclasses.field(default_factory=dict)
 
 
@@ -43,26 +43,26 @@ def by(author: drivers.Driver[Any]) -> Told:
     from drakit.devices.nic import driver as nic_driver
 
     if isinstance(author, gpu_driver.GpuDriver):
-        return Told(unanswered=tuple(author.unanswered))
+        return Told(gpus=tuple(author.unoffered))
     if not isinstance(author, nic_driver.NicDriver):
         return Told()
     found = author.survey()
     return Told(withheld=found.withheld, cautions={nic.interface.name: nic.caution for nic in found.nics if nic.caution})
 
 
-def silence(told: Told) -> str:
-    """The GPUs that do not answer, with their errors, in one line; empty where all answer."""
+def gpus(told: Told) -> str:
+    """The GPUs that are not offered, each with the reason, in one line; empty where all are."""
     from drakit.devices.gpu import discovery
 
-    if not told.unanswered:
+    if not told.gpus:
         return ""
-    count = len(told.unanswered)
-    return f"{count} {'GPU does' if count == 1 else 'GPUs do'} not answer: {discovery.described(told.unanswered)}"
+    count = len(told.gpus)
+    return f"{count} {'GPU is' if count == 1 else 'GPUs are'} not offered: {discovery.described(told.gpus)}"
 
 
-def unanswered_documents(told: Told) -> list[dict[str, object]]:
-    """The GPUs that do not answer, for a program."""
-    return [{"gpu": one.gpu, "error": one.error} for one in told.unanswered]
+def gpu_documents(told: Told) -> list[dict[str, object]]:
+    """The GPUs that are not offered, for a program."""
+    return [{"gpu": one.gpu, "reason": one.reason} for one in told.gpus]
 
 
 def rows(told: Told) -> list[tuple[str, ...]]:

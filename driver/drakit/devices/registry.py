@@ -4,6 +4,7 @@ A family is imported when it is asked for, so that the library of one need not b
 """
 
 import dataclasses
+import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,11 +47,11 @@ def build(family: str, order: Order) -> drivers.Driver[Any]:
     return FAMILIES[family](order)
 
 
-def has_gpu_driver() -> bool:
+def has_gpu_driver(kernel_root: pathlib.Path) -> bool:
     """Whether NVIDIA's kernel driver is loaded on this machine, so that real GPUs can be served without being asked for."""
     from drakit.devices.gpu import host  # noqa: PLC0415 - a family is imported when it is asked for
 
-    return host.Host().has_driver()
+    return host.Host(kernel_root).has_driver()
 
 
 def _gpu(order: Order) -> drivers.Driver[Any]:

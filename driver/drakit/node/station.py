@@ -61,7 +61,7 @@ class Station:
 
     def _equip(self, post: Post, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None) -> None:
         """Make the author's driver, and what serves it, around the open journal."""
-        made = post.build(self._intents)
+        self.made = made = post.build(self._intents)
         if made.volatile:
             self.journal.relax()
         self.author, source, self.metadata = describing.described(made, claim_source, folders.home)

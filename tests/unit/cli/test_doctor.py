@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 
+from drakit.cli import withheld
 from drakit.cli.doctor import gpus, nics, places
 from drakit.cli.doctor.finding import Verdict
 from drakit.cluster import cluster as clusters
 from drakit.cluster import json_types, resources
 from drakit.core import errors
 from drakit.devices import machines
+from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, mock, nvml
 from drakit.devices.nic import port
 from fakes import desk as desks
 from fakes import nvml_library
 
 MACHINE = "dgx-a100-40gb-2gpu"
+NOT_SUPPORTED = 3
 
 
 Found = list[dict[str, Any]]
@@ -219,7 +222,8 @@ def test_a_gpu_that_nvml_counts_and_that_does_not_answer_is_a_failure(tmp_path: 
         hardware.lose(hardware.plugged()[lost].uuid)
         found = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
         assert (found.verdict, found.message.split(",")[0]) == (Verdict.FAILED, counted)
-        assert f"index {lost}: nvmlDeviceGetHandleByIndex: GPU_IS_LOST" in found.message
+        assert f"index {lost}" in found.message
+        assert "nvmlDeviceGetHandleByIndex: GPU_IS_LOST" in found.message
 
 
 @pytest.mark.parametrize("lost,status", [([1], (1, 0, 0)), ([0, 1], (1, 1, 1))])
@@ -234,5 +238,16 @@ def test_doctor_show_and_slices_name_the_gpus_that_do_not_answer(
     ran = [desk.run("doctor", *where, "--no-api"), desk.run("show", *where), desk.run("slices", *where)]
     assert tuple(one.status for one in ran) == status
     for one in ran:
-        for index in lost:
-            assert f"index {index}: nvmlDeviceGetHandleByIndex: GPU_IS_LOST" in one.out + one.err
+        named = ", ".join(f"index {index}" for index in lost)
+        assert f"{named}: nvmlDeviceGetHandleByIndex: GPU_IS_LOST" in one.out + one.err
+
+
+def test_a_gpu_in_mig_mode_without_profiles_is_not_offered_and_named(tmp_path: pathlib.Path) -> None:
+    hardware = mock.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
+    library = nvml_library.NvmlLibrary(hardware)
+    system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
+    library.returns["nvmlDeviceGetGpuInstanceProfileInfoV"] = NOT_SUPPORTED
+    driver = gpu_driver.GpuDriver(nvml.NvmlGpus(library, system=system))
+    assert not driver.discover().devices
+    told = withheld.gpus(withheld.by(driver))
+    assert told.startswith("2 GPUs are not offered: gpu-0, gpu-1: MIG mode is on and NVML tells no MIG profiles;")

@@ -10,7 +10,6 @@ from drakit.cli import composition
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors
-from drakit.devices import registry
 
 if TYPE_CHECKING:
     from drakit.devices.gpu import nvml
@@ -20,12 +19,14 @@ TOPIC = "nvml"
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
     """NVML, where this node has NVIDIA's kernel driver; that it has none is said with the devices."""
-    if composition.AUTHORED.get() is None and settings.gpu.enabled and settings.mock.machine is None and registry.has_gpu_driver():
+    if composition.AUTHORED.get() is None and settings.gpu.enabled and settings.mock.machine is None and composition.has_gpus(settings):
         yield of_library(functools.partial(_open, settings.gpu))
 
 
 def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     """What a session with the library says; it is ended again."""
+    from drakit.devices.gpu import discovery
+
     try:
         gpus = begin()
     except ImportError:
@@ -43,7 +44,7 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     answering, counted = len(census.gpus), len(census.gpus) + len(census.silent)
     told = f"answers for {answering} of {counted} GPUs, driver {versions.driver}, CUDA {versions.cuda}"
     if census.silent:
-        named = "; ".join(f"index {one.index}: {one.error}" for one in census.silent)
+        named = discovery.described(discovery.silent(census))
         return finding.failed(
             TOPIC, "NVML", f"{told}; no answer from {named}", "nvidia-smi -q says more; reset the GPU, or reboot the node"
         )
@@ -55,8 +56,8 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
 
 def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":
     """As the driver opens it."""
-    from drakit.devices.gpu import nvml, roots
+    from drakit.devices.gpu import host, nvml, roots
 
     root = roots.DriverRoot(path=gpu.driver_root)
     below = root.library(nvml.LIBRARY) if gpu.driver_root != pathlib.Path("/") else None
-    return nvml.NvmlGpus.open(gpu.library or below)
+    return nvml.NvmlGpus.open(gpu.library or below, system=host.of_this_machine(gpu.kernel_root))

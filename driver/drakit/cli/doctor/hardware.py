@@ -39,8 +39,8 @@ def _family(family: composition.Family) -> Iterator[Finding]:
         yield finding.warning("devices", name, f"{len(tainted)} of {len(devices)} devices are tainted: {', '.join(tainted[:5])}", fix)
     else:
         yield finding.ok("devices", name, f"{len(devices)} devices")
-    if silence := withheld.silence(seen.told):
-        yield finding.failed("devices", name, silence, "nvidia-smi -q on this node says more; see docs/howto/gpu-health.md")
+    if kept := withheld.gpus(seen.told):
+        yield finding.failed("devices", name, kept, "nvidia-smi -q on this node says more; see docs/howto/gpu-health.md")
     yield from of_interfaces(seen.told)
     if seen.trouble:
         yield finding.failed("journal", name, seen.trouble, "see docs/howto/when-the-journal-is-lost.md")

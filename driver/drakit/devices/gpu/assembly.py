@@ -2,7 +2,7 @@
 
 from drakit.core import errors
 from drakit.devices import machines
-from drakit.devices.gpu import discovery, driver, health, libraries, marks, mock, mps, port, pretend, roots, settings, shares, smi
+from drakit.devices.gpu import discovery, driver, health, host, libraries, marks, mock, mps, port, pretend, roots, settings, shares, smi
 
 _LIBRARY = "libnvidia-ml.so.1"
 _DAEMONS = "mps"
@@ -55,4 +55,4 @@ def _real_gpus(options: settings.GpuSettings, root: roots.DriverRoot) -> port.Gp
         fix = "install it (pip install 'drakit[gpu]'), or name a mock machine"
         raise errors.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
     below = root.library(_LIBRARY) if root != roots.DriverRoot() else None
-    return nvml.NvmlGpus.open(options.library or below, tools=smi.Smi(root))
+    return nvml.NvmlGpus.open(options.library or below, system=host.of_this_machine(options.kernel_root), tools=smi.Smi(root))

@@ -82,11 +82,11 @@ def links(gpu: port.Gpu, peers: Sequence[port.Gpu], clique: str | None) -> Attri
     return _known({"nvlinkPeers": attribute.cut(joined) or None, "nvlinkClique": clique, "fabricState": state})
 
 
-def mig_mode(gpu: port.Gpu, mode: port.MigMode | None) -> str | None:
-    """``on-demand`` where drakit changes the mode as claims come, else ``on`` or ``off`` as the admin left it; None for a GPU without MIG."""
+def mig_mode(gpu: port.Gpu, mode: port.MigMode | None, *, is_partitioned: bool) -> str | None:
+    """``on-demand`` where drakit makes partitions as claims come, else ``on`` or ``off`` as the admin left it; None for a GPU without MIG."""
     if mode is None:
         return None
-    return "on-demand" if gpu.switches_mig_at_once else ("on" if mode.current else "off")
+    return "on-demand" if gpu.switches_mig_at_once and is_partitioned else ("on" if mode.current else "off")
 
 
 def profile(found: port.GpuInstanceProfile) -> Attributes:

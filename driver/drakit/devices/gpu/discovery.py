@@ -8,7 +8,7 @@ The intents are read before and after the hardware: an instance that a claim mak
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from drakit.core import errors, inventory, records
@@ -39,23 +39,23 @@ class _Seen:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Unanswered:
-    """A GPU that gave an error at the last look. ``gpu`` names it: ``gpu-N`` where it said who it is, else its index in the library."""
+class Unoffered:
+    """A GPU that the last look found in no state to be offered. ``gpu`` is ``gpu-N`` where it said who it is, else its index in the library."""
 
     gpu: str
-    error: str
+    reason: str
 
 
 class Memory:
     """The GPUs as they last answered, so that one that is lost can stay offered, with its taint, until it is gone.
 
-    ``offered`` are those of the last look, ``unanswered`` the GPUs that gave it an error.
+    ``offered`` are those of the last look, ``unoffered`` the GPUs that gave it an error or can be offered in no form.
     """
 
     def __init__(self) -> None:
         self._views: dict[port.GpuUuid, offer.View] = {}
         self.offered: tuple[offer.View, ...] = ()
-        self.unanswered: tuple[Unanswered, ...] = ()
+        self.unoffered: tuple[Unoffered, ...] = ()
         self._authored: tuple[port.Versions, tuple[offer.View, ...], inventory.Inventory] | None = None
 
     def completed(self, views: Sequence[offer.View], is_kept: Callable[[port.Gpu], bool]) -> Sequence[offer.View]:
@@ -96,29 +96,53 @@ def discover(
     boot = hardware.boot_id()
     before = identity.owned(intents(), boot)
     census = hardware.census()
-    failed = [Unanswered(gpu=f"index {one.index}", error=one.error) for one in census.silent]
+    failed = silent(census)
     seen = [found for gpu in census.gpus if (found := _or_none(gpu, functools.partial(_look, hardware, gpu), failed))]
     ours = before | identity.owned(intents(), boot)
     peers = nvlink.peers(census.gpus)
     views = [view for one in seen if (view := _or_none(one.gpu, functools.partial(_view, hardware, one, ours, peers, choices), failed))]
-    known.unanswered = tuple(failed)
+    stuck = [Unoffered(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)]
+    _log_new(stuck, known.unoffered)
+    known.unoffered = (*failed, *stuck)
     if not known.completed(views, is_kept) and failed:
         raise errors.HardwareError(port.CALLS["gpus"], f"none of {len(failed)} GPUs answers: {described(failed)}")
     return known.authored(hardware.versions())
 
 
-def described(unanswered: Iterable[Unanswered]) -> str:
-    """The GPUs with their errors, in one line."""
-    return "; ".join(f"{one.gpu}: {one.error}" for one in unanswered)
+def silent(census: port.Census) -> list[Unoffered]:
+    """The GPUs that do not say who they are."""
+    return [Unoffered(gpu=f"index {one.index}", reason=one.error) for one in census.silent]
 
 
-def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[Unanswered]) -> Result | None:
+def described(unoffered: Iterable[Unoffered]) -> str:
+    """The GPUs with their reasons, in one line, those of one reason together."""
+    named: dict[str, list[str]] = {}
+    for one in unoffered:
+        named.setdefault(one.reason, []).append(one.gpu)
+    return "; ".join(f"{', '.join(gpus)}: {reason}" for reason, gpus in named.items())
+
+
+_NO_PROFILES = "MIG mode is on and NVML tells no MIG profiles; update the NVIDIA driver, or turn MIG mode off (nvidia-smi -mig 0)"
+
+
+def _is_stuck(mode: port.MigMode | None, partitions: Sequence[mig.Partition]) -> bool:
+    """Whether a GPU can be neither used as a whole nor partitioned."""
+    return mode is not None and mode.current and not partitions
+
+
+def _log_new(stuck: Iterable[Unoffered], before: Collection[Unoffered]) -> None:
+    for one in stuck:
+        if one not in before:
+            _log.warning("GPU not offered", extra={"gpu": one.gpu, "reason": one.reason})
+
+
+def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[Unoffered]) -> Result | None:
     """What a look at one GPU gives; None for a GPU that does not answer, which is added to ``failed``."""
     try:
         return look()
     except port.CallError as error:
         _log.warning("GPU does not answer", extra={"gpu": gpu.uuid, "error": str(error)})
-        failed.append(Unanswered(gpu=f"gpu-{gpu.minor}", error=str(error)))
+        failed.append(Unoffered(gpu=f"gpu-{gpu.minor}", reason=str(error)))
         return None
 
 
@@ -146,7 +170,8 @@ def _view(hardware: port.GpuPort, seen: _Seen, ours: frozenset[identity.Slot], p
         partitions=seen.partitions,
         foreign=foreign,
         static=static,
-        can_be_whole=gpu.switches_mig_at_once or not seen.partitions or choices.whole_beside_partitions,
+        can_be_whole=not _is_stuck(seen.mode, seen.partitions)
+        and (gpu.switches_mig_at_once or not seen.partitions or choices.whole_beside_partitions),
         mig_mode=seen.mode,
         peers=peers[gpu.uuid],
         clique=nvlink.clique(gpu, peers),

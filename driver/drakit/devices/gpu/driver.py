@@ -161,9 +161,9 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         return health.spread(offered, put, self.name)
 
     @property
-    def unanswered(self) -> Sequence[discovery.Unanswered]:
-        """The GPUs that gave an error at the last look."""
-        return self._memory.unanswered
+    def unoffered(self) -> Sequence[discovery.Unoffered]:
+        """The GPUs that gave the last look an error, or can be offered in no form."""
+        return self._memory.unoffered
 
     def plan(self, grant: Grant) -> records.Record:
         """Choose the slot and the settings.

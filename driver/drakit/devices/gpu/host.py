@@ -1,6 +1,7 @@
 """What the kernel says of GPUs beside NVML: where they sit, and the numbers of their device nodes.
 
-Files: /proc/sys/kernel/random/boot_id, /proc/devices, /proc/driver/nvidia/capabilities, /sys/bus/pci and /sys/module/nvidia, below ``root``.
+Files: /proc/sys/kernel/random/boot_id, /proc/devices, /proc/driver/nvidia/capabilities, /sys/bus/pci and /sys/module/nvidia, below ``root``. The
+boot id may be read elsewhere: a folder that stands in for the kernel driver's files has none.
 """
 
 import contextlib
@@ -8,6 +9,7 @@ import pathlib
 
 from drakit.devices.gpu import port
 
+_BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 _CAPABILITY = "DeviceFileMinor"
 # The first names are those of drivers from R530 on; older ones register the character device as nvidia-frontend.
 _DRIVER_NAMES = ("nvidia", "nvidia-frontend")
@@ -16,8 +18,9 @@ _DRIVER_NAMES = ("nvidia", "nvidia-frontend")
 class Host:
     """The kernel's side of a node; every method raises CallError under the name of the port's method."""
 
-    def __init__(self, root: pathlib.Path = pathlib.Path("/")) -> None:
+    def __init__(self, root: pathlib.Path = pathlib.Path("/"), *, boot_id: pathlib.Path | None = None) -> None:
         self._proc = root / "proc"
+        self._boot_id = boot_id or self._proc / "sys/kernel/random/boot_id"
         self._pci = root / "sys/bus/pci/devices"
         self._bound = root / "sys/bus/pci/drivers/nvidia"
         self._module = root / "sys/module/nvidia"
@@ -28,13 +31,16 @@ class Host:
 
     def boot_id(self) -> str:
         """The current boot."""
-        return self._read(self._proc / "sys/kernel/random/boot_id", "boot_id").strip()
+        return self._read(self._boot_id, "boot_id").strip()
 
     def device_majors(self) -> port.DeviceMajors:
         """Majors of the kinds of device nodes; DRIVER_NOT_LOADED names the module that is missing. Whole GPUs need no capabilities."""
-        text = self._read(self._proc / "devices", "device_majors")
+        listing = self._proc / "devices"
+        text = self._read(listing, "device_majors")
         majors = {name: int(number) for number, _, name in (line.strip().partition(" ") for line in text.splitlines()) if number.isdigit()}
-        return port.DeviceMajors(nvidia=_major(majors, *_DRIVER_NAMES), uvm=_major(majors, "nvidia-uvm"), caps=majors.get("nvidia-caps"))
+        return port.DeviceMajors(
+            nvidia=_major(listing, majors, *_DRIVER_NAMES), uvm=_major(listing, majors, "nvidia-uvm"), caps=majors.get("nvidia-caps")
+        )
 
     def capability_minors(self, minor: int, instance_id: int, compute_id: int) -> port.CapabilityMinors:
         """Minors of a MIG device's capabilities; NOT_FOUND the device is gone."""
@@ -86,9 +92,14 @@ class Host:
             raise port.CallError(port.CALLS[call], port.Code.UNKNOWN, f"{file}: {error}") from error
 
 
-def _major(majors: dict[str, int], *names: str) -> int:
+def of_this_machine(root: pathlib.Path) -> Host:
+    """The kernel's side of this machine, whose GPU driver shows itself below ``root``."""
+    return Host(root, boot_id=_BOOT_ID)
+
+
+def _major(listing: pathlib.Path, majors: dict[str, int], *names: str) -> int:
     for name in names:
         if name in majors:
             return majors[name]
-    missing = f"{names[0]} is not in /proc/devices; load its kernel module (nvidia-modprobe, modprobe {names[0]})"
+    missing = f"{names[0]} is not in {listing}; load its kernel module (nvidia-modprobe, modprobe {names[0]})"
     raise port.CallError(port.CALLS["device_majors"], port.Code.DRIVER_NOT_LOADED, missing)

@@ -210,7 +210,7 @@ def _shared_whole(view: View, product: _Product) -> devices.Device:
 
 
 def _whole_attributes(view: View) -> attributes.Attributes:
-    mode = attributes.mig_mode(view.gpu, view.mig_mode)
+    mode = attributes.mig_mode(view.gpu, view.mig_mode, is_partitioned=bool(view.partitions))
     told = {attributes.UUID: view.gpu.uuid, **attributes.board(view.gpu), **attributes.links(view.gpu, view.peers, view.clique)}
     return told if mode is None else {**told, attributes.MIG_MODE: mode}
 

@@ -10,9 +10,10 @@ _ROOT = pathlib.Path("/")
 class GpuSettings:
     """``library`` is the path of libnvidia-ml.so.1 (None: below the driver root, or where the loader finds it).
 
-    ``driver_root`` is the folder below which the driver is installed, as this process sees it, ``driver_root_on_host`` its path on the host where
-    that is another, ``dev_root`` the folder that holds the host's ``dev``. ``toolkit`` lets nvidia-ctk say which files a container needs, where it is
-    installed. ``home`` is a folder for MPS daemons and for notes of what was made; without one there are neither.
+    ``kernel_root`` is the folder that holds the ``proc`` and ``sys`` of the kernel driver, ``driver_root`` the folder below which the driver is
+    installed, as this process sees it, ``driver_root_on_host`` its path on the host where that is another, ``dev_root`` the folder that holds the
+    host's ``dev``. ``toolkit`` lets nvidia-ctk say which files a container needs, where it is installed. ``home`` is a folder for MPS daemons and for
+    notes of what was made; without one there are neither.
 
     ``share_memory``, ``shares`` and ``share_mig`` are the terms of sharing; see ``shares.Terms``.
 
@@ -27,6 +28,7 @@ class GpuSettings:
     whole_beside_partitions: bool | None = None
     driver_root: pathlib.Path = _ROOT
     driver_root_on_host: pathlib.Path | None = None
+    kernel_root: pathlib.Path = _ROOT
     dev_root: pathlib.Path = _ROOT
     toolkit: bool = True
     home: pathlib.Path | None = None

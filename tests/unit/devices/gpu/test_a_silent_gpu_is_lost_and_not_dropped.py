@@ -176,9 +176,9 @@ def test_a_start_with_lost_gpus_names_them_and_offers_the_others(tmp_path: pathl
     first, second = node.hardware.gpus()
     node.hardware.lose(first.uuid)
     assert {item.name.partition("-mig")[0] for item in node.driver.discover().devices} == {"gpu-1"}
-    assert node.driver.unanswered == (discovery.Unanswered(gpu="index 0", error="nvmlDeviceGetHandleByIndex: GPU_IS_LOST"),)
+    assert node.driver.unoffered == (discovery.Unoffered(gpu="index 0", reason="nvmlDeviceGetHandleByIndex: GPU_IS_LOST"),)
     node.hardware.lose(second.uuid)
-    with pytest.raises(errors.HardwareError, match=r"none of 2 GPUs answers: index 0: .*GPU_IS_LOST; index 1: .*GPU_IS_LOST"):
+    with pytest.raises(errors.HardwareError, match=r"none of 2 GPUs answers: index 0, index 1: .*GPU_IS_LOST"):
         node.restart().discover()
 
 

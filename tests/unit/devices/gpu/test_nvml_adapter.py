@@ -42,6 +42,18 @@ def test_gpus_are_told_as_the_mock_has_them(gpus: nvml.NvmlGpus, hardware: mock.
     assert gpus.device_majors() == hardware.device_majors()
 
 
+def test_numbers_come_from_the_kernels_folder_that_is_set_and_the_boot_from_the_machine(
+    tmp_path: pathlib.Path, hardware: mock.MockGpus
+) -> None:
+    system = host.of_this_machine(nvml_library.host_root(tmp_path / "root", hardware))
+    assert system.device_majors() == hardware.device_majors()
+    assert system.boot_id() == pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    listing = tmp_path / "root/proc/devices"
+    listing.write_text("Character devices:\n  1 mem\n")
+    with pytest.raises(port.CallError, match=f"nvidia is not in {listing}; load its kernel module"):
+        system.device_majors()
+
+
 def test_profiles_keep_the_enum_and_the_hardware_id_apart(gpus: nvml.NvmlGpus, hardware: mock.MockGpus) -> None:
     uuid = hardware.gpus()[0].uuid
     assert gpus.gpu_instance_profiles(uuid) == hardware.gpu_instance_profiles(uuid)
@@ -268,7 +280,7 @@ def test_the_gpu_family_takes_gpu_settings_alone(tmp_path: pathlib.Path) -> None
 def test_a_module_that_is_not_loaded_is_named(hardware: mock.MockGpus, tmp_path: pathlib.Path) -> None:
     root = nvml_library.host_root(tmp_path / "root", hardware)
     (root / "proc/devices").write_text("195 nvidia\n510 nvidia-caps\n")
-    with pytest.raises(port.CallError, match="nvidia-uvm is not in /proc/devices; load its kernel module"):
+    with pytest.raises(port.CallError, match=f"nvidia-uvm is not in {root}/proc/devices; load its kernel module"):
         host.Host(root).device_majors()
     assert not host.Host(root).has_driver()
 

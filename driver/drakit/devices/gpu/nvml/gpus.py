@@ -51,15 +51,15 @@ class NvmlGpus(port.GpuPort):
         session.start()
 
     @classmethod
-    def open(cls, path: pathlib.Path | None = None, *, tools: smi.Smi | None = None) -> "NvmlGpus":
+    def open(cls, path: pathlib.Path | None = None, *, system: host.Host | None = None, tools: smi.Smi | None = None) -> "NvmlGpus":
         """The GPUs as a library at a path shows them; raises SettingsError for a path that cannot be loaded, HardwareError as the class does."""
         if path is None:
-            return cls(tools=tools)
+            return cls(system=system, tools=tools)
         try:
             library = ctypes.CDLL(str(path))
         except OSError as error:
             raise errors.SettingsError(f"cannot load {path}: {error}; it must be the driver's {LIBRARY}", key="gpu.library") from error
-        return cls(library, tools=tools)
+        return cls(library, system=system, tools=tools)
 
     def close(self) -> None:
         """End the session."""
