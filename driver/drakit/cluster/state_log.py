@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import pathlib
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ class StateLog:
     def read(self) -> Kept:
         """Return what the file holds, nothing where there is none. Raise StateError for a file that cannot be read as a whole."""
         try:
-            content = self._path.read_bytes()
+            content = _content(self._path)
         except FileNotFoundError:
             return Kept(objects=[], version=0)
         except OSError as error:
@@ -116,6 +117,14 @@ class StateLog:
             raise StateError(f"{self._path}: the change cannot be kept: {error.strerror}") from error
         self._size += len(line)
         self._added += len(line)
+
+
+def _content(path: pathlib.Path) -> bytes:
+    """Return what a regular file holds. OSError for a link; StateError for anything else that is no file."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise StateError(f"{path}: is no regular file; move it away to start with an empty cluster")
+        return file.read()
 
 
 def _replay(change: Json, objects: dict[tuple[Resource, str, str], Object], *, is_head: bool) -> int:

@@ -98,6 +98,16 @@ def test_a_file_of_another_kind_is_named_and_left_as_it_is(file: pathlib.Path, c
     assert file.read_bytes() == content
 
 
+def test_what_is_no_file_is_refused_and_not_waited_for(file: pathlib.Path) -> None:
+    os.mkfifo(file)
+    with pytest.raises(StateError, match="is no regular file"):
+        opened(file)
+    file.unlink()
+    file.symlink_to("/etc/passwd")
+    with pytest.raises(StateError, match="cannot be read"):
+        opened(file)
+
+
 def test_a_line_in_the_middle_that_cannot_be_read_is_named(file: pathlib.Path) -> None:
     opened(file).store.close()
     lines = file.read_bytes().split(b"\n")
