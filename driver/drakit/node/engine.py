@@ -139,7 +139,7 @@ class Engine:
             with logs.bound_claim(namespace=ref.namespace, name=ref.name, uid=ref.uid):
                 work()
         except errors.DrakitError as error:
-            _log.warning("claim refused", claim=str(ref), uid=ref.uid, error=str(error), kind=type(error).__name__)
+            # The server logs the refusal with its answer.
             told(ref, error)
             return str(error) or type(error).__name__
         except Exception as error:  # noqa: BLE001 - an author's bug is that claim's failure, not the node's

@@ -11,6 +11,7 @@ Invariants:
 
 import dataclasses
 import enum
+import http
 from collections.abc import Mapping
 
 from drakit.core import api_server, degrade, errors, factoring, features, inventory, paging, pools, ports, reconcile, slices
@@ -76,6 +77,14 @@ class Server:
         return stored.without(dropped)
 
 
+class _OvertakenError(Exception):
+    """The slice that was to be replaced is gone, or another by now: what was listed holds no more."""
+
+    def __init__(self, name: str, error: errors.ApiError) -> None:
+        super().__init__(str(error))
+        self.name = name
+
+
 class Publisher(rounds.Publishing):
     """Publishes what ``offer`` was last given; ``run`` works until stopped, ``reconcile`` does one round."""
 
@@ -118,14 +127,18 @@ class Publisher(rounds.Publishing):
         self._learn(offered)
         writes = 0
         for _ in range(ROUNDS_MAX):
-            done, dropped = self._round(offered)
+            try:
+                done, dropped = self._round(offered)
+            except _OvertakenError as error:
+                _log.info("slice changed while it was written; publishing again", slice=error.name, error=str(error))
+                continue
             writes += done
             if not dropped:
                 self.published.set()
                 return writes
             self._server = self._server.without(dropped)
             self._known |= dropped & FIELDS.keys()
-        raise errors.ApiError(f"the API server stored something else than was sent, {ROUNDS_MAX} times in a row")
+        raise errors.ApiError(f"slices were changed or stored otherwise while they were written, {ROUNDS_MAX} times in a row")
 
     def _learn(self, offered: inventory.Inventory) -> None:
         """Find out what the server stores before anything that depends on it goes out, and once more when its version changes.
@@ -161,7 +174,7 @@ class Publisher(rounds.Publishing):
         changes = reconcile.plan(wanted, ours, driver=target.driver, node=target.node, pool=target.pool, reach=target.reach)
         for item in changes.deletes:
             self._store.delete(item)
-        answers = [(update.index, update.spec, self._store.update(update)) for update in changes.updates]
+        answers = [(update.index, update.spec, self._updated(update)) for update in changes.updates]
         answers += [(create.index, create.spec, self._store.create(create)) for create in changes.creates]
         if offered.devices:
             gone = {item.name for item in changes.deletes}
@@ -171,6 +184,15 @@ class Publisher(rounds.Publishing):
         if writes:
             _log.info("slices published", driver=target.driver, pool=target.pool, pages=len(wanted), writes=writes)
         return writes, frozenset().union(*(self._compare(index, sent, answer.spec) for index, sent, answer in answers))
+
+    def _updated(self, update: slices.Update) -> slices.Published:
+        try:
+            return self._store.update(update)
+        except errors.ApiError as error:
+            # The kubelet deletes a driver's slices when it starts, and whoever changes one is answered by the next round.
+            if error.status in {http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT}:
+                raise _OvertakenError(update.published.name, error) from error
+            raise
 
     def _ours(self) -> list[slices.Published]:
         """The slices of the pool; those of other pools are deleted."""

@@ -121,6 +121,14 @@ def test_a_right_that_is_missing_and_a_node_nobody_knows_are_named(ask: Ask, nod
     assert of(found, "resourceslices")["verdict"] == "failed"
     assert "daemonset/base/rbac.yaml" in of(found, "resourceslices")["fix"]
     assert of(found, "node elsewhere")["verdict"] == "failed"
+    assert "403" in of(found, "node elsewhere")["message"]
+    assert of(found, "node elsewhere")["fix"].startswith("the right to get nodes is missing; bind the service account")
+
+
+def test_a_node_that_the_cluster_does_not_have_is_a_wrong_name(ask: Ask, cluster: clusters.LocalCluster) -> None:
+    _, found = ask("--node", "elsewhere", "--kubeconfig", str(cluster.driver_kubeconfig("node-1")))
+    assert "404" in of(found, "node elsewhere")["message"]
+    assert of(found, "node elsewhere")["fix"] == "node.name must be the name that kubectl get nodes shows"
 
 
 def test_no_answer_is_one_finding_and_no_trace(ask: Ask, node: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import threading
 from collections.abc import Callable
 
@@ -105,6 +106,49 @@ def test_what_the_kubelet_wipes_comes_back() -> None:
     store.wipe()
     made.reconcile()
     assert len(devices(store)) == 7
+
+
+class Wiping(slice_store.FakeSliceStore):
+    """A store whose slices are gone, or another's, when the first replacement arrives; ``left`` times."""
+
+    left = 1
+    is_edit = False
+
+    def update(self, wanted: slices.Update) -> slices.Published:
+        if self.left:
+            self.left -= 1
+            if self.is_edit:
+                self.edit(wanted.published.name, wanted.published.spec)
+            else:
+                self.wipe()
+        return super().update(wanted)
+
+
+@pytest.mark.parametrize("is_edit", [False, True], ids=["wiped", "edited"])
+def test_slices_that_change_while_they_are_replaced_are_published_again_without_a_warning(*, is_edit: bool) -> None:
+    store = Wiping()
+    made = start(store, offered("pipe"))
+    made.reconcile()
+    made.offer(offered("chip-1"))
+    store.is_edit = is_edit
+    stream = io.StringIO()
+    logs.setup(stream=stream)
+    made.reconcile()
+    assert store.left == 0
+    assert sorted(devices(store)) == sorted(item.name for item in offered("chip-1").devices)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert {line["level"] for line in lines} == {"info"}
+    assert "slice changed while it was written; publishing again" in [line["event"] for line in lines]
+
+
+def test_slices_that_somebody_changes_at_every_write_are_an_error() -> None:
+    store = Wiping()
+    made = start(store, offered("pipe"))
+    made.reconcile()
+    made.offer(offered("chip-1"))
+    store.is_edit, store.left = True, 1000
+    with pytest.raises(errors.ApiError, match="5 times in a row"):
+        made.reconcile()
 
 
 def test_one_change_is_one_write() -> None:

@@ -1,6 +1,7 @@
 """The API server: whether it answers, which versions it serves, and whether it lets the driver do what it must."""
 
 import dataclasses
+import http
 from collections.abc import Iterable, Iterator, Sequence
 
 from drakit import settings as values
@@ -13,6 +14,7 @@ from drakit.kube import client, transport
 TOPIC = "api server"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 OLDEST = (1, 34)
+_BIND = "bind the service account to the ClusterRole of daemonset/base/rbac.yaml"
 NEWEST = (1, 37)
 
 
@@ -86,7 +88,7 @@ def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]
     try:
         told = api.request("GET", "/version")
     except errors.ApiError as error:
-        yield finding.failed(TOPIC, api.server, str(error), "see whether the address is right and reachable from here")
+        yield finding.failed(TOPIC, api.server, str(error), _fix(error, "see whether the address is right and reachable from here"))
         return
     yield _version(api.server, f"{told.get('gitVersion', 'unknown')}", (str(told.get("major", "")), str(told.get("minor", ""))))
     yield _group(api)
@@ -122,7 +124,7 @@ def _group(api: client.Client) -> Finding:
         api.request("GET", "/apis/resource.k8s.io/v1")
     except errors.ApiError as error:
         fix = "enable the API group resource.k8s.io (it is on by default from 1.34)"
-        return finding.failed(TOPIC, "resource.k8s.io/v1", str(error), fix)
+        return finding.failed(TOPIC, "resource.k8s.io/v1", str(error), _fix(error, fix))
     return finding.ok(TOPIC, "resource.k8s.io/v1", "is served")
 
 
@@ -134,8 +136,7 @@ def _right(api: client.Client, right: Right) -> Finding:
     if not refused:
         return finding.ok(TOPIC, right.path, f"may {', '.join(right.verbs)}")
     message = f"may not {', '.join(refused)}, needed {right.why}"
-    fix = "bind the service account to the ClusterRole of daemonset/base/rbac.yaml"
-    return (finding.failed if right.needed else finding.warning)(TOPIC, right.path, message, fix)
+    return (finding.failed if right.needed else finding.warning)(TOPIC, right.path, message, _BIND)
 
 
 def _may(api: client.Client, right: Right, verb: str) -> bool:
@@ -155,11 +156,22 @@ def _may(api: client.Client, right: Right, verb: str) -> bool:
     return isinstance(status, dict) and status.get("allowed") is True
 
 
+def _fix(error: errors.ApiError, otherwise: str, *, right: str = "") -> str:
+    """What helps against an error: for a request that the server refuses for who sent it, never another address or name."""
+    match error.status:
+        case http.HTTPStatus.UNAUTHORIZED:
+            return "the server does not accept these credentials; renew the token or the kubeconfig"
+        case http.HTTPStatus.FORBIDDEN:
+            return f"the right to {right} is missing; {_BIND}" if right else _BIND
+    return otherwise
+
+
 def _node(api: client.Client, name: str) -> Finding:
     if not name:
         return finding.failed(TOPIC, "node", "node.name is not set, so nothing can be published", "give --node or DRAKIT_NODE__NAME")
     try:
         api.request("GET", f"/api/v1/nodes/{name}")
     except errors.ApiError as error:
-        return finding.failed(TOPIC, f"node {name}", str(error), "node.name must be the name that kubectl get nodes shows")
+        fix = _fix(error, "node.name must be the name that kubectl get nodes shows", right="get nodes")
+        return finding.failed(TOPIC, f"node {name}", str(error), fix)
     return finding.ok(TOPIC, f"node {name}", "is known")

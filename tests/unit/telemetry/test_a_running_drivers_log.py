@@ -1,0 +1,82 @@
+"""What ``drakit run`` writes on standard error: one warning a refused claim, and faults of GPUs with their fields."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import grpc
+import pytest
+import yaml
+
+from drakit._proto import dra_v1_pb2 as wire
+from drakit._proto import dra_v1_pb2_grpc as services
+from drakit.devices import machines
+from drakit.devices.gpu import mock
+from fakes import demo
+from fakes import desk as desks
+
+Lines = Callable[[], list[dict[str, object]]]
+
+
+@pytest.fixture
+def folder() -> Iterator[pathlib.Path]:
+    with demo.short_folder() as made:
+        (made / "plugins_registry").mkdir(parents=True)
+        config = {
+            "current-context": "x",
+            "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        }
+        (made / "kubeconfig").write_text(yaml.safe_dump(config))
+        yield made
+
+
+@pytest.fixture
+def lines(folder: pathlib.Path) -> Iterator[Lines]:
+    """The lines of a driver of mock GPUs that serves, and whose API server is away."""
+    places = ["--mock", desks.MACHINE, "--node", "node-1", "--folder", str(folder), "--kubeconfig", str(folder / "kubeconfig")]
+    command = [sys.executable, "-m", "drakit", "run", *places, "--family", "gpu", "--log-format", "json", "--log-level", "info"]
+    with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log, env=os.environ | {"COLUMNS": "200"}) as driver:
+        try:
+            read = lambda: [json.loads(line) for line in (folder / "log").read_text().splitlines(keepends=True) if line.endswith("\n")]  # noqa: E731
+            wait_for(read, "serving")
+            yield read
+        finally:
+            driver.send_signal(signal.SIGTERM)
+            driver.wait(60)
+
+
+def wait_for(lines: Lines, event: str) -> dict[str, object]:
+    end = time.monotonic() + 90
+    while time.monotonic() < end:
+        for line in lines():
+            if line["event"] == event:
+                return line
+        time.sleep(0.1)
+    raise AssertionError(f"no line {event!r} in {lines()}")
+
+
+def test_a_refused_claim_is_one_warning(folder: pathlib.Path, lines: Lines) -> None:
+    asked = wire.NodePrepareResourcesRequest(claims=[wire.Claim(namespace="default", name="claim", uid=desks.UID)])
+    with grpc.insecure_channel(f"unix:{folder / 'plugins' / 'gpu.drakit.dev' / 'dra.sock'}") as channel:
+        answer = services.DRAPluginStub(channel).NodePrepareResources(asked, timeout=60)
+    error = answer.claims[desks.UID].error
+    assert "no answer from the API server" in error
+    (line,) = [one for one in lines() if one.get("claim") == "default/claim" and one["level"] != "info"]
+    assert line["level"] == "warning"
+    assert (line["event"], line["claim_uid"], line["error"]) == ("claim answered", desks.UID, error)
+
+
+def test_a_fault_of_a_gpu_is_a_line_with_fields(folder: pathlib.Path, lines: Lines) -> None:
+    hardware = mock.MockGpus(machines.Choice(name=desks.MACHINE, directory=folder / "mock", owner="node-1"))
+    gpu = hardware.plugged()[0]
+    hardware.lose(gpu.uuid)
+    fault = wait_for(lines, "GPU fault")
+    assert {"level": "warning", "logger": "drakit.devices.gpu.watching", "device": "gpu-0", "fatal": True}.items() <= fault.items()
+    assert fault["fault"]
