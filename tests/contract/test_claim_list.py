@@ -46,6 +46,6 @@ def listing(request: pytest.FixtureRequest, server: apiserver.ApiServer, tmp_pat
 
 
 def test_the_claims_of_one_drivers_pool_are_found_and_no_others(listing: ports.ClaimList) -> None:
-    assert [claim.ref.name for claim in listing.allocated("gpu.drakit.dev", "n1")] == ["c0", "c1", "c4"]
-    assert [claim.ref.name for claim in listing.allocated("nic.drakit.dev", "n1")] == ["c2"]
-    assert list(listing.allocated("gpu.drakit.dev", "n2")) == []
+    assert [claim.ref.name for claim in listing.allocated("gpu.drakit.dev", "n1").claims] == ["c0", "c1", "c4"]
+    assert [claim.ref.name for claim in listing.allocated("nic.drakit.dev", "n1").claims] == ["c2"]
+    assert listing.allocated("gpu.drakit.dev", "n2") == claims.Listed()

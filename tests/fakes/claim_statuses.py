@@ -2,7 +2,6 @@
 
 import datetime
 import threading
-from collections.abc import Sequence
 
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
@@ -70,13 +69,18 @@ class FakeEvents:
 
 
 class FakeClaimList:
-    """The claims of ``known`` that have a device of the driver's pool; ``failures`` are raised by the next questions, one each."""
+    """The claims of ``known`` that have a device of the driver's pool; ``failures`` are raised by the next questions, one each.
+
+    Those whose UID is ``unreadable`` are known by that alone.
+    """
 
     def __init__(self, *known: claims.Claim) -> None:
         self.known = list(known)
         self.failures: list[errors.DrakitError] = []
+        self.unreadable: frozenset[names.ClaimUid] = frozenset()
 
-    def allocated(self, driver: str, pool: str) -> Sequence[claims.Claim]:
+    def allocated(self, driver: str, pool: str) -> claims.Listed:
         if self.failures:
             raise self.failures.pop(0)
-        return [claim for claim in self.known if any((one.driver, one.pool) == (driver, pool) for one in claim.results)]
+        ours = (claim for claim in self.known if any((one.driver, one.pool) == (driver, pool) for one in claim.results))
+        return claims.Listed(claims=tuple(claim for claim in ours if claim.ref.uid not in self.unreadable), unreadable=self.unreadable)

@@ -87,3 +87,11 @@ class Claim:
         """The configurations of one driver from weakest to strongest: those of classes before those of the claim, later ones last."""
         own = [config for config in self.configs if config.driver == driver]
         return tuple(sorted(own, key=lambda config: config.source is ConfigSource.CLAIM))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Listed:
+    """The claims that a list found, and the UIDs of those in it that cannot be read: they exist, and nobody knows what they have."""
+
+    claims: tuple[Claim, ...] = ()
+    unreadable: frozenset[names.ClaimUid] = frozenset()

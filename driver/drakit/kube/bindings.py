@@ -6,7 +6,7 @@ Needs the rights to list and to watch resourceclaims, which a driver without bin
 import threading
 from collections.abc import Iterator
 
-from drakit.core import binding, errors, ports
+from drakit.core import binding, ports
 from drakit.kube import claim_codec, fields, transport, watch
 from drakit.kube import claims as kube_claims
 from drakit.telemetry import logs
@@ -29,10 +29,13 @@ class ApiBindings:
             if seen is None:
                 yield None
                 continue
+            found = fields.Field(seen.object)
             try:
-                yield self._standing(fields.Field(seen.object), gone=seen.gone)
-            except errors.ConfigError as error:
-                _log.warning("a claim cannot be read", error=str(error))
+                standing = self._standing(found, gone=seen.gone)
+            except fields.UNREADABLE as error:
+                _log.warning("claim ignored: cannot be read", claim=found.name(), error=str(error) or type(error).__name__)
+                continue
+            yield standing
 
     def _standing(self, found: fields.Field, *, gone: bool) -> binding.Standing:
         ref = claim_codec.ref_of(found)

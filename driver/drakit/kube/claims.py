@@ -1,10 +1,10 @@
 """Allocated claims from the API server."""
 
 import http
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from drakit.core import claim as claims
-from drakit.core import errors
+from drakit.core import errors, names
 from drakit.kube import claim_codec, fields, transport
 from drakit.telemetry import logs
 
@@ -48,27 +48,30 @@ class ApiClaimList:
         self._api = api
         self._page = page
 
-    def allocated(self, driver: str, pool: str) -> Sequence[claims.Claim]:
-        """Every claim with a device of this driver's pool; raises ApiError. Claims that cannot be read are logged and left out."""
-        found = []
+    def allocated(self, driver: str, pool: str) -> claims.Listed:
+        """Every claim with a device of this driver's pool; raises ApiError. Claims that cannot be read are logged, and named apart."""
+        found: list[claims.Claim] = []
+        unreadable: set[names.ClaimUid] = set()
         query = {"limit": str(self._page)}
         while True:
             answer = fields.Field(self._api.request("GET", LIST_PATH, query=query, timeout=TIMEOUT))
-            found += [claim for item in answer["items"].each() if (claim := _of_pool(item, driver, pool)) is not None]
+            for item in answer["items"].each():
+                try:
+                    found += _of_pool(item, driver, pool)
+                except fields.UNREADABLE as error:
+                    _log.warning("claim ignored: cannot be read", claim=item.name(), error=str(error) or type(error).__name__)
+                    unreadable |= {names.ClaimUid(uid)} if (uid := item.metadata_text("uid")) else set()
             query["continue"] = answer["metadata"]["continue"].text_or_empty()
             if not query["continue"]:
-                return found
+                return claims.Listed(claims=tuple(found), unreadable=frozenset(unreadable))
 
 
-def _of_pool(item: fields.Field, driver: str, pool: str) -> claims.Claim | None:
+def _of_pool(item: fields.Field, driver: str, pool: str) -> tuple[claims.Claim, ...]:
+    """The claim, or nothing where it has no device of the pool; raises what decoding raises."""
     results = item["status"]["allocation"]["devices"]["results"]
     if not any((one["driver"].value, one["pool"].value) == (driver, pool) for one in results.each()):
-        return None
-    try:
-        return claim_codec.decode(item.object(), claim_codec.ref_of(fields.Field(item.object())))
-    except (errors.ClaimError, errors.ConfigError) as error:
-        _log.warning("a claim of this node cannot be read", claim=str(item["metadata"]["name"].value), error=str(error))
-        return None
+        return ()
+    return (claim_codec.decode(item.object(), claim_codec.ref_of(fields.Field(item.object()))),)
 
 
 def path(ref: claims.ClaimRef) -> str:

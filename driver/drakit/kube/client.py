@@ -19,7 +19,7 @@ import urllib3
 import yaml
 
 from drakit.core import errors, records
-from drakit.kube import access, direct, keys, transport
+from drakit.kube import access, direct, json_text, keys, transport
 from drakit.telemetry import secrets
 
 if TYPE_CHECKING:
@@ -255,9 +255,10 @@ class Watch:
 
 def _object(data: bytes) -> transport.Object:
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise errors.ApiError(f"the API server answered something that is not JSON: {_one_line(str(error))}") from error
+        found = json_text.parse(data)
+    except ValueError as error:
+        message = f"the API server answered something that is not JSON: {_one_line(str(error))}"
+        raise errors.ApiError(message, reason=transport.UNREADABLE) from error
     if not isinstance(found, dict):
         raise errors.ApiError("the API server answered JSON that is no object")
     return found

@@ -5,6 +5,9 @@ from typing import Self
 
 from drakit.core import errors, quantity, records
 
+UNREADABLE = (errors.DrakitError, ValueError, TypeError, ArithmeticError, RecursionError)
+"""What decoding one object may raise. Whoever decodes a list catches it item by item, so that one object never hides the others."""
+
 
 class Field:
     """A JSON value and its path from the object's root; ``value`` is None when the field is absent or null.
@@ -98,6 +101,16 @@ class Field:
         if self.text() not in allowed:
             raise self._error(f"is {self.value!r}, and must be {' or '.join(allowed)}")
         return self
+
+    def metadata_text(self, key: str) -> str:
+        """A text of an object's metadata; empty where there is none, of whatever kind the object is."""
+        metadata = self.value.get("metadata") if isinstance(self.value, Mapping) else None
+        text = metadata.get(key) if isinstance(metadata, Mapping) else None
+        return text if isinstance(text, str) else ""
+
+    def name(self) -> str:
+        """What an object is called, for a log: namespace and name as far as its metadata says them."""
+        return "/".join(filter(None, map(self.metadata_text, ("namespace", "name")))) or "unknown"
 
     def error(self, message: str) -> errors.ConfigError:
         """An error about this field."""

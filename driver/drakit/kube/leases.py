@@ -66,7 +66,7 @@ def _decode(found: transport.Object) -> leasing.Lease:
             transitions=transitions.integer() if transitions else 0,
             version=root["metadata"]["resourceVersion"].text(),
         )
-    except errors.ConfigError as error:
+    except fields.UNREADABLE as error:
         raise errors.ApiError(f"the API server sent a lease that cannot be read: {error}") from error
 
 
@@ -75,5 +75,5 @@ def _time(field: fields.Field) -> datetime.datetime:
         return datetime.datetime.fromtimestamp(0, datetime.UTC)
     try:
         return datetime.datetime.fromisoformat(field.text()).astimezone(datetime.UTC)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise field.error(f"{field.text()!r} is not a time") from error

@@ -9,7 +9,7 @@ import datetime
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
-from drakit.core import attribute, counters, device, errors, mixins, policy, quantity, reach, records, slices
+from drakit.core import attribute, counters, device, mixins, policy, quantity, reach, records, slices
 from drakit.kube import fields, transport
 from drakit.telemetry import logs
 
@@ -144,7 +144,7 @@ def decode(found: transport.Object) -> slices.Published:
     place: reach.OfPool | None = None
     try:
         page, place = _read_page(spec), reach.of_pool(spec.object())
-    except (errors.ConfigError, errors.InventoryError) as error:
+    except fields.UNREADABLE as error:
         _log.warning("a stored slice cannot be read and will be replaced", slice=metadata["name"].text(), error=str(error))
         page, count = slices.Page(), 0
     return slices.Published(
@@ -268,7 +268,7 @@ def _read_time(item: fields.Field) -> datetime.datetime | None:
         return None
     try:
         return datetime.datetime.fromisoformat(item.text()).astimezone(datetime.UTC)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise item.error(f"{item.text()!r} is not a time") from error
 
 

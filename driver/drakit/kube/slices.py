@@ -12,6 +12,8 @@ from drakit.telemetry import logs
 
 PATH = f"/apis/{slice_codec.API_VERSION}/resourceslices"
 _REFUSALS = frozenset({http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN, http.HTTPStatus.NOT_FOUND, http.HTTPStatus.NOT_ACCEPTABLE})
+UNREADABLE_POOL = "unreadable"
+"""The pool of a stored slice whose own pool cannot be read."""
 VERSION_PATH = "/version"
 VERSION_SECONDS = 60.0
 """The longest that a version is believed while somebody asks for it."""
@@ -34,6 +36,7 @@ class ApiSlices:
     ) -> None:
         self._api = api
         self._node = node
+        self._driver = driver
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
         self._clock = clock
         self._meter = meter
@@ -47,7 +50,7 @@ class ApiSlices:
         answer = fields.Field(self._api.request("GET", PATH, query={"fieldSelector": self._selector}))
         self._node_uid = ""
         self._metadata = {}
-        return [self._decoded(item) for item in _readable(lambda: [*answer["items"].each()])]
+        return [found for item in _readable(lambda: [*answer["items"].each()]) for found in self._listed(item)]
 
     def create(self, wanted: values.Create) -> values.Published:
         """Create one slice; raises ApiError, with status 404 when the node does not exist."""
@@ -131,6 +134,20 @@ class ApiSlices:
             self._decoded(fields.Field(self._api.request("GET", f"{PATH}/{published.name}")))
         return self._metadata.get(published.uid, {"name": published.name})
 
+    def _listed(self, item: fields.Field) -> Sequence[values.Published]:
+        """The slice. One that cannot be read but has an identity is of a pool of its own, so that the publisher removes it. Others are left out."""
+        try:
+            return (self._decoded(item),)
+        except errors.ApiError as error:
+            name, uid, version = map(item.metadata_text, ("name", "uid", "resourceVersion"))
+            has_identity = bool(name and uid and version)
+            _log.warning("slice cannot be read", slice=item.name(), error=str(error), removed=has_identity)
+            if not has_identity:
+                return ()
+            pool = values.Pool(name=UNREADABLE_POOL, generation=0, count=0)
+            spec = values.SliceSpec(driver=self._driver, node=self._node, pool=pool, page=values.Page())
+            return (values.Published(name=name, uid=uid, version=version, spec=spec),)
+
     def _decoded(self, found: fields.Field) -> values.Published:
         published = _readable(lambda: slice_codec.decode(found.object()))
         metadata = _readable(found["metadata"].object)
@@ -146,9 +163,9 @@ def _readable(read: Callable[[], Read]) -> Read:
     """What ``read`` gives; an answer of the API server that makes no sense is an ApiError."""
     try:
         return read()
-    except errors.ConfigError as error:
+    except fields.UNREADABLE as error:
         raise _as_api_error(error) from error
 
 
-def _as_api_error(error: errors.ApiError | errors.ConfigError) -> errors.ApiError:
+def _as_api_error(error: Exception) -> errors.ApiError:
     return error if isinstance(error, errors.ApiError) else errors.ApiError(f"the API server sent an object that cannot be read: {error}")

@@ -64,7 +64,8 @@ class ApiStatuses:
         """A claim as it was just read: remember whether it has a status of this driver."""
         status = found.get("status")
         devices = status.get("devices") if isinstance(status, Mapping) else None
-        self._note_blank(ref.uid, blank=not devices or f'"{self._writer.driver}"' not in json.dumps(records.thaw(devices)))
+        entries = devices if isinstance(devices, list | tuple) else ()
+        self._note_blank(ref.uid, blank=not any(isinstance(one, Mapping) and one.get("driver") == self._writer.driver for one in entries))
 
     def is_blank(self, uid: names.ClaimUid) -> bool:
         """Whether the claim is known to have no status of this driver."""

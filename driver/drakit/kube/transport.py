@@ -6,6 +6,8 @@ from typing import Protocol
 from drakit.core import records
 
 JSON_TYPE = "application/json"
+UNREADABLE = "Unreadable"
+"""The reason of an ApiError for an answer, or an event of a watch, that is not JSON."""
 
 Object = Mapping[str, records.Json]
 

@@ -78,7 +78,8 @@ class _Follower:
                 for event in stream:
                     yield from self._changed(event)
         except errors.ApiError as error:
-            if error.status == http.HTTPStatus.GONE:
+            # An event that is no JSON would come again and again; the list has what it was about.
+            if error.status == http.HTTPStatus.GONE or error.reason == transport.UNREADABLE:
                 self._version = ""
             raise
 
@@ -86,7 +87,8 @@ class _Follower:
         query = {"limit": str(_PAGE)}
         while True:
             answer = fields.Field(self._api.request("GET", self._path, query=query))
-            yield from (Seen(object=item.object()) for item in answer["items"].each())
+            for item in answer["items"].each():
+                yield from _objects(item, self._path)
             query["continue"] = answer["metadata"]["continue"].text_or_empty()
             if not query["continue"]:
                 self._version = answer["metadata"]["resourceVersion"].text()
@@ -96,8 +98,16 @@ class _Follower:
         is_change = _is_change(event)
         found = fields.Field(event)["object"]
         if is_change:
-            yield Seen(object=found.object(), gone=event.get("type") == "DELETED")
-        self._version = found["metadata"]["resourceVersion"].text_or_empty() or self._version
+            yield from _objects(found, self._path, gone=event.get("type") == "DELETED")
+        self._version = found.metadata_text("resourceVersion") or self._version
+
+
+def _objects(found: fields.Field, path: str, *, gone: bool = False) -> Iterator[Seen]:
+    """The object, where it is one."""
+    if isinstance(found.value, Mapping):
+        yield Seen(object=found.value, gone=gone)
+    else:
+        _log.warning("object ignored: cannot be read", path=path)
 
 
 def _repeated(

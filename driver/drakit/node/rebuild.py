@@ -59,7 +59,8 @@ def known(journal: ports.Journal) -> frozenset[names.ClaimUid]:
 
 def rebuild(carrier: engine.Engine, lost: Lost, journal: ports.Journal, cdi: ports.CdiDirectory, listing: ports.ClaimList) -> Report:
     """Look every forgotten claim up; raises ApiError when the API server does not answer, and then nothing was done."""
-    listed = {claim.ref.uid: claim for claim in listing.allocated(lost.driver, lost.pool)}
+    found = listing.allocated(lost.driver, lost.pool)
+    listed = {claim.ref.uid: claim for claim in found.claims}
     with_files, in_use = cdi.claims(), lost.in_use()
     restored: list[names.ClaimUid] = []
     left: list[names.ClaimUid] = []
@@ -69,6 +70,9 @@ def rebuild(carrier: engine.Engine, lost: Lost, journal: ports.Journal, cdi: por
             if uid in listed:
                 carrier.adopt(listed[uid], recovery.Patience(), without_files=uid in in_use)
                 restored.append(uid)
+            elif uid in found.unreadable:
+                _log.warning("claim left as it is: it exists and cannot be read", uid=uid)
+                failed.append(uid)
             elif carrier.adopt_gone(uid, recovery.Patience()):
                 left.append(uid)
             elif lost.is_nobodys(uid):

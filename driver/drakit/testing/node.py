@@ -88,9 +88,10 @@ class Claims:
             raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim does not exist any more")
         return self._known[ref.uid]
 
-    def allocated(self, driver: str, pool: str) -> Sequence[claims.Claim]:
+    def allocated(self, driver: str, pool: str) -> claims.Listed:
         """``ports.ClaimList``: every claim with devices of this driver's pool."""
-        return [claim for claim in self._known.values() if any(one.pool == pool for one in claim.results_of(driver))]
+        known = self._known.values()
+        return claims.Listed(claims=tuple(claim for claim in known if any(one.pool == pool for one in claim.results_of(driver))))
 
 
 class Node:

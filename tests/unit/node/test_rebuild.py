@@ -62,6 +62,19 @@ def test_a_claim_in_use_is_remembered_without_a_change_to_its_hardware_or_files(
     assert (lost.world.cdi.files, lost.world.hardware.made, effects) == (lost.files, lost.made, [])
 
 
+def test_a_claim_that_exists_and_cannot_be_read_is_not_taken_for_one_that_is_gone() -> None:
+    lost = Lost()
+    effects: list[str] = []
+    lost.world.step = effects.append
+    lost.listing.unreadable = frozenset({lost.ref.uid})
+    report = lost.rebuild()
+    assert (report.restored, report.left, report.failed) == ((), (lost.other.uid,), (lost.ref.uid,))
+    assert lost.world.journal.entry(lost.ref.uid) is None, "nothing is withdrawn that a pod may be running with"
+    assert (lost.world.cdi.files, lost.world.hardware.made) == (lost.files, lost.made)
+    lost.listing.unreadable = frozenset()
+    assert lost.rebuild().restored == (lost.ref.uid,), "and it is tried again"
+
+
 def test_a_claim_that_is_gone_is_left_to_be_unprepared() -> None:
     lost = Lost()
     lost.rebuild()

@@ -35,7 +35,7 @@ class Asked(claim_statuses.FakeClaimList):
 
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
-    def allocated(self, driver: str, pool: str) -> Sequence[claims.Claim]:
+    def allocated(self, driver: str, pool: str) -> claims.Listed:
         found = super().allocated(driver, pool)
         self.meanwhile()
         return found
