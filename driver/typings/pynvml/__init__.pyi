@@ -61,8 +61,11 @@ class c_nvmlGpuFabricInfo_t(ctypes.Structure):
     cliqueId: int
     state: int
 
-class c_nvmlGpuFabricInfo_v2_t(c_nvmlGpuFabricInfo_t): ...
-class c_nvmlGpuFabricInfo_v3_t(c_nvmlGpuFabricInfo_t): ...
+class c_nvmlGpuFabricInfo_v2_t(c_nvmlGpuFabricInfo_t):
+    healthMask: int
+
+class c_nvmlGpuFabricInfo_v3_t(c_nvmlGpuFabricInfo_t):
+    healthMask: int
 
 class c_nvmlConfComputeSystemState_t(ctypes.Structure):
     ccFeature: int

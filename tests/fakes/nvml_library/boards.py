@@ -139,7 +139,8 @@ def fabric(library: cells.Library, handle: object, pointer: object) -> int | Non
     if told is None:
         cells.fill(pointer, state=0)
         return None
-    cells.fill(pointer, state=FABRIC_STATES[told.state], status=cells.SUCCESS, cliqueId=told.clique or 0)
+    mask = library.fabric_masks.get(library.gpu(handle).uuid, 0)
+    cells.fill(pointer, state=FABRIC_STATES[told.state], status=cells.SUCCESS, cliqueId=told.clique or 0, healthMask=mask)
     if told.cluster is not None:
         cells.fill(pointer, clusterUuid=(ctypes.c_uint8 * 16)(*uuid.UUID(told.cluster).bytes))
     return None

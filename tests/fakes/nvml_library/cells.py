@@ -18,6 +18,7 @@ class Library:
     """The loaded library; ``calls`` are the symbols called, in order, ``functions`` those there are.
 
     ``event_kinds`` are the events that a GPU knows, where these are not all; None: it cannot be registered for any.
+    ``fabric_masks`` are the health masks of the NVLink fabric.
     """
 
     functions: ClassVar[Mapping[str, Function]] = {}
@@ -30,6 +31,7 @@ class Library:
         self.event_sets: list[vitals.Events] = []
         self.registered: dict[port.GpuUuid, int] = {}
         self.event_kinds: dict[port.GpuUuid, int | None] = {}
+        self.fabric_masks: dict[port.GpuUuid, int] = {}
         self._numbers = itertools.count(0x1000, 16)
         self._meanings: dict[int, object] = {}
 

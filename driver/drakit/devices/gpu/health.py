@@ -18,8 +18,8 @@ from drakit.core import inventory
 from drakit.core import site as sites
 from drakit.devices.gpu import vitals, xids
 
-XID, ECC, LOST, RECOVERY = "xid", "ecc", "gpu-lost", "recovery-action"
-_KINDS = (XID, ECC, LOST, RECOVERY)
+XID, ECC, LOST, RECOVERY, FABRIC = "xid", "ecc", "gpu-lost", "recovery-action", "fabric"
+_KINDS = (XID, ECC, LOST, RECOVERY, FABRIC)
 _WHOLE = re.compile(r"gpu-(\d+)")
 _PARTITION = re.compile(r"gpu-(\d+)-mig-[a-z0-9-]+-(\d+)-(\d+)")
 
@@ -40,11 +40,15 @@ class Terms:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vital:
-    """How a GPU was found: what it asks for (None: it does not tell), and where instances lie on it. ``error`` is what a lost one answered."""
+    """How a GPU was found: what it asks for (None: it does not tell), and where instances lie on it.
+
+    ``error`` is what a lost one answered, ``fabric`` why it cannot use the NVLink fabric.
+    """
 
     lost: bool = False
     error: str = ""
     action: vitals.RecoveryAction | None = None
+    fabric: str = ""
     spots: frozenset[Spot] = frozenset()
 
     @property
@@ -116,6 +120,9 @@ def seen(minor: int, vital: Vital, now: float) -> tuple[Fault, ...]:
         asked = vital.action.value
         text = f"{_TEXTS[RECOVERY]} {asked}"
         found.append(Fault(anchor=whole(minor), minor=minor, kind=RECOVERY, value=asked, text=text, fatal=False, since=now, asked=True))
+    if vital.fabric:
+        text = f"{_TEXTS[FABRIC]} {vital.fabric}"
+        found.append(Fault(anchor=whole(minor), minor=minor, kind=FABRIC, value=vital.fabric, text=text, fatal=False, since=now))
     return tuple(found)
 
 
@@ -134,7 +141,7 @@ def aged(fault: Fault, vital: Vital, terms: Terms, now: float) -> Fault | None:
     if not _is_well(after, vital):
         return dataclasses.replace(after, well_since=None)
     well_since = now if after.well_since is None else after.well_since
-    known_to_pass = after.asked or after.away or after.kind in {LOST, RECOVERY} or _is_gone(after, vital)
+    known_to_pass = after.asked or after.away or after.kind in {LOST, RECOVERY, FABRIC} or _is_gone(after, vital)
     if now - well_since >= (terms.settle if known_to_pass else terms.hold):
         return None
     return dataclasses.replace(after, well_since=well_since)
@@ -194,6 +201,7 @@ _TEXTS: Mapping[str, str] = {
     ECC: "an uncorrectable memory error",
     LOST: "the GPU does not answer any more",
     RECOVERY: "the GPU asks for the recovery action",
+    FABRIC: "the GPU cannot use the NVLink fabric:",
 }
 
 
@@ -208,6 +216,8 @@ def _is_well(fault: Fault, vital: Vital) -> bool:
         return False
     if fault.kind == LOST or _is_gone(fault, vital):
         return True
+    if fault.kind == FABRIC:
+        return not vital.fabric
     return fault.away if vital.action is None else not vital.asks
 
 

@@ -178,6 +178,10 @@ class MockGpus(port.GpuPort):
         with self._call("recovery_action"):
             return self._read(gpu, "recovery_action").recovery
 
+    def fabric(self, gpu: port.GpuUuid) -> port.Fabric | None:
+        with self._call("fabric"):
+            return self._board(gpu, "fabric").gpu.fabric
+
     def events(self) -> vitals.Events:
         with self._call("events"):
             return self._happenings.open()

@@ -41,6 +41,7 @@ CALLS: Mapping[str, str] = {
     "set_compute_mode": "nvmlDeviceSetComputeMode",
     "set_time_slice": "nvidia-smi compute-policy",
     "recovery_action": "nvmlDeviceGetFieldValues",
+    "fabric": "nvmlDeviceGetGpuFabricInfoV",
     "events": "nvmlEventSetWait",
     "is_plugged": "/sys/bus/pci/devices",
     "population": "/sys/bus/pci/drivers/nvidia",
@@ -139,9 +140,13 @@ class Versions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fabric:
-    """How a GPU stands to the NVLink fabric (nvmlGpuFabricInfo): ``state`` in words; the cluster's UUID and the clique, once registered."""
+    """How a GPU stands to the NVLink fabric (nvmlGpuFabricInfo): ``state`` in words; the cluster's UUID and the clique, once registered.
+
+    ``fault`` is why the GPU cannot use the fabric although registration has ended, in one word.
+    """
 
     state: str
+    fault: str = ""
     cluster: str | None = None
     clique: int | None = None
 
@@ -377,6 +382,9 @@ class GpuPort(Protocol):
 
     def recovery_action(self, gpu: GpuUuid) -> vitals.RecoveryAction | None:
         """What the GPU asks to be done to it; None when it does not tell. GPU_IS_LOST it answers nothing any more."""
+
+    def fabric(self, gpu: GpuUuid) -> Fabric | None:
+        """How the GPU stands to the NVLink fabric now; None without one."""
 
     def events(self) -> vitals.Events:
         """The events of all GPUs that answer, from now on."""

@@ -192,7 +192,10 @@ class Watch:
         except port.CallError as error:
             return self._silent(gpu, error, is_lost=error.code not in port.OF_THE_SESSION)
         try:
-            vital = health.Vital(action=self._hardware.recovery_action(gpu.uuid), spots=self._spots(gpu))
+            fabric = self._hardware.fabric(gpu.uuid)
+            vital = health.Vital(
+                action=self._hardware.recovery_action(gpu.uuid), fabric="" if fabric is None else fabric.fault, spots=self._spots(gpu)
+            )
         except port.CallError as error:
             return self._silent(gpu, error, is_lost=error.code in _LOST)
         if self._modes.setdefault(gpu.uuid, mode) != mode:

@@ -54,7 +54,20 @@ _SUFFIXES: Mapping[int, str] = {
 _ADDRESSING: Mapping[int, str] = {0: "None", 1: "HMM", 2: "ATS"}
 # nvml.h, NVML_GPU_FABRIC_STATE_*; 0 says that there is no fabric.
 _FABRIC_STATES: Mapping[int, str] = {1: "not-started", 2: "in-progress", 3: "completed"}
-_FABRIC_COMPLETED = 3
+_FABRIC_COMPLETED, _FABRIC_FAILED = 3, "failed"
+_REGISTRATION_FAILED, _ROUTE_UNHEALTHY, _INCORRECT = "registration-failed", "route-unhealthy", "incorrect-configuration"
+# nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: two bits that say 1 for true, and four bits where 0 and 1 say that nothing is wrong.
+_ROUTE_SHIFT, _ROUTE_BITS, _TRUE = 4, 0x3, 1
+_CONFIGURATION_SHIFT, _CONFIGURATION_BITS, _CORRECT = 8, 0xF, frozenset({0, 1})
+_CONFIGURATION_FAULTS: Mapping[int, str] = {
+    2: "incorrect-system-guid",
+    3: "incorrect-chassis-serial",
+    4: "no-partition",
+    5: "insufficient-nvlinks",
+    6: "incompatible-firmware",
+    7: "invalid-location",
+    8: "gpu-state-invalid",
+}
 _MIB_PER_GIB = 1024
 _PARTS = 8
 _LONG_DOMAIN = "0000"
@@ -80,13 +93,28 @@ def cc_mode(*, enabled: bool, devtools: bool) -> str:
     return ("devtools" if devtools else "on") if enabled else "off"
 
 
-def fabric(state: int, status: int, cluster: bytes, clique: int) -> port.Fabric | None:
-    """How a GPU stands to the fabric, from nvmlGpuFabricInfo; None without one. Cluster and clique hold once registered with success."""
+def fabric(state: int, status: int, cluster: bytes, clique: int, health: int = 0) -> port.Fabric | None:
+    """How a GPU stands to the fabric, from nvmlGpuFabricInfo; None without one.
+
+    Status, cluster and clique hold once registration has ended. ``health`` is the health mask: an incorrect configuration or an unhealthy route is a
+    fault. Degraded bandwidth and a recovery in progress are not.
+    """
     if state not in _FABRIC_STATES:
         return None
-    if state != _FABRIC_COMPLETED or status:
-        return port.Fabric(state=_FABRIC_STATES[state] if not status else "failed")
-    return port.Fabric(state=_FABRIC_STATES[state], cluster=str(uuid.UUID(bytes=cluster)), clique=clique)
+    if state != _FABRIC_COMPLETED:
+        return port.Fabric(state=_FABRIC_STATES[state])
+    if status:
+        return port.Fabric(state=_FABRIC_FAILED, fault=_REGISTRATION_FAILED)
+    fault = _fabric_fault(health)
+    told = _FABRIC_FAILED if fault else _FABRIC_STATES[state]
+    return port.Fabric(state=told, fault=fault, cluster=str(uuid.UUID(bytes=cluster)), clique=clique)
+
+
+def _fabric_fault(health: int) -> str:
+    configuration = health >> _CONFIGURATION_SHIFT & _CONFIGURATION_BITS
+    if configuration not in _CORRECT:
+        return _CONFIGURATION_FAULTS.get(configuration, _INCORRECT)
+    return _ROUTE_UNHEALTHY if health >> _ROUTE_SHIFT & _ROUTE_BITS == _TRUE else ""
 
 
 def cuda_version(number: int) -> str:

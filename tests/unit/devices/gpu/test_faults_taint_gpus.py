@@ -9,9 +9,10 @@ import pytest
 from drakit.core import device as devices
 from drakit.core import errors
 from drakit.core import site as sites
+from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import faults, health, port, vitals, watching, xids
-from fakes import gpu_node, site
+from drakit.devices.gpu import faults, health, host, mock, nvml, port, vitals, watching, xids
+from fakes import gpu_node, nvml_library, site
 
 NO_SCHEDULE, NO_EXECUTE = devices.TaintEffect.NO_SCHEDULE, devices.TaintEffect.NO_EXECUTE
 TERMS = health.Terms(settle=5.0, hold=60.0)
@@ -326,3 +327,25 @@ def test_a_gpu_that_was_taken_out_takes_its_faults_along(ward: Ward) -> None:
     ward.after(5)
     assert not any(ward.site.taints().values())
     assert not ward.names(1)
+
+
+def test_a_gpu_that_cannot_use_the_fabric_is_tainted_until_it_can(tmp_path: pathlib.Path) -> None:
+    hardware = mock.MockGpus(machines.Choice(name="dgx-h100", directory=tmp_path / "machine", owner="node-a"))
+    library = nvml_library.NvmlLibrary(hardware)
+    seen = nvml.NvmlGpus(library, system=host.Host(nvml_library.host_root(tmp_path / "root", hardware)))
+    kept, now = site.FakeSite(tmp_path / "home"), [1000.0]
+    watch = watching.Watch(seen, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now[0])
+    watch.look()
+    assert not kept.taints()
+    library.fabric_masks[hardware.gpus()[3].uuid] = 0x4AA
+    for _ in range(3):
+        now[0] += 5
+        watch.look()
+        told = {device: [(taint.key, taint.value, taint.effect) for taint in taints] for device, taints in kept.taints().items()}
+        assert told == {"gpu-3": [("gpu.drakit.dev/fabric", "no-partition", NO_SCHEDULE)]}
+    again = watching.Watch(seen, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now[0])
+    library.fabric_masks.clear()
+    for _ in range(2):
+        now[0] += 5
+        again.look()
+    assert not any(kept.taints().values())

@@ -335,7 +335,8 @@ def test_links_and_modes_that_nobody_tells_are_left_out(gpus: nvml.NvmlGpus, lib
 
 
 @pytest.mark.parametrize(
-    "state,status,told", [(0, 0, None), (1, 0, "not-started"), (2, 0, "in-progress"), (3, 0, "completed"), (3, 1, "failed")]
+    "state,status,told",
+    [(0, 0, None), (1, 0, "not-started"), (2, 0, "in-progress"), (2, 999, "in-progress"), (3, 0, "completed"), (3, 1, "failed")],
 )
 def test_a_fabric_has_a_name_only_once_it_is_joined(state: int, status: int, told: str | None) -> None:
     found = words.fabric(state, status, bytes(range(16)), 7)
@@ -366,3 +367,24 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pa
     with pytest.raises(programs.ProgramError, match=r"slow: did not end within 0\.2 s"):
         programs.run(program, seconds=0.2, env={"DRAKIT_TEST": str(tmp_path)})
     assert not list(processes.bearing(f"DRAKIT_TEST={tmp_path}"))
+
+
+@pytest.mark.parametrize(
+    "health,fault",
+    [
+        (0x000, ""),
+        (0x1AA, ""),
+        (0x1A9, ""),  # degraded bandwidth
+        (0x1A6, ""),  # a route is being recovered
+        (0x19A, "route-unhealthy"),
+        (0x2AA, "incorrect-system-guid"),
+        (0x4AA, "no-partition"),
+        (0x8AA, "gpu-state-invalid"),
+        (0xFAA, "incorrect-configuration"),
+    ],
+)
+def test_a_fabric_that_cannot_be_used_is_not_completed(health: int, fault: str) -> None:
+    found = words.fabric(3, 0, bytes(range(16)), 7, health)
+    assert found is not None
+    assert (found.fault, found.state) == (fault, "failed" if fault else "completed")
+    assert words.fabric(2, 0, bytes(range(16)), 7, health) == port.Fabric(state="in-progress")

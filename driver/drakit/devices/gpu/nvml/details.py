@@ -51,7 +51,8 @@ def fabric(handle: pynvml.c_nvmlDevice_t) -> port.Fabric | None:
     )
     for told, ask in asked:
         if session.detail(functools.partial(ask, handle, ctypes.byref(told))) is not None:
-            return words.fabric(told.state, told.status, bytes(told.clusterUuid), told.cliqueId)
+            mask = told.healthMask if isinstance(told, pynvml.c_nvmlGpuFabricInfo_v2_t | pynvml.c_nvmlGpuFabricInfo_v3_t) else 0
+            return words.fabric(told.state, told.status, bytes(told.clusterUuid), told.cliqueId, mask)
     return None
 
 

@@ -205,6 +205,9 @@ class NvmlGpus(port.GpuPort):
     def recovery_action(self, gpu: port.GpuUuid) -> vitals.RecoveryAction | None:
         return self._on(gpu, "recovery_action", events.recovery_action)
 
+    def fabric(self, gpu: port.GpuUuid) -> port.Fabric | None:
+        return self._on(gpu, "fabric", details.fabric)
+
     def events(self) -> vitals.Events:
         """For the GPUs that answer; a GPU that fell silent in this session can still be named by its handle."""
         number = self._sessions.number
