@@ -195,6 +195,17 @@ def test_the_alias_of_the_real_one_does_not_matter(world: nic_attach.World, pod:
     assert world.node.links()["nic0"]["ifalias"] == "of the admin"
 
 
+def test_a_pod_keeps_no_child_of_an_interface_that_is_the_host_s_again(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    with world.driver() as driver:
+        ref = driver.prepare(WHOLE)
+        assert world.call(ref, pod).code == 0
+        pod.space.ip("link", "add", "left0", "link", "fast0", "type", "macvlan", "mode", "bridge")
+        pod.space.make_nic("eth0", mac="02:00:00:00:00:44")
+        driver.unprepare(ref)
+    assert is_back(world)
+    assert set(pod.space.links()) == {"lo", "eth0", "eth0-wire"}, "the rest of the pod is its own"
+
+
 def test_a_command_that_knows_no_notes_brings_it_back_too(world: nic_attach.World, pod: nic_attach.Pod) -> None:
     with world.driver() as driver:
         ref = driver.prepare(WHOLE)

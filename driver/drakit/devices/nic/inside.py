@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from drakit.devices.nic import addressing, config, netns_ids
 from drakit.devices.nic.tc import rtnetlink
 
-_NEWLINK, _GETLINK, _SETLINK = 16, 18, 19
+_NEWLINK, _DELLINK, _GETLINK, _SETLINK = 16, 17, 18, 19
 _NEWADDR, _GETADDR = 20, 22
 _NEWROUTE, _GETROUTE = 24, 26
 _NEWNEIGH = 28
@@ -107,6 +107,15 @@ def move(sock: rtnetlink.Socket, ifindex: int, namespace: int, *, name: str = ""
     body += rtnetlink.number(_IFLA_NEW_IFINDEX, new_index) if new_index else b""
     body += rtnetlink.text(_IFLA_IFNAME, name) if name else b""
     sock.ask(_SETLINK, body)
+
+
+def delete(sock: rtnetlink.Socket, ifindex: int, number: int) -> None:
+    """Delete a link in the namespace that the socket's knows by this number; one that is gone is success."""
+    try:
+        sock.ask(_DELLINK, _IFINFO.pack(0, 0, ifindex, 0, 0) + netns_ids.target(number))
+    except OSError as error:
+        if error.errno not in {errno.ENODEV, errno.EINVAL}:
+            raise
 
 
 def addresses(sock: rtnetlink.Socket, ifindex: int) -> tuple[str, ...]:

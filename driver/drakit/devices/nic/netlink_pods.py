@@ -149,6 +149,9 @@ class KernelPods:
             if not identity.is_same(whole.identity, passthrough.on_host(came)):
                 inside.move(host.sock, came.ifindex, descriptor)
                 raise OSError(errno.ENODEV, "the pod put another interface in its place, which was sent back")
+            # The kernel keeps a macvlan or VLAN that the pod made on the interface: the pod would go on using the host's.
+            for upper in passthrough.upper_links(host, place.nsid, came.ifindex):
+                inside.delete(host.sock, upper, place.nsid)
             return came
 
     @contextlib.contextmanager

@@ -66,6 +66,13 @@ def search(host: Host, whole: pods.Passthrough) -> Place | None:
     return None
 
 
+def upper_links(host: Host, nsid: int, ifindex: int) -> tuple[int, ...]:
+    """Indices of the links in the namespace of this number that sit on a link of the host's, such as a macvlan child that a pod made."""
+    own = netns_ids.number_of(host.sock, host.descriptor)
+    links = inside.links(host.sock, nsid)
+    return tuple(link.ifindex for link in links if (link.other, link.other_nsid) == (ifindex, own) and link.kind not in identity.PAIRS)
+
+
 def locate(host: Host, whole: pods.Passthrough, here: int) -> pods.Where:
     """Where the interface is; HERE is the namespace of the number ``here``."""
     if find_on_host(host, whole) is not None:
