@@ -7,6 +7,7 @@ is also the program that forks drivers, so that a life costs no import.
 
 import contextlib
 import ctypes
+import dataclasses
 import json
 import os
 import pathlib
@@ -29,6 +30,15 @@ from fakes import nic_attach
 _CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000
 _MS_REC, _MS_PRIVATE, _MNT_DETACH = 0x4000, 0x40000, 2
 _SECONDS = 60.0
+PARAMETERS: records.Record = {
+    "interfaceName": "fast0",
+    "mtu": 1400,
+    "addresses": ["10.99.1.2/16"],
+    "routes": [{"destination": "10.61.0.0/16"}, {"destination": "10.62.0.0/16", "gateway": "10.99.0.1"}],
+    "rules": [{"priority": 1000, "table": 100, "source": "10.99.1.2/32"}],
+    "neighbours": [{"address": "10.99.0.1", "mac": "02:bb:00:00:00:09"}],
+}
+"""All that a claim may ask of its interface, each a step of the attach."""
 _KILLED = 9
 
 
@@ -144,7 +154,8 @@ def forker() -> Iterator[Forker]:
 
 def serve(talk: socket.socket, node: str, folder: pathlib.Path) -> None:
     """One life: do what is asked for until the end."""
-    world, wanted, faults = nic_victim.world_of(node, folder), nic_victim.claim_of("whole"), Faults()
+    world, faults = nic_victim.world_of(node, folder), Faults()
+    wanted = dataclasses.replace(nic_victim.claim_of("whole"), configs=nic_attach.claim(1, parameters=PARAMETERS).configs)
     world.source.put(wanted)
     world.namespace = None
     with world.driver(step=faults, start=False) as running, talk.makefile("rw") as file:

@@ -63,6 +63,7 @@ class Node:
         assert "made to fail" in said.stderr
         assert "is gone" not in said.stderr
         self.is_back()
+        assert "lookup 100" not in pod.space.ip("rule"), "nothing of it outlives the interface in the pod"
 
     def dies(self, pod: nic_attach.Pod, step: int, fail: int = 0) -> None:
         """A try in which the driver dies at a step."""
@@ -75,6 +76,8 @@ class Node:
         driver.arm()
         assert self.world.call(REF, pod) == nic_attach.Said(0, "")
         assert "10.99.1.2/16" in pod.space.ip("address", "show", "dev", "fast0", "up")
+        assert "10.62.0.0/16 via 10.99.0.1 dev fast0" in pod.space.ip("route")
+        assert pod.space.ip("rule").count("from 10.99.1.2 lookup 100") == 1
         assert not self.has_it()
 
 
@@ -207,7 +210,7 @@ STORIES: list[Callable[[Node, int], None]] = [
 
 
 def test_an_attach_has_a_step_for_each_note_and_request(all_steps: range) -> None:
-    assert len(all_steps) >= 7
+    assert len(all_steps) >= 12
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
