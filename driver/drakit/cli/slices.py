@@ -14,6 +14,8 @@ from drakit.core import slices as values
 from drakit.kube import slice_codec
 from drakit.node import publisher
 
+_LONGEST_NAME = 253
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sheaf:
@@ -41,6 +43,7 @@ def slices(
     """Show the ResourceSlices this node would publish, without publishing them.
 
     The table compares the two forms; yaml and json print the objects (flat unless --form mixins is given), and the sizes go to standard error.
+    The objects have fixed names, so that kubectl apply takes them; a driver lets the server add random characters.
 
     [bold]Examples[/bold]
 
@@ -80,10 +83,11 @@ def sheaf(family: composition.Family, offered: inventory.Inventory, form: values
 
 
 def _object(create: values.Create) -> object:
+    """Return the slice with a fixed name, which keeps the order of the slices: ``kubectl apply`` takes no generateName."""
     return {
         "apiVersion": slice_codec.API_VERSION,
         "kind": slice_codec.KIND,
-        "metadata": {"generateName": create.prefix},
+        "metadata": {"name": create.prefix.rstrip("-.")[:_LONGEST_NAME]},
         "spec": records.thaw(slice_codec.encode(create.spec)),
     }
 

@@ -365,3 +365,25 @@ def test_with_a_gate_off_new_expressions_and_fields_are_refused_and_stored_ones_
     assert "spec.selectors[0].cel.expression" in [one["field"] for one in found if one["severity"] == "error"]
     assert "spec.devices[0].allowMultipleAllocations" in [one["field"] for one in found if one["severity"] == "warning"]
     assert findings(desk, tuple(stored(one) for one in new), *off) == (0, [])
+
+
+OTHER = typed("ResourceSlice", "o1", {**pool(count=1), "driver": "nic.example.com", "devices": [{"name": "eth0"}]})
+FAILING = 'device.attributes["gpu.example.com"].type == "gpu"'
+DRIVER, ATTRIBUTE = "check the driver first", "ask only for what is there"
+
+
+@pytest.mark.parametrize(
+    "expression, others, fixes",
+    [
+        (FAILING, (OTHER,), (DRIVER,)),
+        ('device.attributes["gpu.example.com"].model == "a"', (), (DRIVER, ATTRIBUTE)),
+        ('device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].model == "a"', (OTHER,), (ATTRIBUTE,)),
+    ],
+    ids=["devices of other drivers fail", "the driver is not checked and an attribute is missing", "the driver is checked"],
+)
+def test_a_class_is_told_to_check_the_driver_only_where_it_does_not(
+    desk: desks.Desk, expression: str, others: tuple[object, ...], fixes: tuple[str, ...]
+) -> None:
+    _, found = findings(desk, (device_class(expression), devices(PLAIN, count=1), *others))
+    [fix] = [str(one["fix"]) for one in found if "fails on" in str(one["message"])]
+    assert [one for one in (DRIVER, ATTRIBUTE) if one in fix] == list(fixes)

@@ -6,6 +6,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from drakit.cluster import features, json_types, patching, registry, resources
 from fakes import desk as desks
 
 
@@ -43,3 +44,14 @@ def test_flat_slices_match_the_schema_of_kubernetes(desk: desks.Desk) -> None:
 def test_yaml_and_json_say_the_same(desk: desks.Desk) -> None:
     as_json = json.loads(desk.on_node("slices", "-o", "json").out)["items"]
     assert as_json == list(yaml.safe_load_all(desk.on_node("slices", "-o", "yaml").out))
+
+
+@pytest.mark.parametrize("form", ["flat", "mixins"])
+def test_the_slices_can_be_applied_and_applied_again(desk: desks.Desk, form: str) -> None:
+    documents = list(yaml.safe_load_all(desk.on_node("slices", "--form", form, "-o", "yaml").out))
+    server = registry.Registry(gates=features.FeatureGates.of({"DRAMixins": True}))
+    for document in documents * 2:
+        server.patch(resources.SLICE, document["metadata"]["name"], document, kind=patching.PatchKind.APPLY, manager="kubectl")
+    names = [json_types.text(one, "metadata", "name") for one in server.list(resources.SLICE).items]
+    assert names == sorted(document["metadata"]["name"] for document in documents)
+    assert names[:2] == ["00000-gpu.drakit.dev-node-1", "00000-nic.drakit.dev-node-1"]

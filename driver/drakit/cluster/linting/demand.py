@@ -15,8 +15,8 @@ from drakit.cluster.validation import names
 
 _NAMED = 3
 """Devices that a finding names."""
-_GUARD_CLASS = 'check the driver first: device.driver == "..." && ...'
-_GUARD_REQUEST = (
+_CHECK_DRIVER = 'check the driver first: device.driver == "..." && ...'
+_CHECK_ATTRIBUTE = (
     'ask only for what is there: "name" in device.attributes["domain"] && ..., or device.attributes["domain"].?name.orValue(...)'
 )
 
@@ -41,7 +41,7 @@ class Demand:
 
     def of_class(self, one: Accepted) -> Iterator[Finding]:
         """Yield what is wrong with a class."""
-        yield from self._select(one.document, json_types.mapping(one.object, "spec"), "spec", self.offered.devices, _GUARD_CLASS)[1]
+        yield from self._select(one.document, json_types.mapping(one.object, "spec"), "spec", self.offered.devices)[1]
         for place, config in enumerate(json_types.objects(one.object, "spec", "config")):
             yield from self._driver(one.document, config, f"spec.config[{place}]", self.offered.devices)
 
@@ -84,29 +84,30 @@ class Demand:
         if not self.offered.devices:
             return None, []
         of_class = json_types.mapping(self.classes[name].object, "spec")
-        possible, _ = self._select(self.classes[name].document, of_class, "spec", self.offered.devices, "")
-        selected, found = self._select(document, option, path, possible, _GUARD_REQUEST) if possible else ([], [])
+        possible, _ = self._select(self.classes[name].document, of_class, "spec", self.offered.devices)
+        selected, found = self._select(document, option, path, possible) if possible else ([], [])
         if selected:
             found += _count(document, option, path, selected)
             found += _capacity(document, option, path, selected)
             found += self._taints(document, option, path, selected)
         return selected, found
 
-    def _select(
-        self, document: Document, holder: Object, path: str, devices: Sequence[Offer], guard: str
-    ) -> tuple[list[Offer], list[Finding]]:
+    def _select(self, document: Document, holder: Object, path: str, devices: Sequence[Offer]) -> tuple[list[Offer], list[Finding]]:
         """Return the devices that all selectors of ``holder`` select, and what is wrong with the selectors."""
         found: list[Finding] = []
         remaining = list(devices)
+        checked = ["device.driver"] if document.resource is not resources.CLASS else []  # Of a request, the class has seen to that.
         for place, selector in enumerate(json_types.objects(holder, "selectors")):
             expression, field = json_types.text(selector, "cel", "expression"), f"{path}.selectors[{place}].cel.expression"
             selected, failed = self._matching(expression, remaining)
             if failed:
                 text = f"fails on {_of(failed, remaining)}, {_first(failed)}: {failed[0][1]}"
-                found.append(findings.error(document, field, f"{text}; where it is looked at, nothing is allocated", guard))
+                fix = _guard([*checked, expression], remaining, [device for device, _ in failed])
+                found.append(findings.error(document, field, f"{text}; where it is looked at, nothing is allocated", fix))
             elif remaining and not selected:
                 text = f"selects none of {_devices(len(remaining))}{' that are left by what comes before it' if place else ''}"
                 found.append(findings.warning(document, field, text, "compare it with the attributes in the slices"))
+            checked.append(expression)
             remaining = selected
         return remaining, found
 
@@ -211,6 +212,16 @@ def _most(devices: Sequence[Offer]) -> tuple[int, str]:
 
 def _devices(number: int) -> str:
     return f"{number} device{'' if number == 1 else 's'}"
+
+
+def _guard(expressions: Sequence[str], devices: Sequence[Offer], failed: Sequence[Offer]) -> str:
+    """Return what ``expressions`` of a class or request should check before the part that fails on some of ``devices``."""
+    fixes = [] if any("device.driver" in expression for expression in expressions) else [_CHECK_DRIVER]
+    drivers = {device.pool.driver for device in failed}
+    foreign = drivers < {device.pool.driver for device in devices} and len(failed) == sum(
+        device.pool.driver in drivers for device in devices
+    )
+    return "; ".join(fixes if fixes and foreign else [*fixes, _CHECK_ATTRIBUTE])
 
 
 def _of(failed: Sequence[object], devices: Sequence[object]) -> str:
