@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
+import pydantic_core
 
 from drakit.core import errors, names
-from drakit.inputs import documents, files
+from drakit.inputs import documents, files, validation
 
 ENV_PREFIX = "DRAKIT_"
 ENV_NESTING = "__"
@@ -320,7 +321,7 @@ def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, envir
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise errors.SettingsError(_explain(key, first["type"], first["msg"]), key=key) from error
+        raise errors.SettingsError(_explain(key, first), key=key) from error
 
 
 def known_keys() -> Iterator[tuple[str, str, object]]:
@@ -381,10 +382,10 @@ def _overlay(base: dict[str, Any], over: Mapping[str, Any]) -> None:
             base[key] = value
 
 
-def _explain(key: str, kind: str, message: str) -> str:
-    if kind not in ("extra_forbidden", "invalid_key"):
-        return message.removeprefix("Value error, ")
-    return f"is not a setting{_suggest(key, {name for name, _, _ in known_keys()})}"
+def _explain(key: str, error: "pydantic_core.ErrorDetails") -> str:
+    if error["type"] in ("extra_forbidden", "invalid_key"):
+        return f"is not a setting{_suggest(key, {name for name, _, _ in known_keys()})}"
+    return validation.reason(error)
 
 
 def _suggest(name: str, known: set[str]) -> str:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Annotated, TypeVar
 
 import typer
@@ -12,6 +12,7 @@ import typer
 from drakit import settings as values
 from drakit.cli import composition, options, output, withheld
 from drakit.core import claim as claims
+from drakit.core import device as devices
 from drakit.core import errors, inventory, lifecycle, names, outcome
 from drakit.core import site as sites
 from drakit.journal import copying
@@ -75,6 +76,9 @@ def prepare(
         served.update(ref.uid for ref in own)
         with _station(family, source) as opened:
             for ref in own:
+                if wrong := _not_as_scheduled(source.fetch(ref), family.post.driver_name, opened.offered.device):
+                    failed.append(f"{ref}: {wrong}")
+                    continue
                 answer = opened.engine.prepare([ref], Present())[ref.uid]
                 rows += _rows(ref, family, answer)
                 failed += [f"{ref}: {answer.error}"] if answer.error else []
@@ -215,6 +219,27 @@ def _wanted(source: file_claims.FileClaims, failed: list[str]) -> dict[str, set[
         except errors.ClaimError as error:
             failed.append(f"{ref}: {error}")
     return wanted
+
+
+def _not_as_scheduled(claim: claims.Claim, driver: str, device_named: Callable[[str], devices.Device | None]) -> str:
+    """Say which consumed capacity no scheduler writes: of a capacity that the device has not, or an amount its request policy does not give."""
+    for index, result in enumerate(claim.results):
+        device = device_named(result.device) if result.driver == driver else None
+        for name, amount in result.consumed_capacity.items() if device is not None else ():
+            field = f"status.allocation.devices.results[{index}].consumedCapacity[{name}]"
+            capacity = device.capacity.get(name) if device is not None else None
+            if capacity is None:
+                known = ", ".join(sorted(device.capacity)) if device is not None else ""
+                return f"{field}: device {result.device} has no such capacity; it has {known or 'none'}"
+            given = capacity.consumed_by(amount)
+            if given != amount:
+                fix = (
+                    f"the next amount that the device gives is {given}"
+                    if given is not None
+                    else f"the device gives at most {capacity.value}"
+                )
+                return f"{field}: {amount} is no amount of its request policy; {fix}"
+    return ""
 
 
 def _some(given: Sequence[Given], advice: str) -> Sequence[Given]:

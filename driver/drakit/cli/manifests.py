@@ -1,6 +1,7 @@
 """Files and live clusters as sources of Kubernetes objects, for the commands that judge them before a cluster does."""
 
 import importlib.util
+import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -90,11 +91,16 @@ def _expanded(files: Sequence[str]) -> list[str]:
 
 
 def _below(folder: pathlib.Path) -> list[str]:
-    return sorted(
-        str(one)
-        for one in folder.rglob("*")
-        if one.suffix in _SUFFIXES and one.is_file() and not any(part.startswith(".") for part in one.relative_to(folder).parts)
-    )
+    """Return the files with objects in a folder and below, hidden ones left out; raises ConfigError for a folder that cannot be read."""
+
+    def refuse(error: OSError) -> None:
+        raise errors.ConfigError(f"{error.filename}: cannot be read: {error.strerror}") from error
+
+    found: list[str] = []
+    for place, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [str(pathlib.Path(place, name)) for name in names if name.endswith(_SUFFIXES) and not name.startswith(".")]
+    return sorted(found)
 
 
 def _text(file: str) -> str:

@@ -144,7 +144,9 @@ def _check(body: Json) -> None:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, yaml.reader.ReaderError):
-        return f"character {error.position + 1} is #x{ord(error.character):04x}, which no text has" if error.character else error.reason
+        # The reader in C gives the character as a number.
+        code = error.character if isinstance(error.character, int) else ord(error.character or "\0")
+        return f"character {error.position + 1} is #x{code:04x}, which no text has" if code else error.reason
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return " ".join(str(error).split())
     where = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"

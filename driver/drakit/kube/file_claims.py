@@ -105,6 +105,11 @@ def _claims_in(path: pathlib.Path) -> Iterator[fields.Field]:
             continue
         items = found["items"].each() if found["kind"].text() in ("List", "ResourceClaimList") else [found]
         for item in items:
+            kind = item["kind"].text()
+            if kind not in ("", claim_codec.KIND):
+                raise item["kind"].error(
+                    f"is {kind!r}; only ResourceClaims that are allocated can be used here (drakit allocate allocates them)"
+                )
             item["apiVersion"].only_in(claim_codec.API_VERSION)
             item["kind"].only_in(claim_codec.KIND)
             yield item

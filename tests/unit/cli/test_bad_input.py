@@ -45,6 +45,22 @@ CLAIMS: dict[str, tuple[Callable[[desks.Desk], str], str]] = {
         lambda desk: desk.write("claim", {"stats": {}}),
         "stats: is not a field of a ResourceClaim; did you mean status?",
     ),
+    "an unknown capacity": (
+        lambda desk: desk.claim_file(desks.share("10G", consumedCapacity={"bandwith": "10G"})),
+        "results[0].consumedCapacity[bandwith]: device pci-0000-0c-00-0 has no such capacity; it has bandwidth",
+    ),
+    "an amount between two steps": (
+        lambda desk: desk.claim_file(desks.share("10000001")),
+        "results[0].consumedCapacity[bandwidth]: 10000001 is no amount of its request policy; the next amount that the device gives is",
+    ),
+    "more than there is": (
+        lambda desk: desk.claim_file(desks.share("1000G")),
+        "results[0].consumedCapacity[bandwidth]: 1T is no amount of its request policy; the device gives at most 100G",
+    ),
+    "a pod": (
+        lambda desk: desk.write("claim", {"kind": "Pod", "apiVersion": "v1"}),
+        "kind: is 'Pod'; only ResourceClaims that are allocated",
+    ),
     "no file": (lambda desk: str(desk.folder / "nothing.yaml"), "nothing.yaml: cannot be read"),
 }
 
@@ -100,6 +116,10 @@ def test_one_bad_claim_of_a_file_does_not_keep_the_others_from_being_prepared(de
         (("show", "--set", "=x"), "=x: write KEY=VALUE"),
         (("show", "--set", "nic.include=["), "nic.include: '[' is not YAML"),
         (("show", "--config", "/no/such/file"), "/no/such/file: cannot read"),
+        (("show", "--mock", desks.MACHINE, "--set", "gpu.shares=abc"), "gpu.shares: 'abc' is not a whole number"),
+        (("show", "--mock", desks.MACHINE, "--set", "nic.include=3"), "nic.include: 3 is not a list, such as [a, b]"),
+        (("show", "--mock", desks.MACHINE, "--set", "log.level=loud"), "log.level: 'loud' is not one of debug, info, warning, error"),
+        (("show", "--mock", desks.MACHINE, "--set", "publish.rescan=-1"), "publish.rescan: -1 is below the limit 0.1"),
         (("run", "--mock", desks.MACHINE), "node.name: is required to publish"),
         (("unprepare", "neither"), "'neither' is neither a claim UID nor a file"),
     ],
@@ -145,3 +165,9 @@ def test_a_syntax_error_of_a_claim_is_told_with_line_and_column(desk: desks.Desk
     told = desk.on_node("prepare", str(file))
     assert told.status == 1
     assert told.err.startswith("drakit: claim.yaml: is neither YAML nor JSON: line 2, column 11: ")
+
+
+def test_a_kubernetes_object_is_no_mock_machine(desk: desks.Desk) -> None:
+    ran = desk.run("show", "--mock", desk.write("claim", {}))
+    assert (ran.status, ran.out) == (1, "")
+    assert "claim.yaml: is a Kubernetes object, not the description of a mock machine" in ran.err

@@ -70,6 +70,19 @@ def test_a_lock_that_is_a_link_is_refused(short: pathlib.Path, tmp_path: pathlib
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose right to read everything is taken away")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "good.yaml").write_bytes(POD)
+    (folder / "inner").chmod(0)
+    without_rights = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all", *DRAKIT]
+    for place in (folder, folder / "inner"):
+        done = subprocess.run([*without_rights, "lint", str(place)], capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, done.stderr) == (2, f"drakit: {folder / 'inner'}: cannot be read: Permission denied\n")
+
+
 FILE_COMMANDS = [("lint",), ("allocate",), ("prepare", *ONE_NODE), ("slices", "--mock"), ("show", "--config")]
 
 

@@ -20,12 +20,14 @@ REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs", "
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
     """Everything on this node's disk that the driver needs."""
-    yield from _folder(
-        settings.node.plugins_dir, "node.plugins_dir", "the kubelet makes it; is this a node, and is its root directory another?"
-    )
-    yield from _folder(
-        settings.node.registry_dir, "node.registry_dir", "the kubelet makes it; in a pod, mount it from the host under the same path"
-    )
+    plugins, registry = settings.node.plugins_dir, settings.node.registry_dir
+    if settings.mock.machine and not plugins.exists() and not registry.exists():
+        yield finding.ok(
+            TOPIC, str(plugins.parent), "no kubelet has run here; drakit cluster makes one, and a mock machine can be used without"
+        )
+    else:
+        yield from _folder(plugins, "node.plugins_dir", "the kubelet makes it; is this a node, and is its root directory another?")
+        yield from _folder(registry, "node.registry_dir", "the kubelet makes it; in a pod, mount it from the host under the same path")
     yield from _cdi(settings.node.cdi_dir)
     try:
         families = composition.families(settings)

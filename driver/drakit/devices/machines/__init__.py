@@ -91,6 +91,8 @@ def _load_file(path: pathlib.Path) -> Machine:
 def parse(text: str, origin: str) -> Machine:
     """A machine from the text of its file; raises SettingsError for anything unknown at the top level."""
     top = tables.from_yaml(text, origin)
+    if "apiVersion" in top or "kind" in top:
+        raise errors.SettingsError("is a Kubernetes object, not the description of a mock machine", key=origin)
     name, description = top.text("name"), top.text("description")
     families = {key: top.anything(key) for key in _FAMILIES if key in top}
     top.close()
