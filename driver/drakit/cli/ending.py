@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+from drakit.cli import terminal
 from drakit.core import errors
 
 _DISK = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
@@ -13,7 +14,12 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 def guarded(command: Callable[[], object], program: str) -> None:
-    """Run a command line; ends the process where it failed."""
+    """Run a command line, with what it writes made safe for a terminal; ends the process where it failed."""
+    with terminal.escaped_output():
+        _guarded(command, program)
+
+
+def _guarded(command: Callable[[], object], program: str) -> None:
     try:
         command()
     except errors.DrakitError as error:

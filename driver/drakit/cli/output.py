@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 import rich.console
 import yaml
 
-from drakit.cli import options
+from drakit.cli import options, terminal
+from drakit.telemetry import escaping
 
 # A pipe has no width; a table in it must not be cut.
 PIPE_WIDTH = 2000
@@ -17,8 +18,8 @@ _GAP = 2
 
 def console() -> rich.console.Console:
     """Standard output, as wide as a pipe needs."""
-    out = rich.console.Console(highlight=False, emoji=False)
-    return out if out.is_terminal else rich.console.Console(highlight=False, emoji=False, width=PIPE_WIDTH)
+    out = terminal.console()
+    return out if out.is_terminal else terminal.console(width=PIPE_WIDTH)
 
 
 def note(text: str) -> None:
@@ -88,7 +89,7 @@ def _paragraph(columns: Sequence[str], row: Sequence[str], width: int) -> list[s
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """A table of whatever can be written as text."""
-    return Table(title=title, columns=tuple(columns), rows=tuple(tuple(map(str, row)) for row in rows))
+    return Table(title=title, columns=tuple(columns), rows=tuple(tuple(escaping.escaped(str(cell)) for cell in row) for row in rows))
 
 
 def put(out: rich.console.Console, shown: Table, *, indent: int = 0) -> None:

@@ -26,7 +26,7 @@ from typing import Any, TextIO
 import structlog
 from structlog import typing as structlog_typing
 
-from drakit.telemetry import secrets
+from drakit.telemetry import escaping, secrets
 
 Logger = structlog.stdlib.BoundLogger
 
@@ -127,7 +127,17 @@ def bound_device(*, pool: str, device: str, share_id: str | None = None) -> cont
 def _renderer(style: Style, stream: TextIO) -> structlog_typing.Processor:
     if style is Style.JSON:
         return _as_json
-    return structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    render = structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    return lambda sink, method, event: render(sink, method, _for_console(event))
+
+
+def _for_console(event: structlog_typing.EventDict) -> structlog_typing.EventDict:
+    """The event with texts in which a terminal finds nothing to act on; only traces keep their lines."""
+    kept = {"exception": "\n\t", "stack": "\n\t"}
+    return {
+        escaping.escaped(str(key)): escaping.escaped(value, keep=kept.get(key, "")) if isinstance(value, str) else value
+        for key, value in event.items()
+    }
 
 
 def _as_json(_sink: Any, _method: str, event: structlog_typing.EventDict) -> str:
@@ -144,7 +154,7 @@ def _drop_unwanted(_sink: Any, method: str, event: structlog_typing.EventDict) -
 
 
 def _render(sink: Any, method: str, event: structlog_typing.EventDict) -> Any:
-    if event.get("exc_info") and not isinstance(_output.render, structlog.dev.ConsoleRenderer):
+    if event.get("exc_info"):
         event = structlog.processors.format_exc_info(sink, method, event)
     return _output.render(sink, method, event)
 

@@ -118,6 +118,8 @@ def test_the_console_format_has_the_same_keys(program: pathlib.Path) -> None:
     assert "boards counted" not in written
     assert "library chats" not in written
     assert "no such board" in written
+    assert "\x1b" not in written
+    assert "\\u001b[31m0" in opened
 
 
 def test_only_errors_are_written_where_only_errors_are_asked_for(program: pathlib.Path) -> None:

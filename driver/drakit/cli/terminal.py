@@ -1,0 +1,79 @@
+"""What commands write, made safe for a terminal in one place: texts of API objects, files and devices may hold control characters.
+
+Standard output and standard error escape whatever is written to them, line ends and tabs excepted. Consoles of ``output.console`` write below that,
+because their colours are control characters too; they escape each piece of text before its colours are added.
+"""
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+import rich.console
+import rich.segment
+
+from drakit.telemetry import escaping
+
+_KEPT = "\n\t"
+
+
+class EscapedStream(io.TextIOBase):
+    """A text stream that escapes what is written to it. It is no terminal, so that no library writes colours to it.
+
+    ``rich_proxied_file`` is where rich's own consoles write: below standard output, for the colours of ``--help``, which shows no text of others.
+    """
+
+    def __init__(self, below: TextIO, *, has_colours: bool = False) -> None:
+        self.below = below
+        self.rich_proxied_file = below if has_colours else self
+
+    def write(self, text: str) -> int:
+        self.below.write(escaping.escaped(text, keep=_KEPT))
+        return len(text)
+
+    def flush(self) -> None:
+        self.below.flush()
+
+    def fileno(self) -> int:
+        return self.below.fileno()
+
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override] # a plain attribute of the class it is taken from
+        """The encoding of the stream below."""
+        return self.below.encoding
+
+
+class EscapingHook(rich.console.RenderHook):
+    """Escapes the text that a console is about to write."""
+
+    def process_renderables(self, renderables: list[rich.console.ConsoleRenderable]) -> list[rich.console.ConsoleRenderable]:
+        return [_Escaped(one) for one in renderables]
+
+
+class _Escaped:
+    def __init__(self, renderable: rich.console.ConsoleRenderable) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: rich.console.Console, options: rich.console.ConsoleOptions) -> rich.console.RenderResult:
+        for segment in console.render(self._renderable, options):
+            text, style, control = segment
+            yield segment if control else rich.segment.Segment(escaping.escaped(text, keep=_KEPT), style)
+
+
+def console(**options: int) -> rich.console.Console:
+    """Return a console on standard output whose text is escaped and whose colours are not."""
+    below = getattr(sys.stdout, "below", None)
+    made = rich.console.Console(file=below, highlight=False, emoji=False, **options)  # type: ignore[arg-type] # options are widths
+    made.push_render_hook(EscapingHook())
+    return made
+
+
+@contextlib.contextmanager
+def escaped_output() -> Iterator[None]:
+    """Escape what is written to standard output and standard error inside the block."""
+    with contextlib.redirect_stdout(EscapedStream(sys.stdout, has_colours=True)), contextlib.redirect_stderr(EscapedStream(sys.stderr)):
+        yield
