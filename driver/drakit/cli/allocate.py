@@ -32,7 +32,7 @@ def allocate(
         pathlib.Path | None, typer.Option("--kubeconfig", help="The cluster of --live, which it implies; KUBECONFIG if not given.")
     ] = None,
     gates: sources.Gates = None,
-    as_kubernetes: sources.AsKubernetes = "",
+    as_kubernetes: sources.AsKubernetes = None,
     why: Annotated[bool, typer.Option("--why", help="Show what stands in the way of every device, equal reasons together.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With --why: a line for each device.")] = False,
     form: options.Output = options.Format.TABLE,

@@ -41,7 +41,7 @@ def cluster(
         bool,
         typer.Option("--keep-state", help="Keep the API's objects in the folder, and go on with those of the last run; needs --folder."),
     ] = False,
-    as_kubernetes: sources.AsKubernetes = "",
+    as_kubernetes: sources.AsKubernetes = None,
     events: Annotated[bool, typer.Option("--events", help="Show events as they come.")] = False,
 ) -> None:
     """Run a local cluster for DRA: API server, scheduler, controllers, and a kubelet for each node, until Ctrl-C or SIGTERM.

@@ -114,7 +114,7 @@ def running(
     port: int = 0,
     gates: Gates | None = None,
     keep_state: bool = False,
-    as_kubernetes: str = "",
+    as_kubernetes: str | None = None,
 ) -> Iterator["clusters.LocalCluster"]:
     """A running cluster in a folder that was claimed; raises SettingsError when it cannot be started as asked.
 

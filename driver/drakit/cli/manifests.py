@@ -49,10 +49,8 @@ Gates = Annotated[
 ]
 
 AsKubernetes = Annotated[
-    str,
-    typer.Option(
-        "--as-kubernetes", metavar="VERSION", help="Repeat the known errors of that version's scheduler; 1.36 is known.", show_default=False
-    ),
+    str | None,
+    typer.Option("--as-kubernetes", metavar="VERSION", help="Repeat the known errors of that version's scheduler; 1.36 is known."),
 ]
 
 
@@ -143,12 +141,12 @@ def feature_gates(texts: Sequence[str]) -> "FeatureGates":
         raise errors.ConfigError(f"--gate: {error}") from error
 
 
-def errors_of(version: str) -> "KnownErrors":
-    """Return the known errors of a version; raises SettingsError for one whose errors are not known."""
+def errors_of(version: str | None) -> "KnownErrors":
+    """Return the known errors of a version, none without one; raises SettingsError for one whose errors are not known."""
     from drakit.cluster import known_errors
 
     try:
-        return known_errors.of_version(version)
+        return known_errors.of_version(version or "")
     except ValueError as error:
         raise errors.SettingsError(str(error), key="--as-kubernetes") from error
 

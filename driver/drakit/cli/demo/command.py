@@ -23,7 +23,7 @@ def demo(
     mock: Annotated[
         str | None, typer.Option("--mock", metavar="MACHINE", help=f"The machine to pretend; {DEFAULT_MACHINE} if not given.")
     ] = None,
-    as_kubernetes: sources.AsKubernetes = "",
+    as_kubernetes: sources.AsKubernetes = None,
     nic: Annotated[
         str | None, typer.Option("--nic", metavar="IFNAME", help="Share this real interface instead of pretending; needs root.")
     ] = None,

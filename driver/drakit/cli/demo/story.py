@@ -40,7 +40,7 @@ class Plan:
     machine: str
     folder: pathlib.Path
     keep: bool
-    as_kubernetes: str
+    as_kubernetes: str | None
 
     @property
     def node_folder(self) -> pathlib.Path:
@@ -53,7 +53,7 @@ class Plan:
         return self.folder / "driver.log", self.folder / "cluster.log"
 
 
-def play(machine: str, folder: pathlib.Path | None, *, keep: bool, as_kubernetes: str, out: rich.console.Console) -> int:
+def play(machine: str, folder: pathlib.Path | None, *, keep: bool, as_kubernetes: str | None, out: rich.console.Console) -> int:
     """Show everything; returns the exit status. What is printed goes to ``out``. Raises SettingsError before anything begins."""
     try:
         with interruption.interruptible(), hosting.workplace(folder, (NODE,)) as place:
