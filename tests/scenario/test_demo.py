@@ -131,11 +131,11 @@ def test_kept_up_it_can_be_used_until_ctrl_c(folder: pathlib.Path) -> None:
     [
         (("--mock", "pdp-11"), "mock.machine: no mock machine 'pdp-11'; known are "),
         (("--mock", "dgx-h100"), "--mock: the samples ask for the MIG profiles 1g.5gb, 2g.10gb, 3g.20gb, and dgx-h100 has "),
-        (("--folder", "/tmp"), "--folder: /tmp is not empty, and the demo begins with an empty node; give a new folder\n"),
+        (("--folder", "/tmp"), "--folder: "),
         (("--folder", f"/tmp/{'x' * 80}"), f"--folder: folder /tmp/{'x' * 80}/node-1: its path has 92 bytes"),
         (("--folder", "/proc/x"), "--folder: cannot use /proc/x: "),
     ],
-    ids=["unknown machine", "machine without the profiles", "folder in use", "folder too long", "folder that cannot be made"],
+    ids=["unknown machine", "machine without the profiles", "folder of all", "folder too long", "folder that cannot be made"],
 )
 def test_what_cannot_begin_says_why_in_one_line(folder: pathlib.Path, arguments: tuple[str, ...], told: str) -> None:
     ran = demo.finished(folder, "demo", *arguments)
@@ -143,3 +143,11 @@ def test_what_cannot_begin_says_why_in_one_line(folder: pathlib.Path, arguments:
     assert ran.stderr.startswith(f"drakit: {told}")
     assert ran.stderr.count("\n") == 1
     assert not list(folder.iterdir())
+
+
+def test_a_folder_in_use_is_refused(folder: pathlib.Path) -> None:
+    (folder / "used").mkdir(mode=0o700)
+    (folder / "used" / "file").touch()
+    ran = demo.finished(folder, "demo", "--folder", str(folder / "used"))
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == f"drakit: --folder: {folder / 'used'} is not empty, and the demo begins with an empty node; give a new folder\n"

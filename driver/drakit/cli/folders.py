@@ -26,4 +26,5 @@ def check_own(folder: pathlib.Path) -> None:
         owner = f"{folder} belongs to user {found.st_uid}, who could replace the files in it"
         raise errors.SettingsError(f"{owner}; give a folder of your own", key="--folder")
     if found.st_mode & _OTHERS_WRITE:
-        raise errors.SettingsError(f"other users can write to {folder}; run: chmod go-w {folder}", key="--folder")
+        fix = f"give a folder inside it, such as {folder / 'drakit'}" if found.st_mode & stat.S_ISVTX else f"run: chmod go-w {folder}"
+        raise errors.SettingsError(f"other users can write to {folder}; {fix}", key="--folder")

@@ -64,6 +64,11 @@ def short() -> Iterator[pathlib.Path]:
     shutil.rmtree(made)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="/tmp belongs to root")
+def test_the_folder_of_everybody_is_not_to_be_closed() -> None:
+    assert "other users can write to /tmp; give a folder inside it, such as /tmp/drakit" in refused("cluster", "--folder", "/tmp")
+
+
 def test_a_lock_that_is_a_link_is_refused(short: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (short / ".lock").symlink_to(tmp_path / "elsewhere")
     assert f"cannot use {short / '.lock'}" in refused("cluster", "--folder", str(short))
