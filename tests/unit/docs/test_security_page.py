@@ -1,0 +1,24 @@
+"""The page about security names tests that exist."""
+
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "explanation" / "security.md"
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", PAGE.read_text("utf-8")))
+    defined = {
+        name
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^(?:async )?def (test_\w+)", file.read_text("utf-8"), re.MULTILINE)
+    }
+    assert len(named) > 30
+    assert named - defined == set()
+
+
+def test_every_threat_says_what_does_not_hold_or_has_nothing_left_to_say() -> None:
+    sections = re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.MULTILINE)[1:]
+    assert len(sections) == 8
+    assert all("| What holds | Test |" in section for section in sections)
