@@ -38,7 +38,7 @@ def tc(own: netns.Namespace, *words: str) -> str:
 
 
 def test_this_kernel_tells_namespaces_apart(nics: netlink.KernelPort) -> None:
-    assert nics.shaping() == port.Shaping(classifier=port.Classifier.NETNS)
+    assert (nics.shaping().classifier, nics.shaping().lacking) == (port.Classifier.NETNS, "")
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,8 @@ TAMPERING: dict[str, tuple[Tamper, str]] = {
 
 @pytest.mark.parametrize("tampered", TAMPERING)
 def test_what_somebody_removes_or_alters_is_named_and_put_back(own: netns.Namespace, nics: netlink.KernelPort, tampered: str) -> None:
+    if tampered == "queue altered" and nics.shaping().fair_queues:
+        pytest.skip("queues are no FIFOs here")
     before = own.state()
     nics.install(uplink(own), share(own))
     nics.admit(share(own), cookie=7001, mac="02:aa:00:00:00:01")

@@ -84,10 +84,14 @@ class Classifier(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shaping:
-    """What the machine can enforce; ``lacking`` says what is missing where shares cannot be held to their rates."""
+    """What the machine can enforce; ``lacking`` says what is missing where shares cannot be held to their rates.
+
+    ``fair_queues`` says that the flows of one sandbox get equal parts of what it has.
+    """
 
     classifier: Classifier
     lacking: str = ""
+    fair_queues: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -123,8 +123,14 @@ class Nic:
         if len(sides) < len((_OUT, _IN)):
             return ()
         shares = self.memory.read_shares(self.place.nic, self.place.name)
+        queues = messages.queues(self.place.sock, fair=self.place.fair)
+        drops = {side: {minor: queue.drops for minor, queue in queues.get(ifindex, {}).items()} for side, ifindex in self._sides.items()}
         return tuple(
-            port.Traffic(share_id=share.id, egress=_counters(sides[_OUT], minor), ingress=_counters(sides[_IN], minor))
+            port.Traffic(
+                share_id=share.id,
+                egress=_counters(sides[_OUT], minor, drops[_OUT]),
+                ingress=_counters(sides[_IN], minor, drops[_IN]),
+            )
             for minor, share in shares.items()
             if all(minor in side for side in sides.values())
         )
@@ -142,9 +148,10 @@ class Nic:
         yield from self._listing_steps(shares, seats)
         yield from self._owner_steps(uplink, seats)
         bands = shaping.bands(uplink, shares, seats)
-        limits = messages.queues(self.place.sock)
+        queues = messages.queues(self.place.sock, fair=self.place.fair)
         for side, ifindex in self._sides.items():
-            found = {minor: item.band for minor, item in messages.classes(self.place.sock, ifindex, limits.get(ifindex, {})).items()}
+            limits = {minor: queue.limit for minor, queue in queues.get(ifindex, {}).items()}
+            found = {minor: item.band for minor, item in messages.classes(self.place.sock, ifindex, limits).items()}
             for change in shaping.differences(bands, found):
                 yield f"{side}: {change.why}", _change(self.place, ifindex, change)
 
@@ -166,7 +173,7 @@ class Nic:
             if ifindex is None:
                 raise errors.HardwareError("RTM_NEWQDISC", f"somebody has just taken the root qdisc for {self.place.name} away")
             for band in shaping.bands(uplink, shares, self.memory.read_seats()).values():
-                messages.put_class(self.place.sock, ifindex, band)
+                messages.put_class(self.place.sock, ifindex, band, fair=self.place.fair)
 
     def _ledger_steps(self, shares: Iterable[port.Share]) -> Iterator[Step]:
         wanted = {share.minor: share for share in shares}
@@ -220,7 +227,7 @@ class Nic:
         listed = tuple(bands)
         for ifindex in self._sides.values():
             for band in listed:
-                messages.put_class(self.place.sock, ifindex, band)
+                messages.put_class(self.place.sock, ifindex, band, fair=self.place.fair)
 
     def _take(self, minor: int) -> None:
         for seat in self.memory.seats_of(minor):
@@ -269,13 +276,12 @@ class Nic:
 def _change(place: parts.Place, ifindex: int, change: shaping.Change) -> Callable[[], object]:
     if change.verb is shaping.Verb.DROP:
         return functools.partial(messages.delete_class, place.sock, ifindex, change.band.minor)
-    return functools.partial(messages.put_class, place.sock, ifindex, change.band)
+    return functools.partial(messages.put_class, place.sock, ifindex, change.band, fair=place.fair)
 
 
-def _counters(side: Mapping[int, messages.Class], minor: int) -> port.Counters:
-    """A share's counters: what passed by its own class, what was dropped and waits by its members' or, while it has none, its own."""
+def _counters(side: Mapping[int, messages.Class], minor: int, drops: Mapping[int, int]) -> port.Counters:
+    """A share's counters: what passed by its own class, what waits by its members' or, while it has none, its own, and what their queues dropped."""
     own = side[minor].counters
-    members = [item.counters for item in side.values() if item.band.parent == minor]
-    return dataclasses.replace(
-        own, drops=own.drops + sum(item.drops for item in members), backlog=own.backlog + sum(item.backlog for item in members)
-    )
+    members = [number for number, item in side.items() if item.band.parent == minor]
+    waiting = sum(side[number].counters.backlog for number in members)
+    return dataclasses.replace(own, drops=sum(drops.get(number, 0) for number in (minor, *members)), backlog=own.backlog + waiting)

@@ -60,7 +60,7 @@ class Found:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where parts are: the socket of the NIC's namespace, the NIC's index and name, and how egress is classified.
+    """Where parts are: the socket of the NIC's namespace, the NIC's index and name, how egress is classified, and whether queues are fair.
 
     ``owner`` is the driver that asks, empty for one without a name.
     """
@@ -70,6 +70,7 @@ class Place:
     name: str
     classifier: port.Classifier
     owner: str = ""
+    fair: bool = False
 
 
 def find(sock: rtnetlink.Socket, nic: int) -> Found:

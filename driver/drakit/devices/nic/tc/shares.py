@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from drakit.core import errors
 from drakit.devices.nic import port, shaping
-from drakit.devices.nic.tc import links, maps, nic, parts, rtnetlink, watch
+from drakit.devices.nic.tc import links, maps, messages, nic, parts, rtnetlink, watch
 
 _TRIAL = port.Share(id="trial", interface="", ifindex=0, mac="02:00:00:00:00:02", bandwidth=10**7, minor=shaping.SHARES[0])
 
@@ -37,7 +37,8 @@ class KernelShares:
         self._after_effect = after_effect
         self._lock = threading.RLock()
         self._held: dict[int, maps.Maps] = {}
-        self._shaping = None if classifier is None else port.Shaping(classifier=classifier)
+        self._classifier = classifier
+        self._shaping: port.Shaping | None = None
 
     def close(self) -> None:
         """Give back what is held open; the kernel keeps all that is installed."""
@@ -48,7 +49,8 @@ class KernelShares:
     def shaping(self) -> port.Shaping:
         with self._lock:
             if self._shaping is None:
-                self._shaping = _try_out()
+                tried = _try_out() if self._classifier is None else port.Shaping(classifier=self._classifier)
+                self._shaping = dataclasses.replace(tried, fair_queues=not tried.lacking and _has_fair_queues())
             return self._shaping
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
@@ -162,8 +164,14 @@ class KernelShares:
     @contextlib.contextmanager
     def _nic(self, sock: rtnetlink.Socket, ifindex: int, name: str = "") -> Iterator[nic.Nic]:
         """One NIC; afterwards its maps are kept as long as they hold shares."""
+        able = self.shaping()
         place = parts.Place(
-            sock=sock, nic=ifindex, name=name or links.name_of(sock, ifindex), classifier=self.shaping().classifier, owner=self._owner
+            sock=sock,
+            nic=ifindex,
+            name=name or links.name_of(sock, ifindex),
+            classifier=able.classifier,
+            owner=self._owner,
+            fair=able.fair_queues,
         )
         held = self._held.get(ifindex)
         found = nic.Nic(place, held)
@@ -252,6 +260,17 @@ def _try_out() -> port.Shaping:
         else:
             return port.Shaping(classifier=classifier)
     return port.Shaping(classifier=port.Classifier.NONE, lacking=lacking)
+
+
+def _has_fair_queues() -> bool:
+    """Whether this kernel has the queue that is fair between flows, found out by making one."""
+    with rtnetlink.Socket.scratch() as sock:
+        links.make(sock, links.name_for(0))
+        device = links.find(sock, 0)
+        try:
+            return device is not None and messages.try_fair_queue(sock, device.ifindex)
+        except OSError:
+            return False
 
 
 def _try(classifier: port.Classifier) -> None:
