@@ -79,6 +79,7 @@ def listed(*items: str) -> bytes:
 DEEP = 1200
 HOSTILE = {
     "objects 1200 deep": claim(1, "bad", parameters='{"a":' * DEEP + "{}" + "}" * DEEP),
+    "objects 300 deep, which Python parses": claim(1, "bad", parameters='{"a":' * 300 + "{}" + "}" * 300),
     "lists 5000 deep": claim(1, "bad", parameters='{"a": ' + "[" * 5000 + "]" * 5000 + "}"),
     "deep, with brackets in its texts": claim(1, "bad", parameters='{"}]\\"": "[[{", "a":' * DEEP + "{}" + "}" * DEEP),
     "a whole number of 6000 digits": claim(
