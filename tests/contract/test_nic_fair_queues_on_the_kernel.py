@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.devices.nic import netlink
-from fakes import netns, nic_town
+from fakes import netns
 from fakes.nic_samples import MAC, share, uplink
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -29,12 +29,6 @@ def nics(own: netns.Namespace) -> Iterator[netlink.KernelPort]:
     made.close()
 
 
-@pytest.fixture
-def fair(nics: netlink.KernelPort) -> None:
-    if not nics.shaping().fair_queues:
-        pytest.skip("this kernel has no fq_codel")
-
-
 def queue(own: netns.Namespace, handle: str = "8000:") -> str:
     (line,) = (line for line in own.run("tc", "qdisc", "show", "dev", "nic0").splitlines() if line.split()[2] == handle)
     return line
@@ -45,43 +39,3 @@ def test_a_queue_is_fair_where_the_kernel_can_and_a_fifo_elsewhere(own: netns.Na
     nics.admit(share(own), cookie=7001, mac=MEMBER)
     assert queue(own).split()[1] == ("fq_codel" if nics.shaping().fair_queues else "bfifo")
     assert nics.check(uplink(own), [share(own)]) == ()
-
-
-@pytest.mark.usefixtures("fair")
-def test_a_fair_queue_that_somebody_alters_is_put_back(own: netns.Namespace, nics: netlink.KernelPort) -> None:
-    nics.install(uplink(own), share(own))
-    nics.admit(share(own), cookie=7001, mac=MEMBER)
-    before = queue(own)
-    own.run("tc", "qdisc", "change", "dev", "nic0", "parent", "da:8000", "handle", "8000:", "fq_codel", "memory_limit", "4000")
-    (why,) = nics.repair(uplink(own), [share(own)])
-    assert "class da:8000 has limit 1000" in why
-    assert queue(own) == before
-    assert nics.check(uplink(own), [share(own)]) == ()
-
-
-@pytest.mark.usefixtures("fair")
-def test_a_fifo_of_an_older_driver_becomes_a_fair_queue(own: netns.Namespace, nics: netlink.KernelPort) -> None:
-    nics.install(uplink(own), share(own))
-    nics.admit(share(own), cookie=7001, mac=MEMBER)
-    own.run("tc", "qdisc", "del", "dev", "nic0", "parent", "da:8000", "handle", "8000:")
-    own.run("tc", "qdisc", "add", "dev", "nic0", "parent", "da:8000", "handle", "8000:", "bfifo", "limit", "300000")
-    assert any("has limit -1" in why for why in nics.repair(uplink(own), [share(own)]))
-    assert queue(own).split()[1] == "fq_codel"
-    assert nics.check(uplink(own), [share(own)]) == ()
-
-
-@pytest.mark.usefixtures("fair")
-@pytest.mark.parametrize("way", ["outwards", "inwards"])
-def test_two_flows_of_one_pod_get_equal_parts(way: str) -> None:
-    if nic_town.why_not():
-        pytest.skip(nic_town.why_not())
-    with nic_town.town() as town:
-        (pod,) = town.sharing(town.share(1, 50 * 10**6))
-        flows = [nic_town.Flow(pod.space, reverse=way == "inwards")] * 2
-        parts = []
-        for _ in range(3):
-            one, other = (seen.goodput for seen in town.measure(flows, 5))
-            parts.append(min(one, other) / (one + other))
-            if parts[-1] > 0.4:
-                return
-    pytest.fail(f"the smaller flow's part of three runs: {parts}")

@@ -25,6 +25,15 @@ WORKER = f"{zlib.crc32(''.join(os.environ.get(f'PYTEST_XDIST_{part}', '') for pa
 HAS_IPV6 = pathlib.Path("/proc/net/if_inet6").exists()
 
 
+@functools.cache
+def has_qdisc(kind: str) -> bool:
+    """Whether this process may make a queueing discipline of that kind: tried in a namespace that is gone at once."""
+    if shutil.which("unshare") is None or shutil.which("tc") is None:
+        return False
+    command = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", kind]
+    return subprocess.run(command, capture_output=True, check=False, timeout=30).returncode == 0
+
+
 class Namespace:
     """A named network namespace."""
 
