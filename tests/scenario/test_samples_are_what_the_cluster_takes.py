@@ -61,7 +61,7 @@ def test_everything_is_in_the_namespace_of_the_samples() -> None:
 def test_pods_name_claims_and_requests_that_exist_and_classes_that_exist() -> None:
     known, classes = specs(), {json_types.text(item, "metadata", "name") for item in samples.classes()}
     pods = list(objects("Pod"))
-    assert len(pods) == 10
+    assert len(pods) == 11
     for _, pod in pods:
         sources = {
             json_types.text(one, "name"): known[

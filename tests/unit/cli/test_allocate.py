@@ -12,6 +12,8 @@ from drakit.cluster import apiserver, registry, resources
 from drakit.cluster.json_types import Object
 from fakes import desk as desks
 
+MANIFESTS = pathlib.Path(__file__).parents[3] / "daemonset"
+
 CLASS = """
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -310,7 +312,7 @@ def test_why_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_though_it_fits
     assert "gpu-1-mig-3g20gb-9-0" in told.out
     [warning] = [line for line in told.out.splitlines() if line.startswith("warning: ")]
     assert warning.startswith(f"warning: claim demo/two: {LEFT_PENDING}")
-    assert "pin the GPU with a CEL selector" in warning
+    assert "name the GPU with a CEL selector in the first request" in warning
     assert "warning" not in desk.run("allocate", slices, file).out
     decisions = json.loads(desk.run("allocate", slices, file, "-o", "json").out)["decisions"]
     assert [one.get("difference", "")[: len(LEFT_PENDING)] for one in decisions] == ["", LEFT_PENDING]
@@ -336,5 +338,18 @@ def test_lint_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_once_a_device
     told = desk.run("lint", slices, write(desk, claim("two", *HALVES, **SHARED_PARENT)))
     assert told.status == 0
     assert f"spec.devices: while gpu-0-mig-3g20gb-9-4 is taken, {LEFT_PENDING}" in told.out
-    assert "  fix: pin the GPU with a CEL selector" in told.out
+    assert "  fix: name the GPU with a CEL selector in the first request" in told.out
     assert "0 errors, 1 warning" in told.out
+
+
+def test_on_kubernetes_1_36_the_sample_that_names_its_gpu_fits_where_the_one_that_does_not_waits(desk: desks.Desk, slices: str) -> None:
+    taken, unnamed, named = (
+        str(MANIFESTS / "samples" / f"{name}.yaml") for name in ("60-one-partition", "10-mig-partitions", "15-mig-pinned-gpu")
+    )
+    given = ("allocate", slices, str(MANIFESTS / "base" / "deviceclasses.yaml"), taken)
+    told = desk.run(*given, named, "--as-kubernetes", "1.36")
+    assert (told.status, "gpu-1-mig-1g5gb-19-6" in told.out, "gpu-1-mig-4g20gb-5-0" in told.out) == (0, True, True), told
+    told = desk.run(*given, unnamed, "--as-kubernetes", "1.36")
+    assert (told.status, "pod drakit-demo/four-partitions does not fit" in told.out) == (1, True), told
+    assert "1.36" not in desk.run("lint", *given[1:], named).out
+    assert "name the GPU with a CEL selector in the first request" in desk.run("lint", *given[1:], unnamed).out

@@ -103,7 +103,7 @@ def allocator(errors: KnownErrors, slices: Sequence[Object] = GPUS) -> Allocator
 def test_the_explanation_names_the_error_and_a_way_around_it() -> None:
     [reason] = allocator(known_errors.KUBERNETES_1_36).explain(claims=[BOTH], node=NODE, allocated=holding("gpu-0-1"))
     assert reason.text.startswith("the claims fit, but Kubernetes 1.36 does not find it: it does not give back the counters of a device")
-    assert "pin the GPU with a CEL selector" in reason.text
+    assert "name the GPU with a CEL selector in the first request" in reason.text
 
 
 def test_claims_that_do_not_fit_are_explained_without_the_errors() -> None:
