@@ -119,6 +119,22 @@ def test_the_kubelet_asks_the_driver_whether_it_lives_and_is_ready() -> None:
 
 
 @needs_kubectl
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
+def test_the_pod_is_ready_within_a_second_of_serving(folder: str) -> None:
+    probe = driver_of(folder)["readinessProbe"]
+    assert probe["periodSeconds"] == 1  # type: ignore[index]
+    assert "initialDelaySeconds" not in probe  # type: ignore[operator]
+    assert probe["failureThreshold"] >= 15, "a driver that is slow to answer for some seconds stays Ready"  # type: ignore[index]
+
+
+@needs_kubectl
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
+def test_a_start_of_two_seconds_of_processor_time_ends_before_the_kubelet_gives_the_slices_up(folder: str) -> None:
+    requested = str(driver_of(folder)["resources"]["requests"]["cpu"])  # type: ignore[index]
+    assert int(requested.removesuffix("m")) / 1000 * 30 > 2, "a node's slices are deleted 30 s after its driver has gone"
+
+
+@needs_kubectl
 def test_the_driver_may_do_only_what_it_does() -> None:
     rules = find("daemonset/base", "ClusterRole")["rules"]
     assert isinstance(rules, list)
