@@ -25,7 +25,9 @@ class KnownError(enum.Enum):
 
 
 _FIXES: Mapping[KnownError, str] = {
-    KnownError.KEPT_COUNTERS: "name the GPU with a CEL selector in the first request, for example by its pciBusID: selectors are evaluated before counters",
+    KnownError.KEPT_COUNTERS: (
+        "name the GPU with a CEL selector in the first request, for example by its pciBusID: selectors are evaluated before counters"
+    ),
     KnownError.POOL_NAMES: "give the pools of the two drivers different names",
     KnownError.ADMIN_COUNTERS: "ask for a device that no claim uses",
     KnownError.DISTINCT_LAST: "write one request for each device instead of a count",
