@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from drakit.core import driver as drivers
-from drakit.node import engine, recovery
+from drakit.node import device_preparer, engine, recovery
 
 MOST_POINTS = 100_000
 
@@ -66,7 +66,7 @@ def traced_folders(driver: drivers.Driver[Any]) -> tuple[str, ...]:
     module = inspect.getmodule(type(driver))
     own = pathlib.Path(inspect.getfile(type(driver)))
     is_package = module is not None and "." in module.__name__ and (own.parent / "__init__.py").exists()
-    return (f"{own.parent}{os.sep}" if is_package else str(own), str(engine.__file__), str(recovery.__file__))
+    return (f"{own.parent}{os.sep}" if is_package else str(own), *(str(module.__file__) for module in (engine, device_preparer, recovery)))
 
 
 def _raised(work: Callable[[], None], folders: tuple[str, ...], number: int) -> CrashPoint | None:
