@@ -18,7 +18,7 @@ from fakes import desk as desks
 ROOT = pathlib.Path(__file__).parents[3]
 SAMPLES = sorted((ROOT / "daemonset" / "samples").glob("*.yaml"))
 SERVING = {"run", "cluster", "demo", "publish", "new"}
-"""Commands that go on until they are stopped, or make a folder; their options are tried with --help behind them."""
+"""Commands that go on until they are stopped, or make a folder; their options are tried after --help, which no option can then take as its value."""
 WORDS = [
     "",
     "-",
@@ -77,7 +77,10 @@ def ended(desk: desks.Desk, *arguments: str) -> desks.Ran:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed, rounds", ROUNDS)
-def test_no_command_line_makes_a_traceback(desk: desks.Desk, seed: int, rounds: int) -> None:
+def test_no_command_line_makes_a_traceback(desk: desks.Desk, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int) -> None:
+    place = desk.folder / "some" / "where"
+    place.mkdir(parents=True)
+    monkeypatch.chdir(place)  # A relative --folder is made there, and not in the repository.
     source = random.Random(seed)
     commands = typer.main.get_command(app.app).commands  # type: ignore[attr-defined] # a group
     assert len(commands) > 10
@@ -85,7 +88,7 @@ def test_no_command_line_makes_a_traceback(desk: desks.Desk, seed: int, rounds: 
         name = source.choice(sorted(commands))
         known = options_of(commands[name])
         typed = [source.choice(known + WORDS) if source.random() < 0.7 else source.choice(WORDS) for _ in range(source.randint(0, 5))]
-        ended(desk, name, *typed, *(("--help",) if name in SERVING else ()))
+        ended(desk, name, *(("--help",) if name in SERVING else ()), *typed)
 
 
 def mutated(source: random.Random, value: Any) -> Any:
