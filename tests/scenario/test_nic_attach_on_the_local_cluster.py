@@ -308,7 +308,7 @@ def test_a_share_in_use_is_ready_in_its_claim_with_what_the_pod_has(city: City) 
         city.delete("p")
 
 
-def test_a_share_of_a_mock_nic_is_ready_in_its_claim_with_what_a_pod_would_have() -> None:
+def test_a_share_of_a_mock_nic_is_ready_in_its_claim_with_what_its_pod_is_told() -> None:
     with tempfile.TemporaryDirectory(prefix="d-", dir="/tmp") as folder:
         town = MockCity(pathlib.Path(folder))
         with town.cluster:
@@ -321,6 +321,8 @@ def test_a_share_of_a_mock_nic_is_ready_in_its_claim_with_what_a_pod_would_have(
                 device = reported(town, "c")
                 network = device["networkData"]
                 assert (network["interfaceName"], network["ips"]) == ("fast0", ["10.99.1.3/16"])
+                told = town.cluster.node(NODE).runtime.view("default", "p", "main").env
+                assert [value for name, value in told.items() if name.endswith("_MAC")] == [network["hardwareAddress"]]
                 assert int(network["hardwareAddress"][:2], 16) & 3 == 2, "a local address of one interface"
                 assert device["data"]["egress"]["rate"] == 10**9
                 town.delete("p")

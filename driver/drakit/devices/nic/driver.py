@@ -112,7 +112,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
         share = self._share(grant, interface)
         uplink = self.uplink(interface, self._speed_of(grant.device, share))
         self._machine.install(uplink, uplink.allowed(share))
-        named = functools.partial(edits.of, share, request=grant.request, device=grant.device.name)
+        announced = dataclasses.replace(share, mac=grant.config.mac or share.mac)
+        named = functools.partial(edits.of, announced, request=grant.request, device=grant.device.name)
         if self._attachment is None:
             if self._lookout is not None:
                 self._lookout.wake()  # Nobody attaches, after which there would be a look.

@@ -85,7 +85,7 @@ class Reporter:
         attaches: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._machine, self._site, self._node, self._attaches = machine, site, node, attaches
+        self._machine, self._site, self._attaches = machine, site, attaches
         self._book = addresses.Book(site, node=node)
         self._said: dict[tuple[str, str, str], sites.DeviceStatus] = {}
         self._failures: dict[tuple[str, str, str], dict[str, _Failure]] = {}
@@ -160,12 +160,13 @@ class Reporter:
         return _status(grant, (_condition("Attached", message),), values=_rates(found), network=network)
 
     def _of_prepared(self, grant: Grant, found: port.Traffic) -> sites.DeviceStatus:
-        """A share that nobody attaches to: what a pod's first interface on it would be."""
+        """Return the status of a share that nobody attaches to: the interface that its container is told of by variables."""
         chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
+        prepared = shares.from_record(grant.record)
         network = sites.NetworkStatus(
             interface=plans.interface_name(chosen, found.share_id),
             addresses=chosen.addresses[:_ADDRESSES_MAX],
-            hardware_address=plans.mac_address(chosen, self._node, found.share_id, ""),
+            hardware_address=chosen.mac or (prepared.mac if prepared is not None else ""),
         )
         message = f"{found.egress.rate} bit/s out, {found.ingress.rate} bit/s in; no interface is made in pods here"
         return _status(grant, (_condition("Prepared", message),), values=_rates(found), network=network)
