@@ -41,6 +41,11 @@ def test_a_driver_started_as_told_publishes_and_prepares_and_events_are_shown(fo
                 r"^\d\d:\d\d:\d\d  Normal   \w+  Pod drakit-demo/one-partition: assigned drakit-demo/one-partition to node-1"
             )
             driver.read_until("claim answered")
+            hostile = {"metadata": {"name": "e", "namespace": "default"}, "reason": "Hostile", "message": "\x1b[31mred", "type": "Warning"}
+            official.CoreV1Api(typed).create_namespaced_event(
+                "default", hostile | {"involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}}
+            )
+            cluster.read_until(r"Warning  Hostile  Pod default/p: \\u001b\[31mred")
             assert driver.end(signal.SIGTERM) == 0
         assert cluster.end(signal.SIGTERM) == 0
     assert not list(folder.iterdir())

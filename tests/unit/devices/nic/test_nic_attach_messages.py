@@ -72,3 +72,8 @@ def test_a_refusal_is_one_line_within_its_bound(sentence: str) -> None:
     assert answer.startswith(b"no ")
     assert len(answer) <= messages.ANSWER_MAX
     assert b"\n" not in answer
+    assert answer.decode(errors="ignore").isprintable()
+
+
+def test_a_refusal_shows_control_characters_as_escapes() -> None:
+    assert messages.refusal("no \x1b[31mred\u202e") == rb"no no \u001b[31mred\u202e"

@@ -57,5 +57,6 @@ def decode(message: bytes) -> Request:
 
 
 def refusal(sentence: str) -> bytes:
-    """The answer that says why not: one line of at most ``ANSWER_MAX`` bytes."""
-    return f"no {' '.join(sentence.split())}".encode(errors="replace")[:ANSWER_MAX]
+    """The answer that says why not: one line of at most ``ANSWER_MAX`` bytes, without control characters, because runtimes print it."""
+    plain = "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in " ".join(sentence.split()))
+    return f"no {plain}".encode(errors="replace")[:ANSWER_MAX]
