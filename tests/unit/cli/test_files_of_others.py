@@ -14,6 +14,8 @@ from itertools import pairwise
 
 import pytest
 
+from fakes import desk as desks
+
 DRAKIT = [sys.executable, "-m", "drakit"]
 NOBODY = 65534
 POD = b"{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, image: i}]}}"
@@ -27,13 +29,17 @@ def ran(*arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.C
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def refused(*arguments: str, stdin: bytes = b"", **environment: str) -> str:
-    done = ran(*arguments, stdin=stdin, **environment)
-    assert done.returncode in (1, 2), (done.stdout, done.stderr)
-    assert "Traceback" not in done.stderr
-    assert done.stderr.startswith("drakit: ")
-    assert done.stderr.count("\n") == 1, done.stderr
-    return done.stderr
+def in_one_line(ended: desks.Ran) -> str:
+    assert ended.status in (1, 2), ended
+    assert "Traceback" not in ended.err
+    assert ended.err.startswith("drakit: ")
+    assert ended.err.count("\n") == 1, ended.err
+    return ended.err
+
+
+def refused(*arguments: str, stdin: bytes = b"") -> str:
+    done = ran(*arguments, stdin=stdin)
+    return in_one_line(desks.Ran(status=done.returncode, out=done.stdout, err=done.stderr))
 
 
 @pytest.mark.root
@@ -92,24 +98,23 @@ FILE_COMMANDS = [("lint",), ("allocate",), ("prepare", *ONE_NODE), ("slices", "-
 
 
 @pytest.mark.parametrize("command", FILE_COMMANDS)
-def test_pipes_and_devices_are_refused_at_once(tmp_path: pathlib.Path, command: tuple[str, ...]) -> None:
-    os.mkfifo(tmp_path / "pipe.yaml")
-    state = str(tmp_path / "state")
-    assert "is a pipe" in refused(*command, str(tmp_path / "pipe.yaml"), XDG_STATE_HOME=state)
-    assert "is a character device" in refused(*command, "/dev/zero", XDG_STATE_HOME=state)
+def test_pipes_and_devices_are_refused_at_once(desk: desks.Desk, command: tuple[str, ...]) -> None:
+    os.mkfifo(desk.folder / "pipe.yaml")
+    assert "is a pipe" in in_one_line(desk.run(*command, str(desk.folder / "pipe.yaml")))
+    assert "is a character device" in in_one_line(desk.run(*command, "/dev/zero"))
 
 
 @pytest.mark.parametrize("command", [("lint", "-f"), ("allocate", "-f"), ("prepare", *ONE_NODE, "-f"), ("show", "--config")])
 @pytest.mark.parametrize(
     "text", ["[" * 5_000, "{" * 300_000, '{"a":' * 5_000, "a: &a [x, x, x, x, x, x, x, x, x, x]\n"], ids=["lists", "maps", "json", "bomb"]
 )
-def test_hostile_texts_are_refused_in_one_line(tmp_path: pathlib.Path, command: tuple[str, ...], text: str) -> None:
+def test_hostile_texts_are_refused_in_one_line(desk: desks.Desk, command: tuple[str, ...], text: str) -> None:
     if text.startswith("a: &a"):
         names = "abcdefghi"
         text += "".join(f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in pairwise(names))
-    file = tmp_path / "hostile.yaml"
+    file = desk.folder / "hostile.yaml"
     file.write_text(text)
-    reason = refused(*command, str(file), XDG_STATE_HOME=str(tmp_path / "state"))
+    reason = in_one_line(desk.run(*command, str(file)))
     assert "nested more than 100 levels" in reason or "aliases stand for more than" in reason
 
 
