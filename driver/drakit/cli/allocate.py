@@ -10,6 +10,7 @@ import typer
 from drakit.cli import manifests as sources
 from drakit.cli import options, output
 from drakit.core import errors
+from drakit.telemetry import escaping
 
 if TYPE_CHECKING:
     from drakit.cluster import obstacles, whatif
@@ -149,12 +150,11 @@ def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) 
         head = f"{decision.asked} does not fit" + ("" if why else f": {decision.message}")
         if rows or number:
             out.print()
-        out.print(head, markup=False, soft_wrap=True)
-        if why:
-            out.print("\n".join(_why_lines(decision, verbose=verbose)), markup=False, soft_wrap=True)
+        lines = [head, *(_why_lines(decision, verbose=verbose) if why else ())]
+        out.print("\n".join(map(escaping.escaped, lines)), markup=False, soft_wrap=True)
     differences = [f"warning: {one.asked}: {one.difference}" for one in decisions if one.difference] if why else []
     if differences:
-        out.print("\n".join(["", *differences]), markup=False, soft_wrap=True)
+        out.print("\n".join(["", *map(escaping.escaped, differences)]), markup=False, soft_wrap=True)
 
 
 def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:

@@ -12,7 +12,7 @@ import typer
 from drakit.cli import hosting, output, stopping
 from drakit.cli import manifests as sources
 from drakit.core import errors
-from drakit.telemetry import logs
+from drakit.telemetry import escaping, logs
 
 if TYPE_CHECKING:
     from drakit.cluster import cluster as clusters
@@ -121,4 +121,4 @@ def _follow(running: "clusters.LocalCluster") -> None:
         times = f" (x{event.count})" if event.count > 1 else ""
         kind = "Warning" if event.warning else "Normal"
         line = f"{event.time[11:19]}  {kind:<7}  {event.reason}  {event.kind} {place}: {event.message}{times}"
-        out.print(line, markup=False, soft_wrap=True, style="yellow" if event.warning else "")
+        out.print(escaping.escaped(line), markup=False, soft_wrap=True, style="yellow" if event.warning else "")

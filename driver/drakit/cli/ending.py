@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from drakit.cli import terminal
 from drakit.core import errors
+from drakit.telemetry import escaping
 
 _DISK = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
 INTERRUPTED = 128 + signal.SIGINT
@@ -41,5 +42,6 @@ def _guarded(command: Callable[[], object], program: str) -> None:
 
 
 def _fail(program: str, reason: str, status: int = 1) -> None:
-    print(f"{program}: {reason}", file=sys.stderr)
+    # One line, whatever the text of others in it.
+    print(f"{program}: {escaping.escaped(reason)}", file=sys.stderr)
     sys.exit(status)

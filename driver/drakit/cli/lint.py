@@ -10,6 +10,7 @@ import typer
 from drakit.cli import manifests as sources
 from drakit.cli import options, output
 from drakit.core import errors
+from drakit.telemetry import escaping
 
 if TYPE_CHECKING:
     from drakit.cluster.linting import Finding
@@ -83,8 +84,9 @@ def _print(looked: _Looked) -> None:
     for one, *alike in _grouped(looked.found):
         where = f"{one.document.place(one.field)} (document {one.document.number}), {one.document.label}"
         field = f"{one.field}: " if one.field else ""
-        more = f"\n  and so {_count(len(alike), 'more time')}, the last at {alike[-1].field}" if alike else ""
-        out.print(f"{one.severity}: {where}\n  {field}{one.text}{more}\n  fix: {one.fix}", markup=False, soft_wrap=True)
+        more = [f"  and so {_count(len(alike), 'more time')}, the last at {alike[-1].field}"] if alike else []
+        lines = (f"{one.severity}: {where}", f"  {field}{one.text}", *more, f"  fix: {one.fix}")
+        out.print("\n".join(map(escaping.escaped, lines)), markup=False, soft_wrap=True)
     mistakes = sum(one.severity == "error" for one in looked.found)
     total = ", ".join((_count(mistakes, "error"), _count(len(looked.found) - mistakes, "warning")))
     checked = total if looked.objects or looked.found else "nothing was checked"

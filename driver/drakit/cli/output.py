@@ -25,7 +25,7 @@ def console() -> rich.console.Console:
 def note(text: str) -> None:
     """Tell a person something beside the result, on standard error; nothing to tell is fine."""
     if text:
-        print(f"drakit: {text}", file=sys.stderr)
+        print(f"drakit: {escaping.escaped(text)}", file=sys.stderr)
 
 
 def heading(out: rich.console.Console, title: str) -> None:

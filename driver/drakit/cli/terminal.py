@@ -75,5 +75,10 @@ def console(**options: int) -> rich.console.Console:
 @contextlib.contextmanager
 def escaped_output() -> Iterator[None]:
     """Escape what is written to standard output and standard error inside the block."""
-    with contextlib.redirect_stdout(EscapedStream(sys.stdout, has_colours=True)), contextlib.redirect_stderr(EscapedStream(sys.stderr)):
+    with contextlib.ExitStack() as stack:
+        # A stream that the caller closed is None.
+        if sys.stdout is not None:
+            stack.enter_context(contextlib.redirect_stdout(EscapedStream(sys.stdout, has_colours=True)))
+        if sys.stderr is not None:
+            stack.enter_context(contextlib.redirect_stderr(EscapedStream(sys.stderr)))
         yield

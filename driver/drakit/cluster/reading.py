@@ -59,25 +59,6 @@ class Part:
         ]
 
 
-class _JsonLikeLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # Either loader is a class.
-    """YAML by way of JSON."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Json]:  # noqa: FBT001, FBT002 - as in yaml
-        """Return the mapping with text as keys; raise ConstructorError for a key that is there twice."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value} is there twice", key.start_mark)
-            seen.add(str(key.value))
-        return {_key(key): value for key, value in super().construct_mapping(node, deep=deep).items()}
-
-
-_JsonLikeLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
-    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def parts(text: str, *, must_be_json: bool = False) -> list[Part]:
     """Return the documents of a text in order, empty ones left out. Raise ReadingError."""
     if text.lstrip()[:1] in ("{", "["):
@@ -120,7 +101,7 @@ def _yaml_parts(text: str) -> Iterator[Part]:
     number = 1
     try:
         documents.check_limits(text)
-        loader = _JsonLikeLoader(text)
+        loader = documents.Loader(text)
         while loader.check_node():
             node = loader.get_node()
             body = loader.construct_document(node)
@@ -129,7 +110,7 @@ def _yaml_parts(text: str) -> Iterator[Part]:
             if body is not None:
                 yield Part(number=number, line=_line(node), body=body, node=node)
             number += 1
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except documents.LOADING_ERRORS as error:
         document = f"document {number}: " if number > 1 else ""
         raise ReadingError(f"{document}is not YAML: {_reason(error)}{_hint(error, text)}") from error
 
@@ -175,11 +156,6 @@ def _indent(line: str) -> int:
 def _nearest(indent: int, known: set[int]) -> int:
     """Return the deeper of two indentations that are equally near."""
     return min(known, key=lambda one: (abs(one - indent), -one), default=0)
-
-
-def _key(key: object) -> str:
-    """Return a key as JSON would have it."""
-    return key if isinstance(key, str) else json.dumps(key)
 
 
 def _inside(node: yaml.Node | None, step: str) -> tuple[int, yaml.Node] | None:

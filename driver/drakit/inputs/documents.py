@@ -4,6 +4,7 @@ Dates stay text and keys are text, as they are after a conversion to JSON. A key
 """
 
 import json
+import re
 from collections.abc import Hashable
 from typing import Any
 
@@ -14,7 +15,15 @@ DEPTH_MAX = 100
 ALIASED_MAX = 100_000
 """Values that all aliases of a text may stand for together."""
 
-_Events: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+VALUES_MAX = 2_000_000
+"""Values of one text, so that a small budget of bytes cannot cost gigabytes and minutes."""
+
+_FastLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Limits are checked with the parser that loads afterwards: another one might accept what this one stops at."""
+
+
+LOADING_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, RecursionError)
+"""What a loader raises for a text; numbers may be too large for a float."""
 
 
 class DocumentError(ValueError):
@@ -25,8 +34,8 @@ def load(text: str) -> Any:
     """Return the one document of a text, None for an empty text; raises DocumentError."""
     check_limits(text)
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader, made stricter
-    except (yaml.YAMLError, ValueError) as error:
+        return yaml.load(text, Loader=Loader)  # noqa: S506 - a SafeLoader, made stricter
+    except LOADING_ERRORS as error:
         raise DocumentError(reason(error)) from error
 
 
@@ -34,8 +43,8 @@ def load_all(text: str) -> list[Any]:
     """Return all documents of a text; raises DocumentError."""
     check_limits(text)
     try:
-        return list(yaml.load_all(text, Loader=_Loader))
-    except (yaml.YAMLError, ValueError) as error:
+        return list(yaml.load_all(text, Loader=Loader))
+    except LOADING_ERRORS as error:
         raise DocumentError(reason(error)) from error
 
 
@@ -47,7 +56,7 @@ def check_limits(text: str) -> None:
     """
     sizes = _Sizes()
     try:
-        for event in yaml.parse(text, Loader=_Events):
+        for event in yaml.parse(text, Loader=_FastLoader):
             sizes.add(event)
     except _LimitError as error:
         raise DocumentError(reason(error)) from error
@@ -83,8 +92,12 @@ class _Sizes:
         self._open: list[tuple[str | None, int]] = []
         self._of: dict[str, int | None] = {}
         self._aliased = 0
+        self._values = 0
 
     def add(self, event: yaml.Event) -> None:
+        self._values += 1
+        if self._values > VALUES_MAX:
+            raise _refused(event, f"has more than {VALUES_MAX} values")
         if isinstance(event, yaml.DocumentStartEvent):
             self._of = {}
         elif isinstance(event, yaml.AliasEvent):
@@ -127,8 +140,11 @@ def _refused(event: yaml.Event, problem: str) -> _LimitError:
     return _LimitError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type] # the stubs know one of two kinds of marks
 
 
-class _Loader(yaml.SafeLoader):
+class Loader(_FastLoader):  # type: ignore[misc] # either loader is a class
+    """YAML by way of JSON, for callers that need the nodes too; ``load`` and ``load_all`` check limits before."""
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:  # noqa: FBT001, FBT002 - as in yaml
+        """Return the mapping with text as keys; raises ConstructorError for a key that is given twice or that JSON has not."""
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
@@ -140,7 +156,17 @@ class _Loader(yaml.SafeLoader):
         return {key if isinstance(key, str) else json.dumps(key): value for key, value in made.items()}
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
+_NUMBERS = {
+    "tag:yaml.org,2002:int": r"[-+]?(0b[0-1_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)",
+    "tag:yaml.org,2002:float": r"[-+]?([0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)",
+}
+"""Numbers as Kubernetes reads them: without YAML 1.1's base 60, in which 1:30 is 90."""
+
+Loader.yaml_implicit_resolvers = {
+    first: [
+        (tag, re.compile(rf"^({_NUMBERS[tag]})$") if tag in _NUMBERS else pattern)
+        for tag, pattern in known
+        if tag != "tag:yaml.org,2002:timestamp"
+    ]
     for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -51,6 +52,17 @@ def test_a_folder_of_another_user_is_refused(tmp_path: pathlib.Path, command: st
     os.chown(folder, NOBODY, NOBODY)
     mock = ONE_NODE if command in ("show", "run") else ()
     assert f"{folder} belongs to user {NOBODY}, who could replace the files in it" in refused(command, "--folder", str(folder), *mock)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make another user's folder")
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_folder_below_one_of_another_user_is_refused(desk: desks.Desk, *, is_there: bool) -> None:
+    theirs = desk.folder / "theirs"
+    theirs.mkdir(mode=0o755)
+    if is_there:
+        (theirs / "mine").mkdir(mode=0o700)
+    os.chown(theirs, NOBODY, NOBODY)
+    assert f"{theirs} belongs to user {NOBODY}" in in_one_line(desk.run("show", *ONE_NODE, "--folder", str(theirs / "mine" / "node-1")))
 
 
 @pytest.mark.parametrize("command", ["cluster", "show"])
@@ -135,6 +147,12 @@ def test_a_journal_that_is_a_link_or_a_pipe_is_not_read(tmp_path: pathlib.Path, 
         done = ran(*command, *mock)
         assert "Traceback" not in done.stderr
         assert "journal.db is a symbolic link" in done.stderr or "journal.db is no regular file" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_standard_stream_makes_no_traceback(closed: str) -> None:
+    done = subprocess.run(["sh", "-c", f"{shlex.join(DRAKIT)} --version {closed}"], capture_output=True, text=True, check=False, timeout=60)
+    assert "Traceback" not in done.stderr
 
 
 def test_a_kubeconfig_is_read_with_care(tmp_path: pathlib.Path) -> None:

@@ -49,7 +49,7 @@ BROKEN = {
         "a:\n\t- b\n",
         "is not YAML: line 2, column 1: found character that cannot start any token (a tab? YAML is indented by spaces)",
     ),
-    "a key twice": ("a: 1\nb: 2\na: 3\n", "is not YAML: line 3, column 1: key a is there twice"),
+    "a key twice": ("a: 1\nb: 2\na: 3\n", "is not YAML: line 3, column 1: the key a is given twice"),
     "an alias of itself": ("a: &x [*x]\n", "is not YAML: line 1, column 8: the alias *x leads back to itself"),
     "what JSON has not": ("a: !!binary aGk=\n", "is not YAML: a tag gives what JSON has not"),
     "no text": ("a: \x00", "is not YAML: "),

@@ -35,6 +35,32 @@ def test_aliases_that_multiply_are_refused_before_anything_is_made() -> None:
     assert refusal(BOMB) == "line 5, column 36: aliases stand for more than 100000 values; write them out"
 
 
+@pytest.mark.parametrize("first", ["%YAML 1.9\n---\n", "%YAML 1.1\n---\n", "\ufeff", "# x\n"])
+def test_what_one_parser_refuses_and_another_reads_is_no_way_around_the_limits(first: str) -> None:
+    for text in (BOMB, "a: &x [*x]\n", "[" * 5_000):
+        refusal(first + text)
+
+
+def test_more_values_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "VALUES_MAX", 1000)
+    assert "has more than 1000 values" in refusal("- []\n" * 500)
+
+
+def test_numbers_are_those_of_json_and_a_time_is_text() -> None:
+    assert documents.load("[1:30, 1:59:59.5, 00:11:22, 0x1f, 1_000, 1.5, .5, 1e3, 1.0e+3]") == [
+        "1:30",
+        "1:59:59.5",
+        "00:11:22",
+        31,
+        1000,
+        1.5,
+        0.5,
+        "1e3",
+        1000.0,
+    ]
+    assert documents.load(":".join(["1"] + ["59"] * 300) + ".5") is not None
+
+
 def test_an_alias_of_itself_is_refused() -> None:
     assert refusal("a: &x [*x]\n") == "line 1, column 8: the alias *x leads back to itself; write the values out"
     assert "has no anchor before it" in refusal("a: *x\n")
@@ -79,10 +105,10 @@ def test_many_deep_brackets_end_no_process_and_take_little_memory() -> None:
     "text, reason",
     [
         ("{a: 1, a: 2}", "line 1, column 8: the key a is given twice"),
-        ("a: [", "line 1, column 5"),
+        ("a: [", "did not find expected node content"),
         ("{[x]: 1}", "unhashable"),
         ("!!python/object:os.system {}", "could not determine a constructor"),
-        ("a: \x00", "special characters are not allowed"),
+        ("a: \x00", "control characters are not allowed"),
     ],
 )
 def test_what_is_no_document_says_where(text: str, reason: str) -> None:

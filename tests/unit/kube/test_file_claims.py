@@ -81,7 +81,8 @@ def test_a_number_where_a_name_belongs_is_told_by_its_field(tmp_path: pathlib.Pa
         ("just text", "claims.yaml[0]: must be an object, not text"),
         ("{unclosed", "claims.yaml: is neither YAML nor JSON"),
         ("a: !!python/object:os.system {}", "claims.yaml: is neither YAML nor JSON"),
-        ("kind: Pod\napiVersion: v1", "claims.yaml[0].apiVersion: is 'v1', and must be resource.k8s.io/v1"),
+        ("kind: Pod\napiVersion: v1", "claims.yaml[0].kind: is 'Pod'; only ResourceClaims that are allocated can be used here"),
+        ("kind: ResourceClaim\napiVersion: v1", "claims.yaml[0].apiVersion: is 'v1', and must be resource.k8s.io/v1"),
         ("kind: ResourceClaim\napiVersion: resource.k8s.io/v1alpha3", "claims.yaml[0].apiVersion: is 'resource.k8s.io/v1alpha3'"),
         ("kind: ResourceClaim\napiVersion: resource.k8s.io/v1", "claims.yaml[0].metadata.name: is missing"),
         (

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 
-import yaml
 from starlette.requests import Request
 
 from drakit.cluster import errors, json_types
@@ -18,16 +17,6 @@ MAX_BODY_BYTES = 3 * 1024 * 1024
 _JSON_TYPES = ("", "application/json", "*/*")
 _STRICT = "Strict"
 _IGNORE = "Ignore"
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as JSON has it: times stay strings."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def media_type(request: Request) -> str:
@@ -89,10 +78,9 @@ def _parse_yaml(body: bytes) -> Json:
     if body.lstrip()[:1] == b"{":
         return _parse_json(body)
     try:
-        documents.check_limits(body.decode("utf-8"))
-        parsed = yaml.load(body, Loader=_Loader)  # noqa: S506 -- the loader is a SafeLoader without times.
+        parsed = documents.load(body.decode("utf-8"))
         return json_types.parse(json.dumps(parsed))
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError) as error:
         raise errors.BadRequestError(f"body: not YAML that stands for JSON: {error}") from error
 
 
