@@ -10,7 +10,8 @@ import re
 DEPTH_MAX = 128
 """Deeper than ``core.records`` takes: what is cut here is refused by the decoder of its object and never taken for the whole."""
 DIGITS_MAX = 4000
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
+# Possessive, and with an optional end, so that a string is scanned once: a string without an end is one token too.
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 def parse(data: bytes) -> object:
