@@ -4,7 +4,7 @@ import collections.abc
 
 import pytest
 
-from drakit.cluster import apiserver, registry, resources
+from drakit.cluster import apiserver, features, registry, resources
 from drakit.core import errors, ports, slices
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
@@ -14,7 +14,8 @@ from fakes import slice_samples as samples
 
 @pytest.fixture(scope="module")
 def server() -> collections.abc.Iterator[apiserver.ApiServer]:
-    with apiserver.ApiServer(registry.Registry()) as running:
+    gates = features.FeatureGates.of({"DRAMixins": True})
+    with apiserver.ApiServer(registry.Registry(gates=gates)) as running:
         running.registry.create(resources.NODE, {"metadata": {"name": samples.NODE}})
         yield running
 
