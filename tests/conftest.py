@@ -1,10 +1,17 @@
-"""What every test shares: the logging it finds is the default, whatever a test before it decided."""
+"""What every test shares: default logging, whatever a test before it decided, and hypothesis without a clock.
+
+A loaded machine takes its time for an example; how long one takes says nothing about the property.
+"""
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from drakit.telemetry import logs
+
+hypothesis.settings.register_profile("any-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("any-machine")
 
 
 @pytest.fixture(autouse=True)
