@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import cast
 
@@ -20,6 +21,7 @@ from drakit.devices.nic import share as shares
 from fakes import netns, site
 
 NIC = "pci-0000-0c-00-0"
+PATIENCE = 90.0
 Grant = drivers.Grant[object]
 
 
@@ -156,20 +158,20 @@ def test_on_the_kernel_a_deleted_qdisc_is_back_soon_and_health_tells_of_it(own: 
         eventually(lambda: len(node.held) >= 1)
         own.run("tc", "qdisc", "del", "dev", "nic0", "root")
         eventually(lambda: "htb" in own.run("tc", "qdisc", "show", "dev", "nic0", "root"))
-        eventually(lambda: [report.health for report in node.reports] == [sites.Health.UNHEALTHY, sites.Health.HEALTHY])
-        assert "the root qdisc is not ours" in node.reports[0].message
+        # A look that meets the deletion or the repair half-way may report more often; the damage is told, and the end is sound.
+        damages = lambda: [report.message for report in node.reports if report.health is sites.Health.UNHEALTHY]  # noqa: E731
+        eventually(lambda: any("the root qdisc is not ours" in message for message in damages()), lambda: node.reports)
+        eventually(lambda: node.reports[-1].health is sites.Health.HEALTHY, lambda: node.reports)
     finally:
         author.stop()
         machine.close()
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    waiting = threading.Event()
-    for _ in range(300):
-        if holds():
-            return
+def eventually(holds: Callable[[], bool], evidence: Callable[[], object] = str) -> None:
+    waiting, deadline = threading.Event(), time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, f"did not come to hold within {PATIENCE:.0f} s: {evidence()}"
         waiting.wait(0.1)
-    raise AssertionError("did not come to hold within 30 s")
 
 
 def test_what_the_admin_allows_is_changed_in_place_and_is_no_damage(node: Node) -> None:
