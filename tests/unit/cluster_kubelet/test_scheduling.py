@@ -117,6 +117,10 @@ def test_overlapping_partitions_are_not_given_out_together(town: Town) -> None:
 def test_nodes_are_filled_in_order_and_an_allocated_claim_draws_its_pods(pair: Town) -> None:
     for node in ("node-2", "node-1"):
         pair.offer(f"gpu-of-{node}", node=node)
+    pair.create(CLAIM, objects.claim("probe"))
+    pair.run(objects.pod("probe", claim="probe", nodeSelector={"kubernetes.io/hostname": "node-1"}))
+    pair.delete("probe")
+    pair.until(lambda: not pair.devices("probe"), "the scheduler knows both slices, and both devices are free")
     for name in ("a", "b"):
         pair.create(CLAIM, objects.claim(name))
         pair.run(objects.pod(name, claim=name))
