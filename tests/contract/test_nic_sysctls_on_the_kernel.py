@@ -29,6 +29,9 @@ def pod() -> Iterator[netns.Namespace]:
         pytest.skip(netns.why_not())
     with netns.namespace() as made:
         made.make_nic("net1", mac="02:00:00:00:00:31")
+        # A new namespace begins with what the host has, which may forward because somebody runs containers on it.
+        for name in ("all", "net1", "net1-wire"):
+            made.run("sh", "-c", f"echo 0 > /proc/sys/net/ipv4/conf/{name}/forwarding; echo 0 > /proc/sys/net/ipv4/conf/{name}/arp_ignore")
         yield made
 
 
