@@ -146,12 +146,7 @@ def flooding(space: netns.Namespace, kind: str, *words: str) -> Iterator[None]:
 def arriving(town: nic_town.Town) -> float:
     """What the network receives now in Mbit/s, counted as HTB counts; the median of the runs."""
     time.sleep(0.3)
-    seen = []
-    for _ in range(RUNS):
-        before, start = town.received(), time.monotonic()
-        time.sleep(SECONDS)
-        seen.append((town.received() - before) * 8 / MEGA / (time.monotonic() - start))
-    return statistics.median(seen)
+    return statistics.median(town.arriving(SECONDS) for _ in range(RUNS))
 
 
 @dataclasses.dataclass(frozen=True)

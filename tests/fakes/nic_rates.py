@@ -81,8 +81,8 @@ def _socket(town: nic_town.Town) -> rtnetlink.Socket:
 
 def _look(sock: rtnetlink.Socket, town: nic_town.Town) -> _Look:
     ifb = links.find(sock, town.nic.ifindex)
-    sides = {OUT: messages.classes(sock, town.nic.ifindex), IN: messages.classes(sock, ifb.ifindex) if ifb else {}}
-    moment = time.monotonic()
+    read = lambda: {OUT: messages.classes(sock, town.nic.ifindex), IN: messages.classes(sock, ifb.ifindex) if ifb else {}}  # noqa: E731
+    moment, sides = nic_town.timed(read)
     passed = {(way, minor): item.counters.bytes for way, side in sides.items() for minor, item in side.items()}
     waiting = {
         (way, minor): item.counters.backlog + sum(other.counters.backlog for other in side.values() if other.band.parent == minor)

@@ -53,21 +53,15 @@ class Stage:
             _, told = running.communicate(timeout=60)
             assert running.returncode == 0, told
 
-    def arriving(self) -> float:
-        """What the network receives now, in Mbit/s."""
-        before, start = self.town.received(), time.monotonic()
-        time.sleep(1.5)
-        return (self.town.received() - before) * 8 / MEGA / (time.monotonic() - start)
-
     def gains_nothing(self, *words: str) -> None:
         """Whatever the cheat sends, its own rate is all that arrives; and the sibling has its own meanwhile."""
         seen = []
         for _ in range(TRIES):
             with self.flooding(*words):
-                alone = self.arriving()
+                alone = self.town.arriving()
                 (beside,) = self.town.measure([nic_town.Flow(self.sibling)], 2)
-            assert alone <= RATE * MOST, "more than its share left the NIC"
             seen.append((alone, beside.goodput / MEGA))
+            assert alone <= RATE * MOST, f"{seen}: more than its share left the NIC"
             if alone >= RATE * LEAST and beside.goodput / MEGA >= GOODPUT * RATE * LEAST:
                 return
         raise AssertionError(f"{seen}: the flood or the sibling never had what it is to have")
