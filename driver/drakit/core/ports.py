@@ -165,9 +165,9 @@ class SliceStore(Protocol):
         """Delete one if it is still this one; gone already is success. Raises ApiError."""
 
     def server(self) -> api_server.ApiServer:
-        """What the API server says of itself, asked now and then and never by a write; the last answer while it does not answer.
+        """Return what the API server says of itself, read now and then and never by a write; the last answer while it does not answer.
 
-        Raises ApiError where it never did.
+        Where it never answered, the version is empty and nothing is known to be lacking. Never raises.
         """
 
     def watch(self, stop: threading.Event) -> Iterator[None]:

@@ -7,16 +7,12 @@ from typing import TypeVar
 
 from drakit.core import api_server, errors, ports, records
 from drakit.core import slices as values
-from drakit.kube import fields, slice_codec, slice_schema, transport, watch
+from drakit.kube import description, fields, slice_codec, transport, watch
 from drakit.telemetry import logs
 
 PATH = f"/apis/{slice_codec.API_VERSION}/resourceslices"
-_REFUSALS = frozenset({http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN, http.HTTPStatus.NOT_FOUND, http.HTTPStatus.NOT_ACCEPTABLE})
 UNREADABLE_POOL = "unreadable"
 """The pool of a stored slice whose own pool cannot be read."""
-VERSION_PATH = "/version"
-VERSION_SECONDS = 60.0
-"""The longest that a version is believed while somebody asks for it."""
 _KEPT_METADATA = ("name", "uid", "resourceVersion", "generateName", "labels", "annotations", "ownerReferences", "finalizers")
 
 _log = logs.get_logger(__name__)
@@ -39,11 +35,10 @@ class ApiSlices:
         self._driver = driver
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
         self._clock = clock
+        self._description = description.Description(api, clock)
         self._meter = meter
         self._node_uid = ""
         self._metadata: dict[str, records.Record] = {}
-        self._server: api_server.ApiServer | None = None
-        self._server_seen_at = 0.0
 
     def list(self) -> Sequence[values.Published]:
         """All slices of this driver and node, or of this driver and no node; raises ApiError."""
@@ -76,35 +71,8 @@ class ApiSlices:
         self._metadata.pop(published.uid, None)
 
     def server(self) -> api_server.ApiServer:
-        """The server's version, read at most once a minute, and what its schema lacks, read once for each version.
-
-        A server that refuses to tell (an answer that is an error) counts as one of no known version that lacks nothing. Raises ApiError where
-        nothing was ever answered.
-        """
-        now = self._clock.monotonic()
-        if self._server is not None and now - self._server_seen_at < VERSION_SECONDS:
-            return self._server
-        try:
-            version = fields.Field(self._told(VERSION_PATH))["gitVersion"].text_or_empty()
-            if self._server is None or version != self._server.version:
-                self._server = api_server.ApiServer(version=version, lacks=slice_schema.lacks(self._told(slice_schema.PATH)))
-                _log.info("API server described", version=version, lacks=sorted(self._server.lacks))
-        except (errors.ApiError, errors.ConfigError) as error:
-            if self._server is None:
-                raise _as_api_error(error) from error
-            _log.debug("API server not asked", error=str(error))
-        self._server_seen_at = now
-        return self._server
-
-    def _told(self, path: str) -> transport.Object:
-        """What the server answers; nothing where it refuses, as one may that hides these paths."""
-        try:
-            return self._api.request("GET", path)
-        except errors.ApiError as error:
-            if error.status in _REFUSALS:
-                _log.warning("API server refuses to describe itself", path=path, error=str(error))
-                return {}
-            raise
+        """The server's version, and what its schema lacks; whatever cannot be read counts as nothing lacking. Never raises."""
+        return self._description.current()
 
     def watch(self, stop: threading.Event) -> Iterator[None]:
         """Yield once per connection and once per change, until ``stop`` is set."""
@@ -163,9 +131,7 @@ def _readable(read: Callable[[], Read]) -> Read:
     """What ``read`` gives; an answer of the API server that makes no sense is an ApiError."""
     try:
         return read()
+    except errors.ApiError:
+        raise
     except fields.UNREADABLE as error:
-        raise _as_api_error(error) from error
-
-
-def _as_api_error(error: Exception) -> errors.ApiError:
-    return error if isinstance(error, errors.ApiError) else errors.ApiError(f"the API server sent an object that cannot be read: {error}")
+        raise errors.ApiError(f"the API server sent an object that cannot be read: {error}") from error

@@ -14,7 +14,7 @@ import enum
 import http
 from collections.abc import Mapping
 
-from drakit.core import api_server, degrade, errors, factoring, features, inventory, paging, pools, ports, reconcile, slices
+from drakit.core import degrade, errors, factoring, features, inventory, paging, pools, ports, reconcile, slices
 from drakit.node import probe, rounds
 from drakit.telemetry import logs
 
@@ -102,7 +102,7 @@ class Publisher(rounds.Publishing):
         self._form = form
         self._offered: inventory.Inventory | None = None
         self._server = Server()
-        self._described: api_server.ApiServer | None = None
+        self._version = ""
         self._due: frozenset[probe.Question] = frozenset(probe.Question)
         self._known: frozenset[str] = frozenset()
         self._paged: tuple[inventory.Inventory, Server, tuple[slices.Page, ...]] | None = None
@@ -146,10 +146,10 @@ class Publisher(rounds.Publishing):
         Where it was known before, it counts as known until the new answer is there.
         """
         described = self._store.server()
-        if described != self._described:
-            self._described, self._due = described, frozenset(probe.Question)
-            self._server = self._server.lacking(described.lacks)
-            self._known |= described.lacks
+        if described.version != self._version:
+            self._version, self._due = described.version, frozenset(probe.Question)
+        self._server = self._server.lacking(described.lacks)
+        self._known |= described.lacks
         wanted = probe.questions(offered, mixins=self._form is FormChoice.AUTO, lacks=described.lacks) & self._due
         for question in sorted(wanted, key=lambda item: item.value):
             gates = probe.GATES[question] - described.lacks

@@ -8,7 +8,7 @@ import pytest
 
 from drakit.cluster import apiserver, features, registry, resources
 from drakit.core import errors, records
-from drakit.kube import client, slice_schema, transport
+from drakit.kube import client, description, slice_schema, transport
 from drakit.kube import slices as kube_slices
 from fakes import real_clock
 from fakes import slice_samples as samples
@@ -96,7 +96,7 @@ class Describing:
         self.asked.append(path)
         if self.failure is not None:
             raise self.failure
-        return records.freeze_record({"gitVersion": self.version} if path == kube_slices.VERSION_PATH else document())
+        return records.freeze_record({"gitVersion": self.version} if path == description.VERSION_PATH else document())
 
     def stream(self, path: str, *, query: collections.abc.Mapping[str, str], timeout: float) -> transport.Stream:
         raise NotImplementedError
@@ -121,26 +121,13 @@ def test_the_schema_is_read_once_a_version_and_the_version_once_a_minute() -> No
     for _ in range(100):
         assert store.server().lacks == {"DRAMixins"}
     assert api.asked == ["/version", "/openapi/v3/apis/resource.k8s.io/v1"]
-    clock.seconds += kube_slices.VERSION_SECONDS
+    clock.seconds += description.VERSION_SECONDS
     store.server()
     assert api.asked[2:] == ["/version"]
     api.version = "v1.37.0"
-    clock.seconds += kube_slices.VERSION_SECONDS
+    clock.seconds += description.VERSION_SECONDS
     assert store.server().version == "v1.37.0"
     assert api.asked[3:] == ["/version", "/openapi/v3/apis/resource.k8s.io/v1"]
-
-
-def test_a_server_that_does_not_answer_keeps_its_last_description() -> None:
-    api, clock = Describing(), Ticking()
-    store = store_of(api, clock)
-    api.failure = errors.ApiError("no answer")
-    with pytest.raises(errors.ApiError, match="no answer"):
-        store.server()
-    api.failure = None
-    known = store.server()
-    api.failure = errors.ApiError("no answer")
-    clock.seconds += kube_slices.VERSION_SECONDS
-    assert store.server() == known
 
 
 def test_a_server_that_hides_its_description_lacks_nothing_so_that_the_probe_decides() -> None:

@@ -1,0 +1,161 @@
+"""What is known of an API server that does not describe itself, or not at once, seen at the store's transport."""
+
+import collections
+import collections.abc
+from typing import Any
+
+import pytest
+
+from drakit.core import api_server, device, errors, inventory
+from drakit.kube import description, slice_schema, slices, transport
+from drakit.node import publisher
+from fakes import slice_samples as samples
+from fakes import ticking
+
+FAILURES = [
+    errors.ApiError("the API server answered 503: unavailable", status=503),
+    errors.ApiError("the API server did not answer in time"),
+    errors.ApiError("the API server answered no JSON", reason=transport.UNREADABLE),
+    errors.ApiError("the API server answered 401: Unauthorized", status=401),
+    errors.ApiError("the API server answered 404: not found", status=404),
+]
+GROUP = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceSlice"}
+WITHOUT_MIXINS: transport.Object = {
+    "components": {
+        "schemas": {
+            "slice": {"x-kubernetes-group-version-kind": [GROUP], "properties": {"spec": {"$ref": "#/components/schemas/spec"}}},
+            "spec": {"properties": {"sharedCounters": {}, "devices": {}}},
+        }
+    }
+}
+Answer = transport.Object | Exception
+each_failure = pytest.mark.parametrize("failure", FAILURES, ids=str)
+
+
+class Server:
+    """A transport that gives the answers it is told to, stores the slices that are created, and counts requests by path."""
+
+    def __init__(self, version: Answer, schema: Answer) -> None:
+        self.answers = {description.VERSION_PATH: version, slice_schema.PATH: schema}
+        self.asked: collections.Counter[str] = collections.Counter()
+        self.created: list[Any] = []
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: collections.abc.Mapping[str, str] | None = None,
+        body: transport.Object | None = None,
+        content_type: str = transport.JSON_TYPE,
+        timeout: float | None = None,
+    ) -> transport.Object:
+        self.asked[path] += 1
+        if path in self.answers:
+            answer = self.answers[path]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        if method == "POST" and body is not None:
+            self.created.append(body)
+            return {**body, "metadata": {"name": "slice", "uid": "u", "resourceVersion": "1"}}
+        return {"items": []}
+
+    def stream(self, path: str, *, query: collections.abc.Mapping[str, str], timeout: float) -> transport.Stream:
+        raise NotImplementedError
+
+    def probes(self) -> int:
+        return sum(body["spec"]["pool"]["name"].endswith("/probe") for body in self.created)
+
+
+def version(text: str) -> transport.Object:
+    return {"gitVersion": text}
+
+
+def store_of(server: Server) -> tuple[slices.ApiSlices, ticking.Ticking]:
+    clock = ticking.Ticking()
+    return slices.ApiSlices(server, driver=samples.DRIVER, clock=clock), clock
+
+
+def publisher_of(store: slices.ApiSlices, clock: ticking.Ticking) -> publisher.Publisher:
+    """A publisher that has something to probe: a shared device."""
+    made = publisher.Publisher(publisher.Target(driver=samples.DRIVER, node="", pool="p"), store=store, clock=clock)
+    made.offer(inventory.Inventory.of([device.Device(name="a", allow_multiple_allocations=True)]))
+    return made
+
+
+@each_failure
+def test_slices_are_published_though_the_schema_is_never_read(failure: Exception) -> None:
+    server = Server(version("v1.36.2"), failure)
+    store, clock = store_of(server)
+    made = publisher_of(store, clock)
+    made.reconcile()
+    assert made.published.is_set()
+    assert store.server() == api_server.ApiServer(version="v1.36.2"), "nothing is known to be lacking"
+
+
+@each_failure
+def test_a_schema_that_cannot_be_read_is_read_later_after_growing_pauses(failure: Exception) -> None:
+    server = Server(version("v1.36.2"), failure)
+    store, clock = store_of(server)
+    for _ in range(3600):
+        store.server()
+        clock.moment += 1
+    assert 60 <= server.asked[slice_schema.PATH] <= 70
+    server.answers[slice_schema.PATH] = WITHOUT_MIXINS
+    clock.moment += description.VERSION_SECONDS
+    assert store.server() == api_server.ApiServer(version="v1.36.2", lacks=frozenset({"DRAMixins"}))
+    asked = server.asked[slice_schema.PATH]
+    clock.moment += description.VERSION_SECONDS
+    store.server()
+    assert server.asked[slice_schema.PATH] == asked, "a schema that was read is not read again"
+
+
+@each_failure
+def test_a_version_that_is_known_stays_known_while_the_server_does_not_say_it(failure: Exception) -> None:
+    server = Server(version("v1.36.2"), WITHOUT_MIXINS)
+    store, clock = store_of(server)
+    described = store.server()
+    server.answers[description.VERSION_PATH] = failure
+    seen = set()
+    for _ in range(10):
+        clock.moment += description.VERSION_SECONDS
+        seen.add(store.server())
+    assert seen == {described}
+    assert server.asked[slice_schema.PATH] == 1
+
+
+@each_failure
+def test_the_schema_is_read_though_the_version_is_never_said(failure: Exception) -> None:
+    store, _ = store_of(Server(failure, WITHOUT_MIXINS))
+    assert store.server() == api_server.ApiServer(version="", lacks=frozenset({"DRAMixins"}))
+
+
+@each_failure
+def test_nothing_is_known_to_be_lacking_in_a_new_version_until_its_schema_is_read(failure: Exception) -> None:
+    server = Server(version("v1.36.2"), WITHOUT_MIXINS)
+    store, clock = store_of(server)
+    store.server()
+    server.answers = {description.VERSION_PATH: version("v1.37.0"), slice_schema.PATH: failure}
+    clock.moment += description.VERSION_SECONDS
+    assert store.server() == api_server.ApiServer(version="v1.37.0")
+
+
+@pytest.mark.parametrize("path", [description.VERSION_PATH, slice_schema.PATH])
+@each_failure
+def test_a_description_that_fails_between_two_answers_causes_no_new_probe(failure: Exception, path: str) -> None:
+    server = Server(version("v1.36.2"), WITHOUT_MIXINS)
+    if path == slice_schema.PATH:
+        server.answers[path] = failure
+    store, clock = store_of(server)
+    made = publisher_of(store, clock)
+    made.reconcile()
+    probes = server.probes()
+    server.answers = {description.VERSION_PATH: version("v1.36.2"), slice_schema.PATH: WITHOUT_MIXINS, path: failure}
+    clock.moment += description.VERSION_SECONDS
+    made.reconcile()
+    server.answers = {description.VERSION_PATH: version("v1.36.2"), slice_schema.PATH: WITHOUT_MIXINS}
+    clock.moment += description.VERSION_SECONDS
+    made.reconcile()
+    assert store.server().lacks == {"DRAMixins"}
+    assert server.probes() == probes >= 1
