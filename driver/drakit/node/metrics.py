@@ -33,6 +33,8 @@ class Metrics:
     """All metrics of one process; ``of`` gives those of one driver."""
 
     def __init__(self) -> None:
+        # A counter would also export when it began, as a gauge; the library has one switch for the whole process.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = prometheus_client.CollectorRegistry()
         self._mirrors: dict[str, _Mirror] = {}
         self._authors: _Authors | None = None
@@ -81,43 +83,12 @@ class Metrics:
                 self._registry.register(self._authors)
             self._authors.reads.append((driver, read))
 
-    def _counts(self, name: str, documentation: str) -> "Counts":
-        made = Counts(name, documentation)
-        self._registry.register(made)
-        return made
+    def _counts(self, name: str, documentation: str) -> prometheus_client.Counter:
+        return prometheus_client.Counter(name, documentation, ["driver"], registry=self._registry)
 
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""
         return exposition.generate_latest(self._registry)
-
-
-class Counts(collectors.Collector):
-    """One counter by driver. Safe between threads. The library's own would tell beside each count when it began, as a gauge."""
-
-    def __init__(self, name: str, documentation: str) -> None:
-        self._name, self._documentation = name, documentation
-        self._counts: dict[str, int] = {}
-        self._guard = threading.Lock()
-
-    def add(self, driver: str, count: int) -> None:
-        """Count; also nothing, so that the driver has a sample."""
-        with self._guard:
-            self._counts[driver] = self._counts.get(driver, 0) + count
-
-    def describe(self) -> Iterable[prometheus_core.Metric]:
-        """The family, without samples."""
-        return [self._family()]
-
-    def collect(self) -> Iterable[prometheus_core.Metric]:
-        """The family as it is now."""
-        family = self._family()
-        with self._guard:
-            for driver, count in self._counts.items():
-                family.add_metric([driver], count)
-        return [family]
-
-    def _family(self) -> prometheus_core.CounterMetricFamily:
-        return prometheus_core.CounterMetricFamily(self._name, self._documentation, labels=["driver"])
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -255,7 +226,7 @@ class DriverMetrics:
         self._metrics = metrics
         self._driver = driver
         for counts in (metrics.slice_writes, metrics.publish_failures, metrics.watch_restarts):
-            counts.add(driver, 0)
+            counts.labels(driver)
         for verb, result in itertools.product(("prepare", "unprepare"), ("ok", "error")):
             metrics.calls.begin((driver, verb, result))
 
@@ -269,15 +240,15 @@ class DriverMetrics:
 
     def published(self, writes: int) -> None:
         """A round of publishing wrote so many slices."""
-        self._metrics.slice_writes.add(self._driver, writes)
+        self._metrics.slice_writes.labels(self._driver).inc(writes)
 
     def failed_to_publish(self) -> None:
         """A round of publishing failed."""
-        self._metrics.publish_failures.add(self._driver, 1)
+        self._metrics.publish_failures.labels(self._driver).inc()
 
     def watch_restarted(self) -> None:
         """The watch broke and was started anew."""
-        self._metrics.watch_restarts.add(self._driver, 1)
+        self._metrics.watch_restarts.labels(self._driver).inc()
 
     def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
         """A gauge of this driver, named ``drakit_<name>``; ``labels`` come beside ``driver``."""
