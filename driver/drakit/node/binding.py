@@ -130,13 +130,13 @@ class Binding:
             with self._seats:
                 self._settle(ref, Going(stop))
         except errors.RetryError as error:
-            _log.info("not bound yet", claim=str(ref), uid=ref.uid, error=str(error), retry_seconds=error.after)
+            _log.info("not bound yet", claim=str(ref), claim_uid=ref.uid, error=str(error), retry_in_s=error.after)
             return error.after
         except errors.DrakitError as error:
-            _log.warning("cannot be bound yet", claim=str(ref), uid=ref.uid, error=str(error), retry_seconds=pause)
+            _log.warning("cannot be bound yet", claim=str(ref), claim_uid=ref.uid, error=str(error), retry_in_s=pause)
             return pause
         except Exception:  # noqa: BLE001 - an author's bug is that claim's failure, not the node's
-            _log.exception("bug in driver", claim=str(ref), uid=ref.uid)
+            _log.exception("bug in driver", claim=str(ref), claim_uid=ref.uid)
             return pause
         return None
 
@@ -153,11 +153,11 @@ class Binding:
         except (errors.ConfigError, errors.DeviceGoneError, errors.ClaimError) as error:
             if isinstance(error, errors.ClaimError) and error.fault in _FREE:
                 raise
-            _log.warning("cannot be bound", claim=str(ref), uid=ref.uid, error=str(error))
+            _log.warning("cannot be bound", claim=str(ref), claim_uid=ref.uid, error=str(error))
             failed = {_key(one): _failure(one, error) for one in ours if one.binding_failure_conditions}
             self._tell(ref, failed)
         else:
-            _log.info("claim bound", claim=str(ref), uid=ref.uid, devices=[one.device for one in ours])
+            _log.info("claim bound", claim=str(ref), claim_uid=ref.uid, devices=[one.device for one in ours])
             self._tell(ref, {_key(one): _success(one) for one in ours})
 
     def _claim(self, ref: claims.ClaimRef) -> claims.Claim | None:

@@ -128,7 +128,7 @@ def telling(files: metadata.MetadataFiles, pool: str, status: Carry) -> Carry:
             try:
                 files.update(claim.uid, told.pool or pool, told.device, told.network)
             except errors.DrakitError as error:
-                _log.warning("containers are not told of their network", claim=str(claim), uid=claim.uid, error=str(error))
+                _log.warning("containers are not told of their network", claim=str(claim), claim_uid=claim.uid, error=str(error))
 
     return carry
 

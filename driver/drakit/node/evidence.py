@@ -36,7 +36,7 @@ def earlier(grants: Sequence[Grant], files: recall.Files, forgotten: recall.Forg
     left = left_of(forgotten.beside(uid, grants, files), {}, driver, check) if len(with_files) < len(grants) else ()
     if left:
         _log.warning(
-            "a forgotten claim was allocated anew; what it had before is undone", uid=uid, devices=[one.device.name for one in left]
+            "a forgotten claim was allocated anew; what it had before is undone", claim_uid=uid, devices=[one.device.name for one in left]
         )
     return (*left, *with_files) if left else ()
 
@@ -53,7 +53,7 @@ def left_of(grants: Sequence[Grant], files: recall.Files, driver: str, check: Ch
         except errors.DeviceBusyError as error:
             if recall.file_of(grant, driver) in files:
                 raise
-            _log.info("another claim has what a forgotten one had", uid=grant.claim.uid, device=grant.device.name, error=str(error))
+            _log.info("another claim has what a forgotten one had", claim_uid=grant.claim.uid, device=grant.device.name, error=str(error))
         else:
             left.append(grant)
     return tuple(left)

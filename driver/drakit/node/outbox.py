@@ -135,7 +135,7 @@ class Outbox(Generic[Key, Load]):
             _log.error("the API server does not take what it is told; dropped", what=self._name, key=str(key), error=str(error))
             return None
         write = _log.warning if is_wrong else _log.info
-        write("not told yet", what=self._name, key=str(key), error=str(error), retry_seconds=parcel.pause)
+        write("not told yet", what=self._name, key=str(key), error=str(error), retry_in_s=parcel.pause)
         return _Failed(pause=parcel.pause, is_wrong=is_wrong)
 
     def _warn_once(self, message: str) -> None:

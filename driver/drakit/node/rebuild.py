@@ -71,18 +71,22 @@ def rebuild(carrier: engine.Engine, lost: Lost, journal: ports.Journal, cdi: por
                 carrier.adopt(listed[uid], recovery.Patience(), without_files=uid in in_use)
                 restored.append(uid)
             elif uid in found.unreadable:
-                _log.warning("claim left as it is: it exists and cannot be read", uid=uid)
+                _log.warning("claim left as it is: it exists and cannot be read", claim_uid=uid)
                 failed.append(uid)
             elif carrier.adopt_gone(uid, recovery.Patience()):
                 left.append(uid)
             elif lost.is_nobodys(uid):
-                _log.warning("a claim is gone, its devices are too and the kubelet has forgotten it; its CDI files are removed", uid=uid)
+                _log.warning(
+                    "a claim is gone, its devices are too and the kubelet has forgotten it; its CDI files are removed", claim_uid=uid
+                )
                 carrier.recover(uid, recovery.Patience())
             else:
-                _log.warning("a claim is gone and its devices are too; where they stay gone, run drakit unprepare with its UID", uid=uid)
+                _log.warning(
+                    "a claim is gone and its devices are too; where they stay gone, run drakit unprepare with its UID", claim_uid=uid
+                )
                 failed.append(uid)
         except Exception:  # noqa: BLE001 - one claim's trouble must not keep the others forgotten
-            _log.exception("a forgotten claim cannot be remembered", uid=uid)
+            _log.exception("a forgotten claim cannot be remembered", claim_uid=uid)
             failed.append(uid)
     report = Report(restored=tuple(restored), left=tuple(left), failed=tuple(failed))
     _log.warning("memory rebuilt", restored=len(restored), left=len(left), failed=sorted(failed))
@@ -106,6 +110,6 @@ class Rebuilding:
                     self._done()
                     return
             except errors.DrakitError as error:
-                _log.warning("memory cannot be rebuilt yet", error=str(error), retry_seconds=pause)
+                _log.warning("memory cannot be rebuilt yet", error=str(error), retry_in_s=pause)
             self._clock.wait(stop, pause)
             pause = min(pause * 2, LONGEST_PAUSE)

@@ -71,7 +71,7 @@ class Forgotten:
         try:
             grants = resolution.resolve(source.fetch(ref), self._author, self._pool, self._offered.granted)
         except (errors.ClaimError, errors.ConfigError) as error:
-            _log.info("a forgotten claim is known by its CDI files alone", claim=str(ref), uid=ref.uid, error=str(error))
+            _log.info("a forgotten claim is known by its CDI files alone", claim=str(ref), claim_uid=ref.uid, error=str(error))
             return self.by_files(ref.uid, self._cdi.of(ref.uid))
         return (*grants, *self.beside(ref.uid, grants, self._cdi.of(ref.uid)))
 
@@ -135,7 +135,7 @@ def _to_undo(grant: Grant, files: Files, author: offer.Author) -> Grant:
     try:
         return _with_intent(grant, files, author)
     except _REFUSALS as error:
-        _log.warning("what a CDI file says cannot be", uid=grant.claim.uid, device=grant.device.name, error=str(error))
+        _log.warning("what a CDI file says cannot be", claim_uid=grant.claim.uid, device=grant.device.name, error=str(error))
         return grant
 
 

@@ -54,7 +54,7 @@ def recover(carrier: engine.Engine, journal: ports.Journal, cdi: ports.CdiDirect
         try:
             found[carrier.recover(uid, patience)].append(uid)
         except Exception:  # noqa: BLE001 - one claim's trouble must not keep the node from starting
-            _log.exception("could not recover claim", uid=uid)
+            _log.exception("could not recover claim", claim_uid=uid)
             failed.append(uid)
     report = Report(
         undone=tuple(found[engine.Found.HALF]),

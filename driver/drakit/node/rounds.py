@@ -90,7 +90,7 @@ class Rounds:
                 self._clock.wait(stop, self._settle())
             except errors.DrakitError as error:
                 self._meter.failed_to_publish()
-                _log.warning("cannot publish", driver=self._driver, error=str(error), retry_seconds=pause)
+                _log.warning("cannot publish", driver=self._driver, error=str(error), retry_in_s=pause)
                 self._clock.wait(stop, pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
                 self._wake.set()

@@ -29,11 +29,11 @@ def _log_health(report: sites.HealthReport) -> None:
 
 def _log_status(claim: claims.ClaimRef, status: sites.DeviceStatus) -> None:
     conditions = {one.type: one.status for one in status.conditions}
-    _log.info("status", claim=str(claim), uid=claim.uid, device=status.device, conditions=conditions)
+    _log.info("status", claim=str(claim), claim_uid=claim.uid, device=status.device, conditions=conditions)
 
 
 def _log_notice(claim: claims.ClaimRef, notice: sites.Notice) -> None:
-    _log.info("notice", claim=str(claim), uid=claim.uid, reason=notice.reason, message=notice.message)
+    _log.info("notice", claim=str(claim), claim_uid=claim.uid, reason=notice.reason, message=notice.message)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

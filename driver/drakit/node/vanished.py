@@ -122,7 +122,7 @@ class Vanished:
         return False
 
     def _unprepare(self, ref: claims.ClaimRef) -> int:
-        _log.warning("a claim is gone and the kubelet has forgotten it; its devices are given back", claim=str(ref), uid=ref.uid)
+        _log.warning("a claim is gone and the kubelet has forgotten it; its devices are given back", claim=str(ref), claim_uid=ref.uid)
         error = self._carrier.unprepare([ref], recovery.Patience())[ref.uid]
         if not error:
             self._silence.end(ref.uid)

@@ -105,7 +105,7 @@ class PodWorker:
                 self._api_backoff.reset()
             except (PreparationError, errors.ApiError) as error:
                 delay = self._api_backoff.next()
-                _log.debug("pod is tried again", pod=key_of(pod).name, error=str(error), retry_in=delay)
+                _log.debug("pod is tried again", pod=key_of(pod).name, error=str(error), retry_in_s=delay)
             self._wake.wait(delay)
         if not self._stopping.is_set():
             self._on_end(self)
@@ -187,7 +187,7 @@ class PodWorker:
                     services.recorder.normal(POD, pod, "UnpreparedDynamicResources", text)
             except PreparationError as error:
                 delay = backoff.next()
-                _log.info("claims not unprepared", pod=key_of(pod).name, error=str(error), retry_in=delay)
+                _log.info("claims not unprepared", pod=key_of(pod).name, error=str(error), retry_in_s=delay)
                 if self._stopping.wait(delay):
                     return False
             else:

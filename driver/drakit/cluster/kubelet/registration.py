@@ -117,7 +117,7 @@ class Registrar:
                 delay = backoff.next()
                 self._backoffs[path] = (backoff, time.monotonic() + delay)
         if failure:
-            _log.warning("registration failed", socket=str(path), error=failure, retry_in=delay)
+            _log.warning("registration failed", socket=str(path), error=failure, retry_in_s=delay)
         if failure or attempt.withdrawn:
             self._remove(attempt, path)
         elif not self._stopping.is_set():

@@ -66,7 +66,7 @@ class SliceWiper:
                 self._delete(driver)
             except errors.ApiError as error:
                 delay = backoff.next()
-                _log.warning("slices not deleted", node=self._node, driver=driver, error=str(error), retry_in=delay)
+                _log.warning("slices not deleted", node=self._node, driver=driver, error=str(error), retry_in_s=delay)
                 continue
             with self._lock:
                 if self._pending.get(driver) is cancelled:
