@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import urllib3
 
@@ -132,25 +132,33 @@ def in_cluster(account: pathlib.Path = ACCOUNT) -> Plain | None:
     return plain(server, token, ca_file=authority) if token() else None
 
 
-def of_kubeconfig(path: pathlib.Path, context: str = "") -> Plain | None:
-    """By a kubeconfig whose context has a server, its authority and a token, and nothing else; None for any other, also one that is broken."""
-    try:
-        return _plain(documents.load(files.read_text(path, limit=KUBECONFIG_MAX)), path.parent, context)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+def read_kubeconfigs(named: str) -> Mapping[pathlib.Path, Any]:
+    """Return the content of a kubeconfig, or of several as KUBECONFIG lists them, by path; absent files are left out.
 
-
-def check_kubeconfig(named: str) -> None:
-    """Raise SettingsError for a kubeconfig, or one of several as KUBECONFIG lists them, that cannot be read or is no YAML; absent ones pass."""
-    for path in filter(None, named.split(os.pathsep)):
+    Raises SettingsError for a file that cannot be read or is no YAML.
+    """
+    contents = {}
+    for path in map(pathlib.Path, filter(None, named.split(os.pathsep))):
         try:
-            documents.load(files.read_text(pathlib.Path(path), limit=KUBECONFIG_MAX))
+            contents[path] = documents.load(files.read_text(path, limit=KUBECONFIG_MAX))
         except FileNotFoundError:
             continue
         except OSError as error:
             raise errors.SettingsError(f"cannot use kubeconfig {path}: {error.strerror}", key="kubeconfig") from error
         except documents.DocumentError as error:
             raise errors.SettingsError(f"cannot use kubeconfig {path}: is not YAML: {error}", key="kubeconfig") from error
+    return contents
+
+
+def of_kubeconfig(contents: Mapping[pathlib.Path, Any], context: str = "") -> Plain | None:
+    """By the only kubeconfig, if its context has a server, its authority and a token, and nothing else; None for any other."""
+    if len(contents) != 1:
+        return None
+    ((path, config),) = contents.items()
+    try:
+        return _plain(config, path.parent, context)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _plain(config: Mapping[str, object], folder: pathlib.Path, context: str) -> Plain | None:

@@ -43,8 +43,7 @@ def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", second
     Nothing is sent yet. ``seconds`` is the longest wait for one answer. Raises SettingsError when there is no configuration or it cannot be used.
     """
     named = str(kubeconfig or os.environ.get("KUBECONFIG", ""))
-    access.check_kubeconfig(named)
-    plain = access.of_kubeconfig(pathlib.Path(named), context) if named else access.in_cluster()
+    plain = access.of_kubeconfig(access.read_kubeconfigs(named), context) if named else access.in_cluster()
     return Client(plain or _official(named, context), seconds)
 
 

@@ -2,12 +2,13 @@
 
 import base64
 import pathlib
+import sys
 from typing import Any
 
 import pytest
 import yaml
 
-from drakit.kube import access
+from drakit.kube import access, client
 
 PEM = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 DATA = base64.b64encode(PEM.encode()).decode()
@@ -27,6 +28,10 @@ def write(folder: pathlib.Path, cluster: Any = None, user: Any = None, **top: An
     return path
 
 
+def of_kubeconfig(path: pathlib.Path, context: str = "") -> access.Plain | None:
+    return access.of_kubeconfig(access.read_kubeconfigs(str(path)), context)
+
+
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
@@ -34,7 +39,7 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_server_its_authority_and_a_token_are_enough(tmp_path: pathlib.Path) -> None:
-    found = access.of_kubeconfig(write(tmp_path))
+    found = of_kubeconfig(write(tmp_path))
     assert found is not None
     assert (found.server, found.identity(), found.is_proxied) == ("https://192.0.2.1:6443", {"Authorization": "Bearer abc"}, False)
     assert found.pools.connection_pool_kw["ca_cert_data"] == PEM
@@ -43,7 +48,7 @@ def test_a_server_its_authority_and_a_token_are_enough(tmp_path: pathlib.Path) -
 
 def test_a_file_of_the_authority_is_found_beside_the_kubeconfig(tmp_path: pathlib.Path) -> None:
     (tmp_path / "ca.crt").write_text(PEM)
-    found = access.of_kubeconfig(write(tmp_path, {"server": "https://192.0.2.1", "certificate-authority": "ca.crt"}))
+    found = of_kubeconfig(write(tmp_path, {"server": "https://192.0.2.1", "certificate-authority": "ca.crt"}))
     assert found is not None
     assert found.pools.connection_pool_kw["ca_certs"] == str(tmp_path / "ca.crt")
 
@@ -51,8 +56,8 @@ def test_a_file_of_the_authority_is_found_beside_the_kubeconfig(tmp_path: pathli
 def test_another_context_may_be_named(tmp_path: pathlib.Path) -> None:
     contexts = [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in ("x", "y")]
     path = write(tmp_path, contexts=contexts, **{"current-context": "nowhere"})
-    assert access.of_kubeconfig(path) is None
-    assert access.of_kubeconfig(path, "y") is not None
+    assert of_kubeconfig(path) is None
+    assert of_kubeconfig(path, "y") is not None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +76,7 @@ def test_another_context_may_be_named(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_a_cluster_that_says_more_or_less_is_left_to_the_official_client(tmp_path: pathlib.Path, cluster: Any) -> None:
-    assert access.of_kubeconfig(write(tmp_path, cluster)) is None
+    assert of_kubeconfig(write(tmp_path, cluster)) is None
 
 
 @pytest.mark.parametrize(
@@ -86,25 +91,25 @@ def test_a_cluster_that_says_more_or_less_is_left_to_the_official_client(tmp_pat
     ],
 )
 def test_a_user_that_says_more_or_less_is_left_to_the_official_client(tmp_path: pathlib.Path, user: Any) -> None:
-    assert access.of_kubeconfig(write(tmp_path, user=user)) is None
+    assert of_kubeconfig(write(tmp_path, user=user)) is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", "a: [", "clusters: 3\ncurrent-context: x\n", "\0"])
+@pytest.mark.parametrize("text", ["", "[]", "clusters: 3\ncurrent-context: x\n"])
 def test_what_is_no_kubeconfig_is_left_to_the_official_client(tmp_path: pathlib.Path, text: str) -> None:
     (tmp_path / "config").write_text(text)
-    assert access.of_kubeconfig(tmp_path / "config") is None
-    assert access.of_kubeconfig(tmp_path / "nothing") is None
+    assert of_kubeconfig(tmp_path / "config") is None
+    assert of_kubeconfig(tmp_path / "nothing") is None
 
 
 def test_a_name_that_is_there_twice_is_left_to_the_official_client(tmp_path: pathlib.Path) -> None:
     twice = [{"name": "u", "user": {"token": token}} for token in ("one", "two")]
-    assert access.of_kubeconfig(write(tmp_path, users=twice)) is None
+    assert of_kubeconfig(write(tmp_path, users=twice)) is None
 
 
 def test_a_proxy_of_the_environment_is_left_to_the_official_client(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://192.0.2.2:3128")
-    assert access.of_kubeconfig(write(tmp_path)) is None
-    assert access.of_kubeconfig(write(tmp_path, {**PLAIN_CLUSTER, "server": "https://127.0.0.1:1"})) is not None
+    assert of_kubeconfig(write(tmp_path)) is None
+    assert of_kubeconfig(write(tmp_path, {**PLAIN_CLUSTER, "server": "https://127.0.0.1:1"})) is not None
 
 
 @pytest.mark.parametrize(
@@ -140,3 +145,25 @@ def test_a_renewed_token_is_used_within_a_minute_and_a_missing_file_keeps_the_la
     path.write_text("")
     clock[0] *= 2
     assert token() == "second"
+
+
+OPENED: list[str] = []
+
+
+@pytest.fixture
+def opened() -> list[str]:
+    """The paths that this process opens from now on; a hook for audits cannot be removed, so there is one for all tests."""
+    if not OPENED:
+        sys.addaudithook(lambda event, given: OPENED.append(str(given[0])) if event == "open" else None)
+    OPENED.clear()
+    return OPENED
+
+
+@pytest.mark.parametrize("user,reads", [({"token": "abc"}, 1), ({"username": "a", "password": "b"}, 2)], ids=["plain", "official"])
+def test_a_kubeconfig_is_read_once_and_once_more_where_the_official_client_decides(
+    tmp_path: pathlib.Path, opened: list[str], user: dict[str, str], reads: int
+) -> None:
+    path = write(tmp_path, {"server": "http://127.0.0.1:1"}, user)
+    opened.clear()
+    client.connect(path).close()
+    assert opened.count(str(path)) == reads

@@ -303,7 +303,7 @@ def test_no_configuration_at_all_is_a_clear_error(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    "content", [None, "", "{unclosed", "kind: Config", "[]", "clusters: 7", "current-context: nowhere\nclusters: []\ncontexts: []"]
+    "content", [None, "", "\0", "{unclosed", "kind: Config", "[]", "clusters: 7", "current-context: nowhere\nclusters: []\ncontexts: []"]
 )
 def test_a_kubeconfig_that_cannot_be_used_is_a_clear_error(tmp_path: pathlib.Path, content: str | None) -> None:
     path = tmp_path / "config"
