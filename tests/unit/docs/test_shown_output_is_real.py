@@ -43,7 +43,7 @@ def run(line: str, folder: pathlib.Path, variables: dict[str, str]) -> tuple[int
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     return done.returncode, [normal(text.replace(variables["HOME"], HOME_SHOWN)) for text in done.stdout.splitlines()]
@@ -63,6 +63,7 @@ def agrees(shown: Sequence[str], printed: Sequence[str]) -> bool:
     return list(printed[: len(same)]) == same and agrees(shown[len(same) :], printed[len(same) :])
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", RUNNABLE, ids=markdown.name)
 def test_every_command_prints_what_the_page_shows(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
     variables = environment(tmp_path)

@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import tempfile
 import threading
+import time
 
 import grpc
 import pytest
@@ -89,8 +90,10 @@ def descriptors() -> list[str]:
 
 
 def eventually(holds: collections.abc.Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(0.02) for _ in range(500))
+    waiting, end = threading.Event(), time.monotonic() + 2 * PATIENCE
+    while not (held := holds()) and time.monotonic() < end:
+        waiting.wait(0.02)
+    return held
 
 
 def none_left() -> bool:
