@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import edits, errors, lifecycle, names, quantity
-from drakit.node import engine, offer, recovery
+from drakit.core import edits, errors, lifecycle, names, ports, quantity
+from drakit.node import clock, engine, offer, recovery
 from fakes import author, cdi, claim_source, journal
 
 POOL = "node-1"
@@ -113,6 +113,7 @@ class World:
         self.cdi = SteppingCdi(author.FakeDriver.name, self._tell)
         self.claims = claim_source.FakeClaimSource()
         self.caller = Waiting()
+        self.clock: ports.Clock = clock.SystemClock()
         self.driver_type: type[author.FakeDriver] = author.FakeDriver
         self.device_locks, self.claim_locks = ThreadLocks(), ThreadLocks()
         self.driver = author.FakeDriver(self.hardware)
@@ -134,6 +135,7 @@ class World:
             cdi=self.cdi,
             device_locks=self.device_locks,
             locks_of_claims=self.claim_locks,
+            clock=self.clock,
         )
         if recover:
             recovery.recover(started, self.journal, self.cdi, sweep_orphans=True)

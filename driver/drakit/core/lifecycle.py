@@ -1,6 +1,7 @@
 """The life of a claim on a node, as a table, and the memory kept of it.
 
     absent      --begin-->     preparing     intents are on disk, hardware may be touched
+    preparing   --refresh-->   preparing     some devices are finished, and the next call goes on with the rest
     preparing   --complete-->  prepared      hardware is set up, CDI files are written
     preparing   --withdraw-->  unpreparing   hardware may be half set up
     prepared    --refresh-->   prepared      repaired in place, or what containers get has changed (the node's libraries were upgraded)
@@ -45,6 +46,7 @@ class Move(enum.Enum):
 TABLE: Mapping[tuple[State, Move], State] = {
     (State.ABSENT, Move.BEGIN): State.PREPARING,
     (State.PREPARING, Move.COMPLETE): State.PREPARED,
+    (State.PREPARING, Move.REFRESH): State.PREPARING,
     (State.PREPARING, Move.WITHDRAW): State.UNPREPARING,
     (State.PREPARED, Move.REFRESH): State.PREPARED,
     (State.PREPARED, Move.WITHDRAW): State.UNPREPARING,
@@ -70,7 +72,8 @@ class GrantEntry:
     """What is remembered of one grant.
 
     ``device`` is the whole flat device at prepare time, so that the grant can be undone when the hardware is no longer discovered.
-    ``parameters`` are the winning opaque parameters as they were (None: defaults). ``record`` and ``edits`` are empty until prepared.
+    ``parameters`` are the winning opaque parameters as they were (None: defaults). ``record`` and ``edits`` are empty until the device is finished:
+    ``edits`` is None exactly as long.
     """
 
     request: str

@@ -42,7 +42,7 @@ class Journal(Protocol):
         """preparing -> prepared, with every record and edit."""
 
     def refresh(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry]) -> None:
-        """prepared -> prepared, with every record and edit as they are now, a record may become empty; notes stay."""
+        """prepared -> prepared or preparing -> preparing, with every record and edit as they are now, a record may become empty; notes stay."""
 
     def withdraw(self, uid: names.ClaimUid) -> None:
         """preparing, prepared or unpreparing -> unpreparing."""

@@ -111,7 +111,7 @@ class Journal:
         self._commit(lambda database: rows.complete(database, uid, done, boot_id), synced=False)
 
     def refresh(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry]) -> None:
-        """prepared -> prepared: store each grant's record and edits anew; all else stays, notes too. Raises as ``complete``."""
+        """Store each grant's record and edits anew; the state and all else stay, notes too. Raises as ``complete``."""
         done = [codec.done_row(grant) for grant in grants]
         self._commit(lambda database: rows.refresh(database, uid, done), synced=False)
 

@@ -102,7 +102,7 @@ def complete(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequen
 
 
 def refresh(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.DoneRow]) -> None:
-    """prepared -> prepared; stores each grant's record and edits, all else stays."""
+    """preparing or prepared, and stays so; stores each grant's record and edits, all else stays."""
     seq, _ = _moved(connection, uid, lifecycle.Move.REFRESH)
     _fill(connection, uid, seq, grants)
 

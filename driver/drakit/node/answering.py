@@ -1,12 +1,19 @@
 """What a prepared claim's grants are, once the author has said it, and what the kubelet is told of them. Pure."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import lifecycle, outcome
 from drakit.node import resolution
+
+Around = Callable[[Callable[[], outcome.Outcome]], outcome.Outcome]
+
+
+def plainly(work: Callable[[], outcome.Outcome]) -> outcome.Outcome:
+    """Call the work of a claim and do nothing else."""
+    return work()
 
 
 def filled(begun: Sequence[lifecycle.GrantEntry], prepared: Sequence[drivers.Prepared]) -> tuple[lifecycle.GrantEntry, ...]:

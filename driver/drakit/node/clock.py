@@ -19,3 +19,6 @@ class SystemClock:
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait until the event is set or the time is over; whether it is set."""
         return event.wait(seconds)
+
+
+SYSTEM = SystemClock()

@@ -1,16 +1,20 @@
 """Run the author's ``prepare`` for the devices of a claim: for the first time, for those that are left, and again to verify what is prepared.
 
 Invariants:
-1. A device that is finished is never undone because its caller has gone. What a call finished for a caller that left is kept in memory, and the
-   next call for the claim goes on from there. So every call finishes at least one device, and slow hardware converges.
-2. What is kept counts only for the journal entry it was finished for. Another process may have undone the claim in between.
-3. A prepared claim is repaired where it lies. Nothing here removes a CDI file, calls ``unprepare`` or withdraws an entry.
+1. A device that is finished is never undone because its caller has gone, nor because a later device raises RetryError. The call writes what the
+   finished devices returned into the claim's journal entry, and the next call goes on from there. So slow hardware converges.
+2. The journal alone says that a device of a *preparing* claim is finished. If another process undoes the claim and begins it again, the new entry has
+   no finished devices.
+3. The results of a call are kept in memory until a call for the claim ends while its caller still waits, and at most ``KEPT_SECONDS`` after the last
+   device was finished. They count only while the journal holds the entry that they belong to; otherwise the driver is asked again.
+4. A prepared claim is repaired where it lies. Nothing here removes a CDI file, calls ``unprepare`` or withdraws an entry.
 
 The caller holds the locks of the claim and of its devices in every call.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 
 from drakit.core import driver as drivers
 from drakit.core import errors, lifecycle, names, ports, records
@@ -21,25 +25,35 @@ _log = logs.get_logger(__name__)
 
 Grant = drivers.Grant[object]
 Key = tuple[str, str, str, str]
+KEPT_SECONDS = 600.0
 STAYS = "the claim stays prepared and nothing was torn down; delete its pods to release the device"
+_ENDED_BY_DELETING_PODS = (errors.ConfigError, errors.DeviceGoneError, errors.DeviceBusyError, errors.HardwareError)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Finished:
-    """The devices of one claim that are finished, by grant, and the entry they were finished for."""
+class _Kept:
+    """What a claim's finished devices returned, by grant; the entry it belongs to; and when the last of them was finished."""
 
     entry: lifecycle.Entry
     made: Mapping[Key, drivers.Prepared]
+    since: float
+
+
+def has_finished(entry: lifecycle.Entry) -> bool:
+    """Whether an earlier call finished some of the entry's devices."""
+    return any(kept.edits is not None for kept in entry.grants)
 
 
 class DevicePreparer:
     """Prepares devices for one author and writes what containers get of them; safe between threads that hold the claim's lock."""
 
-    def __init__(self, author: offer.Author, journal: ports.Journal, cdi: ports.CdiDirectory) -> None:
+    def __init__(self, author: offer.Author, journal: ports.Journal, cdi: ports.CdiDirectory, clock: ports.Clock) -> None:
         self._author = author
         self._journal = journal
         self._cdi = cdi
-        self._finished: dict[names.ClaimUid, _Finished] = {}
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._kept: dict[names.ClaimUid, _Kept] = {}
 
     def complete(
         self, entry: lifecycle.Entry, grants: Sequence[Grant], boot_id: str, caller: ports.Caller
@@ -47,14 +61,16 @@ class DevicePreparer:
         """Prepare the devices of a claim that was begun and commit them; the grants as they are remembered.
 
         Commits even when the caller has gone meanwhile: a late Unprepare waits for the claim's lock. Raises CallerGoneError between two devices
-        when the caller has gone; ``can_continue`` is then true of the entry. Raises what the author raises.
+        when the caller has gone, and what the author raises. After CallerGoneError and RetryError the journal says which devices are finished.
         """
         prepared = self._each(entry, grants, caller)
         kept = answering.filled(entry.grants, prepared)
         self.write_cdi(entry, kept)
         self._journal.complete(entry.claim.uid, kept, boot_id)
         done = dataclasses.replace(entry, state=lifecycle.State.PREPARED, grants=kept, boot_id=boot_id)
-        self._keep_unheard(done, prepared, caller)
+        if not caller.is_waiting():
+            _log.info("claim finished after the kubelet stopped waiting", claim=str(entry.claim), claim_uid=entry.claim.uid)
+        self._keep(done, _by_key(done, prepared))
         return kept
 
     def verify(self, entry: lifecycle.Entry, caller: ports.Caller) -> tuple[lifecycle.GrantEntry, ...]:
@@ -62,7 +78,7 @@ class DevicePreparer:
 
         A CDI file that is lost or altered is written again. New edits and a new record are remembered first. Where the author answers with an empty
         record, what it made is gone: the old record is dropped durably, and the device is prepared as for the first time. Raises what the author
-        raises, with ``STAYS`` in the text; the claim stays prepared then.
+        raises, with ``STAYS`` in the text where only deleting the pods helps; the claim stays prepared after any error.
         """
         try:
             prepared = self._each(entry, [resolution.from_entry(entry.claim, kept, self._author) for kept in entry.grants], caller)
@@ -71,9 +87,7 @@ class DevicePreparer:
             if lost:
                 prepared = self._prepare_lost(entry, prepared, lost)
                 current = answering.filled(entry.grants, prepared)
-        except (errors.CallerGoneError, errors.RetryError):
-            raise
-        except errors.DrakitError as error:
+        except _ENDED_BY_DELETING_PODS as error:
             error.args = (f"{error}; {STAYS}",)
             raise
         # After a loss the journal holds an empty record, also where the device came back just as it was.
@@ -83,17 +97,20 @@ class DevicePreparer:
             say("prepared claim repaired", claim=str(entry.claim), claim_uid=entry.claim.uid, devices=changed, remade=len(lost))
             self._journal.refresh(entry.claim.uid, current)
         self.write_cdi(entry, current)
-        self._keep_unheard(dataclasses.replace(entry, grants=current), prepared, caller)
+        self._keep(dataclasses.replace(entry, grants=current), _by_key(entry, prepared))
         return current
 
-    def can_continue(self, entry: lifecycle.Entry) -> bool:
-        """Whether a call finished some of the entry's devices and left the rest to the next call."""
-        finished = self._finished.get(entry.claim.uid)
-        return finished is not None and finished.entry == entry
-
     def drop(self, uid: names.ClaimUid) -> None:
-        """Drop what is kept of a claim: it is being undone."""
-        self._finished.pop(uid, None)
+        """Drop what is kept of a claim: it is being undone, or begun."""
+        with self._guard:
+            self._kept.pop(uid, None)
+
+    def drop_answers(self, uids: Iterable[names.ClaimUid]) -> None:
+        """Drop what prepared claims were answered: the caller heard it. The next call verifies them."""
+        with self._guard:
+            for uid in uids:
+                if uid in self._kept and self._kept[uid].entry.state is lifecycle.State.PREPARED:
+                    del self._kept[uid]
 
     def write_cdi(self, entry: lifecycle.Entry, grants: Sequence[lifecycle.GrantEntry]) -> None:
         """Write the CDI file of every grant that has edits."""
@@ -102,19 +119,30 @@ class DevicePreparer:
                 self._cdi.write(resolution.cdi_name(self._author.name, entry.claim, kept), kept.edits)
 
     def _each(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> list[drivers.Prepared]:
-        """What ``prepare`` returns for each grant, in order; those that an earlier call finished are not prepared again."""
-        finished = self._finished.pop(entry.claim.uid, None)
-        made = dict(finished.made) if finished is not None and finished.entry == entry else {}
-        is_first = True
-        for kept, grant in zip(entry.grants, grants, strict=True):
-            if kept.key in made:
-                continue
-            if not is_first and not caller.is_waiting():
-                self._finished[entry.claim.uid] = _Finished(entry=entry, made=made)
+        """What ``prepare`` returns for each of the entry's grants; those that an earlier call finished are not prepared again."""
+        made = self._made(entry)
+        left = {key: grant for key, grant in resolution.in_order(grants, entry.grants).items() if key not in made}
+        if left:
+            self.drop(entry.claim.uid)
+        for number, (key, grant) in enumerate(left.items()):
+            if number and not caller.is_waiting():
+                self._stop(entry, made)
                 raise errors.CallerGoneError(f"the kubelet stopped waiting; {len(made)} of {len(grants)} devices are finished and kept")
-            made[kept.key] = self._prepare(grant)
-            is_first = False
+            try:
+                made[key] = self._prepare(grant)
+            except errors.RetryError:
+                self._stop(entry, made)
+                raise
         return [made[kept.key] for kept in entry.grants]
+
+    def _stop(self, entry: lifecycle.Entry, made: Mapping[Key, drivers.Prepared]) -> None:
+        """Leave the rest of a claim to the next call."""
+        if entry.state is lifecycle.State.PREPARING and made:
+            finished = [kept for kept in entry.grants if kept.key in made]
+            by_key = {kept.key: kept for kept in answering.filled(finished, [made[kept.key] for kept in finished])}
+            entry = dataclasses.replace(entry, grants=tuple(by_key.get(kept.key, kept) for kept in entry.grants))
+            self._journal.refresh(entry.claim.uid, entry.grants)
+        self._keep(entry, made)
 
     def _prepare(self, grant: Grant) -> drivers.Prepared:
         if grant.device.binding_conditions:
@@ -130,9 +158,24 @@ class DevicePreparer:
             for kept, made in zip(without, prepared, strict=True)
         ]
 
-    def _keep_unheard(self, entry: lifecycle.Entry, prepared: Sequence[drivers.Prepared], caller: ports.Caller) -> None:
-        """Keep an answer that nobody waits for: the next call gets it without another look at hardware that may take longer than a call."""
-        if not caller.is_waiting():
-            _log.info("claim finished after the kubelet stopped waiting", claim=str(entry.claim), claim_uid=entry.claim.uid)
-            made = {kept.key: one for kept, one in zip(entry.grants, prepared, strict=True)}
-            self._finished[entry.claim.uid] = _Finished(entry=entry, made=made)
+    def _made(self, entry: lifecycle.Entry) -> dict[Key, drivers.Prepared]:
+        """What is kept of an entry and not too old."""
+        with self._guard:
+            kept = self._kept.get(entry.claim.uid)
+        is_valid = kept is not None and kept.entry == entry and self._clock.monotonic() - kept.since < KEPT_SECONDS
+        return dict(kept.made) if kept is not None and is_valid else {}
+
+    def _keep(self, entry: lifecycle.Entry, made: Mapping[Key, drivers.Prepared]) -> None:
+        """Keep what a call found out, and drop what has become too old. Results that were kept already do not become younger."""
+        if not made or self._made(entry).keys() == made.keys():
+            return
+        now = self._clock.monotonic()
+        with self._guard:
+            self._kept.pop(entry.claim.uid, None)
+            self._kept[entry.claim.uid] = _Kept(entry=entry, made=made, since=now)
+            while (oldest := next(iter(self._kept))) and now - self._kept[oldest].since >= KEPT_SECONDS:
+                del self._kept[oldest]
+
+
+def _by_key(entry: lifecycle.Entry, prepared: Sequence[drivers.Prepared]) -> Mapping[Key, drivers.Prepared]:
+    return {kept.key: one for kept, one in zip(entry.grants, prepared, strict=True)}

@@ -9,8 +9,8 @@ Invariants:
    device locks, so nobody waits in a circle; and nobody waits once the caller has gone. An entry is read under its claim's lock, so it is true
    until that is released. No lock is held while the API server is asked.
 4. Nothing commits after an Unprepare has begun: both hold the claim's lock, and whoever gets the lock asks whether its caller still waits. What was
-   begun before the caller left is finished and committed. Between two devices a call whose caller has gone ends; the finished devices are kept, and
-   the next call goes on from there.
+   begun before the caller left is finished and committed. Between two devices a call whose caller has gone ends, and so does one whose driver raises
+   RetryError; the journal then holds what the finished devices returned, and the next call goes on from there. Any other error undoes the claim.
 5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's.
 6. While memory is lost (``memory_lost``, after a journal was set aside) a claim that the journal does not know may still have hardware: it is
    remembered first, from the API server and from its CDI files (``recall``), and only then prepared or unprepared. What those files name is given
@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import errors, lifecycle, names, outcome, ports
-from drakit.node import answering, books, device_preparer, evidence, offer, planning, recall, resolution, witness
+from drakit.node import answering, books, clock, device_preparer, evidence, offer, planning, recall, resolution, witness
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -64,7 +64,7 @@ def _tell_nobody(ref: claims.ClaimRef, error: Exception) -> None:
 class Engine:
     """Carries out what the kubelet asks for one driver; implements ``ports.ClaimEngine``."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the ports that it works with
         self,
         author: offer.Author,
         *,
@@ -75,6 +75,7 @@ class Engine:
         cdi: ports.CdiDirectory,
         device_locks: ports.Locks,
         locks_of_claims: ports.Locks,
+        clock: ports.Clock = clock.SYSTEM,
     ) -> None:
         self._author = author
         self._place = place
@@ -88,15 +89,23 @@ class Engine:
         self.memory_lost = False
         self._given_back: set[names.ClaimUid] = set()
         self.forgotten = recall.Forgotten(author, journal, cdi, offered, place.pool)
-        self._preparer = device_preparer.DevicePreparer(author, journal, cdi)
+        self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock)
         self._books = books.Books(journal, offered, place.pool, self.forgotten)
         self.planner = planning.Planner(
             author, journal, place.pool, lambda device: self.forgotten.promised(device) if self.memory_lost else ()
         )
 
-    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
-        """Prepare claims one after the other; an outcome for each."""
-        return {ref.uid: self._outcome_of(ref, functools.partial(self._prepare, ref, caller)) for ref in refs}
+    def prepare(
+        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: answering.Around = answering.plainly
+    ) -> Mapping[names.ClaimUid, outcome.Outcome]:
+        """Prepare claims one after the other; an outcome for each. ``around`` calls the work of each claim.
+
+        What the claims of a call were answered is kept until a call ends in time. The kubelet hears of all claims of a call or of none.
+        """
+        answers = {ref.uid: around(functools.partial(self._outcome_of, ref, caller)) for ref in refs}
+        if caller.is_waiting():
+            self._preparer.drop_answers(uid for uid, answer in answers.items() if not answer.error)
+        return answers
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
         """Unprepare claims; needs neither the API server nor the process that prepared, and accepts claims it never saw."""
@@ -126,9 +135,9 @@ class Engine:
             self._preparer.write_cdi(entry, entry.grants)
             return Found.WHOLE
 
-    def _outcome_of(self, ref: claims.ClaimRef, work: Callable[[], outcome.Outcome]) -> outcome.Outcome:
+    def _outcome_of(self, ref: claims.ClaimRef, caller: ports.Caller) -> outcome.Outcome:
         prepared: list[outcome.Outcome] = []
-        error = self._error_of(ref, lambda: prepared.append(work()), self.witness.failed)
+        error = self._error_of(ref, lambda: prepared.append(self._prepare(ref, caller)), self.witness.failed)
         if not prepared:
             return outcome.Outcome(error=error)
         self.witness.prepared(ref)
@@ -167,7 +176,7 @@ class Engine:
             if resolution.is_same(entry, claim, self._author):
                 if self._is_prepared(entry):
                     return answering.answer(self._author.name, entry.claim, self._preparer.verify(entry, caller))
-                if self._is_bound(entry) or self._preparer.can_continue(entry):
+                if self._can_continue(entry):
                     return self._carry_out_or_undo(entry, self._grants_of(entry, claim), caller)
             _log.info("undoing an earlier state", claim=str(entry.claim), uid=entry.claim.uid, state=entry.state.value)
             self._undo(entry)
@@ -190,13 +199,10 @@ class Engine:
     def _carry_out_or_undo(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
         try:
             return self._carry_out(entry, grants, caller)
-        except errors.CallerGoneError:
-            if not self._preparer.can_continue(entry):
-                self._undo_after_failure(entry)
-            raise
         except Exception as error:
-            # A device that takes its time to be bound, after a reboot say, would never be ready if each call began it anew.
-            if not (isinstance(error, errors.RetryError) and self._binds(entry)):
+            # A device that needs several calls, to be bound after a reboot say, would never be ready if each call began it anew.
+            left = self._journal.entry(entry.claim.uid) if isinstance(error, errors.CallerGoneError | errors.RetryError) else None
+            if left is None or not self._can_continue(left):
                 self._undo_after_failure(entry)
             raise
 
@@ -276,6 +282,11 @@ class Engine:
         """Whether a claim was begun, in this boot, and is to be gone on with."""
         return entry.state is lifecycle.State.PREPARING and entry.boot_id == self._place.boot_id and self._binds(entry)
 
+    def _can_continue(self, entry: lifecycle.Entry) -> bool:
+        """Whether a claim was begun, in this boot, and a call left the rest of it to the next one."""
+        is_begun = entry.state is lifecycle.State.PREPARING and entry.boot_id == self._place.boot_id
+        return is_begun and (self._binds(entry) or device_preparer.has_finished(entry))
+
     def _is_prepared(self, entry: lifecycle.Entry) -> bool:
         return entry.state is lifecycle.State.PREPARED and entry.boot_id == self._place.boot_id
 
@@ -299,6 +310,7 @@ class Engine:
                 self._adopt(claim, entry, caller)
             else:
                 self._prepare_again(entry, claim, caller)
+            self._preparer.drop_answers([uid])
             return True
 
     def adopt_gone(self, uid: names.ClaimUid, caller: ports.Caller) -> bool:
@@ -361,7 +373,7 @@ class Engine:
         )
 
     def _journal_begin(self, entry: lifecycle.Entry) -> None:
-        # Devices that were kept belong to an entry that another process has undone since.
+        # What is kept belongs to an entry that another process has undone since.
         self._preparer.drop(entry.claim.uid)
         self._journal.begin(entry)
 

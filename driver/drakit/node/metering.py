@@ -14,10 +14,11 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 from drakit.core import claim as claims
 from drakit.core import names, outcome, ports
+from drakit.node import answering
 
 FETCH = {"fetch": "fetch"}
 JOURNAL = {"begin": "journal", "complete": "journal", "refresh": "journal", "withdraw": "journal", "forget": "journal"}
@@ -111,26 +112,39 @@ class _TimedHold:
         return self._held.__exit__(kind, error, trace)
 
 
+class Engine(Protocol):
+    """A ``ports.ClaimEngine`` that lets somebody call the work of each claim."""
+
+    def prepare(
+        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: answering.Around
+    ) -> Mapping[names.ClaimUid, outcome.Outcome]:
+        """Prepare claims; ``around`` calls the work of each."""
+
+    def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
+        """Unprepare claims."""
+
+
 class TimedEngine:
     """``ports.ClaimEngine`` before another one: how long each claim took, and what became of it."""
 
-    def __init__(self, engine: ports.ClaimEngine, meter: ports.Meter) -> None:
+    def __init__(self, engine: Engine, meter: ports.Meter) -> None:
         self._engine = engine
         self._meter = meter
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
         """As the engine."""
-        return {uid: answer for ref in refs for uid, answer in self._prepare_one(ref, caller).items()}
+        # The engine gets the whole call: it keeps answers until a call with all its claims ends in time.
+        return self._engine.prepare(refs, caller, self._prepare_one)
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
         """As the engine."""
         return {uid: error for ref in refs for uid, error in self._unprepare_one(ref, caller).items()}
 
-    def _prepare_one(self, ref: claims.ClaimRef, caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
+    def _prepare_one(self, work: Callable[[], outcome.Outcome]) -> outcome.Outcome:
         with _Call("prepare", self._meter) as call:
-            answers = self._engine.prepare([ref], caller)
-            call.ok = not any(answer.error for answer in answers.values())
-        return answers
+            answer = work()
+            call.ok = not answer.error
+        return answer
 
     def _unprepare_one(self, ref: claims.ClaimRef, caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
         with _Call("unprepare", self._meter) as call:

@@ -112,6 +112,21 @@ def to_entry(grant: drivers.Grant[object]) -> lifecycle.GrantEntry:
     )
 
 
+def in_order(
+    grants: Sequence[drivers.Grant[object]], begun: Sequence[lifecycle.GrantEntry]
+) -> dict[tuple[str, str, str, str], drivers.Grant[object]]:
+    """The grants by ``GrantEntry.key``, in the order in which the claim was begun; raises ClaimError where they are not those it was begun with.
+
+    An allocation under the same UID may name the same devices in another order.
+    """
+    by_key = {to_entry(grant).key: grant for grant in grants}
+    if len(grants) != len(begun) or by_key.keys() != {kept.key for kept in begun}:
+        raise errors.ClaimError(
+            errors.ClaimFault.REPLACED, "the devices are not those the claim was begun with", field="status.allocation.devices.results"
+        )
+    return {kept.key: by_key[kept.key] for kept in begun}
+
+
 def cdi_name(driver: str, ref: claims.ClaimRef, kept: lifecycle.GrantEntry) -> edits.CdiName:
     """What a grant's CDI file is named after; only admin access, which may hold one device twice, is told apart by its request."""
     request = kept.request.replace("/", ".") if kept.admin_access else ""

@@ -1,7 +1,8 @@
 """Timing changes nothing of what is timed, and says where the time went."""
 
+import functools
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -95,8 +96,10 @@ class Working:
     def __init__(self, meter: ports.Meter) -> None:
         self._source = metering.timed(Source(), metering.FETCH, meter)
 
-    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
-        return {ref.uid: self._one(ref) for ref in refs}
+    def prepare(
+        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: Callable[[Callable[[], outcome.Outcome]], outcome.Outcome]
+    ) -> Mapping[names.ClaimUid, outcome.Outcome]:
+        return {ref.uid: around(functools.partial(self._one, ref)) for ref in refs}
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
         return {ref.uid: self._one(ref).error for ref in refs}

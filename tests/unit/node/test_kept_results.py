@@ -1,0 +1,262 @@
+"""Results that outlive a call: they count for the allocation, the journal entry and the minutes they were made for, and for nothing else."""
+
+import dataclasses
+import datetime
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from drakit.core import claim as claims
+from drakit.core import driver, errors, lifecycle, ports
+from drakit.node import clock, device_preparer, engine, metering
+from fakes import author, fpga, world
+
+DEADLINE = 45.0
+PAUSE = 14.0
+TWO = ("chip-0", "chip-1")
+
+
+class Kubelet:
+    """A kubelet and a clock in simulated time: each hardware step takes ``seconds``, and each call has a deadline."""
+
+    def __init__(self, node: world.World, seconds: float) -> None:
+        self.now = self.ends = 0.0
+        self.calls = 0
+        self.steps: list[str] = []
+        self._seconds = seconds
+        node.step, node.clock = self.step, SimulatedClock(self)
+
+    def is_waiting(self) -> bool:
+        return self.now < self.ends
+
+    def step(self, what: str) -> None:
+        if what.startswith("after make"):
+            self.now += self._seconds
+            self.steps.append(what.removeprefix("after make "))
+
+    def call(self, asked: ports.ClaimEngine, *refs: claims.ClaimRef) -> list[str]:
+        """One call; the errors of its claims, or "too late" for each where nobody heard the answer."""
+        self.calls += 1
+        self.ends = self.now + DEADLINE
+        answers = asked.prepare(refs, self)
+        heard = self.is_waiting()
+        self.now = max(self.now, self.ends if not heard else self.now) + PAUSE
+        return [answers[ref.uid].error or ("" if heard else "too late") for ref in refs]
+
+
+class SimulatedClock(clock.SystemClock):
+    def __init__(self, kubelet: Kubelet) -> None:
+        self._kubelet = kubelet
+
+    def now(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self.monotonic(), datetime.UTC)
+
+    def monotonic(self) -> float:
+        return self._kubelet.now
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        raise AssertionError(f"waits {seconds} s for {event}")
+
+
+class Forgetful(author.FakeDriver):
+    """Sets its hardware up at every prepare, also where it is set up already."""
+
+    def prepare(self, grant: driver.Grant[author.Tuning]) -> driver.Prepared:
+        self.hardware.made.pop(str(grant.intent["identity"]), None)
+        return super().prepare(grant)
+
+
+class WarmingUp(Forgetful):
+    """Its second chip is not ready for a while."""
+
+    tries = 3
+
+    def prepare(self, grant: driver.Grant[author.Tuning]) -> driver.Prepared:
+        if grant.device.name == "chip-1" and self.tries:
+            self.tries -= 1
+            raise errors.RetryError("warming up", after=5)
+        return super().prepare(grant)
+
+
+@pytest.fixture
+def node() -> world.World:
+    found = world.World()
+    found.driver_type = Forgetful
+    return found
+
+
+def state_of(node: world.World, ref: claims.ClaimRef) -> lifecycle.State:
+    entry = node.journal.entry(ref.uid)
+    return lifecycle.State.ABSENT if entry is None else entry.state
+
+
+def reversed_results(node: world.World, ref: claims.ClaimRef) -> claims.ClaimRef:
+    return node.claims.put(claims.Claim(ref=ref, results=tuple(reversed(node.claims.fetch(ref).results))))
+
+
+def kept_by(started: engine.Engine) -> int:
+    return len(started._preparer._kept)
+
+
+def test_a_continued_claim_gets_each_of_its_devices_although_the_allocation_names_them_in_another_order(node: world.World) -> None:
+    kubelet, started = Kubelet(node, 60), node.boot()
+    ref = node.claim(*TWO)
+    one_request = tuple(dataclasses.replace(result, request="r0") for result in node.claims.fetch(ref).results)
+    node.claims.put(claims.Claim(ref=ref, results=one_request))
+    assert "1 of 2 devices" in kubelet.call(started, ref)[0]
+    answer = started.prepare([reversed_results(node, ref)], world.Waiting())[ref.uid]
+    assert answer.error == ""
+    assert node.hardware.made == {"chip-0": 1, "chip-1": 1}
+    entry = node.journal.entry(ref.uid)
+    assert entry is not None
+    assert [(kept.device.name, kept.record["made"]) for kept in entry.grants] == [("chip-0", "chip-0"), ("chip-1", "chip-1")]
+    assert [(item.device, item.cdi_ids[0].endswith(item.device)) for item in answer.devices] == [("chip-0", True), ("chip-1", True)]
+
+
+@pytest.mark.parametrize("is_answered", [False, True], ids=["half finished", "answer nobody heard"])
+def test_what_a_process_kept_does_not_count_for_an_entry_that_another_one_began_anew(node: world.World, *, is_answered: bool) -> None:
+    kubelet, old = Kubelet(node, 60), node.boot()
+    ref = node.claim(*TWO)
+    kubelet.call(old, ref)
+    if is_answered:
+        assert kubelet.call(old, ref) == ["too late"]
+    node.step = lambda _: None
+    new = node.boot()
+    assert new.unprepare([ref], world.Waiting()) == {ref.uid: ""}
+
+    def die(what: str) -> None:
+        if what == "after begin":
+            raise world.Crash(what)
+
+    node.step = die
+    with pytest.raises(world.Crash):
+        new.prepare([ref], world.Waiting())
+    node.step = lambda _: None
+    assert old.prepare([ref], world.Waiting())[ref.uid].error == ""
+    assert node.hardware.made == {"chip-0": 1, "chip-1": 1}
+
+
+def plain(started: engine.Engine) -> ports.ClaimEngine:
+    return started
+
+
+def timed(started: engine.Engine) -> ports.ClaimEngine:
+    return metering.TimedEngine(started, ports.Unmeasured())
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+@pytest.mark.parametrize("served", [plain, timed])
+def test_a_pod_with_many_slow_claims_is_answered_after_a_call_for_each_and_each_is_set_up_once(
+    node: world.World, count: int, served: Callable[[engine.Engine], ports.ClaimEngine]
+) -> None:
+    kubelet, started = Kubelet(node, 30), node.boot()
+    asked = served(started)
+    refs = [node.claim("pipe", shared=True) for _ in range(count)]
+    while any(kubelet.call(asked, *refs)):
+        assert kubelet.calls <= count, f"never answered; set up {len(kubelet.steps)} times"
+    assert len(kubelet.steps) == len(set(kubelet.steps)) == count
+    assert kept_by(started) == 0, "the kubelet heard the answer"
+
+
+def test_an_answer_that_the_kubelet_heard_is_verified_by_the_next_call(node: world.World) -> None:
+    kubelet, started = Kubelet(node, 30), node.boot()
+    ref = node.claim("chip-0")
+    assert kubelet.call(started, ref) == [""]
+    node.hardware.present.discard("chip-0")
+    assert "chip-0 is gone" in kubelet.call(started, ref)[0]
+
+
+def test_a_retry_error_keeps_the_finished_devices_of_the_claim(node: world.World) -> None:
+    node.driver_type = WarmingUp
+    kubelet, started = Kubelet(node, 30), node.boot()
+    ref = node.claim(*TWO)
+    for _ in range(WarmingUp.tries):
+        assert kubelet.call(started, ref) == ["warming up"]
+        assert state_of(node, ref) is lifecycle.State.PREPARING
+    assert kubelet.call(started, ref) == [""]
+    assert kubelet.steps == ["chip-0", "chip-1"]
+    assert started.unprepare([ref], world.Waiting()) == {ref.uid: ""}
+    assert node.is_clean
+
+
+def test_a_retry_error_keeps_finished_devices_with_binding_conditions_too(node: world.World) -> None:
+    class Slow(fpga.FpgaDriver):
+        def bind(self, grant: driver.Grant[author.Tuning]) -> None:
+            if grant.device.name == "chip-1" and not self.hardware.made.get("chip-1") and len(refusals) < 3:
+                refusals.append(grant.device.name)
+                raise errors.RetryError("half done", after=1)
+            bound.append(grant.device.name)
+            super().bind(grant)
+
+    refusals, bound = list[str](), list[str]()
+    node.driver_type = Slow
+    kubelet, started = Kubelet(node, 30), node.boot()
+    ref = node.claim(*TWO)
+    assert [kubelet.call(started, ref) for _ in range(4)] == [["half done"], ["half done"], ["half done"], [""]]
+    assert bound == ["chip-0", "chip-1"]
+
+
+def test_another_error_after_a_retry_error_undoes_all(node: world.World) -> None:
+    node.driver_type = WarmingUp
+    kubelet, started = Kubelet(node, 30), node.boot()
+    ref = node.claim(*TWO)
+    assert kubelet.call(started, ref) == ["warming up"]
+    node.driver.failure = errors.HardwareError("make", "no")
+    assert isinstance(node.driver, WarmingUp)
+    node.driver.tries = 0
+    assert kubelet.call(started, ref) == ["make: no"]
+    assert node.is_clean
+
+
+def test_a_half_finished_claim_whose_results_became_old_is_looked_at_again_and_not_undone(node: world.World) -> None:
+    kubelet, started = Kubelet(node, 60), node.boot()
+    ref = node.claim(*TWO)
+    kubelet.call(started, ref)
+    kubelet.now += device_preparer.KEPT_SECONDS
+    steps: list[str] = []
+    node.step = steps.append
+    assert started.prepare([ref], world.Waiting())[ref.uid].error == ""
+    assert [what for what in steps if what.startswith("before")] == [
+        *("before make chip-0", "before make chip-1", "before write", "before write", "before complete")
+    ]
+
+
+def test_an_answer_that_nobody_heard_is_verified_again_after_some_minutes(node: world.World) -> None:
+    kubelet, started = Kubelet(node, 60), node.boot()
+    ref = node.claim("chip-0")
+    assert kubelet.call(started, ref) == ["too late"]
+    node.hardware.present.discard("chip-0")
+    kubelet.now += device_preparer.KEPT_SECONDS
+    assert "chip-0 is gone" in kubelet.call(started, ref)[0]
+
+
+def test_reading_an_answer_makes_it_no_younger(node: world.World) -> None:
+    kubelet, started = Kubelet(node, 60), node.boot()
+    first, second = node.claim("chip-0"), node.claim("pipe", shared=True)
+    kubelet.call(started, first)
+    kubelet.now += device_preparer.KEPT_SECONDS / 2
+    assert kubelet.call(started, first, second)[1] == "too late", "the first is answered from memory"
+    kubelet.now += device_preparer.KEPT_SECONDS / 2
+    node.hardware.present.discard("chip-0")
+    assert "chip-0 is gone" in kubelet.call(started, first)[0]
+
+
+def test_answers_for_claims_that_another_process_unprepared_do_not_pile_up(node: world.World) -> None:
+    kubelet, old = Kubelet(node, 60), node.boot()
+    most = 0
+    for _ in range(50):
+        ref = node.claim("chip-0")
+        kubelet.call(old, ref)
+        assert node.boot().unprepare([ref], world.Waiting()) == {ref.uid: ""}
+        most = max(most, kept_by(old))
+    assert most <= device_preparer.KEPT_SECONDS / 60
+
+
+@pytest.mark.parametrize("failure", [errors.JournalError("disk full"), errors.CdiError("read-only"), errors.ApiError("no answer")])
+def test_an_error_that_deleting_pods_does_not_end_does_not_ask_for_it(node: world.World, failure: Exception) -> None:
+    started, ref = node.boot(), node.claim("chip-0")
+    assert started.prepare([ref], world.Waiting())[ref.uid].error == ""
+    node.driver.failure, text = failure, str(failure)
+    assert started.prepare([ref], world.Waiting())[ref.uid].error == text
+    assert state_of(node, ref) is lifecycle.State.PREPARED
