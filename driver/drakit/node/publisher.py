@@ -35,46 +35,24 @@ class FormChoice(enum.Enum):
     MIXINS = "mixins"
 
 
-FIELDS: Mapping[str, str] = {
-    "DRAPartitionableDevices": "counters",
-    "DRAMixins": "mixins",
-    "DRAConsumableCapacity": "sharing",
-    "DRADeviceTaints": "taints",
-    "DRAListTypeAttributes": "lists",
-}
+GATES = frozenset[str]().union(*probe.GATES.values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Server:
-    """What the API server was seen to store. A field that no offer has asked about counts as stored, and changes no page."""
+    """What the API server was seen to store: the feature gates whose fields it stores or drops. Fields of an absent gate count as stored."""
 
-    counters: bool = True
-    mixins: bool = True
-    sharing: bool = True
-    taints: bool = True
-    lists: bool = True
+    stores: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     layout: slices.Layout = slices.Layout.APART
 
-    def without(self, dropped: frozenset[str]) -> "Server":
-        """The server known to drop the fields of these feature gates."""
-        news = {name for name in dropped & FIELDS.keys() if getattr(self, FIELDS[name])}
-        if not news:
-            return self
-        # Mixins are in no released API, and without them nothing is withdrawn.
-        say = _log.warning if news - {"DRAMixins"} else _log.info
-        say("the API server drops fields", features=sorted(news))
-        return self.lacking(frozenset(news))
+    def drops(self, gate: str) -> bool:
+        """Whether the fields of this feature gate are known to be dropped."""
+        return self.stores.get(gate) is False
 
-    def lacking(self, gates: frozenset[str]) -> "Server":
-        """The server without the fields of these gates, which its schema does not have."""
-        return dataclasses.replace(self, **{FIELDS[name]: False for name in gates})  # type: ignore[arg-type]
-
-    def answered(self, gates: frozenset[str], dropped: frozenset[str], layout: slices.Layout | None) -> "Server":
-        """The server after an answer about these gates: it stores the fields of those that it did not drop."""
-        stored = dataclasses.replace(self, **{FIELDS[name]: True for name in gates - dropped})  # type: ignore[arg-type]
-        if "DRAPartitionableDevices" in gates:
-            stored = dataclasses.replace(stored, layout=layout or slices.Layout.APART)
-        return stored.without(dropped)
+    def learned(self, *, stored: frozenset[str] = frozenset(), dropped: frozenset[str], layout: slices.Layout | None = None) -> "Server":
+        """Return the server after an answer about these feature gates."""
+        answers = {**dict.fromkeys(stored, True), **dict.fromkeys(dropped & GATES, False)}
+        return Server(stores={**self.stores, **answers}, layout=layout or self.layout)
 
 
 class _OvertakenError(Exception):
@@ -104,7 +82,6 @@ class Publisher(rounds.Publishing):
         self._server = Server()
         self._version = ""
         self._due: frozenset[probe.Question] = frozenset(probe.Question)
-        self._known: frozenset[str] = frozenset()
         self._paged: tuple[inventory.Inventory, Server, tuple[slices.Page, ...]] | None = None
         self._altered: dict[int, slices.Page] = {}
         self._stored: tuple[slices.Page, ...] = ()
@@ -112,7 +89,7 @@ class Publisher(rounds.Publishing):
     @property
     def stores_sharing(self) -> bool | None:
         """Whether the API server stores what makes a device shared; None while that is not known."""
-        return self._server.sharing if "DRAConsumableCapacity" in self._known else None
+        return self._server.stores.get("DRAConsumableCapacity")
 
     def offer(self, offered: inventory.Inventory) -> None:
         """Publish this inventory from now on; returns before anything is written."""
@@ -136,8 +113,7 @@ class Publisher(rounds.Publishing):
             if not dropped:
                 self.published.set()
                 return writes
-            self._server = self._server.without(dropped)
-            self._known |= dropped & FIELDS.keys()
+            self._learned(self._server.learned(dropped=dropped))
         raise errors.ApiError(f"slices were changed or stored otherwise while they were written, {ROUNDS_MAX} times in a row")
 
     def _learn(self, offered: inventory.Inventory) -> None:
@@ -148,21 +124,30 @@ class Publisher(rounds.Publishing):
         described = self._store.server()
         if described.version != self._version:
             self._version, self._due = described.version, frozenset(probe.Question)
-        self._server = self._server.lacking(described.lacks)
-        self._known |= described.lacks
+        self._server = self._server.learned(dropped=described.lacks)
         wanted = probe.questions(offered, mixins=self._form is FormChoice.AUTO, lacks=described.lacks) & self._due
         for question in sorted(wanted, key=lambda item: item.value):
             gates = probe.GATES[question] - described.lacks
             try:
                 dropped, layout = probe.ask(question, self._target, self._store, described.lacks)
             except errors.ApiError as error:
-                if not gates <= self._known:
+                if not gates <= self._server.stores.keys():
                     raise
                 _log.warning("probe slice failed; the last answers are kept", question=question.value, error=str(error))
                 continue
-            self._server = self._server.answered(gates, dropped, layout)
-            self._known |= gates
+            if question is probe.Question.COUNTERS:
+                layout = layout or slices.Layout.APART
+            self._learned(self._server.learned(stored=gates - dropped, dropped=dropped, layout=layout))
             self._due -= {question}
+
+    def _learned(self, server: Server) -> None:
+        """Go on with what an answer showed; log the fields that were not known to be dropped before."""
+        news = {gate for gate in GATES if server.drops(gate) and not self._server.drops(gate)}
+        if news:
+            # Mixins are in no released API, and without them nothing is withdrawn.
+            log = _log.warning if news - {"DRAMixins"} else _log.info
+            log("the API server drops fields", features=sorted(news))
+        self._server = server
 
     def _round(self, offered: inventory.Inventory) -> tuple[int, frozenset[str]]:
         """One list, one plan, its writes; the number of writes and the features the server dropped."""
@@ -210,7 +195,7 @@ class Publisher(rounds.Publishing):
         A page changed in a way that no feature explains, or that nothing can be reduced for, is taken as it is, and reported once.
         """
         dropped = frozenset(reconcile.dropped(sent.page, stored.page))
-        if dropped and not dropped & FIELDS.keys():
+        if dropped and not dropped & GATES:
             told = _ALTERED if features.UNKNOWN in dropped else _UNREDUCED
             _log.error(told, index=index, fields=sorted(dropped))
             self._altered[index] = stored.page
@@ -221,7 +206,7 @@ class Publisher(rounds.Publishing):
         """The pages that say the truth on this server; made anew only when the offer or what is known of the server changed."""
         if self._paged is None or self._paged[0] is not offered or self._paged[1] != self._server:
             pools.check(offered, self._target.reach)
-            writes_mixins = self._form is FormChoice.MIXINS or (self._form is FormChoice.AUTO and self._server.mixins)
+            writes_mixins = self._form is FormChoice.MIXINS or (self._form is FormChoice.AUTO and not self._server.drops("DRAMixins"))
             form = slices.Form.MIXINS if writes_mixins else slices.Form.FLAT
             self._paged = (offered, self._server, pages(offered, self._server, form))
             self._altered = {}
@@ -238,10 +223,10 @@ def pages(offered: inventory.Inventory, server: Server, form: slices.Form) -> tu
 
 def reduced_for(server: Server, offered: inventory.Inventory) -> inventory.Inventory:
     """The part of an inventory that a server with these gaps stores truly."""
-    if not server.taints:
+    if server.drops("DRADeviceTaints"):
         offered = degrade.without_taints(offered)
-    if not server.lists:
+    if server.drops("DRAListTypeAttributes"):
         offered = degrade.without_lists(offered)
-    if not server.counters:
+    if server.drops("DRAPartitionableDevices"):
         offered = degrade.without_counters(offered)
-    return offered if server.sharing else degrade.without_sharing(offered)
+    return degrade.without_sharing(offered) if server.drops("DRAConsumableCapacity") else offered
