@@ -5,8 +5,9 @@ says of one GPU instance. All forms and partitions of the anchor share it. Its t
 gravest is shown.
 
 A fault keeps new work away at once (NoSchedule). One that no program can survive also ends those that run (NoExecute), once it has stood for
-``settle`` seconds. It has passed when the GPU has been well for as long: it answers, and asks for no recovery action. An Xid of a GPU that never
-asked for one stands ``hold`` seconds. Where a GPU cannot tell what it asks for, an Xid passes when the GPU was lost and has come back.
+``settle`` seconds. A lost GPU ends them only while it does not answer: the looks that found it lost, with none between that found it answering,
+have to span ``settle`` seconds. A fault has passed when the GPU has been well for as long: it answers, and asks for no recovery action. An Xid of a
+GPU that never asked for one stands ``hold`` seconds. Where a GPU cannot tell what it asks for, an Xid passes when the GPU was lost and has come back.
 """
 
 import dataclasses
@@ -42,11 +43,14 @@ class Terms:
 class Vital:
     """How a GPU was found: what it asks for (None: it does not tell), and where instances lie on it.
 
-    ``error`` is what a lost one answered, ``fabric`` why it cannot use the NVLink fabric.
+    ``error`` is what a lost one answered, ``fabric`` why it cannot use the NVLink fabric. ``mild`` says that the error is one that programs on the
+    GPU may survive. ``partial`` says that the GPU answers, but its recovery action, fabric or instances could not be read.
     """
 
     lost: bool = False
     error: str = ""
+    mild: bool = False
+    partial: bool = False
     action: vitals.RecoveryAction | None = None
     fabric: str = ""
     spots: frozenset[Spot] = frozenset()
@@ -61,8 +65,8 @@ class Vital:
 class Fault:
     """A fault that stands. ``minor`` is the GPU's, ``spot`` is set where it is confined to the instance there.
 
-    ``since`` is when it came, ``well_since`` when the GPU was found well again. ``asked`` and ``away`` say whether, meanwhile, the GPU asked for a
-    recovery action or was lost.
+    ``since`` is when it came, ``last`` when a look last showed it, ``well_since`` when the GPU was found well again. ``asked`` and ``away`` say
+    whether, meanwhile, the GPU asked for a recovery action or was lost.
     """
 
     anchor: str
@@ -72,6 +76,7 @@ class Fault:
     text: str
     fatal: bool
     since: float
+    last: float | None = None
     spot: Spot | None = None
     asked: bool = False
     away: bool = False
@@ -115,7 +120,7 @@ def seen(minor: int, vital: Vital, now: float) -> tuple[Fault, ...]:
     found: list[Fault] = []
     if vital.lost:
         text = f"{_TEXTS[LOST]} ({vital.error})" if vital.error else _TEXTS[LOST]
-        found.append(Fault(anchor=whole(minor), minor=minor, kind=LOST, value="", text=text, fatal=True, since=now))
+        found.append(Fault(anchor=whole(minor), minor=minor, kind=LOST, value="", text=text, fatal=not vital.mild, since=now))
     if vital.asks and vital.action is not None:
         asked = vital.action.value
         text = f"{_TEXTS[RECOVERY]} {asked}"
@@ -131,15 +136,18 @@ def joined(standing: Iterable[Fault], fresh: Iterable[Fault]) -> tuple[Fault, ..
     known = {one.key: one for one in standing}
     for one in fresh:
         before = known.get(one.key)
-        known[one.key] = one if before is None else dataclasses.replace(before, value=one.value, text=one.text, well_since=None)
+        known[one.key] = one if before is None else _again(before, one)
     return tuple(known.values())
 
 
 def aged(fault: Fault, vital: Vital, terms: Terms, now: float) -> Fault | None:
-    """The fault after a look at its GPU; None when it has passed."""
+    """The fault after a look at its GPU; None when it has passed. A GPU that was found well is lost anew when it is lost again."""
+    if vital.partial and fault.kind != LOST:
+        return fault
     after = dataclasses.replace(fault, asked=fault.asked or vital.asks, away=fault.away or vital.lost)
     if not _is_well(after, vital):
-        return dataclasses.replace(after, well_since=None)
+        is_anew = after.kind == LOST and after.well_since is not None
+        return dataclasses.replace(after, since=now if is_anew else after.since, well_since=None)
     well_since = now if after.well_since is None else after.well_since
     known_to_pass = after.asked or after.away or after.kind in {LOST, RECOVERY, FABRIC} or _is_gone(after, vital)
     if now - well_since >= (terms.settle if known_to_pass else terms.hold):
@@ -205,10 +213,21 @@ _TEXTS: Mapping[str, str] = {
 }
 
 
+def _again(before: Fault, fresh: Fault) -> Fault:
+    """A standing fault that a look shows again. The time of a lost GPU begins anew where its error becomes grave, or mild."""
+    after = dataclasses.replace(before, value=fresh.value, text=fresh.text, last=fresh.since, well_since=None)
+    if before.kind != LOST or before.fatal == fresh.fatal:
+        return after
+    return dataclasses.replace(after, fatal=fresh.fatal, since=fresh.since)
+
+
 def _stood(fault: Fault, now: float) -> float:
-    """For how long a fault has stood. A GPU that did not answer once, and answers now, was not lost for longer than that."""
-    until = fault.well_since if fault.kind == LOST and fault.well_since is not None else now
-    return until - fault.since
+    """For how long a fault has stood. Of a lost GPU only the time between looks that found it lost counts, and none once it answers."""
+    if fault.kind != LOST:
+        return now - fault.since
+    if fault.well_since is not None or fault.last is None:
+        return 0.0
+    return fault.last - fault.since
 
 
 def _is_well(fault: Fault, vital: Vital) -> bool:
@@ -247,7 +266,9 @@ def _restored(device: str, kind: str, taint: devices.Taint, terms: Terms, now: f
         if xid.gravity is xids.Gravity.NOTHING:
             return None
         fatal, text = xid.gravity is xids.Gravity.FATAL, f"Xid {xid.number}: {xid.text}"
-    return Fault(anchor=device, minor=minor, kind=kind, value=taint.value, text=text, fatal=fatal, since=since, spot=spot, asked=True)
+    return Fault(
+        anchor=device, minor=minor, kind=kind, value=taint.value, text=text, fatal=fatal, since=since, last=now, spot=spot, asked=True
+    )
 
 
 def _tainted(item: devices.Device, standing: Put) -> devices.Device:

@@ -21,6 +21,10 @@ _JOIN_SECONDS = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _LOOKS_BETWEEN_COUNTS = 12
 _LOST = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
+# What a GPU answers while it is busy: no reason to end the programs that run on it.
+_TRANSIENT = frozenset(
+    {port.Code.TIMEOUT, port.Code.IN_USE, port.Code.NOT_READY, port.Code.INVALID_STATE, port.Code.INSUFFICIENT_RESOURCES}
+)
 _UNSETTLING = frozenset({vitals.EventKind.RECOVERY, vitals.EventKind.UNAVAILABLE})
 
 
@@ -109,7 +113,7 @@ class Watch:
         """Look at all GPUs, and say what changed; whether events have to be opened anew, because GPUs came, went, or answer again."""
         now, lost = self._now(), self._lost
         is_new = self._count()
-        found = {minor: vital for minor, gpu in self._gpus.items() if (vital := self._vital(gpu)) is not None}
+        found = self._vitals()
         self._lost = frozenset(minor for minor, vital in found.items() if vital.lost)
         standing = (self._aged(one, found, now) for one in self._faults)
         fresh = [fault for minor, vital in found.items() for fault in health.seen(minor, vital, now)]
@@ -184,36 +188,53 @@ class Watch:
         self._population = population
         return is_new or changed
 
-    def _vital(self, gpu: port.Gpu) -> health.Vital | None:
-        """How a GPU is; None when that cannot be told now, or it is not in the machine any more."""
+    def _vitals(self) -> dict[int, health.Vital]:
+        """How the GPUs are, less those of which that cannot be told now. An error of the session says nothing about one GPU while none answers."""
+        found: dict[int, health.Vital] = {}
+        unclear: dict[int, port.CallError] = {}
+        for minor, gpu in self._gpus.items():
+            try:
+                self._hardware.ping(gpu)
+                vital: health.Vital | None = self._details(gpu)
+            except port.CallError as error:
+                if error.code in port.OF_THE_SESSION:
+                    unclear[minor] = error
+                    continue
+                vital = self._silent(gpu, error)
+            if vital is not None:
+                found[minor] = vital
+        if any(not vital.lost for vital in found.values()):
+            return found | {minor: health.Vital(lost=True, mild=True, error=str(unknown)) for minor, unknown in unclear.items()}
+        for minor, unknown in unclear.items():
+            _log.warning("GPU health unknown", extra={"gpu": self._gpus[minor].uuid, "error": str(unknown)})
+        return found
+
+    def _details(self, gpu: port.Gpu) -> health.Vital:
+        """How a GPU is that answers. Raises CallError only where it is lost or has to be reset after all."""
         try:
-            self._hardware.ping(gpu)
             mode = None if gpu.is_vgpu else self._hardware.mig_mode(gpu.uuid)
-        except port.CallError as error:
-            return self._silent(gpu, error, is_lost=error.code not in port.OF_THE_SESSION)
-        try:
             fabric = self._hardware.fabric(gpu.uuid)
             vital = health.Vital(
                 action=self._hardware.recovery_action(gpu.uuid), fabric="" if fabric is None else fabric.fault, spots=self._spots(gpu)
             )
         except port.CallError as error:
-            return self._silent(gpu, error, is_lost=error.code in _LOST)
+            if error.code in _LOST | {port.Code.RESET_REQUIRED}:
+                raise
+            _log.warning("GPU health incomplete", extra={"gpu": gpu.uuid, "error": str(error)})
+            return health.Vital(partial=True)
         if self._modes.setdefault(gpu.uuid, mode) != mode:
             self._modes[gpu.uuid] = mode
             self._unsettled |= {gpu.uuid}
             self._site.changed()
         return vital
 
-    def _silent(self, gpu: port.Gpu, error: port.CallError, *, is_lost: bool) -> health.Vital | None:
+    def _silent(self, gpu: port.Gpu, error: port.CallError) -> health.Vital | None:
         """How a GPU is that answered with an error. One that is not in the machine is not lost."""
         if error.code is port.Code.RESET_REQUIRED:
             return health.Vital(action=vitals.RecoveryAction.RESET)
-        if not is_lost:
-            _log.warning("GPU health unknown", extra={"gpu": gpu.uuid, "error": str(error)})
-            return None
         if error.code is port.Code.NOT_FOUND and not self._hardware.is_plugged(gpu):
             return None
-        return health.Vital(lost=True, error=str(error))
+        return health.Vital(lost=True, mild=error.code in _TRANSIENT, error=str(error))
 
     def _has_mig(self, gpu: port.Gpu) -> bool:
         """Whether MIG mode was on at the last look. Where it is, instances come and go, and there is no setting to lose."""
@@ -222,7 +243,7 @@ class Watch:
 
     def _settle(self, found: dict[int, health.Vital]) -> None:
         """Tell of the GPUs that answer and may have lost their settings: also those that were lost, or asked for something, at the last look."""
-        well = {minor for minor, vital in found.items() if not (vital.lost or vital.asks)}
+        well = {minor for minor, vital in found.items() if not (vital.lost or vital.partial or vital.asks)}
         back = {gpu.uuid for minor, gpu in self._gpus.items() if minor in well & self._unwell}
         self._unwell = frozenset(self._gpus.keys() - well)
         answering = {gpu.uuid for minor, gpu in self._gpus.items() if minor in found and not found[minor].lost}

@@ -83,17 +83,85 @@ def test_a_lost_gpu_stays_offered_for_hours_and_comes_back_clean(tmp_path: pathl
     assert not any(watched.site.taints().values())
 
 
-@pytest.mark.parametrize("call", ["ping", "mig_mode"])
+class Silenced:
+    """A watch over two mock A100, driven by hand, whose calls can be made to fail; ``now`` is the time."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self.node = gpu_node.GpuNode(directory / "machine")
+        self.site = site.FakeSite(directory / "home")
+        self.now = 1000.0
+        self.watch = watching.Watch(self.node.hardware, self.site, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: self.now)
+        self.watch.look()
+
+    def after(self, seconds: float, *, code: port.Code | None = None, call: str = "ping") -> set[devices.TaintEffect]:
+        """The effects of the taints of gpu-0 after a look at which the first of the calls fails with the code."""
+        self.now += seconds
+        if code is not None:
+            fault = faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=code)
+            faults.Faults(self.node.choice.directory).arm(fault)
+        self.watch.look()
+        return {taint.effect for taint in self.site.taints().get("gpu-0", ()) if taint.key == "gpu.drakit.dev/gpu-lost"}
+
+
+@pytest.fixture
+def silenced(tmp_path: pathlib.Path) -> Silenced:
+    return Silenced(tmp_path)
+
+
 @pytest.mark.parametrize("code", OF_A_GPU)
-def test_any_error_of_a_plugged_gpu_is_its_loss(tmp_path: pathlib.Path, code: port.Code, call: str) -> None:
-    node = gpu_node.GpuNode(tmp_path / "machine")
-    kept = site.FakeSite(tmp_path / "home")
-    watch = watching.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
-    watch.look()
-    fault = faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=code)
-    faults.Faults(node.choice.directory).arm(fault)
-    watch.look()
-    assert {device: [taint.key for taint in taints] for device, taints in kept.taints().items()} == {"gpu-0": ["gpu.drakit.dev/gpu-lost"]}
+def test_any_error_of_a_plugged_gpu_is_its_loss(silenced: Silenced, code: port.Code) -> None:
+    assert silenced.after(5, code=code) == {NO_SCHEDULE}
+    assert set(silenced.site.taints()) == {"gpu-0"}
+
+
+def test_one_bad_look_ends_no_pod_however_late_the_next_look_comes(silenced: Silenced) -> None:
+    """The watch looks every 5 s and a fault settles in 5 s: a second of silence spans that by itself."""
+    assert silenced.after(5, code=port.Code.UNKNOWN) == {NO_SCHEDULE}
+    assert silenced.after(5.9) == {NO_SCHEDULE}
+    assert silenced.after(4) == {NO_SCHEDULE}
+    assert silenced.after(1) == set()
+
+
+def test_a_lost_gpu_ends_pods_only_while_it_does_not_answer(silenced: Silenced) -> None:
+    assert silenced.after(5, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE}
+    assert silenced.after(5, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE, NO_EXECUTE}
+    assert silenced.after(1) == {NO_SCHEDULE}, "it answers"
+
+
+def test_two_separate_silences_do_not_add_up_to_an_eviction(silenced: Silenced) -> None:
+    assert silenced.after(5, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE}
+    assert silenced.after(1) == {NO_SCHEDULE}
+    assert silenced.after(4.5, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE}
+    assert silenced.after(4.9, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE}
+    assert silenced.after(0.2, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE, NO_EXECUTE}
+
+
+@pytest.mark.parametrize("code", ["TIMEOUT", "IN_USE", "NOT_READY", "INVALID_STATE", "INSUFFICIENT_RESOURCES"])
+def test_a_gpu_that_is_only_busy_never_ends_pods(silenced: Silenced, code: str) -> None:
+    for _ in range(10):
+        assert silenced.after(5, code=port.Code[code]) == {NO_SCHEDULE}
+    assert silenced.after(5, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE}, "lost only now"
+    assert silenced.after(5, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE, NO_EXECUTE}
+
+
+@pytest.mark.parametrize("code", [code for code in port.Code if code not in {port.Code.GPU_IS_LOST, port.Code.NOT_FOUND}])
+@pytest.mark.parametrize("call", ["mig_mode", "fabric", "recovery_action"])
+def test_a_gpu_that_answers_is_not_lost_because_of_another_question(silenced: Silenced, code: port.Code, call: str) -> None:
+    for _ in range(3):
+        assert silenced.after(5, code=code, call=call) == set()
+
+
+def test_a_gpu_whose_health_is_incomplete_is_found_again(silenced: Silenced) -> None:
+    for _ in range(2):
+        silenced.after(5, code=port.Code.GPU_IS_LOST)
+    assert silenced.after(1, code=port.Code.UNKNOWN, call="mig_mode") == {NO_SCHEDULE}
+
+
+@pytest.mark.parametrize("code", [code for code in port.Code if code in port.OF_THE_SESSION])
+def test_an_error_of_the_session_from_one_gpu_alone_keeps_new_pods_away_from_it(silenced: Silenced, code: port.Code) -> None:
+    for _ in range(3):
+        assert silenced.after(5, code=code) == {NO_SCHEDULE}
+    assert set(silenced.site.taints()) == {"gpu-0"}
 
 
 @pytest.mark.parametrize("code", [code for code in port.Code if code in port.OF_THE_SESSION])
