@@ -138,7 +138,9 @@ def read_kubeconfigs(named: str) -> Mapping[pathlib.Path, Any]:
     Raises SettingsError for a file that cannot be read or is no YAML.
     """
     contents = {}
-    for path in map(pathlib.Path, filter(None, named.split(os.pathsep))):
+    # The path of one file may have the sign that separates paths.
+    names = [named] if pathlib.Path(named).exists() else filter(None, named.split(os.pathsep))
+    for path in (pathlib.Path(name).expanduser() for name in names):
         try:
             contents[path] = documents.load(files.read_text(path, limit=KUBECONFIG_MAX))
         except FileNotFoundError:

@@ -167,3 +167,12 @@ def test_a_kubeconfig_is_read_once_and_once_more_where_the_official_client_decid
     opened.clear()
     client.connect(path).close()
     assert opened.count(str(path)) == reads
+
+
+def test_a_kubeconfig_whose_path_has_a_colon_is_one_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a:b").write_text("{}")
+    assert list(access.read_kubeconfigs(str(tmp_path / "a:b"))) == [tmp_path / "a:b"]
+    assert list(access.read_kubeconfigs("~/a:b:~/absent")) == []
+    (tmp_path / "c").write_text("{}")
+    assert list(access.read_kubeconfigs("~/c:~/absent")) == [tmp_path / "c"]
