@@ -219,3 +219,27 @@ def test_an_interface_nobody_marked_is_not_moved(bench: nic_pods.PodBench) -> No
     nobodys = pods.Passthrough(mark="drakit whole nobody", former=pods.Former(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True))
     with pytest.raises(errors.HardwareError, match=r"^move_in: the interface nic0 is not in the host's network namespace$"):
         bench.pods.move_in(nobodys, pods.Child(namespace=bench.namespace, name="uplink0"), WHOLE)
+
+
+@pytest.mark.root
+def test_another_pod_s_veth_with_the_same_peer_numbers_is_left_alone() -> None:
+    """The peer is in a namespace that ends; the next namespace and veth get the same nsid and index."""
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with netns.namespace() as node:
+        kernel = nic_pods.KernelPods(node.name)
+        with netns.namespace() as router:
+            node.ip("link", "add", "nic0", "type", "veth", "peer", "name", "wire", "netns", router.name)
+            former = kernel.former("nic0")
+            assert former is not None
+            kernel.mark(former, MARK)
+            assert kernel.locate(whole_of(former)) is pods.Where.HOST
+        nic_attach.until(lambda: "nic0" not in node.links(), "the namespace did not end")
+        with netns.namespace() as other:
+            node.ip("link", "add", "cali0", "type", "veth", "peer", "name", "eth0", "netns", other.name)
+            found = kernel.former("cali0")
+            assert found is not None
+            assert found.identity == former.identity, "the kernel reuses both numbers"
+            assert kernel.locate(whole_of(former)) is pods.Where.GONE
+            assert not kernel.bring_back(whole_of(former))
+            assert "cali0" in node.links()

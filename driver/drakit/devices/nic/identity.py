@@ -1,8 +1,9 @@
 """What tells a whole interface from any other that a pod could make: facts that a pod's root cannot write; pure.
 
 Name, MAC and alias belong to whoever has NET_ADMIN in the pod, so none of them counts. Hardware is known by its bus address and its burnt-in MAC. A
-virtual interface is known by its other end, which is outside the pod: the peer of a veth pair, the NIC under a VLAN. Only the peer of a pair belongs
-to one interface alone, so of other kinds the index that the interface was given in the pod must be the same too.
+virtual interface is known by its other end, which is outside the pod: the peer of a veth pair, the NIC under a VLAN. Only a peer in the host's
+namespace belongs to one interface alone: the kernel reuses the numbers of other namespaces and the indices in them. In all other cases the index that
+the interface was given in the pod must be the same too.
 """
 
 import dataclasses
@@ -37,8 +38,8 @@ class Identity:
 
     @property
     def is_unique(self) -> bool:
-        """Whether no other interface of the machine can have the same identity."""
-        return bool(self.place) or (self.kind in PAIRS and bool(self.other))
+        """Whether no other interface of the machine can have the same identity while this one exists."""
+        return bool(self.place) or (self.kind in PAIRS and bool(self.other) and self.other_nsid == HOST)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

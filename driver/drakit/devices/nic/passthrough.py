@@ -1,7 +1,7 @@
 """Where whole interfaces are, as the host's network namespace sees it: among its own links, and among those of every namespace it has a number for.
 
-An interface is known by its identity alone, and only where exactly one fits. One that no identity tells from others (``Identity.is_unique``) is
-known on the host by its mark, because no pod writes there. Raises OSError.
+An interface is known by its identity, and only where exactly one fits. On the host a virtual interface must carry the mark as well: no pod writes
+there, and the numbers in its identity can be reused after it was deleted. Raises OSError.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ def find_on_host(host: Host, whole: pods.Passthrough) -> inside.Link | None:
     """The interface where the host has it, under whatever name."""
     marks, wanted = {whole.mark, pods.returning(whole.mark)}, whole.identity
     links = inside.links(host.sock)
-    if wanted.is_unique:
+    if wanted.place:
         return _only([link for link in links if identity.is_same(wanted, on_host(link))])
     return _only([link for link in links if link.alias in marks and (not wanted.kind or identity.is_same(wanted, on_host(link)))])
 

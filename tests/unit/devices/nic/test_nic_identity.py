@@ -39,7 +39,8 @@ def test_an_interface_in_a_pod_is_the_wanted_one_only_by_what_the_pod_cannot_wri
 
 
 def test_without_a_note_only_what_is_unique_is_known() -> None:
-    assert [identity.is_in_pod(one, None, one, 5) for one in (HARDWARE, VETH, VLAN, DUMMY)] == [True, True, False, False]
+    away = dataclasses.replace(VETH, other_nsid=3)
+    assert [identity.is_in_pod(one, None, one, 5) for one in (HARDWARE, VETH, away, VLAN, DUMMY)] == [True, True, False, False, False]
 
 
 def test_only_what_has_hardware_or_another_end_is_ever_taken_from_a_pod() -> None:
