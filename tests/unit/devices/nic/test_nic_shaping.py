@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies
 
 from drakit.devices.nic import numbering, port, shaping
+from drakit.devices.nic.tc import messages
 
 GIGA = 10**9
 NIC = "02:00:00:00:00:20"
@@ -95,6 +96,15 @@ def test_a_queue_is_short_but_holds_the_largest_frames() -> None:
     bands = shaping.bands(UPLINK, [share(0x100, 10**8), share(0x101, 10 * GIGA)], [])
     assert bands[0x100].limit == 287_500
     assert bands[0x101].limit == 28_750_000
+
+
+@pytest.mark.parametrize("speed", [400 * 10**9, 1600 * 10**9])
+def test_no_queue_is_longer_than_the_kernel_keeps_it(speed: int) -> None:
+    """fq_codel reduces a memory limit above 2^31; the driver gives four bytes of memory for a byte of the queue."""
+    uplink = port.Uplink(interface="nic0", ifindex=2, mac="02:00:00:00:00:20", speed=speed)
+    share = port.Share(id="s", interface="nic0", ifindex=2, mac="02:00:00:00:00:01", bandwidth=speed, minor=0x100)
+    limits = [band.limit for band in shaping.bands(uplink, [share], []).values() if band.limit]
+    assert max(limits) * messages.MEMORY_FOR_BYTE == 2**31
 
 
 def test_a_class_makes_up_for_a_gap_of_four_milliseconds_and_never_gains_more() -> None:

@@ -37,7 +37,9 @@ _SOME_QUANTUM = 65536
 
 _FIFO, _FAIR = "bfifo", "fq_codel"
 _FAIR_TARGET, _FAIR_MEMORY = 1, 9
-_FAIR_TARGET_US, _MEMORY_FOR_BYTE = 20_000, 4
+_FAIR_TARGET_US = 20_000
+MEMORY_FOR_BYTE = 4
+"""Bytes of memory that a fair queue may use for each byte of its limit."""
 _BASIC, _QUEUE = 1, 3
 _BPF_ACT, _BPF_FD, _BPF_NAME, _BPF_FLAGS, _BPF_ID = 1, 6, 7, 8, 11
 _DIRECT_ACTION = 1
@@ -156,7 +158,7 @@ def _fair_options(limit: int) -> bytes:
 
     With the kernel's own target of 5 ms a single flow loses 3 to 5% of its rate. The kernel counts the memory that frames take, not their bytes.
     """
-    memory = rtnetlink.number(_FAIR_MEMORY, min(limit * _MEMORY_FOR_BYTE, _WORD_MAX))
+    memory = rtnetlink.number(_FAIR_MEMORY, limit * MEMORY_FOR_BYTE)
     return rtnetlink.pack(_OPTIONS, rtnetlink.number(_FAIR_TARGET, _FAIR_TARGET_US) + memory)
 
 
@@ -216,7 +218,7 @@ def _limit(told: rtnetlink.Attributes, *, fair: bool) -> int:
     if not fair:
         return rtnetlink.as_number(told[_OPTIONS])
     memory = rtnetlink.attributes(told[_OPTIONS]).get(_FAIR_MEMORY, b"")
-    return rtnetlink.as_number(memory) // _MEMORY_FOR_BYTE if memory else -1
+    return rtnetlink.as_number(memory) // MEMORY_FOR_BYTE if memory else -1
 
 
 def put_filter(
