@@ -28,6 +28,7 @@ MIG_MODE = "migMode"
 UNKNOWN = "Unknown"
 
 _STANDARD = "resource.kubernetes.io"
+PCI_BUS_ID = f"{_STANDARD}/pciBusID"
 
 Attributes = Mapping[str, attribute.AttributeValue]
 
@@ -65,7 +66,7 @@ def board(gpu: port.Gpu) -> Attributes:
             "serial": None if gpu.serial is None else attribute.cut(gpu.serial),
             "gpuModuleID": gpu.module_id,
             "eccEnabled": gpu.ecc,
-            f"{_STANDARD}/pciBusID": gpu.pci_bus_id,
+            PCI_BUS_ID: gpu.pci_bus_id,
             f"{_STANDARD}/pcieRoot": gpu.pcie_root,
             f"{_STANDARD}/numaNode": numa,
         }

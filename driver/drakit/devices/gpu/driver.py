@@ -24,6 +24,7 @@ from drakit.core import errors, inventory, records
 from drakit.core import site as sites
 from drakit.devices.gpu import (
     attributes,
+    claimed,
     config,
     discovery,
     edits,
@@ -152,12 +153,16 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     def discover(self) -> inventory.Inventory:
         """All GPUs that answer and their partitions, less what instances of others take, with the taints of their faults.
 
-        A GPU that answered before and is watched stays offered while the machine has it. Raises HardwareError when none of the GPUs answers.
+        A GPU that answered before and is watched stays offered while the machine has it. Of one that answered only an earlier process, the devices
+        of prepared claims stay offered. Raises HardwareError when none of the GPUs answers.
         """
         put = {} if self._site is None else self._site.taints()
         is_watched = self._site is not None and self._watching is not None
         is_kept = self._hardware.is_plugged if is_watched else discovery.nothing_is_kept
         offered = discovery.discover(self._hardware, self._intents, self._choices, self._memory, is_kept)
+        if self._site is not None and is_watched:
+            known = {view.gpu.minor for view in self._memory.offered}
+            offered = claimed.completed(offered, self._site, self._hardware.boot_id(), known, is_kept)
         return health.spread(offered, put, self.name)
 
     @property
@@ -320,7 +325,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if not wanted.borrowed and self._others(wanted):
             return None
         raise errors.DeviceBusyError(
-            f"{grant.device.name}: MIG device {made.uuid} lies where the claim's {grant.record.get('uuid')} was; this driver has not made it"
+            f"{grant.device.name}: the claim's MIG device {grant.record.get('uuid')} was replaced by {made.uuid}, which this driver did not create"
         )
 
     def _mig_device(self, grant: Grant, gpu: port.Gpu, wanted: identity.Identity, slot: identity.Slot) -> identity.Made | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from drakit.core import device as devices
 from drakit.core import errors
 from drakit.core import site as sites
-from drakit.devices.gpu import health, mig, offer, port, vitals, xids
+from drakit.devices.gpu import claimed, health, mig, offer, port, vitals, xids
 
 _log = logging.getLogger(__name__)
 _JOIN_SECONDS = 5.0
@@ -174,7 +174,7 @@ class Watch:
         if is_new and self._population is not None:
             self._hardware.renew()
             self._site.changed()
-        before = self._gpus
+        before = claimed.gpus(self._site, self._hardware.boot_id()) if self._population is None else self._gpus
         kept = {minor: gpu for minor, gpu in before.items() if self._hardware.is_plugged(gpu)}
         self._gpus = kept | {gpu.minor: gpu for gpu in self._hardware.gpus()}
         self._faults = tuple(
@@ -183,7 +183,7 @@ class Watch:
         if is_new and self._population is not None:
             self._unsettled |= {gpu.uuid for gpu in self._gpus.values()}
         changed = self._gpus.keys() != before.keys()
-        if changed and before:
+        if changed and self._population is not None:
             self._site.changed()
         self._population = population
         return is_new or changed

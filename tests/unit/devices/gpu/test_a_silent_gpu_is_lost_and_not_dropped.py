@@ -262,3 +262,36 @@ def test_a_gpu_that_was_lost_at_the_start_is_offered_once_it_answers(tmp_path: p
     for _ in range(watching._LOOKS_BETWEEN_COUNTS):
         watch.look()
     assert kept.changes > before
+
+
+def test_partitions_of_a_gpu_that_answers_can_be_made_while_another_gpu_is_lost(watched: Watched) -> None:
+    """NVML finds no GPU by UUID while one is lost, and a change of MIG mode ends the handle of the GPU."""
+    first, second = watched.hardware.gpus()
+    watched.hardware.lose(first.uuid)
+    watched.library.handles_end()
+    assert watched.port.mig_mode(second.uuid) is not None
+    assert watched.port.gpu(second.uuid) is not None
+    with pytest.raises(port.CallError, match="GPU_IS_LOST"):
+        watched.port.mig_mode(first.uuid)
+
+
+def test_a_restart_keeps_the_claimed_devices_of_a_lost_gpu_with_their_taint(tmp_path: pathlib.Path) -> None:
+    node = gpu_node.GpuNode(tmp_path / "machine", watch=gpu_driver.Watching(terms=TERMS))
+    kept = site.FakeSite(tmp_path / "home")
+    lost = node.hardware.gpus()[1].uuid
+    name = "gpu-1-mig-2g10gb-14-4"
+    node.prepare(name)
+    kept.put(node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
+    node.hardware.lose(lost)
+    now = 1000.0
+    watch = watching.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now)
+    node.restart()._site = kept
+    for _ in range(2):
+        watch.look()
+        now += 5
+    found = {item.name: {taint.effect for taint in item.taints} for item in node.driver.discover().devices if "gpu-1" in item.name}
+    assert found == {name: {NO_SCHEDULE, NO_EXECUTE}}
+    node.hardware.unplug(lost)
+    watch.look()
+    assert not [item for item in node.driver.discover().devices if "gpu-1" in item.name]
+    assert not any(kept.taints().values())

@@ -43,6 +43,7 @@ class NvmlGpus(port.GpuPort):
         self._host = system or host.Host()
         self._tools = tools or smi.Smi(roots.DriverRoot())
         self._handles: dict[port.GpuUuid, pynvml.c_nvmlDevice_t] = {}
+        self._addresses: dict[port.GpuUuid, str] = {}
         self._profiles: dict[port.GpuUuid, tuple[port.GpuInstanceProfile, ...]] = {}
         self._uuids: dict[int, port.GpuUuid] = {}
         self._sessions = lifetime.Lifetime()
@@ -74,7 +75,7 @@ class NvmlGpus(port.GpuPort):
             return port.Versions(driver=pynvml.nvmlSystemGetDriverVersion(), cuda=cuda, cc_mode=details.cc_mode())
 
     def census(self) -> port.Census:
-        """All GPUs that NVML counts. One that does not say who it is, is logged when it falls silent, or gives another error than before."""
+        """Return all GPUs that NVML counts. Log a GPU that cannot be identified once, and again when its error changes."""
         with session.calling("gpus"):
             count = pynvml.nvmlDeviceGetCount()
         answers = [self._by_index(index) for index in range(count)]
@@ -87,20 +88,9 @@ class NvmlGpus(port.GpuPort):
         return port.Census(gpus=tuple(gpus), silent=silent)
 
     def ping(self, gpu: port.Gpu) -> None:
-        """Ask for name and memory, for which nvml.h documents GPU_IS_LOST.
-
-        A look-up by UUID fails when any GPU is lost, so a GPU that does not answer is looked up by its PCI address as well.
-        """
-        try:
-            self._on(gpu.uuid, "ping", _answer)
-        except port.CallError:
-            self._forget(gpu.uuid)
-            with session.calling("ping"):
-                handle = pynvml.nvmlDeviceGetHandleByPciBusId(gpu.pci_bus_id)
-                if pynvml.nvmlDeviceGetUUID(handle) != gpu.uuid:
-                    raise port.CallError(port.CALLS["ping"], port.Code.NOT_FOUND, f"another GPU is at {gpu.pci_bus_id}") from None
-                _answer(handle)
-            self._keep(gpu.uuid, handle)
+        """Ask for name and memory, for which nvml.h documents GPU_IS_LOST."""
+        self._addresses[gpu.uuid] = gpu.pci_bus_id
+        self._on(gpu.uuid, "ping", _answer)
 
     def gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
         """One GPU by its kept handle, without a question to any other: a GPU that hangs holds up nobody else's claims."""
@@ -239,6 +229,7 @@ class NvmlGpus(port.GpuPort):
                 gpu = self._gpu(handle)
         except port.CallError as error:
             return port.SilentGpu(index=index, error=str(error))
+        self._addresses[gpu.uuid] = gpu.pci_bus_id
         self._keep(gpu.uuid, handle)
         return gpu
 
@@ -280,9 +271,21 @@ class NvmlGpus(port.GpuPort):
                 if error.code in _ENDED:
                     self._replace_session(number)
         with session.calling(call):
-            fresh = pynvml.nvmlDeviceGetHandleByUUID(gpu)
+            fresh = self._handle(gpu)
             self._keep(gpu, fresh)
             return act(fresh)
+
+    def _handle(self, gpu: port.GpuUuid) -> pynvml.c_nvmlDevice_t:
+        """A new handle by UUID; by PCI address where that fails, because NVML finds no GPU by UUID while another GPU is lost."""
+        try:
+            return pynvml.nvmlDeviceGetHandleByUUID(gpu)
+        except pynvml.NVMLError:
+            if (address := self._addresses.get(gpu)) is None:
+                raise
+        handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
+        if pynvml.nvmlDeviceGetUUID(handle) != gpu:
+            raise port.CallError("nvmlDeviceGetHandleByPciBusId", port.Code.NOT_FOUND, f"another GPU is at {address}")
+        return handle
 
     def _in(self, gpu: port.GpuUuid, instance_id: int, call: str, act: Callable[[pynvml.c_nvmlGpuInstance_t], Result]) -> Result:
         """``act`` on the handle of a GPU instance."""
