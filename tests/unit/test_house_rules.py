@@ -68,14 +68,12 @@ def test_what_varies_in_a_log_line_is_a_key() -> None:
 
 LOG_KEYS = {"uid": "claim_uid", "retry_seconds": "retry_in_s", "retry_in": "retry_in_s", "retry_after": "retry_in_s"}
 """Other names of a key, and the key."""
-NOT_YET_RENAMED = {"node/engine.py"}
 
 
 def test_one_thing_has_one_key_in_every_log_line() -> None:
     found = {
         f"{name_of(path)}:{call.lineno}: {key} is {LOG_KEYS[key]}"
         for path in MODULES
-        if name_of(path) not in NOT_YET_RENAMED
         for call in log_calls(path)
         for key in log_keys(call) & LOG_KEYS.keys()
     }

@@ -152,7 +152,7 @@ class Engine:
             told(ref, error)
             return str(error) or type(error).__name__
         except Exception as error:  # noqa: BLE001 - an author's bug is that claim's failure, not the node's
-            _log.exception("bug in driver", claim=str(ref), uid=ref.uid)
+            _log.exception("bug in driver", claim=str(ref), claim_uid=ref.uid)
             told(ref, error)
             return f"internal error of driver {self._author.name}: {type(error).__name__}: {error}"
         return ""
@@ -178,7 +178,7 @@ class Engine:
                     return answering.answer(self._author.name, entry.claim, self._preparer.verify(entry, caller))
                 if self._can_continue(entry):
                     return self._carry_out_or_undo(entry, self._grants_of(entry, claim), caller)
-            _log.info("undoing an earlier state", claim=str(entry.claim), uid=entry.claim.uid, state=entry.state.value)
+            _log.info("undoing an earlier state", claim=str(entry.claim), claim_uid=entry.claim.uid, state=entry.state.value)
             self._undo(entry)
         return None
 
@@ -220,13 +220,13 @@ class Engine:
                 self._given_back.add(ref.uid)
             if entry is None:
                 if self.memory_lost:
-                    _log.warning("nothing is known of a claim, so only its CDI files are removed", claim=str(ref), uid=ref.uid)
+                    _log.warning("nothing is known of a claim, so only its CDI files are removed", claim=str(ref), claim_uid=ref.uid)
                 self._cdi.remove(ref.uid)
                 return
             with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
                 _check_waiting(caller)
                 self._undo(entry)
-            _log.info("claim unprepared", claim=str(ref), uid=ref.uid)
+            _log.info("claim unprepared", claim=str(ref), claim_uid=ref.uid)
 
     def bind(self, ref: claims.ClaimRef, caller: ports.Caller) -> Sequence[Grant]:
         """Make the claim's devices with binding conditions ready before its pod is bound; those grants.
@@ -392,7 +392,7 @@ class Engine:
         try:
             self._undo(entry)
         except Exception:  # noqa: BLE001 - the first error is the one to report; this one is kept in the journal's state
-            _log.exception("could not undo", claim=str(entry.claim), uid=entry.claim.uid)
+            _log.exception("could not undo", claim=str(entry.claim), claim_uid=entry.claim.uid)
 
 
 def _check_waiting(caller: ports.Caller) -> None:
