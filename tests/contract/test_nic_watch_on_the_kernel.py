@@ -82,12 +82,24 @@ def test_hardware_needs_no_name_to_be_heard_of(node: netns.Namespace) -> None:
         made.close()
 
 
-def test_another_interest_ends_a_wait_and_the_same_one_does_not(watch: port.Watch) -> None:
-    watch.narrow(port.Interest(ifindexes=frozenset({1, 2})))
-    assert watch.wait(SOON)
+def test_another_interest_asks_for_a_second_look_and_the_same_one_does_not(watch: port.Watch) -> None:
+    assert watch.narrow(port.Interest(ifindexes=frozenset({1, 2})))
+    assert not watch.narrow(port.Interest(ifindexes=frozenset({2, 1})))
+
+
+def test_a_filter_that_the_kernel_refuses_is_logged_once_and_everything_is_heard_of(
+    node: netns.Namespace, watch: port.Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit = "/proc/sys/net/core/optmem_max"
+    if "optmem_max" not in node.run("ls", "/proc/sys/net/core"):
+        pytest.skip("this kernel has one optmem_max for all namespaces")
+    node.run("sh", "-c", f"echo 1024 > {limit}")
+    for last in (900, 901):
+        watch.narrow(port.Interest(ifindexes=frozenset(range(100, last))))
+    assert caplog.messages.count("event filter refused") == 1
     watch.drain()
-    watch.narrow(port.Interest(ifindexes=frozenset({2, 1})))
-    assert not watch.wait(NOT)
+    node.ip("link", "add", "veth1", "type", "veth", "peer", "name", "veth2")
+    assert watch.wait(SOON)
 
 
 def test_the_queueing_device_of_a_shared_nic_is_heard_of(node: netns.Namespace) -> None:

@@ -68,7 +68,8 @@ class Keeper:
         self._told(shares_now, self._intents())
         installed = {share.ifindex for share in shares_now}
         surveyed = self._survey()
-        self._watch.narrow(surveyed.interest)
+        if self._watch.narrow(surveyed.interest):
+            surveyed = self._survey()
         offered = {nic.name: nic for nic in surveyed.nics}
         known = {grant.device.name: grant.device for grant in self._site.grants() if not grant.admin_access}
         known |= {name: nic.to_device() for name, nic in offered.items() if name not in known and nic.interface.ifindex in installed}

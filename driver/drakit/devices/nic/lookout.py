@@ -71,7 +71,8 @@ class Lookout:
     def look(self) -> None:
         """Look once. Raises DrakitError."""
         found = self._survey()
-        self._watch.narrow(found.interest)
+        if self._watch.narrow(found.interest):
+            found = self._survey()
         self._warn(found)
         offered = {item.name: item for item in found.to_inventory().devices}
         if self._offered is not None and offered != self._offered:

@@ -52,8 +52,8 @@ class _Uneventful:
     def __init__(self) -> None:
         self._woken = threading.Event()
 
-    def narrow(self, interest: port.Interest) -> None:
-        """There is nothing to leave out."""
+    def narrow(self, interest: port.Interest) -> bool:  # noqa: ARG002
+        return False
 
     def wait(self, seconds: float) -> bool:
         return self._woken.wait(seconds)

@@ -110,12 +110,13 @@ def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSetti
 
 
 def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings) -> port.Interest:
-    """What can ever be offered: hardware, what is made of hardware, and what a rule gives a speed."""
+    """What can be offered besides hardware: bonds and teams, and what a rule gives a speed.
+
+    Hardware is not listed: a node may have hundreds of virtual functions, and the kernel limits the size of the filter.
+    """
     return port.Interest(
         ifindexes=frozenset(
-            item.ifindex
-            for item in interfaces
-            if item.kind in verdicts.AGGREGATE_KINDS | {port.PHYSICAL} or settings.rule_for(item).speed is not None
+            item.ifindex for item in interfaces if item.kind in verdicts.AGGREGATE_KINDS or settings.rule_for(item).speed is not None
         ),
         globs=tuple(rule.match for rule in settings.interfaces if rule.speed is not None),
     )

@@ -162,7 +162,10 @@ class Traffic:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Interest:
-    """The interfaces whose changes matter: those of these indices, all hardware, and those that come under a name that one of the globs fits."""
+    """The interfaces whose changes matter: those with these indices, those that carry shares, and those that come under a name that a glob fits.
+
+    Of other hardware only link events matter.
+    """
 
     ifindexes: frozenset[int] = frozenset()
     globs: tuple[str, ...] = ()
@@ -171,10 +174,10 @@ class Interest:
 class Watch(Protocol):
     """Waits for what somebody does to the machine's interfaces or their queueing."""
 
-    def narrow(self, interest: Interest) -> None:
-        """Hear from now on of what matters alone; before the first call, of everything.
+    def narrow(self, interest: Interest) -> bool:
+        """Receive only events of these interfaces from now on; before the first call, all events.
 
-        Another interest than before ends the next wait, because what happened meanwhile to new interfaces went unheard. Raises HardwareError.
+        Return whether events of interfaces may have been missed since the last call, so that the caller must read them again. Raises HardwareError.
         """
 
     def wait(self, seconds: float) -> bool:

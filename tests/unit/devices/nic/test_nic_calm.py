@@ -27,8 +27,8 @@ class Town:
     def wake(self) -> None:
         """Nothing waits here."""
 
-    def narrow(self, interest: port.Interest) -> None:
-        """Everything matters."""
+    def narrow(self, interest: port.Interest) -> bool:
+        return False
 
     def close(self) -> None:
         """Nothing is held."""

@@ -14,7 +14,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, names, quantity, records
 from drakit.core import site as sites
 from drakit.devices import machines
-from drakit.devices.nic import config, keeper, mock, netlink, port
+from drakit.devices.nic import config, keeper, mock, model, netlink, port
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
@@ -81,6 +81,55 @@ def test_what_is_gone_is_put_back_and_the_nic_is_unhealthy_until_it_is_found_who
     assert node.site.health_of(NIC) == sites.HealthReport(device=NIC, health=sites.Health.UNHEALTHY, message=f"share {share.id} is missing")
     looking.look()
     assert node.site.health_of(NIC) == sites.HealthReport(device=NIC, health=sites.Health.HEALTHY)
+
+
+class OnceNewInterest:
+    """A watch without events, which may have missed some before its first filter."""
+
+    def __init__(self) -> None:
+        self._is_new = True
+
+    def narrow(self, interest: port.Interest) -> bool:
+        was_new, self._is_new = self._is_new, False
+        return was_new
+
+    def wait(self, seconds: float) -> bool:
+        return False
+
+    def drain(self) -> None:
+        """Nothing is waiting."""
+
+    def wake(self) -> None:
+        """Nobody waits."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_nics_are_read_again_when_events_may_have_been_missed(node: Node) -> None:
+    node.prepared(1)
+    surveys: list[model.Survey] = []
+
+    class Watched(mock.MockPort):
+        def watch(self) -> port.Watch:
+            return OnceNewInterest()
+
+    node.machine.__class__ = Watched
+
+    def survey() -> model.Survey:
+        surveys.append(node.driver.survey())
+        return surveys[-1]
+
+    looking = keeper.Keeper(node.machine, node.site, survey=survey, uplink=node.driver.uplink, intents=lambda: node.intents)
+    looking.look()
+    assert len(surveys) == 2
+    looking.look()
+    assert len(surveys) == 3
+
+
+def test_hardware_without_shares_takes_no_room_in_the_filter_of_events(node: Node) -> None:
+    assert node.driver.survey().nics
+    assert node.driver.survey().interest.ifindexes == frozenset()
 
 
 def test_the_first_look_after_a_reboot_puts_everything_back_without_alarm(node: Node) -> None:

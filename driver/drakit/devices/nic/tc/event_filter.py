@@ -12,6 +12,7 @@ linux/rtnetlink.h); the index is at the same place in both.
 """
 
 import ctypes
+import errno
 import socket
 import struct
 from collections.abc import Collection, Iterator
@@ -30,7 +31,7 @@ _SET, _SET_X, _COPY_TO_X, _AND, _IF_EQUAL, _RETURN = 0x00, 0x01, 0x07, 0x54, 0x1
 _FIND, _FIND_NESTED = 0xFFFFF000 + 12, 0xFFFFF000 + 16
 _PASS, _DROP = (_RETURN, 0, 0, 0xFFFFFFFF), (_RETURN, 0, 0, 0)
 _STEPS_MAX = 2000
-_SO_ATTACH_FILTER = 26
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _STEP = struct.Struct("=HBBI")
 
 Step = tuple[int, int, int, int]
@@ -40,6 +41,15 @@ def attach(sock: socket.socket, program: bytes) -> None:
     """Let the kernel run the program on what this socket would hear from now on, instead of an earlier one. Raises OSError."""
     buffer = ctypes.create_string_buffer(program, len(program))
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(program) // _STEP.size, ctypes.addressof(buffer)))
+
+
+def detach(sock: socket.socket) -> None:
+    """Remove the socket's filter; no filter is success. Raises OSError."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
 
 
 def program(ifindexes: Collection[int], prefixes: Collection[str]) -> bytes:

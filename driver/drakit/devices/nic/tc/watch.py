@@ -5,6 +5,7 @@ is found by looking. Once narrowed, the kernel leaves out what does not matter: 
 """
 
 import contextlib
+import logging
 import os
 import re
 import select
@@ -14,6 +15,7 @@ from drakit.devices.nic import calls, port
 from drakit.devices.nic.tc import event_filter, links, rtnetlink
 
 _GROUPS = 1 << 0 | 1 << 3
+_log = logging.getLogger(__name__)
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -23,20 +25,25 @@ class KernelWatch:
     def __init__(self, namespace: str | int | None = None) -> None:
         self._socket = rtnetlink.listen(_GROUPS, namespace)
         self._socket.setblocking(False)
-        self._namespace, self._filter = namespace, b""
+        self._namespace, self._filter, self._is_refused = namespace, b"", False
         self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
-    def narrow(self, interest: port.Interest) -> None:
-        with calls.failing_as("SO_ATTACH_FILTER"):
-            with rtnetlink.Socket.open(self._namespace) as route:
-                ours = frozenset(link.ifindex for link in links.ours(route).values())
-            program = event_filter.program(interest.ifindexes | ours, {links.PREFIX, *map(_beginning, interest.globs)})
-            if program == self._filter:
-                return
+    def narrow(self, interest: port.Interest) -> bool:
+        with calls.failing_as("RTM_GETLINK"), rtnetlink.Socket.open(self._namespace) as route:
+            sharing = {ifindex for nic, link in links.ours(route).items() for ifindex in (nic, link.ifindex)}
+        program = event_filter.program(interest.ifindexes | sharing, {links.PREFIX, *map(_beginning, interest.globs)})
+        if program == self._filter:
+            return False
+        was_filtered, self._filter = bool(self._filter), b""
+        try:
             event_filter.attach(self._socket, program)
-        if self._filter:
-            self.wake()
-        self._filter = program
+            self._filter = program
+        except OSError as error:
+            event_filter.detach(self._socket)
+            if not self._is_refused:
+                _log.warning("event filter refused", extra={"error": str(error)})
+            self._is_refused = True
+        return was_filtered
 
     def wait(self, seconds: float) -> bool:
         ready, _, _ = select.select([self._socket.fileno(), self._woken], [], [], seconds)
