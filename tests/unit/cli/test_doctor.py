@@ -258,4 +258,4 @@ def test_a_gpu_in_mig_mode_without_profiles_is_not_offered_and_named(tmp_path: p
     driver = gpu_driver.GpuDriver(nvml.NvmlGpus(library, system=system))
     assert not driver.discover().devices
     told = withheld.gpus(withheld.by(driver))
-    assert told.startswith("2 GPUs are not offered: gpu-0, gpu-1: MIG mode is on and NVML tells no MIG profiles;")
+    assert told.startswith("2 GPUs are not offered: gpu-0, gpu-1: MIG mode is on and NVML lists no MIG profiles;")

@@ -97,10 +97,13 @@ def discover(
     before = identity.owned(intents(), boot)
     census = hardware.census()
     failed = silent(census)
-    seen = [found for gpu in census.gpus if (found := _or_none(gpu, functools.partial(_look, hardware, gpu), failed))]
+    seen = [found for gpu in census.gpus if (found := _or_none(gpu, functools.partial(_look, hardware, gpu), failed, known.unoffered))]
     ours = before | identity.owned(intents(), boot)
     peers = nvlink.peers(census.gpus)
-    views = [view for one in seen if (view := _or_none(one.gpu, functools.partial(_view, hardware, one, ours, peers, choices), failed))]
+    views: list[offer.View] = []
+    for one in seen:
+        view = _or_none(one.gpu, functools.partial(_view, hardware, one, ours, peers, choices), failed, known.unoffered)
+        views += [] if view is None else [view]
     stuck = [Unoffered(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)]
     _log_new(stuck, known.unoffered)
     known.unoffered = (*failed, *stuck)
@@ -122,7 +125,7 @@ def described(unoffered: Iterable[Unoffered]) -> str:
     return "; ".join(f"{', '.join(gpus)}: {reason}" for reason, gpus in named.items())
 
 
-_NO_PROFILES = "MIG mode is on and NVML tells no MIG profiles; update the NVIDIA driver, or turn MIG mode off (nvidia-smi -mig 0)"
+_NO_PROFILES = "MIG mode is on and NVML lists no MIG profiles; update the NVIDIA driver, or turn MIG mode off (nvidia-smi -mig 0)"
 
 
 def _is_stuck(mode: port.MigMode | None, partitions: Sequence[mig.Partition]) -> bool:
@@ -136,13 +139,15 @@ def _log_new(stuck: Iterable[Unoffered], before: Collection[Unoffered]) -> None:
             _log.warning("GPU not offered", extra={"gpu": one.gpu, "reason": one.reason})
 
 
-def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[Unoffered]) -> Result | None:
-    """What a look at one GPU gives; None for a GPU that does not answer, which is added to ``failed``."""
+def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[Unoffered], before: Collection[Unoffered]) -> Result | None:
+    """Return the result of ``look``; add a GPU that fails to ``failed`` and return None. Log it unless ``before`` has the same error."""
     try:
         return look()
     except port.CallError as error:
-        _log.warning("GPU does not answer", extra={"gpu": gpu.uuid, "error": str(error)})
-        failed.append(Unoffered(gpu=f"gpu-{gpu.minor}", reason=str(error)))
+        missing = Unoffered(gpu=f"gpu-{gpu.minor}", reason=str(error))
+        if missing not in before:
+            _log.warning("GPU does not answer", extra={"gpu": gpu.uuid, "error": str(error)})
+        failed.append(missing)
         return None
 
 

@@ -57,9 +57,9 @@ class Daemons:
     pause: Callable[[float], None] = time.sleep
 
     def ensure(self, grant: str, device: str, wanted: sharing.Mps) -> None:
-        """Let a daemon with its limits run for a grant of a device (its UUID). Raises HardwareError.
+        """Start the MPS daemon of a grant with its limits, on the device with this UUID. Raises HardwareError.
 
-        One that runs is not asked anything and not ended, except that one without its limits is told them: a driver may have died before it did.
+        A running daemon is left alone. Its limits are set if they were not, because an earlier driver may have died before it set them.
         """
         folder = self._folder(grant)
         note = _found(folder)

@@ -295,3 +295,11 @@ def test_a_restart_keeps_the_claimed_devices_of_a_lost_gpu_with_their_taint(tmp_
     watch.look()
     assert not [item for item in node.driver.discover().devices if "gpu-1" in item.name]
     assert not any(kept.taints().values())
+
+
+def test_a_gpu_that_fails_discovery_with_the_same_error_is_logged_once(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    watched.library.returns["nvmlDeviceGetMigMode"] = UNKNOWN
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            watched.driver.discover()
+    assert len([record for record in caplog.records if record.message == "GPU does not answer"]) == 2, "one line for each GPU"
