@@ -11,6 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -78,9 +80,12 @@ class Pod:
 
 
 @pytest.fixture
-def pod(tmp_path: pathlib.Path) -> Pod:
-    (tmp_path / "claim.yaml").write_text(json.dumps(CLAIM))
-    return Pod(folder=tmp_path, env=environment("mock"))
+def pod() -> Iterator[Pod]:
+    # Not tmp_path: sockets lie below, whose paths may have 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="pod") as name:
+        folder = pathlib.Path(name)
+        (folder / "claim.yaml").write_text(json.dumps(CLAIM))
+        yield Pod(folder=folder, env=environment("mock"))
 
 
 def drivers(text: str) -> dict[str, dict[str, object]]:
