@@ -297,7 +297,7 @@ def test_an_instance_an_admin_made_in_the_claims_place_is_refused_and_the_claim_
     hardware.create_compute_instance(gpu, theirs.id, hardware.compute_instance_profiles(gpu, theirs.id)[0].id)
     hardware.destroy_gpu_instance(gpu, other.id)
     error = gpus.prepare(gpus.boot()).error
-    assert "this driver has not made it" in error
+    assert "which this driver did not create" in error
     assert "the claim stays prepared and nothing was torn down" in error
     entry = gpus.journal.entry(UID)
     assert entry is not None
