@@ -178,11 +178,10 @@ class Whole:
 
     def detach(self, grant: Grant, stay: identity.Stay, sandbox: pods.Child) -> bool:
         """Undo ``attach`` in a pod that is open; the interface is as ``prepare`` left it. False where it is gone. Raises HardwareError."""
-        planned = _planned(grant)
-        is_back = self._machine.bring_back(_passthrough(grant, stay), sandbox)
-        if is_back:
-            self._machine.mark(planned.former, planned.mark)
-        return is_back
+        whole = _passthrough(grant, stay)
+        # The interface gets the mark with the last request, so that a crash never leaves it on the host without one.
+        marked = dataclasses.replace(whole.former, alias=whole.mark)
+        return self._machine.bring_back(dataclasses.replace(whole, former=marked), sandbox)
 
     def undress(self, grant: Grant, sandbox: pods.Child) -> None:
         """Remove the rules of ``attach`` from a pod, which outlive the interface there. Raises HardwareError."""
