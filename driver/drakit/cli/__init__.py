@@ -12,12 +12,12 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main:
+    is_caught = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_caught:
         # Ctrl-C while the commands are imported, which takes half a second, ends the process without a traceback.
-        handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from drakit.cli import app
 
-    if is_main:
-        signal.signal(signal.SIGINT, handler)
+    if is_caught:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     app.main()

@@ -9,6 +9,7 @@ from drakit.core.lifecycle import Move, State
 
 ALLOWED = {
     (State.ABSENT, Move.BEGIN): State.PREPARING,
+    (State.PREPARING, Move.REFRESH): State.PREPARING,
     (State.PREPARING, Move.COMPLETE): State.PREPARED,
     (State.PREPARING, Move.WITHDRAW): State.UNPREPARING,
     (State.PREPARED, Move.REFRESH): State.PREPARED,
