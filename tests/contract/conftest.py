@@ -1,8 +1,13 @@
-"""Tests that only some kernels can run are not collected on others; the report's head says so."""
+"""A NIC in a namespace of the test's own; tests that only some kernels can run are not collected on others, as the report's head says."""
 
 import pathlib
+from collections.abc import Iterator
 
+import pytest
+
+from drakit.devices.nic import netlink
 from fakes import netns
+from fakes.nic_samples import MAC
 
 FAIR_QUEUES = "test_nic_fair_queues_with_fq_codel.py"
 
@@ -13,3 +18,19 @@ def pytest_ignore_collect(collection_path: pathlib.Path) -> bool | None:
 
 def pytest_report_header() -> str:
     return "" if netns.has_qdisc("fq_codel") else f"not collected: {FAIR_QUEUES} (needs root and a kernel with fq_codel)"
+
+
+@pytest.fixture
+def own() -> Iterator[netns.Namespace]:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with netns.namespace() as made:
+        made.make_nic("nic0", mac=MAC)
+        yield made
+
+
+@pytest.fixture
+def nics(own: netns.Namespace) -> Iterator[netlink.KernelPort]:
+    made = netlink.KernelPort(own.name)
+    yield made
+    made.close()

@@ -1,32 +1,14 @@
 """Flows of one sandbox get equal parts of its share. Collected only on kernels with fq_codel (conftest.py)."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from drakit.devices.nic import netlink
 from fakes import netns, nic_town
-from fakes.nic_samples import MAC, share, uplink
+from fakes.nic_samples import share, uplink
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
 MEMBER = "02:aa:00:00:00:01"
-
-
-@pytest.fixture
-def own() -> Iterator[netns.Namespace]:
-    if netns.why_not():
-        pytest.skip(netns.why_not())
-    with netns.namespace() as made:
-        made.make_nic("nic0", mac=MAC)
-        yield made
-
-
-@pytest.fixture
-def nics(own: netns.Namespace) -> Iterator[netlink.KernelPort]:
-    made = netlink.KernelPort(own.name)
-    yield made
-    made.close()
 
 
 def queue(own: netns.Namespace, handle: str = "8000:") -> str:

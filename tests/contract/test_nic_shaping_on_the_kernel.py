@@ -17,22 +17,6 @@ from fakes.nic_samples import MAC, index, share, uplink
 pytestmark = pytest.mark.root
 
 
-@pytest.fixture
-def own() -> Iterator[netns.Namespace]:
-    if netns.why_not():
-        pytest.skip(netns.why_not())
-    with netns.namespace() as made:
-        made.make_nic("nic0", mac=MAC)
-        yield made
-
-
-@pytest.fixture
-def nics(own: netns.Namespace) -> Iterator[netlink.KernelPort]:
-    made = netlink.KernelPort(own.name)
-    yield made
-    made.close()
-
-
 def tc(own: netns.Namespace, *words: str) -> str:
     return own.run("tc", *words)
 
