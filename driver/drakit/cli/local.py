@@ -225,20 +225,18 @@ def _not_as_scheduled(claim: claims.Claim, driver: str, device_named: Callable[[
     """Say which consumed capacity no scheduler writes: of a capacity that the device has not, or an amount its request policy does not give."""
     for index, result in enumerate(claim.results):
         device = device_named(result.device) if result.driver == driver else None
-        for name, amount in result.consumed_capacity.items() if device is not None else ():
+        if device is None:
+            continue
+        for name, amount in result.consumed_capacity.items():
             field = f"status.allocation.devices.results[{index}].consumedCapacity[{name}]"
-            capacity = device.capacity.get(name) if device is not None else None
+            capacity = device.capacity.get(name)
             if capacity is None:
-                known = ", ".join(sorted(device.capacity)) if device is not None else ""
-                return f"{field}: device {result.device} has no such capacity; it has {known or 'none'}"
+                return f"{field}: device {result.device} has no such capacity; it has {', '.join(sorted(device.capacity)) or 'none'}"
             given = capacity.consumed_by(amount)
+            if given is None:
+                return f"{field}: {amount} is no amount of its request policy; the device gives at most {capacity.value}"
             if given != amount:
-                fix = (
-                    f"the next amount that the device gives is {given}"
-                    if given is not None
-                    else f"the device gives at most {capacity.value}"
-                )
-                return f"{field}: {amount} is no amount of its request policy; {fix}"
+                return f"{field}: {amount} is no amount of its request policy; the next amount that the device gives is {given}"
     return ""
 
 
