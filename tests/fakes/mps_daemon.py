@@ -60,8 +60,10 @@ def install(directory: pathlib.Path, behaviour: str = "", *, shm: bool = False) 
     """A driver root with the stand-in; ``shm`` lets the daemon write to its /dev/shm."""
     program = directory / "usr/bin/nvidia-cuda-mps-control"
     program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(SCRIPT.format(python=sys.executable, behaviour=behaviour, shm=shm))
-    program.chmod(0o755)
+    beside = program.with_suffix(".new")
+    beside.write_text(SCRIPT.format(python=sys.executable, behaviour=behaviour, shm=shm))
+    beside.chmod(0o755)
+    beside.replace(program)  # in one step, because a driver that runs may start it at any time
     return roots.DriverRoot(path=directory)
 
 

@@ -340,8 +340,9 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if published is not None and (made is None or made.uuid != published):
             raise errors.DeviceGoneError(f"{grant.device.name}: the MIG device {published} is gone, and drakit makes none in its place")
         if made is None:
-            why = "adminAccess uses a MIG device that a claim has made, and no claim has this one now"
-            raise errors.DeviceGoneError(f"{grant.device.name}: {why}; ask for one in use or for the whole GPU, or leave adminAccess out")
+            why = "adminAccess creates no MIG device, and no claim has created this one"
+            fix = "leave adminAccess out, or select a GPU without MIG; Kubernetes 1.36 allocates no MIG device in use to an admin claim"
+            raise errors.DeviceGoneError(f"{grant.device.name}: {why}; {fix}")
         return made
 
 

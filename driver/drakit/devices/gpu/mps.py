@@ -115,11 +115,6 @@ class Daemons:
                 with contextlib.suppress(OSError):
                     _remove(folder)
 
-    def is_running(self, grant: str) -> bool:
-        """Whether a grant's daemon is there and answers."""
-        folder = self._folder(grant)
-        return _found(folder) is not None and self._answers(folder)
-
     def is_alive(self, grant: str) -> bool:
         """Whether a grant's daemon is there; it is not asked anything, so this is cheap. None is where there is no home."""
         return self.home is not None and _found(self._folder(grant)) is not None

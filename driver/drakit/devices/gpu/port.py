@@ -92,7 +92,8 @@ class TimeSlice(enum.Enum):
     LONG = "Long"
 
 
-# What is wrong with the session, the library or the kernel driver, and says nothing about one GPU.
+# Errors of the session, the library or the kernel driver. While no GPU answers, they say nothing about any of the GPUs. A GPU that returns one while
+# another GPU answers gets a NoSchedule taint, and its pods stay.
 OF_THE_SESSION = frozenset(
     {
         Code.UNINITIALIZED,

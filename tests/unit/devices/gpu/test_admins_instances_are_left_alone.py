@@ -105,8 +105,8 @@ def test_admin_access_uses_what_is_there_and_neither_makes_nor_removes(node: gpu
     with pytest.raises(errors.DeviceGoneError) as refused:
         node.prepare("gpu-0-mig-1g5gb-19-6", uid="admin", admin_access=True)
     assert str(refused.value) == (
-        "gpu-0-mig-1g5gb-19-6: adminAccess uses a MIG device that a claim has made, and no claim has this one now; "
-        "ask for one in use or for the whole GPU, or leave adminAccess out"
+        "gpu-0-mig-1g5gb-19-6: adminAccess creates no MIG device, and no claim has created this one; "
+        "leave adminAccess out, or select a GPU without MIG; Kubernetes 1.36 allocates no MIG device in use to an admin claim"
     )
     node.unprepare("admin")
     prepared = node.prepare("gpu-0-mig-1g5gb-19-6", uid="a")

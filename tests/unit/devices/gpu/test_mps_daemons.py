@@ -47,7 +47,7 @@ def living(daemons: mps.Daemons) -> list[int]:
 
 def test_a_daemon_is_told_its_device_and_limits_and_serves(daemons: mps.Daemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
-    assert daemons.is_running(GRANT)
+    daemons.check(GRANT)
     assert daemons.home is not None
     limits = ["set_default_active_thread_percentage 50", "set_default_device_pinned_mem_limit 0 3072M"]
     assert mps_daemon.told(daemons.home) == ["-f", GPU, *limits]
@@ -80,7 +80,7 @@ def test_a_daemon_that_runs_is_left_and_one_that_died_is_started_anew(daemons: m
     waiting = threading.Event()
     assert any(not daemons.is_alive(GRANT) or waiting.wait(0.01) for _ in range(3000))
     daemons.ensure(GRANT, GPU, WANTED)
-    assert daemons.is_running(GRANT)
+    daemons.check(GRANT)
     assert not set(first) & set(living(daemons))
 
 
@@ -89,8 +89,8 @@ def test_two_grants_have_daemons_of_their_own(daemons: mps.Daemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     daemons.ensure(other, GPU, WANTED)
     daemons.stop(other)
-    assert daemons.is_running(GRANT)
-    assert not daemons.is_running(other)
+    daemons.check(GRANT)
+    assert not daemons.is_alive(other)
 
 
 def test_a_stopped_daemon_leaves_nothing_and_stopping_again_succeeds(daemons: mps.Daemons) -> None:
@@ -137,7 +137,7 @@ def test_a_pid_that_another_process_has_now_is_left_alone(daemons: mps.Daemons) 
         folder = daemons._folder(GRANT)  # where a daemon of an earlier boot left its file
         folder.mkdir(parents=True)
         (folder / "daemon.json").write_text(f'{{"pid": {found.pid}, "start": {found.start}}}')
-        assert not daemons.is_running(GRANT)
+        assert not daemons.is_alive(GRANT)
         daemons.stop(GRANT)
         assert stranger.poll() is None
 
@@ -248,4 +248,4 @@ def test_a_folder_of_a_grant_that_nobody_knows_is_swept_unless_something_of_it_l
     known.mkdir()
     daemons.sweep(lambda: {"known"})
     assert sorted(daemons.home.iterdir()) == sorted([kept, known])
-    assert daemons.is_running(GRANT)
+    daemons.check(GRANT)

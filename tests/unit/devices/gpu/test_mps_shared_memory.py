@@ -193,7 +193,7 @@ def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: path
     ended = python(PREPARE, place, GRANT, GPU, inside=("unshare", "--mount", "--propagation=unchanged"))
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     assert shm.is_given(memory_of(daemons)), "the host has it, though the namespace in which it was mounted is gone"
-    assert daemons.is_running(GRANT)
+    daemons.check(GRANT)
     daemons.stop(GRANT)
     assert mounts(place) == []
 

@@ -1,6 +1,7 @@
 """What a reset or an admin's change of MIG mode takes from prepared claims comes back while the driver runs, and reaches nobody else's GPU."""
 
 import contextlib
+import dataclasses
 import logging
 import os
 import pathlib
@@ -16,7 +17,7 @@ from drakit.core import claim, errors
 from drakit.core import driver as drivers
 from drakit.devices.gpu import config as gpu_config
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import faults, health, mps, port, processes, restoring, vitals, watching
+from drakit.devices.gpu import faults, health, identity, mps, port, processes, restoring, vitals, watching
 from drakit.testing import sites
 from fakes import gpu_node, mps_daemon
 
@@ -316,67 +317,83 @@ def short() -> Iterator[pathlib.Path]:
         yield pathlib.Path(folder)
 
 
-def test_an_mps_daemon_and_its_compute_mode_come_back_and_one_that_runs_is_left(short: pathlib.Path) -> None:
-    daemons = mps.Daemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
-    around = gpu_driver.Surroundings(daemons=daemons)
-    node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", surroundings=around)
-    node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
-    site = sites.FakeSite(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
-    try:
-        with running(node, site, around):
-            listening(node, site)
-            before = alive(short)
-            node.hardware.reset(uuid(node))
-            assert eventually(lambda: node.hardware.compute_mode(uuid(node)) is port.ComputeMode.EXCLUSIVE_PROCESS)
-            assert alive(short) == before, "it was not asked to end"
-            for pid in before:
-                os.kill(pid, signal.SIGKILL)
-            node.hardware.reset(uuid(node))
-            assert eventually(lambda: len(alive(short) - before) == len(before))
-    finally:
-        node.unprepare()
-    assert not alive(short)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MpsNode:
+    """A node with one prepared claim that shares its GPU by MPS."""
 
+    folder: pathlib.Path
+    node: gpu_node.GpuNode
+    site: sites.FakeSite
+    around: gpu_driver.Surroundings
 
-def test_a_repeated_prepare_and_a_start_of_the_driver_end_no_daemon_that_is_slow(short: pathlib.Path) -> None:
-    daemons = mps.Daemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
-    around = gpu_driver.Surroundings(daemons=daemons)
-    node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", surroundings=around)
-    node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
-    site = sites.FakeSite(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
-    before = alive(short)
-    try:
-        for pid in before:
-            os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(errors.HardwareError, match="is left running for its pods"):
-            node.driver.prepare(node.journal["a"].grant)
-        with running(node, site, around):
-            assert alive(short) == before
-        assert alive(short) == before
-        for pid in before:
-            os.kill(pid, signal.SIGCONT)
-        assert node.driver.prepare(node.journal["a"].grant).record == node.journal["a"].grant.record
-    finally:
-        node.unprepare()
-    assert not alive(short)
-
-
-def test_a_daemon_that_cannot_be_started_when_the_driver_starts_is_tried_again(short: pathlib.Path) -> None:
-    daemons = mps.Daemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
-    around = gpu_driver.Surroundings(daemons=daemons)
-    node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", surroundings=around)
-    node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
-    site = sites.FakeSite(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
-    try:
-        for pid in alive(short):
+    def kill(self) -> set[int]:
+        """Kill the daemon with all it started, and wait until nothing of it is there; return what it was."""
+        killed = alive(self.folder)
+        for pid in killed:
             os.kill(pid, signal.SIGKILL)
-        mps_daemon.install(short / "root", "broken")
-        with running(node, site, around):
-            assert not alive(short)
-            mps_daemon.install(short / "root")
-            assert eventually(lambda: bool(alive(short)))
+        assert eventually(lambda: not alive(self.folder))
+        return killed
+
+    def is_served(self) -> bool:
+        """Whether the claim's daemon answers."""
+        try:
+            self.around.daemons.check(identity.Identity.from_record(granted(self.node).intent).holder)
+        except errors.HardwareError:
+            return False
+        return True
+
+
+@pytest.fixture
+def mps_claim(short: pathlib.Path) -> Iterator[MpsNode]:
+    daemons = mps.Daemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
+    around = gpu_driver.Surroundings(daemons=daemons)
+    node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", surroundings=around)
+    node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
+    site = sites.FakeSite(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+    try:
+        yield MpsNode(folder=short, node=node, site=site, around=around)
     finally:
         node.unprepare()
+    assert not alive(short)
+
+
+def test_an_mps_daemon_and_its_compute_mode_come_back_and_one_that_runs_is_left(mps_claim: MpsNode) -> None:
+    node, folder = mps_claim.node, mps_claim.folder
+    with running(node, mps_claim.site, mps_claim.around):
+        listening(node, mps_claim.site)
+        before = alive(folder)
+        node.hardware.reset(uuid(node))
+        assert eventually(lambda: node.hardware.compute_mode(uuid(node)) is port.ComputeMode.EXCLUSIVE_PROCESS)
+        assert alive(folder) == before, "it was not asked to end"
+        mps_claim.kill()
+        node.hardware.reset(uuid(node))
+        assert eventually(mps_claim.is_served)
+        assert not alive(folder) & before
+
+
+def test_a_repeated_prepare_and_a_start_of_the_driver_end_no_daemon_that_is_slow(mps_claim: MpsNode) -> None:
+    node, before = mps_claim.node, alive(mps_claim.folder)
+    for pid in before:
+        os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(errors.HardwareError, match="is left running for its pods"):
+        node.driver.prepare(node.journal["a"].grant)
+    with running(node, mps_claim.site, mps_claim.around):
+        assert alive(mps_claim.folder) == before
+    assert alive(mps_claim.folder) == before
+    for pid in before:
+        os.kill(pid, signal.SIGCONT)
+    assert node.driver.prepare(node.journal["a"].grant).record == node.journal["a"].grant.record
+
+
+def test_a_daemon_that_cannot_be_started_when_the_driver_starts_is_tried_again(
+    mps_claim: MpsNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    mps_claim.kill()
+    mps_daemon.install(mps_claim.folder / "root", "broken")
+    with running(mps_claim.node, mps_claim.site, mps_claim.around):
+        assert "ended at once: no CUDA-capable device" in str([vars(record).get("error") for record in caplog.records])
+        mps_daemon.install(mps_claim.folder / "root")
+        assert eventually(mps_claim.is_served)
 
 
 def alive(folder: pathlib.Path) -> set[int]:
