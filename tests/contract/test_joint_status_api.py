@@ -49,8 +49,8 @@ def connect(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> Connect:
 
 @pytest.fixture
 def allowed(server: apiserver.ApiServer) -> None:
-    """The rights that daemonset/publisher adds for devices of several nodes."""
-    for made in yaml.safe_load_all((ROOT / "daemonset/publisher/node-rbac.yaml").read_text()):
+    """The rights that daemonset/tpu adds for devices of several nodes."""
+    for made in yaml.safe_load_all((ROOT / "daemonset/tpu/driver/status-rbac.yaml").read_text()):
         server.registry.create(BY_KIND[made["kind"]], made)
 
 

@@ -1,10 +1,12 @@
 """The sample manifests: the same everywhere, valid for Kubernetes 1.36, and taken by the local cluster as they are."""
 
+import itertools
 import pathlib
 from collections.abc import Iterator
 
 import kubernetes_validate
 import pytest
+import yaml
 
 from drakit.cli.demo import samples
 from drakit.cluster import json_types, registry, resources
@@ -35,7 +37,8 @@ def test_the_package_and_the_repository_have_the_same_samples() -> None:
 
 
 def test_the_device_classes_of_the_demo_are_those_of_the_daemonset() -> None:
-    assert samples.classes_file().read_text() == (ROOT / "daemonset" / "base" / "deviceclasses.yaml").read_text()
+    families = [yaml.safe_load_all((ROOT / "daemonset" / family / "deviceclasses.yaml").read_text()) for family in ("gpu", "nic")]
+    assert list(yaml.safe_load_all(samples.classes_file().read_text())) == [*itertools.chain(*families)]
 
 
 @pytest.mark.parametrize("name", samples.names())

@@ -346,7 +346,7 @@ def test_on_kubernetes_1_36_the_sample_that_names_its_gpu_fits_where_the_one_tha
     taken, unnamed, named = (
         str(MANIFESTS / "samples" / f"{name}.yaml") for name in ("60-one-partition", "10-mig-partitions", "15-mig-pinned-gpu")
     )
-    given = ("allocate", slices, str(MANIFESTS / "base" / "deviceclasses.yaml"), taken)
+    given = ("allocate", slices, str(MANIFESTS / "gpu" / "deviceclasses.yaml"), taken)
     told = desk.run(*given, named, "--as-kubernetes", "1.36")
     assert (told.status, "gpu-1-mig-1g5gb-19-6" in told.out, "gpu-1-mig-4g20gb-5-0" in told.out) == (0, True, True), told
     told = desk.run(*given, unnamed, "--as-kubernetes", "1.36")

@@ -38,10 +38,11 @@ CLAIM = {
 }
 
 
-def environment(overlay: str) -> dict[str, str]:
+def environment(overlay: str, daemonset: str) -> dict[str, str]:
     """The driver's environment as the kubelet makes it of the manifest."""
     run = subprocess.run(["kubectl", "kustomize", f"daemonset/overlays/{overlay}"], cwd=ROOT, capture_output=True, text=True, check=True)
-    (pod,) = [one["spec"]["template"]["spec"] for one in yaml.safe_load_all(run.stdout) if one["kind"] == "DaemonSet"]
+    sets = {one["metadata"]["name"]: one for one in yaml.safe_load_all(run.stdout) if one["kind"] == "DaemonSet"}
+    pod = sets[daemonset]["spec"]["template"]["spec"]
     found: dict[str, str] = {}
     for entry in pod["containers"][0]["env"]:
         value = FIELDS[entry["valueFrom"]["fieldRef"]["fieldPath"]] if "valueFrom" in entry else entry["value"]
@@ -85,7 +86,7 @@ def pod() -> Iterator[Pod]:
     with tempfile.TemporaryDirectory(prefix="pod") as name:
         folder = pathlib.Path(name)
         (folder / "claim.yaml").write_text(json.dumps(CLAIM))
-        yield Pod(folder=folder, env=environment("mock"))
+        yield Pod(folder=folder, env=environment("mock", "drakit-gpu"))
 
 
 def drivers(text: str) -> dict[str, dict[str, object]]:
@@ -127,8 +128,8 @@ def test_the_machine_of_a_node_can_be_changed_and_changed_back(pod: Pod) -> None
     assert sorted(place.name for place in (pod.folder / "node" / "plugins_dir" / "mock").iterdir()) == ["dgx-a100-40gb-2gpu", "dgx-h100"]
 
 
-@pytest.mark.parametrize("overlay", ["mock", "tpu-mock"])
-def test_no_overlay_names_its_machine_where_commands_in_the_pod_do_not_see_it(overlay: str) -> None:
+@pytest.mark.parametrize("overlay, daemonset", [("mock", "drakit-gpu"), ("mock", "drakit-nic"), ("tpu-mock", "drakit-tpu")])
+def test_no_overlay_names_its_machine_where_commands_in_the_pod_do_not_see_it(overlay: str, daemonset: str) -> None:
     run = subprocess.run(["kubectl", "kustomize", f"daemonset/overlays/{overlay}"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "--mock" not in run.stdout
-    assert "DRAKIT_MOCK__MACHINE" in environment(overlay)
+    assert "DRAKIT_MOCK__MACHINE" in environment(overlay, daemonset)

@@ -5,7 +5,8 @@ import pathlib
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -14,7 +15,15 @@ import yaml
 from drakit import settings
 
 ROOT = pathlib.Path(__file__).parents[3]
-KUSTOMIZATIONS = ["daemonset/base", *(f"daemonset/overlays/{name}" for name in ("mock", "tpu-mock", "gpu", "nic", "gpu-nic"))]
+OVERLAYS = {
+    "mock": {"drakit-gpu", "drakit-nic"},
+    "tpu-mock": {"drakit-tpu"},
+    "gpu": {"drakit-gpu"},
+    "nic": {"drakit-nic"},
+    "gpu-nic": {"drakit-gpu", "drakit-nic"},
+}
+"""Every overlay with its DaemonSets."""
+DRIVERS = [(overlay, name) for overlay, names in OVERLAYS.items() for name in sorted(names)]
 DRIVER_ROOT = {"/", "/dev"}
 API = "1.36"
 
@@ -22,17 +31,44 @@ needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kube
 
 
 @functools.cache
-def rendered(folder: str) -> list[dict[str, object]]:
+def rendered(folder: str) -> list[Any]:
     run = subprocess.run(["kubectl", "kustomize", folder], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     return list(yaml.safe_load_all(run.stdout))
 
 
-def find(folder: str, kind: str) -> dict[str, object]:
-    return next(item for item in rendered(folder) if item["kind"] == kind)
+def overlay(name: str) -> list[Any]:
+    return rendered(f"daemonset/overlays/{name}")
 
 
-def walk(value: object) -> Iterator[dict[str, object]]:
+def find(folder: str, kind: str, name: str) -> Any:
+    (item,) = [item for item in rendered(folder) if (item["kind"], item["metadata"]["name"]) == (kind, name)]
+    return item
+
+
+def driver_of(name: str, daemonset: str) -> Any:
+    (container,) = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def rights(roles: Iterable[Any]) -> set[tuple[str, ...]]:
+    """Resource and verb, and the names where a rule is about named objects only."""
+    rules = [rule for role in roles for rule in role["rules"]]
+    return {(resource, verb, *rule.get("resourceNames", ())) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def roles_of(name: str, account: str) -> list[Any]:
+    """The roles that are bound to a service account."""
+    bound = [
+        (item["roleRef"]["kind"], item["roleRef"]["name"])
+        for item in overlay(name)
+        if item["kind"] in ("RoleBinding", "ClusterRoleBinding")
+        and {"kind": "ServiceAccount", "name": account, "namespace": "drakit-system"} in item["subjects"]
+    ]
+    return [item for item in overlay(name) if (item["kind"], item["metadata"]["name"]) in bound]
+
+
+def walk(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, dict):
         yield value
         value = list(value.values())
@@ -42,150 +78,188 @@ def walk(value: object) -> Iterator[dict[str, object]]:
 
 
 @needs_kubectl
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
-def test_every_manifest_matches_the_schema_of_kubernetes(folder: str) -> None:
-    kinds = []
-    for item in rendered(folder):
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_every_manifest_matches_the_schema_of_kubernetes(name: str) -> None:
+    for item in overlay(name):
         kubernetes_validate.validate(item, API, strict=True)
-        kinds.append(item["kind"])
-    assert {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DeviceClass", "DaemonSet"} <= set(kinds)
+    assert {item["metadata"]["name"] for item in overlay(name) if item["kind"] == "DaemonSet"} == OVERLAYS[name]
+    kinds = {item["kind"] for item in overlay(name)}
+    assert {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DeviceClass"} <= kinds
 
 
 @needs_kubectl
 def test_a_wrong_field_would_be_noticed() -> None:
-    broken = dict(find("daemonset/base", "DaemonSet"), spek={})
+    broken = dict(find("daemonset/base", "DaemonSet", "drakit"), spek={})
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(broken, API, strict=True)
 
 
 @needs_kubectl
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
-def test_every_environment_variable_is_a_setting(folder: str) -> None:
-    variables = [
-        str(entry["name"])
-        for mapping in walk(find(folder, "DaemonSet"))
-        if isinstance(mapping.get("env"), list)
-        for entry in mapping["env"]  # type: ignore[attr-defined]
-    ]
-    assert variables
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_every_environment_variable_is_a_setting(name: str) -> None:
+    variables = {str(entry["name"]) for mapping in walk(overlay(name)) if isinstance(mapping.get("env"), list) for entry in mapping["env"]}
     known = {settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper() for key, _, _ in settings.known_keys()}
-    assert set(variables) - {"POD_IP"} <= known
+    assert variables
+    assert variables - {"POD_IP"} <= known
 
 
 @needs_kubectl
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
-def test_host_folders_are_where_the_driver_looks_by_default(folder: str) -> None:
-    paths = {str(mapping["mountPath"]) for mapping in walk(find(folder, "DaemonSet")) if "mountPath" in mapping}
+@pytest.mark.parametrize("name, daemonset", DRIVERS)
+def test_host_folders_are_where_the_driver_looks_by_default(name: str, daemonset: str) -> None:
+    pod = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)
+    paths = {str(mapping["mountPath"]) for mapping in walk(pod) if "mountPath" in mapping}
     node = settings.Node()
     assert {str(node.plugins_dir), str(node.registry_dir), str(node.cdi_dir)} <= paths
-    host = {str(mapping["hostPath"]["path"]) for mapping in walk(find(folder, "DaemonSet")) if "hostPath" in mapping}  # type: ignore[index]
+    host = {str(mapping["hostPath"]["path"]) for mapping in walk(pod) if "hostPath" in mapping}
     assert host - DRIVER_ROOT <= paths, "the kubelet uses paths word for word, so they are the same inside and outside"
 
 
-def driver_of(folder: str) -> dict[str, object]:
-    spec = find(folder, "DaemonSet")["spec"]["template"]["spec"]  # type: ignore[index]
-    found: dict[str, object] = spec["containers"][0]
-    return found
+@needs_kubectl
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_every_pod_has_the_label_of_drakit_and_one_of_its_family(name: str) -> None:
+    workloads = [item for item in overlay(name) if item["kind"] in ("DaemonSet", "Deployment")]
+    for item in workloads:
+        wanted = {"app.kubernetes.io/name": "drakit", "app.kubernetes.io/component": item["metadata"]["name"].removeprefix("drakit-")}
+        assert item["spec"]["selector"]["matchLabels"] == item["spec"]["template"]["metadata"]["labels"] == wanted
 
 
 @needs_kubectl
-def test_each_overlay_adds_only_the_privilege_its_hardware_needs() -> None:
-    security = {name: driver_of(f"daemonset/overlays/{name}")["securityContext"] for name in ("mock", "gpu", "nic", "gpu-nic")}
-    assert "privileged" not in security["mock"]  # type: ignore[operator]
-    assert "privileged" not in security["nic"]  # type: ignore[operator]
-    assert security["nic"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "SYS_ADMIN", "BPF", "PERFMON"]}  # type: ignore[index]
-    assert security["gpu"]["privileged"] is security["gpu-nic"]["privileged"] is True  # type: ignore[index]
-    assert driver_of("daemonset/overlays/gpu")["args"] == ["run", "--family", "gpu"]
-    assert driver_of("daemonset/overlays/gpu-nic")["args"] == ["run"]
+@pytest.mark.parametrize("name, daemonset", DRIVERS)
+def test_each_family_is_served_by_a_process_of_its_own(name: str, daemonset: str) -> None:
+    driver, family = driver_of(name, daemonset), daemonset.removeprefix("drakit-")
+    assert driver["args"] == ["run", "--family", family]
+    variables = {entry["name"]: entry.get("value", "") for entry in driver["env"]}
+    environ = {key: value for key, value in variables.items() if key.endswith("__ENABLED")}
+    enabled = settings.load({}, environ=environ)
+    assert [one for one in ("gpu", "nic", "tpu") if getattr(enabled, one).enabled] == [family], "commands in the pod see one family too"
 
 
 @needs_kubectl
-def test_mounts_reach_the_host_only_where_the_driver_makes_some_and_is_privileged() -> None:
-    for name in ("mock", "gpu", "nic", "gpu-nic"):
-        container = driver_of(f"daemonset/overlays/{name}")
-        found = [mount["mountPath"] for mount in container["volumeMounts"] if mount.get("mountPropagation") == "Bidirectional"]  # type: ignore[attr-defined]
-        wanted = [str(settings.Node().plugins_dir)] if name.startswith("gpu") else []
-        assert found == wanted, f"{name}: MPS daemons' shared memory, and nothing else"
-        assert not found or container["securityContext"]["privileged"] is True  # type: ignore[index]
+@pytest.mark.parametrize("name", ["mock", "tpu-mock"])
+def test_pretend_hardware_needs_no_privilege(name: str) -> None:
+    for daemonset in OVERLAYS[name]:
+        security = driver_of(name, daemonset)["securityContext"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert "privileged" not in security
+        pod = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)["spec"]["template"]["spec"]
+        assert "hostNetwork" not in pod
+        assert "affinity" not in pod
 
 
 @needs_kubectl
-def test_the_kubelet_asks_the_driver_whether_it_lives_and_is_ready() -> None:
-    driver = driver_of("daemonset/base")
-    address = next(entry["value"] for entry in driver["env"] if entry["name"] == "DRAKIT_SERVE__ADDRESS")  # type: ignore[attr-defined]
+@pytest.mark.parametrize("name", ["gpu", "nic", "gpu-nic"])
+def test_each_family_has_only_the_privilege_its_hardware_needs(name: str) -> None:
+    for daemonset in OVERLAYS[name]:
+        pod = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)["spec"]["template"]["spec"]
+        security = driver_of(name, daemonset)["securityContext"]
+        is_gpu = daemonset == "drakit-gpu"
+        assert (security.get("privileged"), pod.get("hostNetwork")) == ((True, None) if is_gpu else (None, True))
+        assert security["readOnlyRootFilesystem"] is True
+        if not is_gpu:
+            assert security["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "SYS_ADMIN", "BPF", "PERFMON"]}
+            assert security["allowPrivilegeEscalation"] is False
+
+
+@needs_kubectl
+def test_gpu_drivers_run_on_nodes_with_an_nvidia_gpu_and_on_those_that_a_person_names() -> None:
+    pod = find("daemonset/overlays/gpu-nic", "DaemonSet", "drakit-gpu")["spec"]["template"]["spec"]
+    terms = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    labels = {one["key"]: one["values"] for term in terms for one in term["matchExpressions"]}
+    assert all(len(term["matchExpressions"]) == 1 for term in terms), "one label is enough"
+    assert set(map(tuple, labels.values())) == {("true",)}
+    assert {"feature.node.kubernetes.io/pci-10de.present", "nvidia.com/gpu.present", "drakit.dev/gpu"} <= labels.keys()
+
+
+@needs_kubectl
+@pytest.mark.parametrize("name, daemonset", DRIVERS)
+def test_mounts_reach_the_host_only_where_the_driver_makes_some_and_is_privileged(name: str, daemonset: str) -> None:
+    container = driver_of(name, daemonset)
+    shared = [mount["mountPath"] for mount in container["volumeMounts"] if mount.get("mountPropagation") == "Bidirectional"]
+    wanted = [str(settings.Node().plugins_dir)] if container["securityContext"].get("privileged") else []
+    assert shared == wanted, "MPS daemons' shared memory, and nothing else"
+
+
+@needs_kubectl
+@pytest.mark.parametrize("name, daemonset", DRIVERS)
+def test_the_kubelet_asks_the_driver_whether_it_lives_and_is_ready(name: str, daemonset: str) -> None:
+    driver = driver_of(name, daemonset)
+    (address,) = [entry["value"] for entry in driver["env"] if entry["name"] == "DRAKIT_SERVE__ADDRESS"]
     for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
-        asked = driver[probe]["httpGet"]  # type: ignore[index]
-        assert (asked["path"], f"{asked['host']}:{asked['port']}") == (path, address)
+        asked = driver[probe]["httpGet"]
+        assert (asked["path"], f"{asked.get('host', '$(POD_IP)')}:{asked['port']}") == (path, address)
 
 
 @needs_kubectl
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
-def test_the_pod_is_ready_within_a_second_of_serving(folder: str) -> None:
-    probe = driver_of(folder)["readinessProbe"]
-    assert probe["periodSeconds"] == 1  # type: ignore[index]
-    assert "initialDelaySeconds" not in probe  # type: ignore[operator]
-    assert probe["failureThreshold"] >= 15, "a driver that is slow to answer for some seconds stays Ready"  # type: ignore[index]
+@pytest.mark.parametrize("name, daemonset", DRIVERS)
+def test_the_pod_is_ready_within_a_second_of_serving(name: str, daemonset: str) -> None:
+    probe = driver_of(name, daemonset)["readinessProbe"]
+    assert probe["periodSeconds"] == 1
+    assert "initialDelaySeconds" not in probe
+    assert probe["failureThreshold"] >= 15, "a driver that is slow to answer for some seconds stays Ready"
 
 
 @needs_kubectl
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
-def test_a_start_of_two_seconds_of_processor_time_ends_before_the_kubelet_gives_the_slices_up(folder: str) -> None:
-    requested = str(driver_of(folder)["resources"]["requests"]["cpu"])  # type: ignore[index]
+@pytest.mark.parametrize("name, daemonset", DRIVERS)
+def test_a_start_of_two_seconds_of_processor_time_ends_before_the_kubelet_gives_the_slices_up(name: str, daemonset: str) -> None:
+    requested = str(driver_of(name, daemonset)["resources"]["requests"]["cpu"])
     assert int(requested.removesuffix("m")) / 1000 * 30 > 2, "a node's slices are deleted 30 s after its driver has gone"
 
 
+NODE_RIGHTS = {
+    ("resourceclaims", "get"),
+    ("resourceclaims", "list"),
+    ("resourceclaims/status", "patch"),
+    ("nodes", "get"),
+    ("events", "create"),
+    ("events", "patch"),
+    *(("resourceslices", verb) for verb in ("get", "list", "watch", "create", "update", "delete")),
+}
+
+
 @needs_kubectl
-def test_the_driver_may_do_only_what_it_does() -> None:
-    rules = find("daemonset/base", "ClusterRole")["rules"]
-    assert isinstance(rules, list)
-    granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
-    assert granted == {
-        ("resourceclaims", "get"),
-        ("resourceclaims", "list"),
-        ("resourceclaims/status", "patch"),
-        ("resourceclaims/driver", "associated-node:patch"),
-        ("nodes", "get"),
-        ("events", "create"),
-        ("events", "patch"),
-        *(("resourceslices", verb) for verb in ("get", "list", "watch", "create", "update", "delete")),
-    }
+@pytest.mark.parametrize("name, daemonset", DRIVERS)
+def test_a_driver_has_rights_of_its_own_family_only(name: str, daemonset: str) -> None:
+    pod = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == daemonset
+    driver = f"{daemonset.removeprefix('drakit-')}.drakit.dev"
+    everywhere = {("resourceclaims/driver", "arbitrary-node:patch", driver)} if daemonset == "drakit-tpu" else set()
+    assert rights(roles_of(name, daemonset)) == NODE_RIGHTS | {("resourceclaims/driver", "associated-node:patch", driver)} | everywhere
+
+
+@needs_kubectl
+@pytest.mark.parametrize("name, daemonset", DRIVERS)
+def test_the_right_to_list_claims_can_be_taken_away_by_itself(name: str, daemonset: str) -> None:
+    (role,) = [one for one in roles_of(name, daemonset) if ("resourceclaims", "list") in rights([one])]
+    assert rights([role]) == {("resourceclaims", "list")}
 
 
 @needs_kubectl
 def test_the_publisher_may_keep_slices_and_one_lease_and_nothing_else() -> None:
-    found = {item["kind"]: item for item in rendered("daemonset/publisher") if item["metadata"]["name"] == "drakit-publisher"}  # type: ignore[index]
-    rules = [rule for kind in ("ClusterRole", "Role") for rule in found[kind]["rules"]]  # type: ignore[attr-defined]
-    granted = {
-        (resource, verb, *rule.get("resourceNames", ())) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]
-    }
-    assert granted == {
+    roles = roles_of("tpu-mock", "drakit-publisher")
+    assert rights(roles) == {
         *(("resourceslices", verb) for verb in ("get", "list", "watch", "create", "update", "delete")),
         ("leases", "create"),
         *(("leases", verb, settings.Tpu().driver_name) for verb in ("get", "update")),
     }
-    assert found["Role"]["metadata"]["namespace"] == settings.Election().namespace  # type: ignore[index]
+    (role,) = [one for one in roles if one["kind"] == "Role"]
+    assert role["metadata"]["namespace"] == settings.Election().namespace
 
 
 @needs_kubectl
-def test_the_publishers_variables_are_settings_and_each_candidate_has_a_name_of_its_own() -> None:
-    variables = {
-        str(entry["name"]): entry
-        for mapping in walk(find("daemonset/overlays/tpu-mock", "Deployment"))
-        if isinstance(mapping.get("env"), list)
-        for entry in mapping["env"]  # type: ignore[attr-defined]
-    }
-    known = {settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper() for key, _, _ in settings.known_keys()}
-    assert set(variables) <= known
-    assert variables["DRAKIT_ELECTION__IDENTITY"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+def test_each_candidate_for_the_lease_has_a_name_of_its_own() -> None:
+    (container,) = find("daemonset/overlays/tpu-mock", "Deployment", "drakit-publisher")["spec"]["template"]["spec"]["containers"]
+    (identity,) = [entry for entry in container["env"] if entry["name"] == "DRAKIT_ELECTION__IDENTITY"]
+    assert identity["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
 
 
 @needs_kubectl
 def test_classes_select_devices_by_driver_first() -> None:
-    for item in rendered("daemonset/base"):
-        if item["kind"] == "DeviceClass":
-            expressions = [str(mapping["expression"]) for mapping in walk(item) if "expression" in mapping]
-            assert expressions
-            assert all(expression.startswith("device.driver == ") for expression in expressions)
+    classes = [item for name in OVERLAYS for item in overlay(name) if item["kind"] == "DeviceClass"]
+    assert {item["metadata"]["name"] for item in classes} == {"gpu.drakit.dev", "mig.drakit.dev", "nic.drakit.dev", "tpu.drakit.dev"}
+    for item in classes:
+        expressions = [str(mapping["expression"]) for mapping in walk(item) if "expression" in mapping]
+        assert expressions
+        assert all(expression.startswith("device.driver == ") for expression in expressions)
 
 
 def test_what_the_dockerfile_copies_exists_and_is_not_ignored() -> None:

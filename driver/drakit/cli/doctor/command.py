@@ -43,7 +43,7 @@ def doctor(
 
       drakit doctor --node $(hostname)
 
-      kubectl -n drakit-system exec ds/drakit -- drakit doctor
+      kubectl -n drakit-system exec ds/drakit-gpu -- drakit doctor
 
       drakit doctor --family nic --node $(hostname)
 
