@@ -258,10 +258,13 @@ class Election(_Group):
 
 
 class Serve(_Group):
-    """What the driver tells about itself over the network; nothing unless asked for."""
+    """What the driver tells about itself; nothing unless asked for."""
+
+    socket: Folder | None = None
+    """Path of a unix socket with the pages /healthz, /readyz and /metrics, for probes of the pod: drakit-probe SOCKET /readyz."""
 
     address: str | None = None
-    """IP:PORT of an HTTP server with /healthz, /readyz and /metrics, for example 127.0.0.1:8080; in a pod, its own IP."""
+    """IP:PORT of an HTTP server with the same pages, for example 127.0.0.1:8080. While another process has it, the driver serves without it."""
 
     grpc_health: str | None = None
     """IP:PORT of a gRPC server with grpc.health.v1, for the kubelet's grpc probes: services liveness and readiness."""

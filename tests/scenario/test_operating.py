@@ -135,16 +135,28 @@ def test_it_is_ready_again_when_its_registration_was_deleted(cluster: clusters.L
     until(lambda: page(ports[0], "/readyz")[0] == 200)
 
 
-def test_an_address_that_is_taken_keeps_it_from_starting(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:
-    folder = cluster.node("node-1").folder.root
+def test_an_address_that_is_taken_is_no_reason_not_to_serve(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:
+    probes = cluster.node("node-1").folder.root / "health.sock"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", ports[0]))
         taken.listen()
-        command = [sys.executable, "-m", "drakit", "run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(folder)]
-        command += ["--kubeconfig", str(cluster.driver_kubeconfig("node-1")), "--set", f"serve.address=127.0.0.1:{ports[0]}"]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert ran.returncode == 1
-    assert ran.stderr.splitlines()[-1] == f"drakit: serve.address: cannot listen on 127.0.0.1:{ports[0]}: Address already in use"
+        with subprocess.Popen([*command(cluster, ports), "--set", f"serve.socket={probes}"], stderr=subprocess.PIPE, text=True) as started:
+            until(lambda: answer(probes, "/readyz").startswith(b"HTTP/1.0 200"))
+            assert f'drakit_listening{{address="127.0.0.1:{ports[0]}"}} 0.0'.encode() in answer(probes, "/metrics")
+            taken.close()
+            until(lambda: page(ports[0], "/readyz")[0] == 200)
+            started.send_signal(signal.SIGTERM)
+            _, told = started.communicate(timeout=SECONDS)
+    assert started.returncode == 0
+    assert sum("address held by another process" in line for line in told.splitlines()) == 1
+
+
+def answer(path: pathlib.Path, page: str) -> bytes:
+    with socket.socket(socket.AF_UNIX) as asking:
+        if asking.connect_ex(str(path)):
+            return b""
+        asking.sendall(f"GET {page} HTTP/1.0\r\n\r\n".encode())
+        return b"".join(iter(lambda: asking.recv(65536), b""))
 
 
 def test_it_ends_and_says_why_when_a_part_of_it_has_died(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:

@@ -1,13 +1,15 @@
 """What ``drakit run`` tells operators: HTTP and gRPC health for all drivers of the process together."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from drakit import settings as values
 from drakit.kubelet import liveness
 from drakit.node import metrics, observing
-from drakit.serving import checks
+from drakit.serving import checks, waiting
 from drakit.serving import http as serving
+
+_LISTENING = "Whether this process listens on the address; 0 while another process has it."
 
 
 class Told:
@@ -18,12 +20,27 @@ class Told:
         self.live = checks.Checks()
         self.ready = checks.Checks()
         self.is_started = False
+        self._waiting: dict[str, waiting.Waiting] = {}
+        self.metrics.gauge("drakit_listening", _LISTENING, ("address",), self._listening)
         self.ready.add("start", lambda: "" if self.is_started else "the drivers are still starting")
 
     def add(self, driver: str, node: observing.Shown) -> None:
         """Tell about this driver too."""
         observing.live(driver, node, self.live)
         observing.ready(driver, node, self.ready)
+
+    def _listening(self) -> list[metrics.Reading]:
+        return [({"address": address}, float(one.is_listening)) for address, one in self._waiting.items()]
+
+    @contextlib.contextmanager
+    def listening(self, listener: waiting.Listener, address: str, is_driver: Callable[[], bool]) -> Iterator[None]:
+        """Listen meanwhile, as soon as the address can be had, and tell in the metrics whether it is. Raises SettingsError."""
+        one = self._waiting[address] = waiting.Waiting(listener, address, is_driver)
+        one.start()
+        try:
+            yield
+        finally:
+            one.stop()
 
     def _metrics(self) -> serving.Page:
         return serving.Page(body=self.metrics.text(), content_type=metrics.CONTENT_TYPE)
@@ -44,13 +61,15 @@ class Told:
 def served(settings: values.Serve, told: Told) -> Iterator[None]:
     """Serve what the settings ask for meanwhile; raises SettingsError."""
     with contextlib.ExitStack() as stack:
+        if settings.socket is not None:
+            probes = serving.HttpServer(settings.socket, told.pages, key="serve.socket")
+            probes.start()
+            stack.callback(probes.stop)
         if settings.address:
-            pages = serving.HttpServer(serving.Address.parse(settings.address, key="serve.address"), told.pages)
-            pages.start()
-            stack.callback(pages.stop)
+            address = serving.Address.parse(settings.address, key="serve.address")
+            stack.enter_context(told.listening(serving.HttpServer(address, told.pages), str(address), lambda: serving.is_driver(address)))
         if settings.grpc_health:
             address = serving.Address.parse(settings.grpc_health, key="serve.grpc_health")
-            health = liveness.HealthServer(str(address), told.questions)
-            health.start()
-            stack.callback(health.stop)
+            # Whoever has this address answers the kubelet's probes of this pod too: that is never as it should be.
+            stack.enter_context(told.listening(liveness.HealthServer(str(address), told.questions), str(address), lambda: False))
         yield

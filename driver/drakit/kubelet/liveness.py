@@ -4,6 +4,8 @@ The service name ``""`` and ``liveness`` ask whether the driver lives, ``readine
 says. ``Watch`` is not offered: probes do not use it.
 """
 
+import errno
+import socket
 from collections.abc import Callable, Mapping
 from concurrent import futures
 
@@ -49,20 +51,37 @@ class HealthServer:
         self._server: grpc.Server | None = None
         self.port = 0
 
-    def start(self) -> None:
-        """Listen; raises SettingsError when the address cannot be had."""
+    def start(self) -> bool:
+        """Listen; return False where another process has the address. Raises SettingsError where nobody could listen there."""
         server = grpc.server(futures.ThreadPoolExecutor(THREADS, thread_name_prefix="health"), options=[("grpc.so_reuseport", 0)])
         health_pb2_grpc.add_HealthServicer_to_server(self._service, server)
         try:
             self.port = server.add_insecure_port(self._address)
         except RuntimeError as error:
-            raise errors.SettingsError(f"cannot listen on {self._address}; is the port taken?", key="serve.grpc_health") from error
+            if _is_taken(self._address):
+                return False
+            raise errors.SettingsError(
+                f"cannot listen on {self._address}; is it an address of this machine?", key="serve.grpc_health"
+            ) from error
         server.start()
         self._server = server
         _log.info("serving gRPC health", address=self._address, port=self.port)
+        return True
 
     def stop(self) -> None:
         """Stop at once; safe to call twice and without start."""
         if self._server is not None:
             self._server.stop(0).wait()
             self._server = None
+
+
+def _is_taken(address: str) -> bool:
+    """Whether another process has an address; gRPC does not say why it cannot have it."""
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as asking:
+        try:
+            asking.bind((host.strip("[]"), int(port)))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False

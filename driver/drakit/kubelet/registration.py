@@ -102,9 +102,17 @@ class Registrar:
     def unregistered_for(self) -> float:
         """Seconds since the kubelet last knew the driver, or since the start; 0 while it does, or another instance of the driver is there."""
         now = self._clock.monotonic()
-        if self.status.state is State.REGISTERED or sockets.has_living(self._folder, self._plugin.name, besides=self.socket):
+        if self.status.state is State.REGISTERED or self.has_another():
             self._lost_at = now
         return now - self._lost_at
+
+    def has_another(self) -> bool:
+        """Whether another instance of the driver offers itself to the kubelet of this node, as in a rolling update."""
+        return sockets.has_living(self._folder, self._plugin.name, besides=self.socket)
+
+    def is_succeeded(self) -> bool:
+        """Whether a younger instance of the driver offers itself to the kubelet, which prefers it."""
+        return sockets.has_younger(self._folder, self._plugin.name, than=self.socket)
 
     def stop(self) -> None:
         """Take the socket away, upon which the kubelet unregisters the driver. Safe to call twice."""

@@ -61,11 +61,29 @@ def clear_services(folder: pathlib.Path) -> None:
 
 def has_living(folder: pathlib.Path, driver: str, *, besides: pathlib.Path) -> bool:
     """Whether another process of this driver offers itself to the kubelet."""
+    return any(_living(folder, driver, besides))
+
+
+def has_younger(folder: pathlib.Path, driver: str, *, than: pathlib.Path) -> bool:
+    """Whether another process of this driver has offered itself to the kubelet since the one whose registration socket is ``than``."""
+    try:
+        own = _age(than)
+        return any(_age(path) > own for path in _living(folder, driver, than))
+    except FileNotFoundError:
+        return False  # One of the sockets went meanwhile, with its process; the next look is sure.
+
+
+def _age(path: pathlib.Path) -> tuple[int, str]:
+    return path.stat().st_mtime_ns, path.name
+
+
+def _living(folder: pathlib.Path, driver: str, besides: pathlib.Path) -> Iterator[pathlib.Path]:
+    """The registration sockets of other processes of this driver that still listen; none where the folder cannot be read."""
     try:
         others = [path for path in _registered(folder, driver) if path != besides]
     except errors.SettingsError:
-        return False
-    return any(server.occupant(path) is server.Occupant.LISTENER for path in others)
+        return
+    yield from (path for path in others if server.occupant(path) is server.Occupant.LISTENER)
 
 
 def _registered(folder: pathlib.Path, driver: str) -> Iterator[pathlib.Path]:

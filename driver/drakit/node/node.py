@@ -4,6 +4,10 @@ Started: journal and recovery, what the author runs beside the verbs, the servic
 publisher. The service listens before the kubelet hears of it. Stopped the other way round, the author once the last verb has returned; slices stay
 published, so that a quick restart costs nobody a device.
 
+In a rolling update two instances serve. The younger one looks at the hardware before the kubelet hears of it, and ends where it cannot: the kubelet
+prefers the younger, so one that could prepare nothing must not be known to it. The elder one finishes the calls that it has before the kubelet
+closes their connection.
+
 While the kubelet has not known the driver for a while (it refused it, or somebody deletes the registration socket again and again), no devices are
 offered, because pods that got them could not start. At the start they are offered at once: the kubelet will know the driver within seconds.
 """
@@ -22,6 +26,7 @@ from drakit.telemetry import logs
 _log = logs.get_logger(__name__)
 
 SERVICE_THREADS = 32
+DRAIN_SECONDS = 5.0
 STOP_GRACE = 10.0
 RENEW_GRACE = 45.0
 REGISTRATION_GRACE = 30.0
@@ -63,7 +68,14 @@ class Node:
         self.failed = threading.Event()
         self.station = station.Station.open(post, folders, outside.claim_source, outside.meter)
         target = publisher.Target(driver=post.driver_name, node=node_name, pool=post.place.pool)
-        self.publisher = publisher.Publisher(target, store=outside.slice_store, clock=outside.clock, form=outside.form, meter=outside.meter)
+        self.publisher = publisher.Publisher(
+            target,
+            store=outside.slice_store,
+            clock=outside.clock,
+            form=outside.form,
+            meter=outside.meter,
+            is_succeeded=self._is_succeeded,
+        )
         self.station.offered.stores_sharing = lambda: self.publisher.stores_sharing
         self.calls = calls.Calls(metering.TimedEngine(self.station.engine, outside.meter) if outside.meter else self.station.engine)
         stale_seconds = max(health.STALE_SECONDS, 3 * outside.rescan_seconds)
@@ -88,6 +100,8 @@ class Node:
         """Serve and publish; returns once the sockets listen. Raises SettingsError when a socket cannot be made, and what the author's start does."""
         try:
             self.beside.start()
+            if self.registrar.has_another():
+                self._look_first()
             sockets.clear_services(self._service.path.parent)
             self._service.start()
             self.registrar.start()
@@ -105,6 +119,7 @@ class Node:
         """Stop serving, finish calls in flight, close the journal. Safe to call twice and after a failed start."""
         self._stop.set()
         self.publisher.wake()
+        self.calls.wait_idle(DRAIN_SECONDS)
         self.registrar.stop()
         self.health.close()
         self._service.stop(grace=STOP_GRACE)
@@ -150,6 +165,18 @@ class Node:
 
     def _report_health(self, report: sites.HealthReport) -> None:
         self.health.report(report.device, report.health, report.message)
+
+    def _is_succeeded(self) -> bool:
+        return self.registrar.is_succeeded()
+
+    def _look_first(self) -> None:
+        """Look at the hardware; raises DrakitError where it cannot be offered."""
+        try:
+            self.station.offered.refresh()
+        except errors.DrakitError:
+            raise
+        except Exception as error:
+            raise errors.HardwareError("discover()", f"{type(error).__name__}: {error}") from error
 
     def _look(self) -> None:
         try:

@@ -7,12 +7,14 @@ Invariants:
    server's version changes and a new answer is there. An idle node writes nothing, at any interval.
 3. Whatever happens to the slices (the kubelet's wipe, a hand edit, a lost write), the next reconciliation mends it.
 4. The API server being away is normal: the last offer is kept and tried again with growing pauses.
+5. Of two instances in a rolling update the younger one decides what is stored: the elder one writes what changes for itself, and mends nothing
+   that the younger one may have written. Slices that are gone are made again by either.
 """
 
 import dataclasses
 import enum
 import http
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from drakit.core import degrade, errors, factoring, features, inventory, paging, pools, ports, reconcile, slices
 from drakit.node import probe, rounds
@@ -74,8 +76,11 @@ class Publisher(rounds.Publishing):
         clock: ports.Clock,
         form: FormChoice = FormChoice.AUTO,
         meter: ports.Meter | None = None,
+        is_succeeded: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(target.driver, store, clock, meter)
+        self._is_succeeded = is_succeeded
+        self._completed: inventory.Inventory | None = None
         self._target = target
         self._form = form
         self._offered: inventory.Inventory | None = None
@@ -111,6 +116,7 @@ class Publisher(rounds.Publishing):
                 continue
             writes += done
             if not dropped:
+                self._completed = offered
                 self.published.set()
                 return writes
             self._learned(self._server.learned(dropped=dropped))
@@ -152,6 +158,8 @@ class Publisher(rounds.Publishing):
     def _round(self, offered: inventory.Inventory) -> tuple[int, frozenset[str]]:
         """One list, one plan, its writes; the number of writes and the features the server dropped."""
         ours = self._ours()
+        if ours and offered is self._completed and self._is_succeeded():
+            return 0, frozenset()
         wanted = [self._altered.get(index, page) for index, page in enumerate(self._pages_of(offered))]
         # Times of taints are known from what was stored before too: a slice that somebody deleted comes back with them.
         known = [*self._stored, *(item.spec.page for item in ours)]

@@ -1,4 +1,4 @@
-"""GET /healthz, /readyz and /metrics over plain HTTP, on an address of the operator's choice.
+"""GET /healthz, /readyz and /metrics over plain HTTP, on an address of the operator's choice or on a unix socket that only root may open.
 
 Invariants: nothing but GET and HEAD of these paths is answered. A connection has one request and ``REQUEST_SECONDS`` from its start to its end,
 however its client sends or reads. At most ``CONNECTIONS_MAX`` are open at a time; one more takes the place of the oldest that has sent no whole
@@ -7,10 +7,16 @@ request, so slow clients never keep a probe waiting. The answers hold no secret,
 
 import contextlib
 import dataclasses
+import errno
 import http
+import http.client
 import http.server
 import ipaddress
+import os
+import pathlib
 import socket
+import socketserver
+import stat
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +29,11 @@ from drakit.telemetry import logs
 REQUEST_SECONDS = 5.0
 CONNECTIONS_MAX = 64
 PORT_MAX = 65535
+SERVER = "drakit"
+"""What the Server header says, by which another instance of the driver is known."""
+_SOCKET_MODE = 0o600
+_ASK_SECONDS = 1.0
+_ANSWER_MAX = 65536
 _TEXT = "text/plain; charset=utf-8"
 
 _log = logs.get_logger(__name__)
@@ -64,6 +75,10 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+Place = Address | pathlib.Path
+"""Where a server listens: an address, or the path of a unix socket."""
+
+
 def told(checks: checking.Checks) -> Route:
     """A page that says ok, or 503 with a line for each thing that is wrong."""
 
@@ -92,15 +107,26 @@ class _Listener(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: Address, requests: type[http.server.BaseHTTPRequestHandler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    def __init__(self, place: Place, requests: type[http.server.BaseHTTPRequestHandler]) -> None:
         self._guard = threading.Lock()
         self._open: list[_Connection] = []
-        super().__init__((address.host, address.port), requests)
+        self._place = place
+        if isinstance(place, Address):
+            self.address_family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+            super().__init__((place.host, place.port), requests)
+        else:
+            self.address_family = socket.AF_UNIX
+            super().__init__(os.fspath(place), requests)  # type: ignore[arg-type] # the library knows TCP only
+
+    def server_bind(self) -> None:
+        """Bind, and ask no DNS for the host's name, as the library would. A socket is closed to others before anybody can connect."""
+        socketserver.TCPServer.server_bind(self)
+        if isinstance(self._place, pathlib.Path):
+            self._place.chmod(_SOCKET_MODE)
 
     def verify_request(self, request: object, client_address: object) -> bool:  # noqa: ARG002 - the library's signature
         """Note the connection, in the place of a slow one where there is none free; whether it is served."""
-        assert isinstance(request, socket.socket)  # noqa: S101 - the library types it as anything; this server has TCP sockets only
+        assert isinstance(request, socket.socket)  # noqa: S101 - the library types it as anything; this server has stream sockets only
         with self._guard:
             if len(self._open) >= CONNECTIONS_MAX:
                 slow = next((one for one in self._open if not one.has_asked), None)
@@ -142,31 +168,40 @@ class _Listener(http.server.ThreadingHTTPServer):
 class HttpServer:
     """Serves ``routes`` (path to page) from ``start`` to ``stop``."""
 
-    def __init__(self, address: Address, routes: Mapping[str, Route]) -> None:
-        self._wanted = address
+    def __init__(self, place: Place, routes: Mapping[str, Route], *, key: str = "serve.address") -> None:
+        self._wanted = place
         self._routes = dict(routes)
+        self._key = key
         self._listener: _Listener | None = None
         self._thread: threading.Thread | None = None
 
     @property
     def address(self) -> Address:
         """Where it listens, with the port that was found when 0 was asked for."""
+        if not isinstance(self._wanted, Address):
+            raise TypeError("a server on a unix socket has no address")
         if self._listener is None:
             return self._wanted
         return Address(host=self._wanted.host, port=self._listener.server_address[1])
 
-    def start(self) -> None:
-        """Listen; raises SettingsError when the address cannot be had."""
+    def start(self) -> bool:
+        """Listen; return False where another process has the address. Raises SettingsError where nobody could listen there."""
         try:
+            if isinstance(self._wanted, pathlib.Path):
+                _make_way(self._wanted)
             self._listener = _Listener(self._wanted, _requests(self._routes))
         except OSError as error:
-            raise errors.SettingsError(f"cannot listen on {self._wanted}: {error.strerror}", key="serve.address") from error
+            if error.errno == errno.EADDRINUSE and isinstance(self._wanted, Address):
+                return False
+            raise errors.SettingsError(f"cannot listen on {self._wanted}: {error.strerror or error}", key=self._key) from error
         self._thread = threading.Thread(target=self._listener.serve_forever, name="http", daemon=True)
         self._thread.start()
-        _log.info("serving HTTP", address=str(self.address), paths=sorted(self._routes))
+        where = str(self.address if isinstance(self._wanted, Address) else self._wanted)
+        _log.info("serving HTTP", address=where, paths=sorted(self._routes))
+        return True
 
     def stop(self) -> None:
-        """Stop listening; safe to call twice and without start."""
+        """Stop listening; safe to call twice and without start. A socket's file stays: the next start replaces it."""
         listener, self._listener = self._listener, None
         if listener is None or self._thread is None:
             return
@@ -175,11 +210,63 @@ class HttpServer:
         self._thread.join()
 
 
+def is_driver(address: Address) -> bool:
+    """Whether what listens at an address is an instance of the driver."""
+    with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(_Connecting(address)) as connection:
+        connection.request("HEAD", "/healthz")
+        return connection.getresponse().headers.get("Server", "").strip() == SERVER
+    return False
+
+
+def ask(place: Place, path: str) -> Page | None:
+    """Return the answer of whoever listens at a place; None where nobody does. One who does not speak HTTP gives an empty 502."""
+    try:
+        with contextlib.closing(_Connecting(place)) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return Page(body=answer.read(_ANSWER_MAX), status=http.HTTPStatus(answer.status))
+    except (ConnectionRefusedError, FileNotFoundError):
+        return None
+    except (OSError, ValueError, http.client.HTTPException):
+        return Page(body=b"", status=http.HTTPStatus.BAD_GATEWAY)
+
+
+class _Connecting(http.client.HTTPConnection):
+    """A client's connection to an address or a unix socket."""
+
+    def __init__(self, place: Place) -> None:
+        host, port = (place.host, place.port) if isinstance(place, Address) else ("localhost", 0)
+        super().__init__(host, port, timeout=_ASK_SECONDS)
+        self._place = place
+
+    def connect(self) -> None:
+        if isinstance(self._place, Address):
+            super().connect()
+            return
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_ASK_SECONDS)
+        self.sock.connect(os.fspath(self._place))
+
+
+def _make_way(path: pathlib.Path) -> None:
+    """Make the socket's folder, and remove the socket of an earlier process; raises OSError where something else is at the path."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(_ASK_SECONDS)
+        if not is_socket or asking.connect_ex(os.fspath(path)) != errno.ECONNREFUSED:
+            raise OSError(errno.EEXIST, "another process listens there, or it is no socket; give this driver a path of its own")
+    path.unlink()
+
+
 def _requests(routes: Mapping[str, Route]) -> type[http.server.BaseHTTPRequestHandler]:
     """The class that answers requests; the library wants a class, so the routes are bound by making one."""
 
     class Requests(http.server.BaseHTTPRequestHandler):
-        server_version = "drakit"
+        server_version = SERVER
         sys_version = ""
         timeout: ClassVar[float] = REQUEST_SECONDS
 
@@ -202,7 +289,7 @@ def _requests(routes: Mapping[str, Route]) -> type[http.server.BaseHTTPRequestHa
                 self.wfile.write(page.body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's signature
-            _log.debug("HTTP request", client=self.client_address[0], line=format % args)
+            _log.debug("HTTP request", client=str(self.client_address), line=format % args)
 
     return Requests
 

@@ -5,12 +5,13 @@ import re
 import threading
 from collections.abc import Sequence
 
+from drakit.cli import serving
 from drakit.core import inventory, lifecycle
 from drakit.core import site as sites
 from drakit.devices.gpu import gauges
 from drakit.devices.nic import port, reporting
 from drakit.devices.nic.attach import counting
-from drakit.node import metering, metrics, observing
+from drakit.node import metering, observing
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 COUNTERS = port.Counters(rate=1, ceil=1, bytes=1, packets=1, drops=1, backlog=1)
@@ -45,7 +46,7 @@ class Shown:
 
 
 def told() -> str:
-    made = metrics.Metrics()
+    made = serving.Told().metrics
     driver = made.of("gpu.drakit.dev")
     observing.gauges(Shown(), driver)
     for phases in (metering.FETCH, metering.JOURNAL, metering.CDI, metering.DEVICE):

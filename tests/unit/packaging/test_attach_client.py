@@ -18,3 +18,10 @@ def test_the_image_is_built_with_the_client_where_the_driver_looks_for_it() -> N
 
 def test_a_checkout_never_commits_a_compiled_client() -> None:
     assert f"/{client.BUNDLED.relative_to(ROOT)}" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_the_image_has_the_probe_where_probes_look_for_it() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    built = re.search(r"driver/attach/build (\S+) probe", text)
+    assert built is not None
+    assert f"COPY --from=build {built[1]} /usr/local/bin/drakit-probe" in text

@@ -1,0 +1,39 @@
+"""What the driver serves about itself: whether the pages answer that probes and Prometheus ask for."""
+
+import http
+from collections.abc import Iterator
+
+from drakit import settings as values
+from drakit.cli.doctor import finding
+from drakit.cli.doctor.finding import Finding
+from drakit.serving import http as serving
+
+TOPIC = "probes and metrics"
+_READY = "/readyz"
+
+
+def examine(settings: values.Settings) -> Iterator[Finding]:
+    """The socket for probes and the address for metrics, where the settings name them."""
+    if settings.serve.socket is not None:
+        yield _probes(str(settings.serve.socket), serving.ask(settings.serve.socket, _READY))
+    if settings.serve.address:
+        yield _metrics(serving.Address.parse(settings.serve.address, key="serve.address"))
+
+
+def _probes(path: str, answer: serving.Page | None) -> Finding:
+    if answer is None:
+        return finding.ok(TOPIC, path, "no driver runs here now")
+    said = "; ".join(answer.body.decode(errors="replace").splitlines())
+    if answer.status is http.HTTPStatus.OK:
+        return finding.ok(TOPIC, path, "the driver is ready")
+    return finding.warning(TOPIC, path, f"the driver is not ready: {said}", "see the driver's log")
+
+
+def _metrics(address: serving.Address) -> Finding:
+    answer = serving.ask(address, _READY)
+    if answer is None:
+        return finding.ok(TOPIC, str(address), "no driver runs here now")
+    if serving.is_driver(address):
+        return finding.ok(TOPIC, str(address), "the driver serves its metrics")
+    fix = "set serve.address to a free port, or stop that process; the driver takes the port when it is free"
+    return finding.warning(TOPIC, str(address), "another process has the address, so the driver serves no metrics there", fix)
