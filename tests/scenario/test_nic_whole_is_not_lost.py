@@ -6,7 +6,9 @@ see every process, as on a host or with hostPID.
 
 import contextlib
 import dataclasses
+import json
 import pathlib
+import sqlite3
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -204,6 +206,152 @@ def test_a_pod_keeps_no_child_of_an_interface_that_is_the_host_s_again(world: ni
         driver.unprepare(ref)
     assert is_back(world)
     assert set(pod.space.links()) == {"lo", "eth0", "eth0-wire"}, "the rest of the pod is its own"
+
+
+def nested_macvlan(pod: nic_attach.Pod, nested: netns.Namespace) -> None:
+    """A privileged pod puts a macvlan on its interface into a namespace of its own, and itself out of sight of the pod's."""
+    pod.space.ip("link", "add", "left0", "link", "fast0", "type", "macvlan", "mode", "bridge")
+    pod.space.ip("link", "set", "left0", "netns", nested.name)
+    assert "left0" in nested.links()
+
+
+def test_a_pod_keeps_no_child_in_a_nested_namespace(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    with world.driver() as driver, netns.namespace() as nested:
+        ref = driver.prepare(WHOLE)
+        assert world.call(ref, pod).code == 0
+        nested_macvlan(pod, nested)
+        nested.make_nic("eth0", mac="02:00:00:00:00:44")
+        driver.unprepare(ref)
+        assert set(nested.links()) == {"lo", "eth0", "eth0-wire"}, "what is not on the interface is left"
+    assert is_back(world)
+
+
+class KilledError(BaseException):
+    """The driver ends here."""
+
+
+@pytest.mark.parametrize("attached_again", [False, True], ids=["unprepared", "attached again"])
+def test_a_driver_killed_while_it_returns_the_interface_leaves_no_child(
+    world: nic_attach.World, pod: nic_attach.Pod, *, attached_again: bool
+) -> None:
+    """The interface is on the host with the mark of one that returns, and a macvlan is still on it."""
+    armed: list[bool] = []
+
+    def kill() -> None:
+        if armed and "nic0" in world.node.links():
+            armed.clear()
+            raise KilledError
+
+    with netns.namespace() as nested:
+        with world.driver(step=kill) as driver:
+            ref = driver.prepare(WHOLE)
+            assert world.call(ref, pod).code == 0
+            nested_macvlan(pod, nested)
+            armed.append(True)
+            with pytest.raises(KilledError):
+                driver.unprepare(ref)
+        assert str(world.node.links()["nic0"]["ifalias"]).endswith(" coming back")
+        assert "left0" in nested.links()
+        with world.driver() as later:
+            if attached_again:
+                later.prepare(WHOLE)
+                assert world.call(ref, pod, "second") == nic_attach.Said(0, "")
+                assert "left0" not in nested.links()
+            later.unprepare(ref)
+        assert "left0" not in nested.links()
+    assert is_back(world)
+
+
+def test_an_interface_that_another_namespace_uses_is_not_moved_into_a_pod(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    """Otherwise nobody could tell the pod's macvlan from another's when the interface returns."""
+    with world.driver() as driver, netns.namespace() as other:
+        ref = driver.prepare(WHOLE)
+        world.node.ip("link", "add", "cni0", "link", "nic0", "type", "macvlan", "mode", "bridge")
+        world.node.ip("link", "set", "cni0", "netns", other.name)
+        assert "cni0, a macvlan in another network namespace" in world.call(ref, pod).stderr
+        assert is_back(world)
+        driver.unprepare(ref)
+        assert "cni0" in other.links(), "another's macvlan is not deleted"
+
+
+@pytest.mark.parametrize("moved_by", ["hook", "runtime"])
+def test_a_pair_with_its_peer_in_another_namespace_is_taken_from_a_living_pod_only_with_a_note(
+    world: nic_attach.World, pod: nic_attach.Pod, moved_by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.settings = dataclasses.replace(world.settings, net_devices=moved_by == "runtime")
+    with netns.namespace() as other, world.driver() as driver:
+        world.node.ip("link", "set", "nic0-wire", "netns", other.name)
+        ref = driver.prepare(WHOLE)
+        if moved_by == "hook":
+            assert world.call(ref, pod).code == 0
+        else:
+            world.node.ip("link", "set", "nic0", "netns", pod.space.name, "name", "fast0")
+        driver.unprepare(ref)
+        assert ("nic0" in world.node.links(), "fast0" in pod.space.links()) == (moved_by == "hook", moved_by == "runtime")
+        assert ("interface gone with its pod" in caplog.text) == (moved_by == "runtime")
+
+
+def as_an_earlier_version_wrote_it(world: nic_attach.World) -> None:
+    """Rewrite the journal: what the interface was has no identity, and the record of its move has the sandbox's cookie and the pod alone."""
+    with contextlib.closing(sqlite3.connect(world.home / "journal.db")) as journal, journal:
+        for key, *texts in journal.execute("SELECT rowid, intent, record FROM grants").fetchall():
+            kept = [json.loads(text) for text in texts]
+            for record in kept:
+                former = record["whole"]["former"]
+                former["place"] = former.pop("identity")["place"]
+            journal.execute("UPDATE grants SET intent = ?, record = ? WHERE rowid = ?", (*map(json.dumps, kept), key))
+        for key, text in journal.execute("SELECT rowid, record FROM notes WHERE key = 'whole'").fetchall():
+            note = {name: value for name, value in json.loads(text).items() if name in {"cookie", "pod"}}
+            assert len(note) == 2
+            journal.execute("UPDATE notes SET record = ? WHERE rowid = ?", (json.dumps(note), key))
+
+
+def test_a_container_restarts_after_an_upgrade_from_a_version_that_recorded_no_identity(
+    world: nic_attach.World, pod: nic_attach.Pod
+) -> None:
+    with world.driver() as driver:
+        ref = driver.prepare(WHOLE)
+        assert world.call(ref, pod).code == 0
+    as_an_earlier_version_wrote_it(world)
+    pod.space.ip("address", "flush", "dev", "fast0")
+    with world.driver() as later, nic_attach.pod("second") as second:
+        assert world.call(ref, pod, "again") == nic_attach.Said(0, "")
+        assert "10.99.1.2/16" in pod.space.ip("address", "show", "dev", "fast0"), "it is configured as at the first start"
+        assert "is gone" in world.call(ref, second).stderr, "no other sandbox counts as the one that was recorded"
+        later.unprepare(ref)
+        assert "fast0" in pod.space.links(), "without an identity nothing is moved out of a pod"
+    assert "nic0" not in world.node.links()
+
+
+def test_a_failure_after_such_an_upgrade_leaves_the_interface_in_the_pod(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    with world.driver() as driver:
+        ref = driver.prepare(whole(ROUTED))
+        assert world.call(ref, pod).code == 0
+    as_an_earlier_version_wrote_it(world)
+    pod.space.ip("route", "delete", ROUTE)
+    give_route(pod)
+    with world.driver():
+        assert f"the pod has a route to {ROUTE}" in world.call(ref, pod, "again").stderr
+        assert "fast0" in pod.space.links()
+        pod.space.ip("link", "set", "fast0", "alias", "none")
+        pod.space.ip("link", "set", "fast0", "down")
+        pod.space.ip("link", "set", "fast0", "name", "mine")
+        assert "the pod no longer has the interface fast0" in world.call(ref, pod, "again").stderr
+        assert "fast0" not in pod.space.links()
+
+
+def test_an_attach_that_such_a_version_did_not_complete_is_tried_anew(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    """It recorded the sandbox before the move, and kept the record when the move failed."""
+    with world.driver() as driver:
+        ref = driver.prepare(WHOLE)
+        assert world.call(ref, pod).code == 0
+    as_an_earlier_version_wrote_it(world)
+    pod.space.ip("link", "set", "fast0", "down")
+    pod.space.ip("link", "set", "fast0", "netns", world.node.name, "name", "nic0")
+    with world.driver() as later:
+        assert world.call(ref, pod, "again") == nic_attach.Said(0, "")
+        later.unprepare(ref)
+    assert is_back(world), "the new record has its identity"
 
 
 def test_a_command_that_knows_no_notes_brings_it_back_too(world: nic_attach.World, pod: nic_attach.Pod) -> None:

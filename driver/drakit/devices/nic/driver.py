@@ -133,7 +133,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         if grant.admin_access:
             return
         if exclusive.is_whole(grant.device):
-            self._whole.unprepare(grant, None if self._attachment is None else self._attachment.stay_of(grant))
+            self._whole.unprepare(grant, None if self._attachment is None else self._attachment.placement_of(grant))
             return
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
         if self._attachment is not None:
@@ -156,7 +156,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             reporter=reporter,
         )
         if self._attachment is not None:
-            self._attachment.told = service.Told(attached=reporter.attached, failed=reporter.failed, then=self._lookout.wake)
+            self._attachment.callbacks = service.Callbacks(attached=reporter.attached, failed=reporter.failed, finished=self._lookout.wake)
         self._keeper = keeper.Keeper(
             self._machine,
             site,

@@ -148,42 +148,42 @@ class Whole:
             record=grant.intent,
         )
 
-    def unprepare(self, grant: Grant, stay: identity.Stay | None = None) -> None:
+    def unprepare(self, grant: Grant, placement: identity.Placement | None = None) -> None:
         """Bring the interface back, and give its virtual function back what it had. Raises HardwareError while it is somewhere out of reach."""
         planned = intent_of(grant.intent) or intent_of(grant.record)
         former = planned.former if planned else _former_of(grant.device)
         mark = pods.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
-        if not self._machine.bring_back(pods.Passthrough(mark=mark, former=former, stay=stay)):
+        if not self._machine.bring_back(pods.Passthrough(mark=mark, former=former, placement=placement)):
             _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": former.name})
         if planned and planned.function is not None and planned.function_was is not None:
             self._machine.set_function(planned.function, planned.function_was)
 
-    def locate(self, grant: Grant, stay: identity.Stay | None, sandbox: pods.Child) -> pods.Where:
-        """Where the interface is now; ``stay`` is what was noted when it was moved last. Raises HardwareError."""
-        return self._machine.locate(_passthrough(grant, stay), sandbox)
+    def locate(self, grant: Grant, placement: identity.Placement | None, sandbox: pods.Child) -> pods.Where:
+        """Where the interface is now; ``placement`` is what was noted when it was moved last. Raises HardwareError."""
+        return self._machine.locate(_passthrough(grant, placement), sandbox)
 
-    def stay_in(self, grant: Grant, sandbox: pods.Child, pod: str) -> identity.Stay:
-        """What to note before ``attach`` moves the interface from the host. Raises HardwareError."""
-        return self._machine.stay_in(_passthrough(grant, None), sandbox, pod)
+    def planned_placement(self, grant: Grant, last: identity.Placement | None, sandbox: pods.Child, pod: str) -> identity.Placement:
+        """Return what to record before ``attach`` moves the interface from the host. ``last`` is the record of the last. Raises HardwareError."""
+        return self._machine.planned_placement(_passthrough(grant, last), sandbox, pod)
 
-    def unnoted_stay(self, grant: Grant, cookie: int, pod: str) -> identity.Stay:
-        """The stay of an interface that is in a pod already and that this version did not move there: it is taken to be attached."""
-        return identity.Stay(cookie=cookie, pod=pod, identity=_planned(grant).former.identity, ifindex=0, is_attached=True)
+    def unrecorded_placement(self, grant: Grant, cookie: int, pod: str) -> identity.Placement:
+        """Return the placement of an interface that is in a pod already and that this version did not move there: it counts as attached."""
+        return identity.Placement(cookie=cookie, pod=pod, identity=_planned(grant).former.identity, ifindex=0, is_attached=True)
 
-    def attach(self, grant: Grant, stay: identity.Stay, sandbox: pods.Child, addresses: tuple[str, ...]) -> pods.Outfit:
+    def attach(self, grant: Grant, placement: identity.Placement, sandbox: pods.Child, addresses: tuple[str, ...]) -> pods.Outfit:
         """Move the interface into a pod, for the hook; what it is configured with then. Any number of times for one pod."""
         outfit = dataclasses.replace(self._outfit(grant, grant.config.interface_name or _planned(grant).former.name), addresses=addresses)
-        self._machine.move_in(_passthrough(grant, stay), dataclasses.replace(sandbox, name=outfit.name), outfit)
+        self._machine.move_in(_passthrough(grant, placement), dataclasses.replace(sandbox, name=outfit.name), outfit)
         return outfit
 
-    def detach(self, grant: Grant, stay: identity.Stay, sandbox: pods.Child) -> bool:
+    def detach(self, grant: Grant, placement: identity.Placement, sandbox: pods.Child) -> bool:
         """Undo ``attach`` in a pod that is open; the interface is as ``prepare`` left it. False where it is gone. Raises HardwareError."""
-        whole = _passthrough(grant, stay)
+        whole = _passthrough(grant, placement)
         # The interface gets the mark with the last request, so that a crash never leaves it on the host without one.
         marked = dataclasses.replace(whole.former, alias=whole.mark)
         return self._machine.bring_back(dataclasses.replace(whole, former=marked), sandbox)
 
-    def undress(self, grant: Grant, sandbox: pods.Child) -> None:
+    def remove_rules(self, grant: Grant, sandbox: pods.Child) -> None:
         """Remove the rules of ``attach`` from a pod, which outlive the interface there. Raises HardwareError."""
         self._machine.undress(sandbox, self._outfit(grant, _planned(grant).former.name))
 
@@ -234,9 +234,9 @@ def _planned(grant: Grant) -> Intent:
     return planned
 
 
-def _passthrough(grant: Grant, stay: identity.Stay | None) -> pods.Passthrough:
+def _passthrough(grant: Grant, placement: identity.Placement | None) -> pods.Passthrough:
     planned = _planned(grant)
-    return pods.Passthrough(mark=planned.mark, former=planned.former, stay=stay)
+    return pods.Passthrough(mark=planned.mark, former=planned.former, placement=placement)
 
 
 def _told(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:

@@ -43,18 +43,24 @@ class Identity:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stay:
-    """What is noted of a whole interface before it is moved into a sandbox.
+class Placement:
+    """The record of a move into a sandbox, written before the interface is moved.
 
-    ``cookie`` is that of the sandbox's network namespace, ``ifindex`` the index it gets there, ``pod`` the pod's UID for messages. ``is_attached``
-    says that a container has it: until then a failure takes it back.
+    ``cookie`` is that of the sandbox's network namespace, ``ifindex`` the index that the interface gets there, ``pod`` the pod's UID for messages.
+    ``is_attached`` says that a container has the interface: until then a failure returns it to the host. A record of an earlier version has no
+    identity and no index: it proves in which sandbox the interface is, and never that an interface may be taken out of one.
     """
 
     cookie: int
     pod: str
-    identity: Identity
-    ifindex: int
+    identity: Identity = dataclasses.field(default_factory=Identity)
+    ifindex: int = 0
     is_attached: bool = False
+
+    @property
+    def is_of_earlier_version(self) -> bool:
+        """Whether an earlier version wrote the record."""
+        return self.identity == Identity()
 
 
 def is_same(wanted: Identity, seen: Identity) -> bool:
@@ -64,9 +70,9 @@ def is_same(wanted: Identity, seen: Identity) -> bool:
     return bool(wanted.kind) and seen == wanted
 
 
-def is_in_pod(wanted: Identity, stay: Stay | None, seen: Identity, ifindex: int) -> bool:
-    """Whether an interface in a pod is the wanted one, which was moved there as ``stay`` says, if that is known."""
-    return is_same(wanted, seen) and (wanted.is_unique or (stay is not None and ifindex == stay.ifindex))
+def is_in_pod(wanted: Identity, placement: Placement | None, seen: Identity, ifindex: int) -> bool:
+    """Whether an interface in a pod is the wanted one, which was moved there as ``placement`` says, if that is known."""
+    return is_same(wanted, seen) and (wanted.is_unique or (placement is not None and ifindex == placement.ifindex))
 
 
 def to_record(of: Identity) -> records.Record:
@@ -85,19 +91,22 @@ def from_record(record: object) -> Identity:
             return Identity()
 
 
-def stay_to_record(stay: Stay) -> records.Record:
-    """A stay as it is noted. The cookie is text, because 64 bits do not fit every reader's number."""
+def placement_to_record(placement: Placement) -> records.Record:
+    """Return a placement as the journal keeps it. The cookie is text, because 64 bits do not fit every reader's number."""
     return {
-        "cookie": f"{stay.cookie:x}",
-        "pod": stay.pod,
-        "identity": to_record(stay.identity),
-        "ifindex": stay.ifindex,
-        "attached": stay.is_attached,
+        "cookie": f"{placement.cookie:x}",
+        "pod": placement.pod,
+        "identity": to_record(placement.identity),
+        "ifindex": placement.ifindex,
+        "attached": placement.is_attached,
     }
 
 
-def stay_from_record(record: object) -> Stay | None:
-    """The stay that was noted; None for nothing, and for the note of an earlier version, which had no identity."""
+def placement_from_record(record: object) -> Placement | None:
+    """Return the placement that a record describes, None for anything else.
+
+    Earlier versions recorded cookie and pod only. Where the interface is not on the host, their record means that a container has it.
+    """
     match record:
         case {
             "cookie": str(cookie),
@@ -106,6 +115,8 @@ def stay_from_record(record: object) -> Stay | None:
             "ifindex": int(ifindex),
             "attached": bool(attached),
         }:
-            return Stay(cookie=int(cookie, 16), pod=pod, identity=from_record(identity), ifindex=ifindex, is_attached=attached)
+            return Placement(cookie=int(cookie, 16), pod=pod, identity=from_record(identity), ifindex=ifindex, is_attached=attached)
+        case {"cookie": str(cookie), "pod": str(pod)}:
+            return Placement(cookie=int(cookie, 16), pod=pod, is_attached=True)
         case _:
             return None

@@ -104,11 +104,11 @@ class MockPods:
             return pods.Where.HERE if sandbox is not None and sandbox.namespace in places else pods.Where.ELSEWHERE
         return pods.Where.HOST if any(one.alias == whole.mark for one in self._hosts.values()) else pods.Where.GONE
 
-    def stay_in(self, whole: pods.Passthrough, sandbox: pods.Child, pod: str) -> identity.Stay:
+    def planned_placement(self, whole: pods.Passthrough, sandbox: pods.Child, pod: str) -> identity.Placement:
         if self.locate(whole) is not pods.Where.HOST:
-            raise _not_on_host(whole, "stay_in")
+            raise _not_on_host(whole, "planned_placement")
         cookie = zlib.crc32(str(sandbox.namespace).encode())
-        return identity.Stay(cookie=cookie, pod=pod, identity=whole.former.identity, ifindex=1)
+        return identity.Placement(cookie=cookie, pod=pod, identity=whole.former.identity, ifindex=1)
 
     def move_in(self, whole: pods.Passthrough, child: pods.Child, outfit: pods.Outfit) -> None:
         there = self._inside.get((child.namespace, outfit.name))

@@ -88,32 +88,53 @@ class KernelPods:
 
     def locate(self, whole: pods.Passthrough, sandbox: pods.Child | None = None) -> pods.Where:
         with calls.failing_as("locate"), self._host() as host, contextlib.ExitStack() as stack:
-            here = netns_ids.NONE
-            if sandbox is not None:
-                here = netns_ids.number_of(host.sock, stack.enter_context(rtnetlink.opened(sandbox.namespace)))
-            return passthrough.locate(host, whole, here)
+            if sandbox is None:
+                return passthrough.locate(host, whole, netns_ids.NONE)
+            descriptor = stack.enter_context(rtnetlink.opened(sandbox.namespace))
+            where = passthrough.locate(host, whole, netns_ids.number_of(host.sock, descriptor))
+            cookie = stack.enter_context(self._sock_in(descriptor)).cookie
+            is_recorded = passthrough.is_recorded_by_earlier_version(whole, cookie)
+            return pods.Where.HERE if where is pods.Where.GONE and is_recorded else where
 
-    def stay_in(self, whole: pods.Passthrough, sandbox: pods.Child, pod: str) -> identity.Stay:
-        with calls.failing_as("stay_in"), self._host() as host, self._sock_in(sandbox.namespace) as sock:
+    def planned_placement(self, whole: pods.Passthrough, sandbox: pods.Child, pod: str) -> identity.Placement:
+        with calls.failing_as("planned_placement"), self._host() as host, self._sock_in(sandbox.namespace) as sock:
             link = _on_host(host, whole)
+            if passthrough.was_away(whole, link):
+                _delete_upper_links(host, link.ifindex)
+            _check_unused(host, link)
             taken = {other.ifindex for other in inside.links(sock)}
             index = max(taken) + 1 if link.ifindex in taken else link.ifindex
-            return identity.Stay(cookie=sock.cookie, pod=pod, identity=passthrough.on_host(link), ifindex=index)
+            return identity.Placement(cookie=sock.cookie, pod=pod, identity=passthrough.on_host(link), ifindex=index)
 
     def move_in(self, whole: pods.Passthrough, child: pods.Child, outfit: pods.Outfit) -> None:
         with calls.failing_as("move_in"), self._host() as host, rtnetlink.opened(child.namespace) as target:
-            there = passthrough.find(host, whole, netns_ids.assign(host.sock, target))
+            there = passthrough.find(host, whole, netns_ids.assign(host.sock, target)) or self._moved_by_earlier_version(
+                whole, target, outfit
+            )
             if there is None:
                 self._move(host, whole, target, outfit.name)
             name = outfit.name if there is None else there.name
             self.dress(pods.Child(namespace=target, name=name), dataclasses.replace(outfit, name=name))
+
+    def _moved_by_earlier_version(self, whole: pods.Passthrough, target: int, outfit: pods.Outfit) -> inside.Link | None:
+        """Return the interface that an earlier version moved into a sandbox without recording an identity; None where that is not recorded.
+
+        The pod can put another of its own interfaces in its place, which is then configured instead, and changes nothing outside the pod.
+        """
+        with self._sock_in(target) as sock:
+            if not passthrough.is_recorded_by_earlier_version(whole, sock.cookie):
+                return None
+            found = [link for link in inside.links(sock) if link.alias == whole.mark or link.name == outfit.name]
+            if not found:
+                raise OSError(errno.ENODEV, f"the pod no longer has the interface {outfit.name}")
+            return found[0]
 
     def _move(self, host: passthrough.Host, whole: pods.Passthrough, target: int, name: str) -> None:
         with self._sock_in(target) as sock:
             if inside.find(sock, name) is not None:
                 raise OSError(errno.EEXIST, f"the pod has an interface {name} already")
         link = _on_host(host, whole)
-        index = whole.stay.ifindex if whole.stay is not None else 0
+        index = whole.placement.ifindex if whole.placement is not None else 0
         inside.alter(host.sock, link.ifindex, up=False)
         inside.move(host.sock, link.ifindex, target, name=name, new_index=index)
 
@@ -129,9 +150,12 @@ class KernelPods:
             time.sleep(_PAUSE_SECONDS)
 
     def _bring_back(self, host: passthrough.Host, whole: pods.Passthrough, sandbox: pods.Child | None) -> bool:
-        here = passthrough.find_on_host(host, whole) or self._fetch(host, whole, sandbox)
+        there = passthrough.find_on_host(host, whole)
+        here = there or self._fetch(host, whole, sandbox)
         if here is None:
             return _is_back(host, whole)
+        if there is None or passthrough.was_away(whole, here):
+            _delete_upper_links(host, here.ifindex)
         _restore(host.sock, here, whole.former, whole.mark)
         return True
 
@@ -149,9 +173,6 @@ class KernelPods:
             if not identity.is_same(whole.identity, passthrough.on_host(came)):
                 inside.move(host.sock, came.ifindex, descriptor)
                 raise OSError(errno.ENODEV, "the pod put another interface in its place, which was sent back")
-            # The kernel keeps a macvlan or VLAN that the pod made on the interface: the pod would go on using the host's.
-            for upper in passthrough.upper_links(host, place.nsid, came.ifindex):
-                inside.delete(host.sock, upper, place.nsid)
             return came
 
     @contextlib.contextmanager
@@ -194,6 +215,30 @@ def _others() -> Iterator[str]:
             if (found.st_dev, found.st_ino) not in seen:
                 seen.add((found.st_dev, found.st_ino))
                 yield str(path)
+
+
+def _delete_upper_links(host: passthrough.Host, ifindex: int) -> None:
+    """Delete what pods made on an interface that the host has again, such as a macvlan: the kernel keeps it, and its pod would keep using the NIC."""
+    for upper in _upper_links(host, ifindex):
+        inside.delete(host.sock, upper.link.ifindex, upper.nsid)
+
+
+def _check_unused(host: passthrough.Host, link: inside.Link) -> None:
+    """Raise OSError where an interface in another namespace sits on a link of the host's: its owner and the pod would share the NIC."""
+    for upper in _upper_links(host, link.ifindex):
+        reason = (
+            f"{upper.link.name}, a {upper.link.kind} in another network namespace (nsid {upper.nsid}), uses {link.name}; delete it first"
+        )
+        raise OSError(errno.EBUSY, reason)
+
+
+def _upper_links(host: passthrough.Host, ifindex: int) -> tuple[passthrough.Place, ...]:
+    """Return the links of other namespaces on a link of the host's. Every namespace that can be seen gets a number, by which links are listed."""
+    with rtnetlink.Socket.open(host.descriptor) as sock:
+        for namespace in _others():
+            with contextlib.suppress(OSError), rtnetlink.opened(namespace) as descriptor:
+                netns_ids.assign(sock, descriptor)
+    return passthrough.upper_links(host, ifindex)
 
 
 def _on_host(host: passthrough.Host, whole: pods.Passthrough) -> inside.Link:

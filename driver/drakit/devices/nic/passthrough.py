@@ -53,7 +53,7 @@ def find(host: Host, whole: pods.Passthrough, nsid: int) -> inside.Link | None:
             return _identity(link, identity.INSIDE)
         return _identity(link, identity.HOST if link.other_nsid == own else link.other_nsid)
 
-    return _only([link for link in links if identity.is_in_pod(whole.identity, whole.stay, seen(link), link.ifindex)])
+    return _only([link for link in links if identity.is_in_pod(whole.identity, whole.placement, seen(link), link.ifindex)])
 
 
 def search(host: Host, whole: pods.Passthrough) -> Place | None:
@@ -66,11 +66,13 @@ def search(host: Host, whole: pods.Passthrough) -> Place | None:
     return None
 
 
-def upper_links(host: Host, nsid: int, ifindex: int) -> tuple[int, ...]:
-    """Indices of the links in the namespace of this number that sit on a link of the host's, such as a macvlan child that a pod made."""
+def upper_links(host: Host, ifindex: int) -> tuple[Place, ...]:
+    """Return the links of all other namespaces that sit on a link of the host's, such as a macvlan child that a pod made."""
+    places = [Place(nsid=nsid, link=link) for nsid in netns_ids.numbers(host.sock) for link in inside.links(host.sock, nsid)]
+    # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
     own = netns_ids.number_of(host.sock, host.descriptor)
-    links = inside.links(host.sock, nsid)
-    return tuple(link.ifindex for link in links if (link.other, link.other_nsid) == (ifindex, own) and link.kind not in identity.PAIRS)
+    uppers = (one for one in places if (one.link.other, one.link.other_nsid) == (ifindex, own))
+    return tuple(one for one in uppers if one.nsid != own and one.link.kind not in identity.PAIRS)
 
 
 def locate(host: Host, whole: pods.Passthrough, here: int) -> pods.Where:
@@ -85,7 +87,18 @@ def locate(host: Host, whole: pods.Passthrough, here: int) -> pods.Where:
 
 def is_noted(whole: pods.Passthrough, cookie: int) -> bool:
     """Whether a namespace is the one that the interface was moved to; hardware that a pod moved on is proved without it."""
-    return whole.stay is None or bool(whole.identity.place) or whole.stay.cookie == cookie
+    return whole.placement is None or bool(whole.identity.place) or whole.placement.cookie == cookie
+
+
+def is_recorded_by_earlier_version(whole: pods.Passthrough, cookie: int) -> bool:
+    """Whether an earlier version recorded that it moved the interface to the namespace of this cookie, and nothing else can show where it is."""
+    moved = whole.placement
+    return moved is not None and moved.is_of_earlier_version and moved.cookie == cookie and not whole.identity.is_unique
+
+
+def was_away(whole: pods.Passthrough, link: inside.Link) -> bool:
+    """Whether an interface that the host has was in a sandbox since it was given away."""
+    return whole.placement is not None or link.alias == pods.returning(whole.mark)
 
 
 def is_plugged(of: identity.Identity, buses: pathlib.Path = _BUSES) -> bool:

@@ -89,12 +89,13 @@ class Passthrough:
 
     mark: str
     former: Former
-    stay: identities.Stay | None = None
+    placement: identities.Placement | None = None
 
     @property
     def identity(self) -> identities.Identity:
         """What tells it from every other, as it was when it was last seen on the host."""
-        return self.stay.identity if self.stay is not None else self.former.identity
+        moved = self.placement
+        return self.former.identity if moved is None or moved.is_of_earlier_version else moved.identity
 
 
 class Pods(Protocol):
@@ -121,8 +122,11 @@ class Pods(Protocol):
     def locate(self, whole: Passthrough, sandbox: Child | None = None) -> Where:
         """Where the interface is; HERE is the namespace of ``sandbox``. Raises HardwareError."""
 
-    def stay_in(self, whole: Passthrough, sandbox: Child, pod: str) -> identities.Stay:
-        """What to note before the interface is moved from the host into the sandbox. Raises HardwareError where the host does not have it."""
+    def planned_placement(self, whole: Passthrough, sandbox: Child, pod: str) -> identities.Placement:
+        """Return what to record before the interface is moved from the host into the sandbox.
+
+        Raises HardwareError where the host does not have it, or an interface in another namespace sits on it and no pod of ours can have made that.
+        """
 
     def move_in(self, whole: Passthrough, child: Child, outfit: Outfit) -> None:
         """Move the interface from the host into the pod under the outfit's name, and dress it. In the pod already: only dress it.

@@ -173,8 +173,8 @@ class Reporter:
 
     def _of_whole(self, grant: Grant) -> sites.DeviceStatus | None:
         """The status of a whole interface; none while a container has yet to get it by the hook."""
-        planned, stay = exclusive.intent_of(grant.intent), wholes.stay_of(self._site, grant)
-        is_attached = stay is not None and stay.is_attached
+        planned, placement = exclusive.intent_of(grant.intent), wholes.placement_of(self._site, grant)
+        is_attached = placement is not None and placement.is_attached
         if planned is None or not (is_attached or service.RECORDED not in grant.record):
             return None
         chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()

@@ -12,7 +12,7 @@ HARDWARE = identity.Identity(place="0000:8a:00.0 02:00:00:00:00:01", port="p0")
 VETH = identity.Identity(kind="veth", other=7)
 VLAN = identity.Identity(kind="vlan", other=7)
 DUMMY = identity.Identity(kind="dummy")
-STAY = identity.Stay(cookie=2**63, pod="uid", identity=VLAN, ifindex=5)
+PLACEMENT = identity.Placement(cookie=2**63, pod="uid", identity=VLAN, ifindex=5)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ STAY = identity.Stay(cookie=2**63, pod="uid", identity=VLAN, ifindex=5)
 def test_an_interface_in_a_pod_is_the_wanted_one_only_by_what_the_pod_cannot_write(
     wanted: identity.Identity, seen: identity.Identity, ifindex: int, *, same: bool
 ) -> None:
-    assert identity.is_in_pod(wanted, STAY, seen, ifindex) is same
+    assert identity.is_in_pod(wanted, PLACEMENT, seen, ifindex) is same
 
 
 def test_without_a_note_only_what_is_unique_is_known() -> None:
@@ -49,12 +49,15 @@ def test_only_what_has_hardware_or_another_end_is_ever_taken_from_a_pod() -> Non
 
 @pytest.mark.parametrize("of", [HARDWARE, VETH, DUMMY])
 def test_a_stay_is_noted_and_read(of: identity.Identity) -> None:
-    stay = dataclasses.replace(STAY, identity=of, is_attached=True)
-    noted = records.freeze_record(json.loads(json.dumps(records.thaw(records.freeze_record(identity.stay_to_record(stay))))))
-    assert identity.stay_from_record(noted) == stay
+    placement = dataclasses.replace(PLACEMENT, identity=of, is_attached=True)
+    noted = records.freeze_record(json.loads(json.dumps(records.thaw(records.freeze_record(identity.placement_to_record(placement))))))
+    assert identity.placement_from_record(noted) == placement
 
 
-def test_an_earlier_version_s_records_say_nothing_but_the_place() -> None:
-    assert identity.stay_from_record({"cookie": "1f", "pod": "uid"}) is None
+def test_an_earlier_version_s_records_say_the_sandbox_and_the_place() -> None:
+    earlier = identity.placement_from_record({"cookie": "1f", "pod": "uid"})
+    assert earlier == identity.Placement(cookie=0x1F, pod="uid", is_attached=True)
+    assert earlier.is_of_earlier_version
+    assert not PLACEMENT.is_of_earlier_version
     assert identity.from_record({"place": "0000:8a:00.0 02:00:00:00:00:01", "name": "eth0"}) == dataclasses.replace(HARDWARE, port="")
     assert identity.from_record(None) == identity.Identity()

@@ -107,12 +107,12 @@ def test_the_interface_is_marked_told_and_brought_back(node: Node) -> None:
     whole = exclusive.Whole(node.machine, node="node-1", settings=node.settings)
     child = pods.Child(namespace="pod", name="")
     assert whole.locate(asked, None, child) is pods.Where.HOST
-    stay = whole.stay_in(asked, child, "uid")
+    placement = whole.planned_placement(asked, None, child, "uid")
     for _ in range(2):
-        assert whole.attach(asked, stay, child, ("10.1.2.3/24",)).name == "fast0"
+        assert whole.attach(asked, placement, child, ("10.1.2.3/24",)).name == "fast0"
     worn = node.machine.worn(pods.Child(namespace="pod", name="fast0"))
     assert worn == pods.Worn(name="fast0", mac="02:d9:a1:00:00:01", mtu=4000, up=True, addresses=("10.1.2.3/24",))
-    assert whole.locate(asked, stay, child) is pods.Where.HERE
+    assert whole.locate(asked, placement, child) is pods.Where.HERE
     assert node.driver.prepare(dataclasses.replace(asked, record=prepared.record)) == prepared, "also while it is in the pod"
     for _ in range(2):
         node.driver.unprepare(asked)
@@ -125,7 +125,7 @@ def test_an_interface_that_is_away_is_still_offered_as_it_was(node: Node) -> Non
     asked = node.planned(node.grant())
     node.driver.prepare(asked)
     whole, child = exclusive.Whole(node.machine, node="node-1", settings=node.settings), pods.Child(namespace="pod", name="")
-    whole.attach(asked, whole.stay_in(asked, child, "uid"), child, ())
+    whole.attach(asked, whole.planned_placement(asked, None, child, "uid"), child, ())
     assert "eth1" not in {item.name for item in node.machine.interfaces()}
     assert node.driver.discover() == before
     node.machine.end("pod")
@@ -140,16 +140,16 @@ def test_the_next_pod_gets_it_when_the_first_is_gone_and_an_attach_can_be_undone
     whole = exclusive.Whole(node.machine, node="node-1", settings=node.settings)
     for name in ("pod-1", "pod-2"):
         pod, other = pods.Child(namespace=name, name=""), pods.Child(namespace="other", name="")
-        stay = whole.stay_in(asked, pod, "uid")
-        whole.attach(asked, stay, pod, ())
-        assert whole.locate(asked, stay, other) is pods.Where.ELSEWHERE
+        placement = whole.planned_placement(asked, None, pod, "uid")
+        whole.attach(asked, placement, pod, ())
+        assert whole.locate(asked, placement, other) is pods.Where.ELSEWHERE
         node.machine.end(name)
-        assert whole.locate(asked, stay, other) is pods.Where.HOST
+        assert whole.locate(asked, placement, other) is pods.Where.HOST
     child = pods.Child(namespace="pod-3", name="")
-    stay = whole.stay_in(asked, child, "uid")
-    whole.attach(asked, stay, child, ())
-    assert whole.detach(asked, stay, child)
-    assert whole.locate(asked, stay, child) is pods.Where.HOST
+    placement = whole.planned_placement(asked, None, child, "uid")
+    whole.attach(asked, placement, child, ())
+    assert whole.detach(asked, placement, child)
+    assert whole.locate(asked, placement, child) is pods.Where.HOST
 
 
 def test_an_interface_with_more_routes_than_can_be_remembered_is_refused_before_anything_changes(node: Node) -> None:

@@ -25,18 +25,12 @@ _log = logging.getLogger(__name__)
 Grant = drivers.Grant[object]
 
 
-def log_keys(grant: Grant, attachment: plans.Attachment) -> dict[str, object]:
-    """Return the keys of a log line about an attachment."""
-    return {
-        "claim": str(grant.claim),
-        "claim_uid": grant.claim.uid,
-        "device": grant.device.name,
-        "share_id": grant.share_id,
-        "sandbox": attachment.sandbox,
-        "pod": attachment.pod,
-        "interface": attachment.name,
-        "mac": attachment.mac,
-    }
+def log_keys(grant: Grant | None, sandbox: messages.Request | plans.Attachment, **more: object) -> dict[str, object]:
+    """Return the keys of a log line about a grant, None where it is unknown, and a sandbox that uses it."""
+    named: dict[str, object] = {}
+    if grant is not None:
+        named = {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name, "share_id": grant.share_id}
+    return {**named, "pod": sandbox.pod, "sandbox": sandbox.sandbox, **more}
 
 
 class Sandboxes(pods.Pods, Protocol):
@@ -119,7 +113,7 @@ class Attacher:
         try:
             self.undo(grant, share, attachment)
         except errors.DrakitError as error:
-            _log.warning("attachment rollback failed", extra={**log_keys(grant, attachment), "error": str(error)})
+            _log.warning("attachment rollback failed", extra=log_keys(grant, attachment, interface=attachment.name, error=str(error)))
 
     def _prepared(self, request: messages.Request) -> tuple[Grant, port.Share]:
         grant = self._site.grant(request.claim, request.device, request.share_id)
@@ -146,7 +140,7 @@ class Attacher:
                 self._undo_after_failure(call.grant, call.share, attachment)
             raise
         if known is None:
-            _log.info("sandbox attached", extra=log_keys(call.grant, attachment))
+            _log.info("sandbox attached", extra=log_keys(call.grant, attachment, interface=attachment.name, mac=attachment.mac))
 
     def _planned(self, call: Call, known: plans.Attachment | None) -> plans.Attachment:
         """What the attachment is to be: as it was noted, where it was."""

@@ -102,7 +102,7 @@ class Minder:
         if _USED not in self._site.notes(grant):
             self._site.note(grant, _USED, {})
         self._attacher.undo(grant, share, attachment)
-        _log.info("attachment of a deleted sandbox removed", extra=attacher.log_keys(grant, attachment))
+        _log.info("attachment of a deleted sandbox removed", extra=attacher.log_keys(grant, attachment, interface=attachment.name))
 
     def _warn(self, grant: Grant) -> None:
         """Tell the users of a claim, once, that nothing attached to it for long: counted from the first look, also that of an earlier process."""

@@ -25,12 +25,12 @@ Grant = drivers.Grant[Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Told:
-    """Who is told that a sandbox of a pod was attached, or that it could not be and why; ``then`` is called after either."""
+class Callbacks:
+    """What to call with the outcome of an attach: the grant, the pod and the reason of a failure; ``finished`` is called after either."""
 
     attached: Callable[[Grant, str], None] = lambda _grant, _pod: None
     failed: Callable[[Grant, str, str], None] = lambda _grant, _pod, _reason: None
-    then: Callable[[], None] = lambda: None
+    finished: Callable[[], None] = lambda: None
 
 
 class Service:
@@ -43,7 +43,7 @@ class Service:
         self._wholes: wholes.Wholes | None = None
         self._site: sites.Site | None = None
         self._calls = counting.Calls()
-        self.told = Told()
+        self.callbacks = Callbacks()
         self._server: server.Server | None = None
         self._minder: minder.Minder | None = None
         self._is_able = False
@@ -93,7 +93,7 @@ class Service:
         self._minder.start()
 
     def _attach(self, request: messages.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
-        """Attach, and tell the claim, the log and the metrics what became of it."""
+        """Attach, and report the outcome in the claim, the log and the metrics."""
         began = time.monotonic()
         grant = None if self._site is None else self._site.grant(request.claim, request.device, request.share_id)
         pod = request.pod or request.sandbox
@@ -102,16 +102,18 @@ class Service:
         except Exception as error:
             reason, seconds = counting.reason_of(error), time.monotonic() - began
             self._calls.refused(reason, seconds)
-            _log.warning("attach refused", extra={**_keys(request, grant, seconds), "reason": reason.value, "error": str(error)})
+            asked = {"claim_uid": request.claim, "device": request.device, "share_id": request.share_id, "container": request.container}
+            outcome = {"duration_ms": round(seconds * 1000, 1), "reason": reason.value, "error": str(error)}
+            _log.warning("attach refused", extra=attacher.log_keys(grant, request, **asked, **outcome))
             if grant is not None and isinstance(error, counting.RefusedError | errors.DrakitError):
-                self.told.failed(grant, pod, str(error))
+                self.callbacks.failed(grant, pod, str(error))
             raise
         else:
             self._calls.attached(time.monotonic() - began)
             if grant is not None:
-                self.told.attached(grant, pod)
+                self.callbacks.attached(grant, pod)
         finally:
-            self.told.then()
+            self.callbacks.finished()
 
     def readings(self) -> Iterator[sites.Reading]:
         """What became of the calls of container runtimes, for the metrics."""
@@ -137,9 +139,9 @@ class Service:
             self._minder.stop()
             self._minder = None
 
-    def stay_of(self, grant: Grant) -> identity.Stay | None:
+    def placement_of(self, grant: Grant) -> identity.Placement | None:
         """Where a whole interface was moved to, as it was noted; None without memory, in a one-off command or while a start recovers claims."""
-        return None if self._site is None else wholes.stay_of(self._site, grant)
+        return None if self._site is None else wholes.placement_of(self._site, grant)
 
     def detach(self, grant: Grant, share_id: str) -> None:
         """Delete the interfaces of a share that is being taken away; a sandbox that is gone took its own along. Raises HardwareError.
@@ -162,17 +164,3 @@ class Service:
         for nsid, link in self._kernel.marked():
             if plans.share_of(link.alias) == share_id:
                 self._kernel.delete(nsid, link)
-
-
-def _keys(request: messages.Request, grant: Grant | None, seconds: float) -> dict[str, object]:
-    """The keys of a log line about a call of a container runtime."""
-    return {
-        "claim": "" if grant is None else str(grant.claim),
-        "claim_uid": request.claim,
-        "device": request.device,
-        "share_id": request.share_id,
-        "pod": request.pod,
-        "sandbox": request.sandbox,
-        "container": request.container,
-        "duration_ms": round(seconds * 1000, 1),
-    }

@@ -9,7 +9,7 @@ and stays where it is not, so that the next try, of this process or a later one,
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import cast
 
 from drakit.core import driver as drivers
@@ -32,7 +32,7 @@ class _Call:
     grant: exclusive.Grant
     sandbox: pods.Child
     who: addresses.Who
-    stay: identity.Stay
+    placement: identity.Placement
 
 
 class Wholes:
@@ -54,53 +54,56 @@ class Wholes:
             try:
                 self._complete(call, is_waited_for)
             except Exception as error:
-                left = "" if call.stay.is_attached else self._undo(call)
+                left = "" if call.placement.is_attached else self._undo(call)
                 if left:
                     raise counting.RefusedError(f"{error}; {left}", counting.reason_of(error)) from error
                 raise
             _log.info("interface moved into pod", extra=_keys(call))
 
     def _begun(self, request: messages.Request, grant: Grant, sandbox: pods.Child, who: addresses.Who) -> _Call:
-        """The call with its stay: as it was noted where the sandbox has the interface, else a new one. Raises RefusedError, HardwareError."""
-        typed, known = cast("exclusive.Grant", grant), stay_of(self._site, grant)
+        """Return the call with its placement: the recorded one where the sandbox has the interface, else a new one.
+
+        Raises RefusedError, HardwareError.
+        """
+        typed, known = cast("exclusive.Grant", grant), placement_of(self._site, grant)
         where = self._whole.locate(typed, known, sandbox)
         if where is pods.Where.HERE:
             if known is None or known.cookie != who.cookie:
-                known = self._whole.unnoted_stay(typed, who.cookie, request.pod)
+                known = self._whole.unrecorded_placement(typed, who.cookie, request.pod)
         else:
             _check_free(grant, where)
-            known = self._whole.stay_in(typed, sandbox, request.pod)
-        return _Call(request=request, grant=typed, sandbox=sandbox, who=who, stay=known)
+            known = self._whole.planned_placement(typed, known, sandbox, request.pod)
+        return _Call(request=request, grant=typed, sandbox=sandbox, who=who, placement=known)
 
     def _complete(self, call: _Call, is_waited_for: Callable[[], bool]) -> None:
         grant = cast("Grant", call.grant)
-        if not call.stay.is_attached:
-            self._site.note(grant, _NOTE, identity.stay_to_record(call.stay))
+        if not call.placement.is_attached:
+            self._site.note(grant, _NOTE, identity.placement_to_record(call.placement))
         found = self._book.take(grant, _config(grant), call.who)
-        self._whole.attach(call.grant, call.stay, call.sandbox, found)
+        self._whole.attach(call.grant, call.placement, call.sandbox, found)
         self._wanted(call.request, is_waited_for)
-        if not call.stay.is_attached:
-            self._site.note(grant, _NOTE, identity.stay_to_record(dataclasses.replace(call.stay, is_attached=True)))
+        if not call.placement.is_attached:
+            self._site.note(grant, _NOTE, identity.placement_to_record(dataclasses.replace(call.placement, is_attached=True)))
 
     def _undo(self, call: _Call) -> str:
-        """Return the interface to the host, and forget what was noted; where that fails, what the pod's owner is told of it."""
+        """Return the interface to the host and remove its record; returns what to report to the pod's owner where that fails, else nothing."""
         grant = cast("Grant", call.grant)
         try:
-            is_back = self._whole.detach(call.grant, call.stay, call.sandbox)
+            is_back = self._whole.detach(call.grant, call.placement, call.sandbox)
         except errors.DrakitError as error:
-            _log.error("interface not returned to host", extra={**_keys(call), "error": str(error)})
-            return f"the interface is not the host's again: {error}"
+            _log.error("interface not returned to host", extra=_keys(call, error=str(error)))
+            return f"returning the interface to the host failed: {error}"
         if not is_back:
             _log.error("interface gone", extra=_keys(call))
-            return "the interface is gone: the pod has none that is proved to be it"
+            return "the interface is lost: no interface in the pod has its identity"
         with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
             self._book.give_back(grant, call.who)
             self._site.note(grant, _NOTE, None)
         _log.info("interface returned to host", extra=_keys(call))
         try:
-            self._whole.undress(call.grant, call.sandbox)
+            self._whole.remove_rules(call.grant, call.sandbox)
         except errors.HardwareError as error:
-            _log.warning("pod rules not removed", extra={**_keys(call), "error": str(error)})
+            _log.warning("pod rules not removed", extra=_keys(call, error=str(error)))
         return ""
 
     def _wanted(self, request: messages.Request, is_waited_for: Callable[[], bool]) -> Grant:
@@ -115,15 +118,13 @@ class Wholes:
         return current
 
 
-def stay_of(site: sites.Site, grant: Grant) -> identity.Stay | None:
+def placement_of(site: sites.Site, grant: Grant) -> identity.Placement | None:
     """What was noted of a grant's interface when it was moved last; None where it was not moved, or is known to be back."""
-    return identity.stay_from_record(site.notes(grant).get(_NOTE))
+    return identity.placement_from_record(site.notes(grant).get(_NOTE))
 
 
-def _keys(call: _Call) -> Mapping[str, str]:
-    """What the log says of a call."""
-    claim = call.grant.claim
-    return {"claim": str(claim), "claim_uid": claim.uid, "device": call.grant.device.name, "pod": call.request.pod}
+def _keys(call: _Call, **more: object) -> dict[str, object]:
+    return attacher.log_keys(cast("Grant", call.grant), call.request, **more)
 
 
 def _check_free(grant: Grant, where: pods.Where) -> None:
