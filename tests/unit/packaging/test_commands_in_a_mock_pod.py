@@ -19,7 +19,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).parents[3]
 UID = "4cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
-FIELDS = {"spec.nodeName": "node-1", "status.podIP": "127.0.0.1"}
+FIELDS = {"spec.nodeName": "node-1", "status.podIP": "127.0.0.1", "metadata.uid": "0f9d2a4e-58a1-4c8e-9a30-6f1a2f2b7c11"}
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="a read-only home is a mount"),
