@@ -1,44 +1,18 @@
 """The manifests under daemonset/ render, match the Kubernetes schema, and agree with the program they start."""
 
-import functools
-import pathlib
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
 
 from drakit import settings
+from fakes.manifests import OVERLAYS, ROOT, needs_kubectl, overlay, rendered
 
-ROOT = pathlib.Path(__file__).parents[3]
-OVERLAYS = {
-    "mock": {"drakit-gpu", "drakit-nic"},
-    "tpu-mock": {"drakit-tpu"},
-    "gpu": {"drakit-gpu"},
-    "nic": {"drakit-nic"},
-    "gpu-nic": {"drakit-gpu", "drakit-nic"},
-}
-"""Every overlay with its DaemonSets."""
 DRIVERS = [(overlay, name) for overlay, names in OVERLAYS.items() for name in sorted(names)]
 DRIVER_ROOT = {"/", "/dev"}
 API = "1.36"
-
-needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl renders the kustomizations and is not installed")
-
-
-@functools.cache
-def rendered(folder: str) -> list[Any]:
-    run = subprocess.run(["kubectl", "kustomize", folder], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    return list(yaml.safe_load_all(run.stdout))
-
-
-def overlay(name: str) -> list[Any]:
-    return rendered(f"daemonset/overlays/{name}")
 
 
 def find(folder: str, kind: str, name: str) -> Any:
