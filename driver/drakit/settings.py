@@ -270,6 +270,19 @@ class Serve(_Group):
     """IP:PORT of a gRPC server with grpc.health.v1, for the kubelet's grpc probes: services liveness and readiness."""
 
 
+class Webhook(_Group):
+    """The admission webhook (drakit webhook)."""
+
+    address: str = "127.0.0.1:8443"
+    """IP:PORT of the HTTPS server that the API server calls; in a pod, its own IP."""
+
+    certificate: pathlib.Path = pathlib.Path("/etc/drakit/webhook/tls.crt")
+    """The server's certificate with its chain, in PEM. A new file is used from the next connection on."""
+
+    key: pathlib.Path = pathlib.Path("/etc/drakit/webhook/tls.key")
+    """The private key of webhook.certificate, in PEM, without a password."""
+
+
 class Log(_Group):
     """What is logged, to standard error."""
 
@@ -302,6 +315,7 @@ class Settings(_Group):
     tpu: Tpu = Tpu()
     election: Election = Election()
     serve: Serve = Serve()
+    webhook: Webhook = Webhook()
     log: Log = Log()
     mock: Mock = Mock()
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from drakit.cli import allocate, cluster, ending, helping, journal, lint, local, new, publish, run, show, slices
+from drakit.cli import allocate, cluster, ending, helping, journal, lint, local, new, publish, run, show, slices, webhook
 from drakit.cli.demo import command as demo
 from drakit.cli.doctor import command as doctor
 
@@ -27,6 +27,7 @@ app.command()(local.prepare)
 app.command()(local.unprepare)
 app.command()(allocate.allocate)
 app.command()(lint.lint)
+app.command()(webhook.webhook)
 app.command()(new.new)
 app.command()(doctor.doctor)
 app.add_typer(journal.app, name="journal")

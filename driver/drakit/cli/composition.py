@@ -4,10 +4,10 @@ import contextvars
 import dataclasses
 import difflib
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit import settings as values
-from drakit.core import driver, errors, names, pools, quantity
+from drakit.core import config, driver, errors, names, pools, quantity
 from drakit.devices import machines, registry
 from drakit.devices.gpu import settings as gpu_settings
 from drakit.devices.nic import settings as nic_settings
@@ -123,6 +123,15 @@ def _family(settings: values.Settings, name: str, chosen: machines.Choice | None
         post=station.Post(driver_name=driver_name, build=build, place=place(settings)),
         folders=station.Folders(home=settings.node.plugins_dir / driver_name, cdi=settings.node.cdi_dir),
     )
+
+
+def opaque_rules(settings: values.Settings) -> Mapping[str, config.Rules]:
+    """What each of our drivers takes as opaque parameters, by the driver's name; raises SettingsError."""
+    return {
+        names.check_driver(str(getattr(settings, name).driver_name), f"{name}.driver_name"): registry.opaque_rules(name)
+        for name in registry.FAMILIES
+        if getattr(settings, name).enabled
+    }
 
 
 def cluster_pools(settings: values.Settings, family: str) -> Sequence[pools.Pool]:

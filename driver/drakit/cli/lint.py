@@ -2,13 +2,15 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drakit import settings as values
+from drakit.admission import opaque
+from drakit.cli import composition, options, output
 from drakit.cli import manifests as sources
-from drakit.cli import options, output
 from drakit.core import errors
 from drakit.telemetry import escaping
 
@@ -41,7 +43,8 @@ def lint(
 
     Beyond what the server refuses, objects are judged by each other: counters that a pool lacks, a default above the value, incomplete pools,
     selectors that select nothing or fail on some devices, attributes and drivers that nobody has, claims that fit on no node, allocations that
-    cannot be, taint rules that select nothing, pods whose claims are not there. Kinds that have nothing to do with devices are named as skipped.
+    cannot be, taint rules that select nothing, pods whose claims are not there. Opaque parameters for drakit's own drivers are judged as at prepare
+    and by drakit webhook. Kinds that have nothing to do with devices are named as skipped.
 
     Exit status is 0 when there is no error, 1 when there is one (or a warning, with --strict), 2 for files that cannot be read.
 
@@ -76,7 +79,25 @@ def _lint(files: Sequence[str], gates: Sequence[str]) -> _Looked:
     chosen = sources.feature_gates(gates)
     documents = sources.read(files, samples=True)
     skipped = linting.skipped(documents)
-    return _Looked(found=linting.lint(documents, chosen), objects=len(documents) - len(skipped), skipped=skipped)
+    refused = [finding for document in documents for finding in _refused(document)]
+    return _Looked(found=linting.lint(documents, chosen, refused), objects=len(documents) - len(skipped), skipped=skipped)
+
+
+def _refused(document: "Document") -> "Iterator[Finding]":
+    """Yield the opaque parameters that our drivers would refuse to prepare, as ``drakit webhook`` does."""
+    from drakit.cluster import linting
+
+    kind, version = document.body.get("kind"), document.body.get("apiVersion")
+    if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):
+        for mistake in opaque.mistakes(kind, document.body, composition.opaque_rules(values.Settings())):
+            reason, _, fix = mistake.reason.partition("; ")
+            yield linting.Finding(
+                severity=linting.Severity.ERROR,
+                document=document,
+                field=mistake.field,
+                text=reason,
+                fix=fix or "correct the value, or remove the field",
+            )
 
 
 def _print(looked: _Looked) -> None:

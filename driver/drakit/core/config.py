@@ -7,6 +7,7 @@ configuration it is, because an admin writes the class and a user the claim.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 from drakit.core import claim as claims
 from drakit.core import decoding, errors, records
@@ -23,6 +24,22 @@ class Chosen:
     config: object
     source: claims.ConfigSource | None = None
     parameters: records.Record | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a driver takes as opaque parameters, whatever the device: types to decode, and a check of one configuration by who wrote it.
+
+    ``check`` gets the parameters and the value that they decode to, and raises ConfigError.
+    """
+
+    types: tuple[type[object], ...]
+    check: Callable[[claims.ConfigSource, records.Record, object], None] = lambda _source, _parameters, _config: None
+
+
+def check(parameters: records.Record, source: claims.ConfigSource, rules: Rules) -> None:
+    """Raise ConfigError for parameters that no claim can be prepared with; the field is the JSON path under ``parameters``."""
+    rules.check(source, parameters, decode(parameters, rules.types))
 
 
 def decode(parameters: records.Record, types: tuple[type[object], ...]) -> object:

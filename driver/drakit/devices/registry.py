@@ -8,8 +8,8 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from drakit.core import config, errors, pools, records
 from drakit.core import driver as drivers
-from drakit.core import errors, pools, records
 from drakit.devices import machines
 
 if TYPE_CHECKING:
@@ -116,6 +116,32 @@ _TPU_MOCK_ONLY = "TPUs are only known as mock machines yet; name one, for exampl
 FAMILIES: Mapping[str, Callable[[Order], drivers.Driver[Any]]] = {"gpu": _gpu, "nic": _nic, "tpu": _tpu}
 KEYS: Mapping[str, str] = {"gpu": "gpus", "nic": "nics", "tpu": "tpus"}
 """The key of each family in a machine's file."""
+
+
+def opaque_rules(family: str) -> config.Rules:
+    """What a family takes as opaque parameters; needs neither its hardware nor its library. ``family`` is one of ``FAMILIES``."""
+    return _RULES[family]()
+
+
+def _gpu_rules() -> config.Rules:
+    from drakit.devices.gpu import config as gpu  # noqa: PLC0415 - a family is imported when it is asked for
+
+    return gpu.rules()
+
+
+def _nic_rules() -> config.Rules:
+    from drakit.devices.nic import config as nic  # noqa: PLC0415 - a family is imported when it is asked for
+
+    return nic.rules()
+
+
+def _tpu_rules() -> config.Rules:
+    from drakit.devices.tpu import driver  # noqa: PLC0415 - a family is imported when it is asked for
+
+    return config.Rules(types=driver.TpuDriver.config_types)
+
+
+_RULES: Mapping[str, Callable[[], config.Rules]] = {"gpu": _gpu_rules, "nic": _nic_rules, "tpu": _tpu_rules}
 
 CLUSTER_FAMILIES: Mapping[str, Callable[[Order], Sequence[pools.Pool]]] = {"tpu": _tpu_pools}
 

@@ -76,12 +76,13 @@ def _config(item: fields.Field) -> claims.OpaqueConfig:
     return claims.OpaqueConfig(
         source=claims.ConfigSource(item["source"].only_in(*(source.value for source in claims.ConfigSource)).text()),
         driver=_driver(opaque["driver"]),
-        parameters=_parameters(opaque["parameters"]),
+        parameters=parameters(opaque["parameters"]),
         requests=tuple(_request(request) for request in item["requests"].each()),
     )
 
 
-def _parameters(item: fields.Field) -> records.Record:
+def parameters(item: fields.Field) -> records.Record:
+    """The opaque parameters of a configuration; raises ConfigError for anything but an object that can be kept."""
     try:
         return records.freeze_record(item.object())
     except TypeError as error:

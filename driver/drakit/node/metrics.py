@@ -40,20 +40,14 @@ class Metrics:
         self._authors: _Authors | None = None
         self._guard = threading.Lock()
         prometheus_client.ProcessCollector(registry=self._registry)
-        self.calls = Durations(
-            "drakit_claim_seconds",
-            "Seconds from the kubelet's call for one claim to its answer.",
-            ("driver", "verb", "outcome"),
-            buckets=BUCKETS,
+        self.calls = self.durations(
+            "drakit_claim_seconds", "Seconds from the kubelet's call for one claim to its answer.", ("driver", "verb", "outcome")
         )
-        self.phases = Durations(
+        self.phases = self.durations(
             "drakit_claim_phase_seconds",
             "Seconds that one phase of a claim's way took: fetch, lock, journal, cdi, device_prepare, device_unprepare.",
             ("driver", "phase", "outcome"),
-            buckets=BUCKETS,
         )
-        self._registry.register(self.calls)
-        self._registry.register(self.phases)
         self.slice_writes = self._counts("drakit_slice_writes", "ResourceSlices created, updated and deleted.")
         self.publish_failures = self._counts("drakit_publish_failures", "Rounds of publishing that failed and are tried again.")
         self.watch_restarts = self._counts("drakit_watch_restarts", "Times the watch of ResourceSlices had to be started anew.")
@@ -63,6 +57,12 @@ class Metrics:
     def of(self, driver: str) -> "DriverMetrics":
         """The metrics of one driver."""
         return DriverMetrics(self, driver)
+
+    def durations(self, name: str, documentation: str, labels: Sequence[str]) -> "Durations":
+        """A new histogram of seconds."""
+        made = Durations(name, documentation, labels, buckets=BUCKETS)
+        self._registry.register(made)
+        return made
 
     def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
         """Ask ``read`` for labels and values whenever metrics are asked for; what it raises leaves its readings out of that answer.

@@ -1,13 +1,16 @@
-"""GET /healthz, /readyz and /metrics over plain HTTP, on an address of the operator's choice or on a unix socket that only root may open.
+"""A small HTTP server for probes, metrics and reviews: on an address of the operator's choice, with TLS where it is given a certificate, or on a unix
+socket that only root may open.
 
-Invariants: nothing but GET and HEAD of these paths is answered. A connection has one request and ``REQUEST_SECONDS`` from its start to its end,
-however its client sends or reads. At most ``CONNECTIONS_MAX`` are open at a time; one more takes the place of the oldest that has sent no whole
-request, so slow clients never keep a probe waiting. The answers hold no secret, and no request changes anything.
+Invariants: only GET and HEAD of ``routes`` and POST to ``reviews`` are answered. A connection has one request and ``REQUEST_SECONDS`` from its start
+to its end, the TLS handshake included, however its client sends or reads. A body has at most ``BODY_MAX`` bytes. At most ``connections_max``
+connections are open at a time; one more takes the place of the oldest that has sent no whole request, so slow clients never keep a probe waiting.
+The answers hold no secret, and no request changes anything.
 """
 
 import contextlib
 import dataclasses
 import errno
+import functools
 import http
 import http.client
 import http.server
@@ -16,9 +19,11 @@ import os
 import pathlib
 import socket
 import socketserver
+import ssl
 import stat
 import threading
 import time
+import types
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -28,6 +33,10 @@ from drakit.telemetry import logs
 
 REQUEST_SECONDS = 5.0
 CONNECTIONS_MAX = 64
+BODY_MAX = 1 << 20
+"""Bytes of a request's body. A claim with 32 configurations of 10 KiB, before and after an update, has 640 KiB."""
+FINISH_SECONDS = 1.0
+"""Longest wait for requests in progress when the server stops."""
 PORT_MAX = 65535
 SERVER = "drakit"
 """What the Server header says, by which another instance of the driver is known."""
@@ -35,6 +44,8 @@ _SOCKET_MODE = 0o600
 _ASK_SECONDS = 1.0
 _ANSWER_MAX = 65536
 _TEXT = "text/plain; charset=utf-8"
+_PIECE = 1 << 16
+_DIGITS_MAX = 12
 
 _log = logs.get_logger(__name__)
 
@@ -49,6 +60,11 @@ class Page:
 
 
 Route = Callable[[], Page]
+Review = Callable[[bytes], Page]
+"""Answers the body of a POST."""
+Tls = Callable[[], ssl.SSLContext]
+"""Returns the TLS settings of the next connection."""
+_NO_REVIEWS: Mapping[str, Review] = types.MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,16 +123,22 @@ class _Listener(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, place: Place, requests: type[http.server.BaseHTTPRequestHandler]) -> None:
-        self._guard = threading.Lock()
+    def __init__(
+        self, place: Place, *, routes: Mapping[str, Route], reviews: Mapping[str, Review], connections_max: int, tls: Tls | None
+    ) -> None:
+        self.routes = routes
+        self.reviews = reviews
+        self._connections_max = connections_max
+        self._tls = tls
+        self._guard = threading.Condition()
         self._open: list[_Connection] = []
         self._place = place
         if isinstance(place, Address):
             self.address_family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-            super().__init__((place.host, place.port), requests)
+            super().__init__((place.host, place.port), _Requests)
         else:
             self.address_family = socket.AF_UNIX
-            super().__init__(os.fspath(place), requests)  # type: ignore[arg-type] # the library knows TCP only
+            super().__init__(os.fspath(place), _Requests)  # type: ignore[arg-type] # the library knows TCP only
 
     def server_bind(self) -> None:
         """Bind, and ask no DNS for the host's name, as the library would. A socket is closed to others before anybody can connect."""
@@ -124,11 +146,18 @@ class _Listener(http.server.ThreadingHTTPServer):
         if isinstance(self._place, pathlib.Path):
             self._place.chmod(_SOCKET_MODE)
 
+    def get_request(self) -> tuple[socket.socket, object]:
+        """Accept a connection. The connection's own thread shakes hands."""
+        connection, client = super().get_request()
+        if self._tls is not None:
+            connection = self._tls().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, client
+
     def verify_request(self, request: object, client_address: object) -> bool:  # noqa: ARG002 - the library's signature
         """Note the connection, in the place of a slow one where there is none free; whether it is served."""
         assert isinstance(request, socket.socket)  # noqa: S101 - the library types it as anything; this server has stream sockets only
         with self._guard:
-            if len(self._open) >= CONNECTIONS_MAX:
+            if len(self._open) >= self._connections_max:
                 slow = next((one for one in self._open if not one.has_asked), None)
                 if slow is None:
                     return False
@@ -153,24 +182,108 @@ class _Listener(http.server.ThreadingHTTPServer):
     def shutdown_request(self, request: object) -> None:
         with self._guard:
             self._open = [one for one in self._open if one.socket is not request]
+            self._guard.notify_all()
         super().shutdown_request(request)  # type: ignore[arg-type] # the library's own types are narrower than what it passes
 
     def _drop(self, connection: _Connection) -> None:
         """Wake the connection's thread, which then ends; the caller holds the guard."""
         self._open.remove(connection)
         with contextlib.suppress(OSError):
-            connection.socket.shutdown(socket.SHUT_RDWR)
+            # The method of SSLSocket would also end TLS, and the connection's thread could then send in plain text.
+            socket.socket.shutdown(connection.socket, socket.SHUT_RDWR)
+
+    def finish(self, seconds: float) -> None:
+        """Wait until the open connections have ended, at most so many seconds."""
+        with self._guard:
+            self._guard.wait_for(lambda: not self._open, seconds)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the library's signature
         _log.debug("a connection broke", client=str(client_address))
 
 
-class HttpServer:
-    """Serves ``routes`` (path to page) from ``start`` to ``stop``."""
+class _Requests(http.server.BaseHTTPRequestHandler):
+    """Answers the one request of a connection."""
 
-    def __init__(self, place: Place, routes: Mapping[str, Route], *, key: str = "serve.address") -> None:
+    server: "_Listener"
+    server_version = SERVER
+    sys_version = ""
+    timeout: ClassVar[float] = REQUEST_SECONDS
+
+    def setup(self) -> None:
+        super().setup()
+        if isinstance(self.connection, ssl.SSLSocket):
+            self.connection.do_handshake()
+
+    def do_GET(self) -> None:
+        self._answer(_page(self.server.routes, self._whole()))
+
+    def do_HEAD(self) -> None:
+        self._answer(_page(self.server.routes, self._whole()), body=False)
+
+    def do_POST(self) -> None:
+        if not self.server.reviews:
+            self.send_error(http.HTTPStatus.NOT_IMPLEMENTED)
+            return
+        body = self._body()
+        if isinstance(body, bytes):
+            body = _page({path: functools.partial(review, body) for path, review in self.server.reviews.items()}, self._whole())
+        self._answer(body)
+
+    def _whole(self) -> str:
+        """Note that the request is whole, and return its path."""
+        self.server.asked(self.connection)
+        return self.path.partition("?")[0]
+
+    def _body(self) -> bytes | Page:
+        """The body of a request, or the page that refuses it."""
+        text = self.headers.get("Content-Length", "")
+        if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+            return Page(body=b"send the body with a Content-Length\n", status=http.HTTPStatus.LENGTH_REQUIRED)
+        length = int(text)
+        if length > BODY_MAX:
+            # A client that may not send to the end gets a reset in place of the answer.
+            while length > 0 and (piece := self.rfile.read(min(length, _PIECE))):
+                length -= len(piece)
+            return Page(
+                body=f"the body has {text} bytes, over the limit of {BODY_MAX}\n".encode(),
+                status=http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            )
+        body = self.rfile.read(length)
+        if len(body) < length:
+            raise ConnectionError("the client left in the middle of its request")
+        return body
+
+    def _answer(self, page: Page, *, body: bool = True) -> None:
+        self.send_response(page.status)
+        self.send_header("Content-Type", page.content_type)
+        self.send_header("Content-Length", str(len(page.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if body:
+            self.wfile.write(page.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's signature
+        _log.debug("HTTP request", client=str(self.client_address), line=format % args)
+
+
+class HttpServer:
+    """Serves ``routes`` (path to page) and ``reviews`` from ``start`` to ``stop``; ``key`` is the setting that has the address."""
+
+    def __init__(
+        self,
+        place: Place,
+        routes: Mapping[str, Route],
+        *,
+        reviews: Mapping[str, Review] = _NO_REVIEWS,
+        tls: Tls | None = None,
+        connections_max: int = CONNECTIONS_MAX,
+        key: str = "serve.address",
+    ) -> None:
         self._wanted = place
         self._routes = dict(routes)
+        self._reviews = dict(reviews)
+        self._tls = tls
+        self._connections_max = connections_max
         self._key = key
         self._listener: _Listener | None = None
         self._thread: threading.Thread | None = None
@@ -189,7 +302,9 @@ class HttpServer:
         try:
             if isinstance(self._wanted, pathlib.Path):
                 _make_way(self._wanted)
-            self._listener = _Listener(self._wanted, _requests(self._routes))
+            self._listener = _Listener(
+                self._wanted, routes=self._routes, reviews=self._reviews, connections_max=self._connections_max, tls=self._tls
+            )
         except OSError as error:
             if error.errno == errno.EADDRINUSE and isinstance(self._wanted, Address):
                 return False
@@ -197,17 +312,18 @@ class HttpServer:
         self._thread = threading.Thread(target=self._listener.serve_forever, name="http", daemon=True)
         self._thread.start()
         where = str(self.address if isinstance(self._wanted, Address) else self._wanted)
-        _log.info("serving HTTP", address=where, paths=sorted(self._routes))
+        _log.info("serving HTTP", address=where, paths=sorted({*self._routes, *self._reviews}), tls=self._tls is not None)
         return True
 
     def stop(self) -> None:
-        """Stop listening; safe to call twice and without start. A socket's file stays: the next start replaces it."""
+        """Stop listening and let requests in progress end; safe to call twice and without start. A socket's file stays: the next start replaces it."""
         listener, self._listener = self._listener, None
         if listener is None or self._thread is None:
             return
         listener.shutdown()
         listener.server_close()
         self._thread.join()
+        listener.finish(FINISH_SECONDS)
 
 
 def is_driver(address: Address) -> bool:
@@ -260,38 +376,6 @@ def _make_way(path: pathlib.Path) -> None:
         if not is_socket or asking.connect_ex(os.fspath(path)) != errno.ECONNREFUSED:
             raise OSError(errno.EEXIST, "another process listens there, or it is no socket; give this driver a path of its own")
     path.unlink()
-
-
-def _requests(routes: Mapping[str, Route]) -> type[http.server.BaseHTTPRequestHandler]:
-    """The class that answers requests; the library wants a class, so the routes are bound by making one."""
-
-    class Requests(http.server.BaseHTTPRequestHandler):
-        server_version = SERVER
-        sys_version = ""
-        timeout: ClassVar[float] = REQUEST_SECONDS
-
-        def do_GET(self) -> None:
-            self._answer(body=True)
-
-        def do_HEAD(self) -> None:
-            self._answer(body=False)
-
-        def _answer(self, *, body: bool) -> None:
-            if isinstance(self.server, _Listener):
-                self.server.asked(self.connection)
-            page = _page(routes, self.path.partition("?")[0])
-            self.send_response(page.status)
-            self.send_header("Content-Type", page.content_type)
-            self.send_header("Content-Length", str(len(page.body)))
-            self.send_header("Cache-Control", "no-store")
-            self.end_headers()
-            if body:
-                self.wfile.write(page.body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's signature
-            _log.debug("HTTP request", client=str(self.client_address), line=format % args)
-
-    return Requests
 
 
 def _page(routes: Mapping[str, Route], path: str) -> Page:

@@ -11,8 +11,11 @@ from drakit.cluster.manifests import Accepted, Document, Intake
 from drakit.cluster.resources import Resource
 
 
-def lint(documents: Sequence[Document], gates: FeatureGates) -> list[Finding]:
-    """Return what is wrong, in the order of the documents, errors of each first."""
+def lint(documents: Sequence[Document], gates: FeatureGates, others: Sequence[Finding] = ()) -> list[Finding]:
+    """Return what is wrong, in the order of the documents, errors of each first.
+
+    ``others`` are findings of the caller; one is left out where a rule here finds a mistake in the same field.
+    """
     intake = manifests.take(documents, gates)
     position = {id(document): place for place, document in enumerate(documents)}
     found = [
@@ -22,6 +25,8 @@ def lint(documents: Sequence[Document], gates: FeatureGates) -> list[Finding]:
         *served.dropped(intake.dropped),
         *_between(documents, intake, gates),
     ]
+    known = {(id(one.document), one.field) for one in found}
+    found += [one for one in others if (id(one.document), one.field) not in known]
     return sorted(found, key=lambda one: (position[id(one.document)], one.severity))
 
 

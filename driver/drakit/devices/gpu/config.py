@@ -11,7 +11,8 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from drakit.core import errors, quantity
+from drakit.core import claim as claims
+from drakit.core import config, errors, quantity, records
 from drakit.devices.gpu import port
 
 API_VERSION = "gpu.drakit.dev/v1"
@@ -135,6 +136,26 @@ def class_only(sharing: Sharing, *, shared: bool) -> Iterator[str]:
         yield "sharing.mpsConfig.multiUser"
     if shared and sharing.time_slicing_config is not None:
         yield "sharing.timeSlicingConfig"
+
+
+def check_author(source: claims.ConfigSource | None, sharing: Sharing | None, *, shared: bool) -> None:
+    """Raise ConfigError for a claim that sets a field which only a class may set; ``shared`` says whether the device is a share."""
+    if sharing is None or source is not claims.ConfigSource.CLAIM:
+        return
+    for field in class_only(sharing, shared=shared):
+        raise errors.ConfigError(
+            "reaches others who use the GPU, so only a DeviceClass may set it, not a claim", field=f"parameters.{field}"
+        )
+
+
+def rules() -> config.Rules:
+    """What can be said of a configuration without its device: on a GPU that is not shared, a claim may set more."""
+
+    def check(source: claims.ConfigSource, _: records.Record, decoded: object) -> None:
+        if isinstance(decoded, AnyConfig):
+            check_author(source, decoded.sharing, shared=False)
+
+    return config.Rules(types=TYPES, check=check)
 
 
 def _check_limit(limit: quantity.Quantity | None, field: str) -> None:

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import errors, quantity, records
 from drakit.devices.gpu import config, identity, port, shares
@@ -86,7 +85,7 @@ def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.
     if sharing is None:
         chosen = Settings()
     else:
-        _check_author(grant, sharing)
+        config.check_author(grant.config_source, sharing, shared=grant.share_id is not None)
         _check_gpu(gpu, sharing)
         if wanted.slot is None:
             _check_mode(gpu, sharing, hardware)
@@ -129,15 +128,6 @@ def _undo_time_slice(hardware: port.GpuPort, gpu: port.GpuUuid, *, applied: bool
         mode = hardware.mig_mode(gpu) if applied else None
         if applied and not (mode is not None and mode.current):
             raise
-
-
-def _check_author(grant: Grant, sharing: config.Sharing) -> None:
-    if grant.config_source is not claims.ConfigSource.CLAIM:
-        return
-    for field in config.class_only(sharing, shared=grant.share_id is not None):
-        raise errors.ConfigError(
-            "reaches others who use the GPU, so only a DeviceClass may set it, not a claim", field=f"parameters.{field}"
-        )
 
 
 def _check_mode(gpu: port.Gpu, sharing: config.Sharing, hardware: port.GpuPort) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from drakit.core import claim as claims
+from drakit.core import config as core_config
 from drakit.core import errors, quantity, records
 from drakit.devices.nic import addressing, sysctls
 
@@ -164,18 +165,31 @@ class NicConfig:
                     raise errors.ConfigError("says what an earlier one says already", field=f"{field}[{index}]")
 
 
+def rules() -> core_config.Rules:
+    """What can be said of a configuration without its class, its device and its node."""
+
+    def check(source: claims.ConfigSource, parameters: records.Record, _: object) -> None:
+        _check_author(source, parameters)
+
+    return core_config.Rules(types=(NicConfig,), check=check)
+
+
 def settle(configs: Sequence[claims.OpaqueConfig]) -> records.Record:
     """The parameters that count, of those that apply from weakest to strongest. Raises ConfigError for a class-only field in a claim."""
     reserved: records.Record = {}
     for entry in configs:
-        own = {key: value for key, value in entry.parameters.items() if key in CLASS_ONLY}
-        if own and entry.source is claims.ConfigSource.CLAIM:
-            field = min(own)
-            raise errors.ConfigError(
-                "may be set only by an admin in the DeviceClass, not in a claim; take it out of the claim", field=f"parameters.{field}"
-            )
-        reserved = own or reserved
+        reserved = _check_author(entry.source, entry.parameters) or reserved
     return {**configs[-1].parameters, **reserved}
+
+
+def _check_author(source: claims.ConfigSource, parameters: records.Record) -> records.Record:
+    """Return the class-only fields. Raises ConfigError where a claim has any."""
+    own = {key: value for key, value in parameters.items() if key in CLASS_ONLY}
+    if own and source is claims.ConfigSource.CLAIM:
+        raise errors.ConfigError(
+            "may be set only by an admin in the DeviceClass, not in a claim; take it out of the claim", field=f"parameters.{min(own)}"
+        )
+    return own
 
 
 def check(config: NicConfig, *, node: str) -> None:

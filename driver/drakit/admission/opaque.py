@@ -1,0 +1,77 @@
+"""The opaque parameters that an object has for our drivers, decoded as ``prepare`` decodes them.
+
+Used by ``drakit webhook`` and ``drakit lint``. What depends on the device that the scheduler chooses, on the node or on another object is left to
+``prepare``: a configuration that passes here can still be refused there. One that is refused here is refused there for every device that it is for.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from drakit.core import claim as claims
+from drakit.core import config, errors, records
+from drakit.kube import claim_codec, fields
+
+MISTAKES_MAX = 32
+"""Mistakes that are told of one object; the API takes as many configurations."""
+VERSIONS = ("v1", "v1beta2", "v1beta1")
+GROUP = "resource.k8s.io"
+
+Rules = Mapping[str, config.Rules]
+"""What each driver takes, by the driver's name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """The resource of a kind, where the kind has its configurations (in every version the same place), and whose they are."""
+
+    resource: str
+    path: Sequence[str]
+    source: claims.ConfigSource
+
+
+KINDS: Mapping[str, Kind] = {
+    "ResourceClaim": Kind(resource="resourceclaims", path=("spec", "devices", "config"), source=claims.ConfigSource.CLAIM),
+    "ResourceClaimTemplate": Kind(
+        resource="resourceclaimtemplates", path=("spec", "spec", "devices", "config"), source=claims.ConfigSource.CLAIM
+    ),
+    "DeviceClass": Kind(resource="deviceclasses", path=("spec", "config"), source=claims.ConfigSource.CLASS),
+}
+
+
+def is_known(api_version: str, kind: str) -> bool:
+    """Whether objects of this apiVersion and kind can be checked."""
+    group, _, version = api_version.partition("/")
+    return group == GROUP and version in VERSIONS and kind in KINDS
+
+
+def mistakes(kind: str, obj: records.Json, rules: Rules) -> Sequence[errors.ConfigError]:
+    """What ``prepare`` would refuse in an object of one of ``KINDS``, at most one mistake for each configuration; fields are paths in the object."""
+    return tuple(itertools.islice(_mistakes(KINDS[kind], fields.Field(obj), rules), MISTAKES_MAX))
+
+
+def _mistakes(kind: Kind, obj: fields.Field, rules: Rules) -> Iterator[errors.ConfigError]:
+    try:
+        for key in kind.path:
+            obj = obj[key]
+        entries = list(obj.each())
+    except errors.ConfigError as error:
+        yield error
+        return
+    for entry in entries:
+        try:
+            _check(entry, kind.source, rules)
+        except errors.ConfigError as error:
+            yield error
+
+
+def _check(entry: fields.Field, source: claims.ConfigSource, rules: Rules) -> None:
+    opaque = entry["opaque"]
+    rule = rules.get(opaque["driver"].text_or_empty())
+    if rule is None:
+        return
+    parameters = claim_codec.parameters(opaque["parameters"])
+    try:
+        config.check(parameters, source, rule)
+    except errors.ConfigError as error:
+        raise error.under(opaque.path) from error

@@ -1,0 +1,115 @@
+"""AdmissionReview (admission.k8s.io/v1): what the API server asks of a webhook, and the answer.
+
+Only a mistake in what is written now is refused. A deletion, a status, an object that is being deleted and an update that leaves the spec as it is
+are always allowed, so that an object that an older version let in can be labelled and removed.
+"""
+
+import dataclasses
+import enum
+import http
+import json
+from collections.abc import Mapping, Sequence
+
+from drakit.admission import opaque
+from drakit.core import errors, records
+from drakit.kube import fields, json_text
+from drakit.telemetry import logs
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+_NAME_MAX = 253
+_MESSAGE_MAX = 4096
+
+_log = logs.get_logger(__name__)
+
+
+class Verdict(enum.Enum):
+    """What became of a request."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    UNREADABLE = "unreadable"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer to a request: the HTTP status, its body, and for metrics the resource that was written ("" for none of ours)."""
+
+    verdict: Verdict
+    status: http.HTTPStatus
+    body: bytes
+    resource: str = ""
+
+
+def answer(body: bytes, rules: opaque.Rules) -> Answer:
+    """Judge the object in a request by what the drivers in ``rules`` take."""
+    try:
+        request = _request(body)
+        uid = request["uid"].text()
+    except (errors.ConfigError, ValueError) as error:
+        reason = f"send an AdmissionReview of {API_VERSION}: {error}\n"[:_MESSAGE_MAX]
+        return Answer(verdict=Verdict.UNREADABLE, status=http.HTTPStatus.BAD_REQUEST, body=reason.encode(errors="replace"))
+    kind = _kind(request["kind"])
+    if kind not in opaque.KINDS:
+        text = f"drakit does not check {kind}; remove it from the rules of the webhook"
+        return _reviewed(uid, {"allowed": True, "warnings": [text]}, Verdict.ALLOWED)
+    resource = opaque.KINDS[kind].resource
+    mistakes = opaque.mistakes(kind, request["object"].value, rules) if _is_checked(request) else ()
+    if not mistakes:
+        return _reviewed(uid, {"allowed": True}, Verdict.ALLOWED, resource)
+    name = request["object"].name()
+    _log.info("object refused", object=f"{kind} {name}"[: 2 * _NAME_MAX], error=str(mistakes[0]))
+    return _reviewed(uid, {"allowed": False, "status": _status(kind, name, mistakes)}, Verdict.DENIED, resource)
+
+
+def _request(body: bytes) -> fields.Field:
+    root = fields.Field(json_text.parse(body))  # type: ignore[arg-type] # JSON of any kind; the field's own checks say which it is
+    root["apiVersion"].only_in(API_VERSION)
+    root["kind"].only_in(KIND)
+    root["request"].object()
+    return root["request"]
+
+
+def _kind(found: fields.Field) -> str:
+    """A kind of ``opaque.KINDS``, or apiVersion and kind of another."""
+    group, version, kind = (_text(found.value, key) for key in ("group", "version", "kind"))
+    api_version = f"{group}/{version}" if group else version
+    return kind if opaque.is_known(api_version, kind) else f"{api_version} {kind}"[:_NAME_MAX]
+
+
+def _text(value: records.Json, key: str) -> str:
+    text = value.get(key) if isinstance(value, Mapping) else None
+    return text if isinstance(text, str) else ""
+
+
+def _is_checked(request: fields.Field) -> bool:
+    """Whether the request writes a spec: it creates an object, or changes the spec of one that nobody deletes."""
+    new, old = request["object"].value, request["oldObject"].value
+    if request["operation"].value not in ("CREATE", "UPDATE") or request["subResource"].value or not isinstance(new, Mapping):
+        return False
+    metadata = new.get("metadata")
+    if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp"):
+        return False
+    return not isinstance(old, Mapping) or new.get("spec") != old.get("spec")
+
+
+def _status(kind: str, name: str, mistakes: Sequence[errors.ConfigError]) -> Mapping[str, object]:
+    """A metav1.Status as the API server writes it for fields of its own, so that clients show every field."""
+    message = "; ".join(map(str, mistakes))
+    return {
+        "status": "Failure",
+        "reason": "Invalid",
+        "code": http.HTTPStatus.UNPROCESSABLE_ENTITY,
+        "message": message if len(message) <= _MESSAGE_MAX else f"{message[:_MESSAGE_MAX]}...",
+        "details": {
+            "name": name.rpartition("/")[2],
+            "group": opaque.GROUP,
+            "kind": kind,
+            "causes": [{"reason": "FieldValueInvalid", "field": one.field, "message": one.reason} for one in mistakes],
+        },
+    }
+
+
+def _reviewed(uid: str, response: Mapping[str, object], verdict: Verdict, resource: str = "") -> Answer:
+    review = {"apiVersion": API_VERSION, "kind": KIND, "response": {"uid": uid, **response}}
+    return Answer(verdict=verdict, status=http.HTTPStatus.OK, body=json.dumps(review).encode(), resource=resource)

@@ -1,0 +1,118 @@
+"""``drakit webhook``: the admission webhook, which refuses opaque parameters that no driver of ours could prepare."""
+
+import pathlib
+import threading
+import time
+from typing import Annotated, Literal
+
+import typer
+
+from drakit import settings as values
+from drakit.admission import opaque, review
+from drakit.cli import composition, options, stopping
+from drakit.cli import serving as reports
+from drakit.core import errors
+from drakit.node import metrics
+from drakit.serving import certificates
+from drakit.serving import http as serving
+from drakit.telemetry import logs
+
+PATH = "/validate"
+CONNECTIONS_MAX = 256
+"""API servers send up to 200 writes at once (--max-mutating-requests-inflight)."""
+
+_LABELS = ("resource", "outcome")
+_LOADED = "Unix time at which the certificate in use was loaded."
+
+_log = logs.get_logger(__name__)
+
+
+def webhook(
+    address: Annotated[
+        str | None, typer.Option("--address", metavar="IP:PORT", help="Where to listen for the API server, with HTTPS.")
+    ] = None,
+    certificate: Annotated[
+        pathlib.Path | None, typer.Option("--certificate", metavar="FILE", help="The server's certificate with its chain, in PEM.")
+    ] = None,
+    key: Annotated[pathlib.Path | None, typer.Option("--key", metavar="FILE", help="The certificate's private key, in PEM.")] = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    log_format: Annotated[Literal["console", "json"] | None, typer.Option("--log-format", help="console or json.")] = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None, typer.Option("--log-level", help="Least severe level to write.")
+    ] = None,
+) -> None:
+    """Serve the admission webhook for opaque parameters of our drivers, until SIGTERM or Ctrl-C.
+
+    The API server asks it when a ResourceClaim, ResourceClaimTemplate or DeviceClass is created or its spec is changed. Parameters that
+    prepare would refuse on every node are refused at once, with the object's field and the fix; drakit lint does the same for files. Deletions,
+    labels and statuses are always allowed. It needs no rights in the cluster.
+
+    It answers POST /validate. A new certificate is used as soon as its files change, without a restart. With serve.address it also serves /healthz,
+    /readyz and /metrics there, over plain HTTP. To install it: docs/howto/validate-at-admission.md.
+
+    [bold]Examples[/bold]
+
+      drakit webhook --address 127.0.0.1:8443 --certificate tls.crt --key tls.key
+
+      drakit webhook --set serve.address=127.0.0.1:8080 --set gpu.driver_name=gpu.nvidia.com
+    """
+    flags = {"webhook.address": address, "webhook.certificate": certificate, "webhook.key": key}
+    flags |= {"log.format": log_format, "log.level": log_level}
+    settings = options.read(config=config, assignments=assignments, flags=flags)
+    stop = threading.Event()
+    stopping.at_signals(stop)
+    told = reports.Told()
+    webhook_server = Webhook(settings, told.metrics)
+    with reports.served(settings.serve, told):
+        webhook_server.start()
+        told.is_started = True
+        try:
+            stop.wait()
+        finally:
+            webhook_server.stop()
+
+
+class Webhook:
+    """The HTTPS server that the API server calls. Raises SettingsError for a certificate or an address that cannot be used."""
+
+    def __init__(self, settings: values.Settings, measured: metrics.Metrics) -> None:
+        self._rules = composition.opaque_rules(settings)
+        certificate = certificates.Certificate(settings.webhook.certificate, settings.webhook.key, key="webhook.certificate")
+        self._judging = threading.Lock()
+        self._durations = measured.durations("drakit_webhook_seconds", "Seconds from a review's last byte to its answer.", _LABELS)
+        for kind in opaque.KINDS.values():
+            for verdict in (review.Verdict.ALLOWED, review.Verdict.DENIED):
+                self._durations.begin((kind.resource, verdict.value))
+        measured.gauge("drakit_webhook_certificate_loaded_seconds", _LOADED, (), lambda: [({}, certificate.loaded_at)])
+        self._server = serving.HttpServer(
+            serving.Address.parse(settings.webhook.address, key="webhook.address"),
+            {},
+            reviews={PATH: self._review},
+            tls=certificate.context,
+            connections_max=CONNECTIONS_MAX,
+            key="webhook.address",
+        )
+
+    @property
+    def address(self) -> serving.Address:
+        """Where the API server is answered."""
+        return self._server.address
+
+    def start(self) -> None:
+        """Serve; raises SettingsError where the address cannot be had."""
+        if not self._server.start():
+            raise errors.SettingsError(f"another process listens on {self.address}", key="webhook.address")
+        _log.info("webhook ready", address=str(self.address), drivers=sorted(self._rules))
+
+    def stop(self) -> None:
+        """Stop to accept requests, and finish those in progress."""
+        self._server.stop()
+
+    def _review(self, body: bytes) -> serving.Page:
+        began = time.monotonic()
+        with self._judging:  # One at a time: the work is the processor's, and hostile bodies cost memory while they are parsed.
+            found = review.answer(body, self._rules)
+        self._durations.observe((found.resource, found.verdict.value), time.monotonic() - began)
+        content_type = "application/json" if found.verdict is not review.Verdict.UNREADABLE else "text/plain; charset=utf-8"
+        return serving.Page(body=found.body, content_type=content_type, status=found.status)

@@ -1,0 +1,76 @@
+"""The certificate of a TLS server, read again when its files change, so that it can be renewed without a restart.
+
+Invariant: connections always get the newest pair of certificate and key that could be loaded. A pair that does not match, as between the writes of
+its two files, changes nothing; the next change of a file is tried again.
+"""
+
+import pathlib
+import ssl
+import threading
+import time
+
+from drakit.core import errors
+from drakit.telemetry import logs
+
+_Version = tuple[tuple[int, int, int], ...]
+
+_log = logs.get_logger(__name__)
+
+
+class Certificate:
+    """A certificate chain and its private key, both in PEM.
+
+    Raises SettingsError where they cannot be loaded at first; ``key`` names their settings.
+    """
+
+    def __init__(self, chain: pathlib.Path, private_key: pathlib.Path, *, key: str) -> None:
+        self._chain = chain
+        self._private_key = private_key
+        self._guard = threading.Lock()
+        self._tried = self._version()
+        try:
+            self._context = self._load()
+        except (OSError, ValueError) as error:
+            files = f"{chain} and {private_key}"
+            raise errors.SettingsError(f"{files} are not a certificate and its private key in PEM: {_reason(error)}", key=key) from error
+        self.loaded_at = time.time()
+        """Unix time at which the certificate in use was loaded."""
+
+    def context(self) -> ssl.SSLContext:
+        """The TLS settings of the next connection."""
+        with self._guard:
+            version = self._version()
+            if version != self._tried:
+                self._tried = version
+                self._renew()
+            return self._context
+
+    def _renew(self) -> None:
+        try:
+            self._context = self._load()
+        except (OSError, ValueError) as error:
+            _log.warning("certificate not loaded, the previous one stays in use", path=str(self._chain), error=_reason(error))
+            return
+        self.loaded_at = time.time()
+        _log.info("certificate loaded", path=str(self._chain))
+
+    def _version(self) -> _Version:
+        """What changes when a file is written, replaced or made readable; empty where one is missing."""
+        try:
+            found = [path.stat() for path in (self._chain, self._private_key)]
+        except OSError:
+            return ()
+        return tuple((one.st_ino, one.st_ctime_ns, one.st_size) for one in found)
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.num_tickets = 0  # A connection has one request, so there is no session to resume.
+        context.load_cert_chain(
+            self._chain, self._private_key, password=lambda: ""
+        )  # Without a password OpenSSL asks the terminal for one.
+        return context
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)) or type(error).__name__
