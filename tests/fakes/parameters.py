@@ -1,6 +1,7 @@
 """Opaque parameters of drakit's drivers, good and bad, and the objects that carry them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 GPU, NIC, TPU = "gpu.drakit.dev", "nic.drakit.dev", "tpu.drakit.dev"
 CLAIM, TEMPLATE, CLASS = "ResourceClaim", "ResourceClaimTemplate", "DeviceClass"
@@ -76,7 +77,7 @@ def config(driver: str, parameters: object) -> dict[str, object]:
     return {"opaque": {"driver": driver, "parameters": parameters}}
 
 
-def holding(kind: str, *configs: object, version: str = "v1", name: str = "x") -> dict[str, object]:
+def holding(kind: str, *configs: object, version: str = "v1", name: str = "x") -> dict[str, Any]:
     """An object of a kind with configurations, as the API server of that version takes it."""
     exactly = {"deviceClassName": GPU}
     requests = [{"name": "r", **({"exactly": exactly} if version != "v1beta1" else exactly)}]

@@ -3,6 +3,7 @@
 import pathlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import typer
@@ -80,11 +81,7 @@ class Webhook:
         self._rules = composition.opaque_rules(settings)
         certificate = certificates.Certificate(settings.webhook.certificate, settings.webhook.key, key="webhook.certificate")
         self._judging = threading.Lock()
-        self._durations = measured.durations("drakit_webhook_seconds", "Seconds from a review's last byte to its answer.", _LABELS)
-        for kind in opaque.KINDS.values():
-            for verdict in (review.Verdict.ALLOWED, review.Verdict.DENIED):
-                self._durations.begin((kind.resource, verdict.value))
-        measured.gauge("drakit_webhook_certificate_loaded_seconds", _LOADED, (), lambda: [({}, certificate.loaded_at)])
+        self._durations = measures(measured, lambda: certificate.loaded_at)
         self._server = serving.HttpServer(
             serving.Address.parse(settings.webhook.address, key="webhook.address"),
             {},
@@ -116,3 +113,13 @@ class Webhook:
         self._durations.observe((found.resource, found.verdict.value), time.monotonic() - began)
         content_type = "application/json" if found.verdict is not review.Verdict.UNREADABLE else "text/plain; charset=utf-8"
         return serving.Page(body=found.body, content_type=content_type, status=found.status)
+
+
+def measures(target: metrics.Metrics, loaded_at: Callable[[], float]) -> metrics.Durations:
+    """Add the webhook's metrics, and return the histogram of its reviews, with samples of 0 for every kind that is checked."""
+    target.gauge("drakit_webhook_certificate_loaded_seconds", _LOADED, (), lambda: [({}, loaded_at())])
+    reviews = target.durations("drakit_webhook_seconds", "Seconds from a review's last byte to its answer.", _LABELS)
+    for kind in opaque.KINDS.values():
+        for verdict in (review.Verdict.ALLOWED, review.Verdict.DENIED):
+            reviews.begin((kind.resource, verdict.value))
+    return reviews

@@ -316,7 +316,7 @@ class HttpServer:
         return True
 
     def stop(self) -> None:
-        """Stop listening and let requests in progress end; safe to call twice and without start. A socket's file stays: the next start replaces it."""
+        """Stop listening and let requests in progress end; safe to call twice and without start. The next start replaces a socket's file."""
         listener, self._listener = self._listener, None
         if listener is None or self._thread is None:
             return

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from drakit.cli import serving
+from drakit.cli import webhook
 from drakit.core import inventory, lifecycle
 from drakit.core import site as sites
 from drakit.devices.gpu import gauges
@@ -58,6 +59,7 @@ def told() -> str:
     driver.published(1)
     driver.failed_to_publish()
     driver.watch_restarted()
+    webhook.measures(made, lambda: 0.0)
     return made.text().decode()
 
 

@@ -1,0 +1,108 @@
+"""``drakit webhook`` as a process: HTTPS for the API server, pages for operators, and a stop that loses nothing."""
+
+import contextlib
+import json
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.cli import webhook
+from fakes import desk as desks
+from fakes import parameters as p
+from fakes import tls_files
+
+GOOD, BAD = p.review(p.holding(p.CLAIM, p.config(p.NIC, p.nic()))), p.review(p.holding(p.CLAIM, p.config(p.NIC, p.nic(mtu=20))))
+
+
+@pytest.fixture
+def files(tmp_path: pathlib.Path) -> tls_files.TlsFiles:
+    return tls_files.TlsFiles(tmp_path)
+
+
+class Process:
+    """A running webhook, and the addresses that its log tells."""
+
+    def __init__(self, files: tls_files.TlsFiles) -> None:
+        arguments = ["--address", "127.0.0.1:0", "--certificate", str(files.chain), "--key", str(files.key)]
+        command = [sys.executable, "-m", "drakit", "webhook", *arguments, "--set", "serve.address=127.0.0.1:0", "--log-format", "json"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        ports: dict[bool, int] = {}
+        for line in self.process.stderr:
+            told = json.loads(line)
+            if told["event"] == "serving HTTP":
+                ports[told["tls"]] = int(told["address"].rpartition(":")[2])
+            if told["event"] == "webhook ready":
+                break
+        self.port, self.pages = ports[True], ports[False]
+
+    def page(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.pages}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+
+@pytest.fixture
+def running(files: tls_files.TlsFiles) -> Iterator[Process]:
+    made = Process(files)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.wait()
+        assert made.process.stderr is not None
+        made.process.stderr.close()
+
+
+def test_it_judges_is_ready_counts_and_stops_by_a_signal(running: Process, files: tls_files.TlsFiles) -> None:
+    status, body = files.post(running.port, json.dumps(GOOD).encode())
+    assert (status, json.loads(body)["response"]["allowed"]) == (200, True)
+    status, body = files.post(running.port, json.dumps(BAD).encode())
+    assert (status, json.loads(body)["response"]["allowed"]) == (200, False)
+    assert files.post(running.port, b"hello")[0] == 400
+    assert running.page("/healthz") == running.page("/readyz") == (200, "ok\n")
+    counted = dict(re.findall(r"^drakit_webhook_seconds_count\{(.*)\} ([0-9.]+)$", running.page("/metrics")[1], re.MULTILINE))
+    assert counted['outcome="allowed",resource="resourceclaims"'] == "1.0"
+    assert counted['outcome="denied",resource="resourceclaims"'] == "1.0"
+    assert counted['outcome="unreadable",resource=""'] == "1.0"
+    assert counted['outcome="denied",resource="deviceclasses"'] == "0.0"
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(30) == 0
+
+
+def test_an_address_that_another_process_has_is_an_error(desk: desks.Desk, files: tls_files.TlsFiles) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        told = desk.run("webhook", "--address", address, "--certificate", str(files.chain), "--key", str(files.key))
+    assert (told.status, told.out) == (1, "")
+    assert f"webhook.address: another process listens on {address}" in told.err
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("--certificate", "/none/tls.crt"), "webhook.certificate: /none/tls.crt and /etc/drakit/webhook/tls.key are not a certificate"),
+        (("--address", "localhost:8443"), "webhook.address: 'localhost:8443' is not IP:PORT"),
+        (("--set", "webhook.port=1"), "webhook.port: is not a setting"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(desk: desks.Desk, files: tls_files.TlsFiles, arguments: tuple[str, str], said: str) -> None:
+    given = () if arguments[0] == "--certificate" else ("--certificate", str(files.chain), "--key", str(files.key))
+    told = desk.run("webhook", *given, *arguments)
+    assert told.status == 1
+    assert said in told.err
+
+
+def test_what_the_manifest_sends_is_what_the_webhook_answers() -> None:
+    text = (pathlib.Path(__file__).parents[3] / "daemonset" / "webhook" / "configuration.yaml").read_text("utf-8")
+    assert f"path: {webhook.PATH}\n" in text
