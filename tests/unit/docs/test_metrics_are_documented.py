@@ -5,8 +5,7 @@ import re
 import threading
 from collections.abc import Sequence
 
-from drakit.cli import serving
-from drakit.cli import webhook
+from drakit.cli import serving, webhook
 from drakit.core import inventory, lifecycle
 from drakit.core import site as sites
 from drakit.devices.gpu import gauges
