@@ -22,7 +22,8 @@ def claim_of(name: str) -> claims.Claim:
 
 def answer(running: nic_attach.Running, words: list[str]) -> object:
     """What one command comes to."""
-    ref = claim_of(running.world.name).ref
+    ref, author = claim_of(running.world.name).ref, running.local.author
+    assert isinstance(author, nic_driver.NicDriver)
     match words:
         case ["prepare", at]:
             while time.monotonic_ns() < int(at):

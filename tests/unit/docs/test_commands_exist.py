@@ -43,6 +43,7 @@ def drakit_lines() -> list[tuple[str, list[str]]]:
         for page in markdown.files()
         if page.name != "cli.md"
         for line in markdown.command_lines(page)
+        if words(line)[:1] != ["helm"]  # There it is the name of a release.
         for arguments in invocations(line, "drakit")
     ]
 

@@ -49,7 +49,6 @@ class NicDriver(driver.Driver[config.NicConfig]):
     its functions to is kept by the kernel's driver of it.
     """
 
-    device_metadata = True
     volatile = True
     config_types: ClassVar[tuple[type[object], ...]] = (config.NicConfig,)
 

@@ -1,0 +1,59 @@
+"""The page of metrics with every metric that a driver of any family can have, each with a sample."""
+
+import threading
+from collections.abc import Sequence
+
+from drakit.cli import serving, webhook
+from drakit.core import inventory, lifecycle
+from drakit.core import site as sites
+from drakit.devices.gpu import gauges
+from drakit.devices.nic import port, reporting
+from drakit.devices.nic.attach import counting
+from drakit.node import metering, observing
+
+COUNTERS = port.Counters(rate=1, ceil=1, bytes=1, packets=1, drops=1, backlog=1)
+
+
+class Shown:
+    """A node at rest."""
+
+    failed = threading.Event()
+
+    def registration(self) -> str:
+        return ""
+
+    def is_published(self) -> bool:
+        return True
+
+    def devices(self) -> inventory.Inventory:
+        return inventory.Inventory()
+
+    def claims(self) -> dict[lifecycle.State, int]:
+        return {}
+
+    def device_health(self) -> dict[sites.Health, int]:
+        return {}
+
+    def measure(self) -> Sequence[sites.Reading]:
+        nics = reporting._readings(port.Traffic(share_id="s", egress=COUNTERS, ingress=COUNTERS), "eth0")
+        gpus = gauges.of_gpu(
+            gauges.Count(gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True, monitored=True)
+        )
+        return (*nics, *gpus, *counting.Calls().readings())
+
+
+def told() -> str:
+    made = serving.Told().metrics
+    driver = made.of("gpu.drakit.dev")
+    observing.gauges(Shown(), driver)
+    for phases in (metering.FETCH, metering.JOURNAL, metering.CDI, metering.DEVICE):
+        for phase in phases.values():
+            driver.phase(phase, ok=True, seconds=0.1)
+    driver.phase("lock", ok=False, seconds=0.1)
+    driver.answered("prepare", ok=True, seconds=0.1)
+    driver.answered("unprepare", ok=False, seconds=0.1)
+    driver.published(1)
+    driver.failed_to_publish()
+    driver.watch_restarted()
+    webhook.measures(made, lambda: 0.0)
+    return made.text().decode()

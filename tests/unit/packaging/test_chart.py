@@ -1,0 +1,243 @@
+"""The Helm chart renders what the overlays render, matches the schema of Kubernetes, and refuses values that it does not know."""
+
+import functools
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from drakit import settings
+from fakes import manifests
+
+pytestmark = [
+    manifests.needs_kubectl,
+    pytest.mark.skipif(shutil.which("helm") is None, reason="helm renders the chart and is not installed"),
+]
+CHART = "daemonset/chart"
+API = "1.36"
+HELM_LABELS = {"helm.sh/chart", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by"}
+
+
+def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(["helm", *arguments], cwd=manifests.ROOT, capture_output=True, text=True, check=False)
+
+
+@functools.cache
+def template(*arguments: str, namespace: str = manifests.NAMESPACE, release: str = "drakit") -> list[Any]:
+    run = helm("template", release, CHART, "--namespace", namespace, *arguments)
+    assert run.returncode == 0, run.stderr
+    return [item for item in yaml.safe_load_all(run.stdout) if item is not None]
+
+
+def values_of(overlay: str) -> tuple[str, str]:
+    return "--values", f"{CHART}/ci/{overlay}-values.yaml"
+
+
+def by_name(found: Iterable[Any], kind: str) -> dict[str, Any]:
+    return {item["metadata"]["name"]: item for item in found if item["kind"] == kind}
+
+
+def comparable(value: Any) -> Any:
+    """The object without Helm's own labels, and with lists whose order means nothing as mappings."""
+    if isinstance(value, list):
+        return [comparable(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: comparable(item) for key, item in value.items() if key not in HELM_LABELS}
+    if kept.get("imagePullPolicy") == "IfNotPresent":
+        del kept["imagePullPolicy"]  # The default for an image with a tag.
+    for key, identity in (("env", "name"), ("volumes", "name"), ("volumeMounts", "mountPath")):
+        if key in kept:
+            names = [entry[identity] for entry in kept[key]]
+            assert len(set(names)) == len(names), f"{key}: one entry for each {identity}"
+            kept[key] = {entry[identity]: entry for entry in kept[key]}
+    return kept
+
+
+def identified(found: Iterable[Any]) -> dict[tuple[str, str, str], Any]:
+    return {
+        (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]): comparable(item)
+        for item in found
+        if item["kind"] != "Namespace"
+    }
+
+
+@pytest.mark.parametrize("overlay", manifests.OVERLAYS)
+def test_the_chart_renders_the_same_objects_as_the_overlay(overlay: str) -> None:
+    chart, kustomized = identified(template(*values_of(overlay))), identified(manifests.overlay(overlay))
+    assert chart.keys() == kustomized.keys()
+    for key, item in kustomized.items():
+        assert chart[key] == item, key
+
+
+MONITORING = "metrics.podMonitor.enabled=true,metrics.dashboard.enabled=true"
+
+
+def test_the_chart_renders_the_same_monitoring_as_the_components(tmp_path: pathlib.Path) -> None:
+    def inside(folder: str) -> str:
+        return os.path.relpath(manifests.ROOT / "daemonset" / folder, tmp_path)
+
+    components = [inside("components/pod-monitor"), inside("components/dashboard")]
+    own = {"kind": "Kustomization", "resources": [inside("overlays/gpu-nic")], "components": components}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    chart = identified(template(*values_of("gpu-nic"), "--set", MONITORING))
+    kustomized = identified(manifests.rendered(str(tmp_path)))
+    for found in (chart, kustomized):
+        dashboard = found["ConfigMap", manifests.NAMESPACE, "drakit-dashboard"]
+        dashboard["data"] = json.loads(dashboard["data"]["drakit.json"])
+    assert chart == kustomized
+
+
+def test_the_monitor_finds_the_pods_and_their_port() -> None:
+    found = template(*values_of("gpu-nic"), "--set", MONITORING)
+    monitor = by_name(found, "PodMonitor")["drakit"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    addresses = [rule for rule in endpoint["relabelings"] if rule.get("targetLabel") == "__address__"]
+    for address, expected in (("10.0.0.1", "10.0.0.1:51510"), ("fd00::1", "[fd00::1]:51510")):
+        matches = [(rule, re.fullmatch(rule["regex"], address)) for rule in addresses]
+        assert [rule["replacement"].replace("$1", match[1]) for rule, match in matches if match] == [expected]
+    for daemonset in by_name(found, "DaemonSet").values():
+        assert variables(daemonset)["DRAKIT_SERVE__ADDRESS"] == "$(POD_IP):51510"
+        labels = daemonset["spec"]["template"]["metadata"]["labels"]
+        selector = monitor["spec"]["selector"]
+        assert selector["matchLabels"].items() <= labels.items()
+        assert all(labels[one["key"]] in one["values"] for one in selector["matchExpressions"])
+
+
+@pytest.mark.parametrize("overlay", manifests.OVERLAYS)
+def test_every_object_of_the_chart_matches_the_schema_of_kubernetes(overlay: str) -> None:
+    for item in template(*values_of(overlay)):
+        kubernetes_validate.validate(item, API, strict=True)
+
+
+def test_helm_finds_nothing_to_complain_of() -> None:
+    for overlay in manifests.OVERLAYS:
+        run = helm("lint", "--strict", CHART, *values_of(overlay))
+        assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ("gpu.enbled=false", "additional properties 'enbled' not allowed"),
+        ("nix.enabled=true", "additional properties 'nix' not allowed"),
+        ("image.digest=sha256:1", "/image/digest"),
+        ("settings.gpuu.health=false", "at '/settings': additional properties 'gpuu' not allowed"),
+        ("kubeletDir=var/lib/kubelet", "/kubeletDir"),
+        ("gpu.driverName=GPU", "/gpu/driverName"),
+        ("gpu.enabled=false", "no device family is enabled: set gpu.enabled or nic.enabled"),
+        ("tpu.enabled=true", "tpu.enabled needs mock.machine"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_by_name(given: str, message: str) -> None:
+    run = helm("template", "drakit", CHART, "--set", given)
+    assert run.returncode != 0
+    assert message in run.stderr
+
+
+def test_every_value_has_a_place_in_the_schema_and_the_other_way_round() -> None:
+    def check(values: Any, schema: Any, path: str) -> None:
+        if "properties" in schema and path != ".settings":
+            assert values.keys() == schema["properties"].keys() - {"global"}, path
+            for key, value in values.items():
+                check(value, schema["properties"][key], f"{path}.{key}")
+
+    folder = manifests.ROOT / CHART
+    check(yaml.safe_load((folder / "values.yaml").read_text()), json.loads((folder / "values.schema.json").read_text()), "")
+
+
+def test_the_schema_knows_the_groups_of_settings() -> None:
+    schema = json.loads((manifests.ROOT / CHART / "values.schema.json").read_text())
+    assert schema["properties"]["settings"]["properties"].keys() == settings.Settings.model_fields.keys()
+
+
+def variables(daemonset: Any) -> dict[str, str]:
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+    return {entry["name"]: entry.get("value", "") for entry in container["env"]}
+
+
+def test_settings_of_the_chart_are_those_that_the_driver_reads() -> None:
+    given = {
+        "settings": {
+            "log": {"level": "debug", "format": "console"},
+            "gpu": {"share_memory": True, "shares": 8, "ignored_xids": [31, 43]},
+            "nic": {"exclude": ["docker*"], "rules": [{"match": "eth*", "speed": "10G"}]},
+        }
+    }
+    found = template("--set-json", f"settings={json.dumps(given['settings'])}", "--set", "nic.enabled=true")
+    for daemonset in by_name(found, "DaemonSet").values():
+        environ = {name: text for name, text in variables(daemonset).items() if name.startswith("DRAKIT_")}
+        read = settings.load(
+            {}, environ=environ | {"DRAKIT_NODE__NAME": "n1", "DRAKIT_NODE__POD_UID": "", "DRAKIT_SERVE__ADDRESS": "127.0.0.1:1"}
+        )
+        assert (read.log.level, read.log.format) == ("debug", "console")
+        assert (read.gpu.share_memory, read.gpu.shares, read.gpu.ignored_xids) == (True, 8, (31, 43))
+        assert (read.nic.exclude, read.nic.rules[0].speed) == (("docker*",), "10G")
+
+
+def test_another_release_has_names_of_its_own_and_policies_for_its_own_accounts() -> None:
+    found = template(*values_of("gpu-nic"), namespace="devices", release="lab")
+    for item in found:
+        assert item["metadata"]["name"].startswith("lab-drakit") or item["kind"] == "DeviceClass"
+        assert item["metadata"].get("namespace", "devices") == "devices"
+    for name, policy in by_name(found, "ValidatingAdmissionPolicy").items():
+        (condition,) = policy["spec"]["matchConditions"]
+        assert condition["expression"] == f'request.userInfo.username == "system:serviceaccount:devices:{name}"'
+    accounts = by_name(found, "ServiceAccount")
+    assert accounts.keys() == by_name(found, "ValidatingAdmissionPolicy").keys() == by_name(found, "DaemonSet").keys()
+    for name, binding in by_name(found, "ClusterRoleBinding").items():
+        assert binding["subjects"][0]["name"] in accounts, name
+        assert binding["roleRef"]["name"] in by_name(found, "ClusterRole")
+
+
+def test_another_name_of_a_driver_reaches_its_rights_policy_classes_and_settings() -> None:
+    found = template("--set", "gpu.driverName=gpu.nvidia.com", "--set", "gpu.deviceClasses.gpu=gpu.nvidia.com")
+    assert variables(by_name(found, "DaemonSet")["drakit-gpu"])["DRAKIT_GPU__DRIVER_NAME"] == "gpu.nvidia.com"
+    rules = by_name(found, "ClusterRole")["drakit-gpu"]["rules"]
+    assert [rule["resourceNames"] for rule in rules if "resourceNames" in rule] == [["gpu.nvidia.com"]]
+    named = {one["name"]: one["expression"] for one in by_name(found, "ValidatingAdmissionPolicy")["drakit-gpu"]["spec"]["variables"]}
+    assert named["driver"] == '"gpu.nvidia.com"'
+    (selector,) = by_name(found, "DeviceClass")["gpu.nvidia.com"]["spec"]["selectors"]
+    assert selector["cel"]["expression"] == 'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "gpu"'
+
+
+def test_the_image_can_be_given_by_digest_and_pulled_with_a_secret() -> None:
+    digest = f"sha256:{'a' * 64}"
+    pods = [
+        item["spec"]["template"]["spec"]
+        for item in template("--set", f"image.repository=registry.example.com/drakit,image.digest={digest},imagePullSecrets[0].name=pull")
+        if item["kind"] == "DaemonSet"
+    ]
+    assert [pod["containers"][0]["image"] for pod in pods] == [f"registry.example.com/drakit@{digest}"]
+    assert [pod["imagePullSecrets"] for pod in pods] == [[{"name": "pull"}]]
+
+
+def test_another_folder_of_the_kubelet_is_mounted_and_told_to_the_driver() -> None:
+    daemonset = by_name(template("--set", "kubeletDir=/var/snap/kubelet,cdiDir=/etc/cdi"), "DaemonSet")["drakit-gpu"]
+    pod = daemonset["spec"]["template"]["spec"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    on_host = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+    told = variables(daemonset)
+    for name, variable in (("plugins", "PLUGINS_DIR"), ("registry", "REGISTRY_DIR"), ("cdi", "CDI_DIR")):
+        assert mounted[name] == on_host[name] == told[f"DRAKIT_NODE__{variable}"]
+
+
+def test_nvidias_driver_container_is_one_value() -> None:
+    told = variables(by_name(template("--set", "gpu.driverRoot=/run/nvidia/driver"), "DaemonSet")["drakit-gpu"])
+    assert told["DRAKIT_GPU__DRIVER_ROOT"] == told["DRAKIT_GPU__DEV_ROOT"] == "/host/run/nvidia/driver"
+    assert told["DRAKIT_GPU__DRIVER_ROOT_ON_HOST"] == "/run/nvidia/driver"
+
+
+def test_policy_restore_role_and_classes_can_be_left_out() -> None:
+    given = "admissionPolicy.enabled=false,rbac.restore=false,gpu.deviceClasses.create=false"
+    found = template("--set", given)
+    assert {item["kind"] for item in found} == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"}
+    assert by_name(found, "ClusterRole").keys() == {"drakit-gpu"}
