@@ -184,7 +184,7 @@ class Running:
 
 def author_of(driver: Running) -> nic_driver.NicDriver:
     """The NIC driver behind a driver that serves."""
-    found = driver.local.author
+    found = driver.local.made
     assert isinstance(found, nic_driver.NicDriver)
     return found
 

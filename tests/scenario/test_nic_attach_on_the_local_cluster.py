@@ -305,6 +305,14 @@ def test_a_share_in_use_is_ready_in_its_claim_with_what_the_pod_has(city: City) 
         device, seen = reported(city, "c"), city.links("p")["fast0"]
         assert device["networkData"] == {"interfaceName": "fast0", "hardwareAddress": seen["address"]}
         assert device["data"]["egress"]["rate"] == 10**9
+        mounts = city.cluster.node(NODE).runtime.view("default", "p", "main").edits.mounts
+        (file,) = [mount for mount in mounts if mount.container_path.endswith("/nic.drakit.dev-metadata.json")]
+
+        def shown() -> Object | None:
+            facts, _ = json.JSONDecoder().raw_decode(pathlib.Path(file.host_path).read_text())
+            return dict(facts["requests"][0]["devices"][0].get("networkData", {})) or None
+
+        assert city.until(shown, "the container's file has its network") == device["networkData"]
         city.delete("p")
 
 

@@ -50,7 +50,7 @@ def ceil_is(driver: nic_attach.Running, wanted: int) -> bool:
 
 def complaints(driver: nic_attach.Running) -> list[sites.HealthReport]:
     """What two looks at the NIC say of its health now."""
-    author: Any = driver.local.author
+    author: Any = driver.local.made
     told = fake_site.FakeSite(driver.world.home)
     looks = keeper.Keeper(
         driver.machine,

@@ -4,6 +4,7 @@ import io
 import json
 import pathlib
 import sys
+from typing import Any
 
 import pytest
 
@@ -61,19 +62,43 @@ def test_the_map_shows_which_memory_slices_are_taken_and_the_bar_which_bandwidth
     assert bar == f"  [{'A' * 12}{'.' * 38}] 100G in all, 75G free"
 
 
-def test_a_container_with_a_gpu_finds_a_file_about_it_that_goes_with_the_claim(desk: desks.Desk) -> None:
-    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
+def metadata_file(desk: desks.Desk, driver: str, request: str) -> pathlib.Path:
+    """Return the file that the container of the one prepared claim finds about its device."""
     (cdi,) = (desk.folder / "node" / "cdi").iterdir()
-    spec = json.loads(cdi.read_text())
-    mounts = {mount["containerPath"]: mount for device in spec["devices"] for mount in device["containerEdits"]["mounts"]}
-    request = spec["devices"][0]["containerEdits"]["env"][0].partition("=")[0].split("_")[2].lower()
-    seen = f"/var/run/kubernetes.io/dra-device-attributes/resourceclaims/claim/{request}/gpu.drakit.dev-metadata.json"
-    file = pathlib.Path(mounts[seen]["hostPath"])
+    devices = json.loads(cdi.read_text())["devices"]
+    mounts = {mount["containerPath"]: mount for device in devices for mount in device["containerEdits"]["mounts"]}
+    seen = f"/var/run/kubernetes.io/dra-device-attributes/resourceclaims/claim/{request}/{driver}-metadata.json"
+    assert "ro" in mounts[seen]["options"]
+    return pathlib.Path(mounts[seen]["hostPath"])
+
+
+def described(file: pathlib.Path) -> dict[str, object]:
+    """Return what the file says of its one device."""
     facts, _ = json.JSONDecoder().raw_decode(file.read_text())
     ((device,),) = [told["devices"] for told in facts["requests"]]
+    assert isinstance(device, dict)
+    return device
+
+
+def test_a_container_with_a_gpu_finds_a_file_about_it_that_goes_with_the_claim(desk: desks.Desk) -> None:
+    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
+    file = metadata_file(desk, "gpu.drakit.dev", "gpu")
+    device = described(file)
     assert (device["driver"], device["name"]) == ("gpu.drakit.dev", "gpu-0-mig-3g20gb-9-0")
-    assert device["attributes"]["profile"] == {"string": "3g.20gb"}
-    assert device["attributes"]["parentUUID"]["string"].startswith("GPU-")
+    attributes: Any = device["attributes"]
+    assert attributes["profile"] == {"string": "3g.20gb"}
+    assert attributes["parentUUID"]["string"].startswith("GPU-")
+    assert desk.on_node("unprepare", desks.UID).status == 0
+    assert not file.exists()
+
+
+def test_a_container_with_a_share_of_a_nic_finds_a_file_about_it_that_goes_with_the_claim(desk: desks.Desk) -> None:
+    assert desk.on_node("prepare", desk.claim_file(desks.share("1G"))).status == 0
+    file = metadata_file(desk, "nic.drakit.dev", "net")
+    device = described(file)
+    assert (device["driver"], device["name"]) == ("nic.drakit.dev", "pci-0000-0c-00-0")
+    attributes: Any = device["attributes"]
+    assert attributes["form"] == {"string": "shared"}
     assert desk.on_node("unprepare", desks.UID).status == 0
     assert not file.exists()
 

@@ -1,7 +1,5 @@
 """What is known of an API server that does not describe itself, or not at once, seen at the store's transport."""
 
-import collections
-import collections.abc
 from typing import Any
 
 import pytest
@@ -9,8 +7,8 @@ import pytest
 from drakit.core import api_server, device, errors, inventory
 from drakit.kube import description, slice_schema, slices, transport
 from drakit.node import publisher
+from fakes import fake_transport, ticking
 from fakes import slice_samples as samples
-from fakes import ticking
 
 FAILURES = [
     errors.ApiError("the API server answered 503: unavailable", status=503),
@@ -28,44 +26,30 @@ WITHOUT_MIXINS: transport.Object = {
         }
     }
 }
-Answer = transport.Object | Exception
+Answer = fake_transport.Answer
 each_failure = pytest.mark.parametrize("failure", FAILURES, ids=str)
 
 
-class Server:
-    """A transport that gives the answers it is told to, stores the slices that are created, and counts requests by path."""
+class Server(fake_transport.FakeTransport):
+    """A server that gives these answers about itself, and stores the slices that are created."""
 
     def __init__(self, version: Answer, schema: Answer) -> None:
+        super().__init__(self._answered)
         self.answers = {description.VERSION_PATH: version, slice_schema.PATH: schema}
-        self.asked: collections.Counter[str] = collections.Counter()
-        self.created: list[Any] = []
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: collections.abc.Mapping[str, str] | None = None,
-        body: transport.Object | None = None,
-        content_type: str = transport.JSON_TYPE,
-        timeout: float | None = None,
-    ) -> transport.Object:
-        self.asked[path] += 1
-        if path in self.answers:
-            answer = self.answers[path]
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-        if method == "POST" and body is not None:
-            self.created.append(body)
-            return {**body, "metadata": {"name": "slice", "uid": "u", "resourceVersion": "1"}}
+    def _answered(self, request: fake_transport.Request) -> Answer:
+        if request.path in self.answers:
+            return self.answers[request.path]
+        if request.method == "POST" and request.body is not None:
+            return {**request.body, "metadata": {"name": "slice", "uid": "u", "resourceVersion": "1"}}
         return {"items": []}
 
-    def stream(self, path: str, *, query: collections.abc.Mapping[str, str], timeout: float) -> transport.Stream:
-        raise NotImplementedError
+    def asked(self, path: str) -> int:
+        return sum(request.path == path for request in self.requests)
 
     def probes(self) -> int:
-        return sum(body["spec"]["pool"]["name"].endswith("/probe") for body in self.created)
+        created: list[Any] = [request.body for request in self.requests if request.method == "POST"]
+        return sum(body["spec"]["pool"]["name"].endswith("/probe") for body in created)
 
 
 def version(text: str) -> transport.Object:
@@ -101,14 +85,14 @@ def test_a_schema_that_cannot_be_read_is_read_later_after_growing_pauses(failure
     for _ in range(3600):
         store.server()
         clock.moment += 1
-    assert 60 <= server.asked[slice_schema.PATH] <= 70
+    assert 60 <= server.asked(slice_schema.PATH) <= 70
     server.answers[slice_schema.PATH] = WITHOUT_MIXINS
     clock.moment += description.VERSION_SECONDS
     assert store.server() == api_server.ApiServer(version="v1.36.2", lacks=frozenset({"DRAMixins"}))
-    asked = server.asked[slice_schema.PATH]
+    asked = server.asked(slice_schema.PATH)
     clock.moment += description.VERSION_SECONDS
     store.server()
-    assert server.asked[slice_schema.PATH] == asked, "a schema that was read is not read again"
+    assert server.asked(slice_schema.PATH) == asked, "a schema that was read is not read again"
 
 
 @each_failure
@@ -122,7 +106,7 @@ def test_a_version_that_is_known_stays_known_while_the_server_does_not_say_it(fa
         clock.moment += description.VERSION_SECONDS
         seen.add(store.server())
     assert seen == {described}
-    assert server.asked[slice_schema.PATH] == 1
+    assert server.asked(slice_schema.PATH) == 1
 
 
 @each_failure

@@ -1,16 +1,15 @@
 """What an API server's OpenAPI document says of slices, and how often it is asked."""
 
-import collections.abc
 import pathlib
 from typing import Any
 
 import pytest
 
 from drakit.cluster import apiserver, features, registry, resources
-from drakit.core import errors, records
+from drakit.core import errors, ports, records
 from drakit.kube import client, description, slice_schema, transport
 from drakit.kube import slices as kube_slices
-from fakes import real_clock
+from fakes import fake_transport, real_clock, ticking
 from fakes import slice_samples as samples
 
 REF = "#/components/schemas/"
@@ -74,58 +73,40 @@ def test_a_document_that_describes_no_slice_says_nothing(strange: dict[str, Any]
     assert slice_schema.lacks(strange) == frozenset()
 
 
-class Describing:
-    """A transport to a server that can be upgraded, and that may refuse; it keeps what was asked."""
+class Describing(fake_transport.FakeTransport):
+    """A server that can be upgraded, and that may refuse."""
 
     def __init__(self) -> None:
+        super().__init__(self._described)
         self.version = "v1.36.2"
         self.failure: errors.ApiError | None = None
-        self.asked: list[str] = []
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: collections.abc.Mapping[str, str] | None = None,
-        body: transport.Object | None = None,
-        content_type: str = transport.JSON_TYPE,
-        timeout: float | None = None,
-    ) -> transport.Object:
-        assert method == "GET", "nothing is written"
-        self.asked.append(path)
-        if self.failure is not None:
-            raise self.failure
-        return records.freeze_record({"gitVersion": self.version} if path == description.VERSION_PATH else document())
+    def _described(self, request: fake_transport.Request) -> fake_transport.Answer:
+        assert request.method == "GET", "nothing is written"
+        return self.failure or records.freeze_record(
+            {"gitVersion": self.version} if request.path == description.VERSION_PATH else document()
+        )
 
-    def stream(self, path: str, *, query: collections.abc.Mapping[str, str], timeout: float) -> transport.Stream:
-        raise NotImplementedError
+    @property
+    def asked(self) -> list[str]:
+        return [request.path for request in self.requests]
 
 
-class Ticking(real_clock.RealClock):
-    """A clock that a test moves."""
-
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-
-def store_of(api: transport.Transport, clock: real_clock.RealClock) -> kube_slices.ApiSlices:
+def store_of(api: transport.Transport, clock: ports.Clock) -> kube_slices.ApiSlices:
     return kube_slices.ApiSlices(api, driver=samples.DRIVER, node=samples.NODE, clock=clock)
 
 
 def test_the_schema_is_read_once_a_version_and_the_version_once_a_minute() -> None:
-    api, clock = Describing(), Ticking()
+    api, clock = Describing(), ticking.Ticking()
     store = store_of(api, clock)
     for _ in range(100):
         assert store.server().lacks == {"DRAMixins"}
     assert api.asked == ["/version", "/openapi/v3/apis/resource.k8s.io/v1"]
-    clock.seconds += description.VERSION_SECONDS
+    clock.moment += description.VERSION_SECONDS
     store.server()
     assert api.asked[2:] == ["/version"]
     api.version = "v1.37.0"
-    clock.seconds += description.VERSION_SECONDS
+    clock.moment += description.VERSION_SECONDS
     assert store.server().version == "v1.37.0"
     assert api.asked[3:] == ["/version", "/openapi/v3/apis/resource.k8s.io/v1"]
 
@@ -133,7 +114,7 @@ def test_the_schema_is_read_once_a_version_and_the_version_once_a_minute() -> No
 def test_a_server_that_hides_its_description_lacks_nothing_so_that_the_probe_decides() -> None:
     api = Describing()
     api.failure = errors.ApiError("forbidden", status=403)
-    assert store_of(api, Ticking()).server().lacks == frozenset()
+    assert store_of(api, ticking.Ticking()).server().lacks == frozenset()
 
 
 @pytest.mark.parametrize("mixins", [False, True])

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from drakit.core import errors, records
-from drakit.kube import fields, transport, watch
+from drakit.kube import fields, watch
+from fakes import fake_transport
 
 Event = collections.abc.Mapping[str, records.Json]
 ADDED: Event = {"type": "ADDED", "object": {}}
@@ -52,42 +53,34 @@ class ScriptedStream:
         self.closed = True
 
 
-class ScriptedApi:
+class ScriptedApi(fake_transport.FakeTransport):
     """One list and one watch for each entry of the script; when it is used up, ``stop`` is set."""
 
     def __init__(self, stop: threading.Event, *script: collections.abc.Sequence[Event | errors.ApiError] | errors.ApiError) -> None:
+        super().__init__(self._listed, self._watched)
         self._stop = stop
         self._script = list(script)
         self.queries: list[collections.abc.Mapping[str, str]] = []
         self.streams: list[ScriptedStream] = []
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: collections.abc.Mapping[str, str] | None = None,
-        body: transport.Object | None = None,
-        content_type: str = transport.JSON_TYPE,
-        timeout: float | None = None,
-    ) -> transport.Object:
+    def _listed(self, _: fake_transport.Request) -> fake_transport.Answer:
         if not self._script:
             self._stop.set()
-            raise BROKEN
+            return BROKEN
         if isinstance(self._script[0], errors.ApiError):
-            raise self._script.pop(0)  # type: ignore[misc] # the line above says what it is
+            return self._script.pop(0)  # type: ignore[return-value] # the line above says what it is
         return {"metadata": {"resourceVersion": str(100 + len(self.streams))}, "items": []}
 
-    @property
-    def has_more(self) -> bool:
-        return bool(self._script)
-
-    def stream(self, path: str, *, query: collections.abc.Mapping[str, str], timeout: float) -> ScriptedStream:
+    def _watched(self, _: str, query: collections.abc.Mapping[str, str]) -> ScriptedStream:
         self.queries.append(query)
         events = self._script.pop(0)
         assert not isinstance(events, errors.ApiError)
         self.streams.append(ScriptedStream(events))
         return self.streams[-1]
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._script)
 
 
 def run(clock: CountingClock, *script: collections.abc.Sequence[Event | errors.ApiError] | errors.ApiError) -> tuple[int, ScriptedApi]:

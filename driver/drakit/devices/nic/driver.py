@@ -49,6 +49,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
     its functions to is kept by the kernel's driver of it.
     """
 
+    device_metadata = True
     volatile = True
     config_types: ClassVar[tuple[type[object], ...]] = (config.NicConfig,)
 
