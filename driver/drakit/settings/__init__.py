@@ -1,0 +1,132 @@
+"""Settings from four sources: defaults, then a YAML file, then environment, then flags; later ones win.
+
+Keys are the same everywhere: ``node.name`` in the file is ``DRAKIT_NODE__NAME`` in the environment. A key or a ``DRAKIT_`` variable nobody
+knows is an error, because a misspelt setting that is ignored is worse than a driver that does not start.
+"""
+
+import difflib
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pydantic
+import pydantic_core
+
+from drakit.core import errors
+from drakit.inputs import documents, files, validation
+from drakit.settings.groups import Api, Election, Gpu, Log, Mock, Nic, NicRule, Node, Publish, Report, Serve, Settings, Tpu, Webhook
+
+__all__ = [
+    "Api",
+    "Election",
+    "Gpu",
+    "Log",
+    "Mock",
+    "Nic",
+    "NicRule",
+    "Node",
+    "Publish",
+    "Report",
+    "Serve",
+    "Settings",
+    "Tpu",
+    "Webhook",
+    "known_keys",
+    "load",
+]
+
+ENV_PREFIX = "DRAKIT_"
+ENV_NESTING = "__"
+SIZE_MAX = 1 << 20
+"""Bytes of a settings file."""
+
+
+def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings that hold, from all four sources.
+
+    ``flags`` are dotted keys (``node.name``) with the values given on the command line; None means not given. Raises SettingsError naming the
+    key, what is wrong with it, and, for an unknown one, what was probably meant.
+    """
+    environ = os.environ if environ is None else environ
+    _check_environment(environ)
+    merged = _read(file)
+    _overlay(merged, _from_environment(environ))
+    for key, value in flags.items():
+        if value is not None:
+            _overlay(merged, _nested(key.split("."), value))
+    try:
+        return Settings.model_validate(merged)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise errors.SettingsError(_explain(key, first), key=key) from error
+
+
+def known_keys() -> Iterator[tuple[str, str, object]]:
+    """Every key with its documentation and default, for the reference and for --help."""
+    for group, field in Settings.model_fields.items():
+        model = field.annotation
+        if isinstance(model, type) and issubclass(model, pydantic.BaseModel):
+            yield from ((f"{group}.{name}", inner.description or "", inner.default) for name, inner in model.model_fields.items())
+
+
+def _read(file: pathlib.Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        content = _yaml(files.read_text(file, limit=SIZE_MAX), str(file))
+    except OSError as error:
+        raise errors.SettingsError(f"cannot read: {error.strerror}", key=str(file)) from error
+    if content is not None and not isinstance(content, dict):
+        raise errors.SettingsError("must be a mapping of groups such as node, api, nic", key=str(file))
+    return content or {}
+
+
+def _yaml(text: str, key: str) -> Any:
+    try:
+        return documents.load(text)
+    except documents.DocumentError as error:
+        raise errors.SettingsError(f"is not YAML: {error}", key=key) from error
+
+
+def _variable(key: str) -> str:
+    return ENV_PREFIX + key.replace(".", ENV_NESTING).upper()
+
+
+def _check_environment(environ: Mapping[str, str]) -> None:
+    known = {_variable(key) for key, _, _ in known_keys()}
+    for name in sorted(name for name in environ if name.startswith(ENV_PREFIX) and name not in known):
+        raise errors.SettingsError(f"is not a setting{_suggest(name, known)}", key=name)
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, _, default in known_keys():
+        text = environ.get(_variable(key))
+        if text is not None:
+            _overlay(found, _nested(key.split("."), _yaml(text, _variable(key)) if isinstance(default, tuple) else text))
+    return found
+
+
+def _nested(path: list[str], value: object) -> dict[str, Any]:
+    return {path[0]: _nested(path[1:], value) if len(path) > 1 else value}
+
+
+def _overlay(base: dict[str, Any], over: Mapping[str, Any]) -> None:
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
+            _overlay(base[key], value)
+        else:
+            base[key] = value
+
+
+def _explain(key: str, error: "pydantic_core.ErrorDetails") -> str:
+    if error["type"] in ("extra_forbidden", "invalid_key"):
+        return f"is not a setting{_suggest(key, {name for name, _, _ in known_keys()})}"
+    return validation.reason(error)
+
+
+def _suggest(name: str, known: set[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
