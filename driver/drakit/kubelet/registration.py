@@ -146,7 +146,7 @@ class Registrar:
 
     def _reappear(self) -> None:
         """Serve on a new socket in place of the one that was deleted; on failure the next look tries again."""
-        _log.warning("registration socket was deleted, making a new one", socket=str(self._server.path))
+        _log.warning("registration socket was deleted, making a new one", path=str(self._server.path))
         self._service.forget()
         self._server.stop(grace=0)
         replacement = self._new_server()

@@ -90,7 +90,7 @@ class SocketServer:
                 undo.callback(self._lock.drop)
             self._serving = self._serve()
             undo.pop_all()
-        _log.info("serving", socket=str(self.path), threads=self._threads)
+        _log.info("serving", path=str(self.path), threads=self._threads)
 
     def renew(self, grace: float) -> None:
         """Serve on a new socket in place of the one that was deleted; calls on the old one have ``grace`` seconds to finish.
@@ -108,7 +108,7 @@ class SocketServer:
         self._serving = self._serve()
         self._retired.append(former)
         former.server.stop(grace)
-        _log.warning("socket was deleted and has been made again", socket=str(self.path))
+        _log.warning("socket was deleted and has been made again", path=str(self.path))
 
     def stop(self, grace: float) -> None:
         """Remove the socket if it is still ours, refuse new calls, and give running ones ``grace`` seconds. Safe to call twice."""
@@ -130,7 +130,7 @@ class SocketServer:
         if self._lock is not None:
             self._lock.remove()
             self._lock.drop()
-        _log.info("stopped", socket=str(self.path))
+        _log.info("stopped", path=str(self.path))
 
     def is_at_path(self) -> bool:
         """Whether the file at the path is the socket this server made."""
@@ -279,7 +279,7 @@ def clear_stale(path: pathlib.Path) -> bool:
         found = occupant(path)
         if found is Occupant.STALE:
             path.unlink(missing_ok=True)
-            _log.info("stale socket removed", socket=str(path))
+            _log.info("stale socket removed", path=str(path))
         if found in {Occupant.STALE, Occupant.NOTHING}:
             lock.remove()
         return found is Occupant.STALE

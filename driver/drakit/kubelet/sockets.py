@@ -47,7 +47,7 @@ def clear_registry(folder: pathlib.Path, driver: str) -> None:
     for path in _registered(folder, driver):
         if server.occupant(path) is server.Occupant.STALE:
             path.unlink(missing_ok=True)
-            _log.info("stale registration socket removed", socket=str(path))
+            _log.info("stale registration socket removed", path=str(path))
 
 
 def clear_services(folder: pathlib.Path) -> None:

@@ -73,7 +73,7 @@ class Election:
         try:
             self._store.write(leasing.released(lease, self._clock.now()))
         except errors.DrakitError as error:
-            _log.warning("cannot give the lease up; it ends by itself", seconds=self._terms.duration, error=str(error))
+            _log.warning("cannot give the lease up; it ends by itself", duration_ms=round(self._terms.duration * 1000), error=str(error))
 
     def _tell_holder(self) -> None:
         if self.holder != self._told:

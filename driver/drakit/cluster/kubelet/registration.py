@@ -98,7 +98,7 @@ class Registrar:
     def _remove(self, attempt: _Attempt, path: pathlib.Path) -> None:
         if attempt.endpoint is not None:
             self._plugins.remove(attempt.name, attempt.endpoint)
-            _log.info("driver unregistered", driver=attempt.name, socket=str(path))
+            _log.info("driver unregistered", driver=attempt.name, path=str(path))
 
     def _attempt(self, path: pathlib.Path, attempt: _Attempt) -> None:
         failure = ""
@@ -117,7 +117,7 @@ class Registrar:
                 delay = backoff.next()
                 self._backoffs[path] = (backoff, time.monotonic() + delay)
         if failure:
-            _log.warning("registration failed", socket=str(path), error=failure, retry_in_s=delay)
+            _log.warning("registration failed", path=str(path), error=failure, retry_in_s=delay)
         if failure or attempt.withdrawn:
             self._remove(attempt, path)
         elif not self._stopping.is_set():

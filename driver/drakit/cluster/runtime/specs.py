@@ -152,7 +152,7 @@ class SpecCache:
                     if spec:
                         here[qualified] = spec
             for name in conflicts:
-                _log.warning("CDI device defined twice", device=name, directory=str(directory))
+                _log.warning("CDI device defined twice", device=name, path=str(directory))
             resolved = {name: spec for name, spec in (resolved | here).items() if name not in conflicts}
         for path in self._read.keys() - present:
             del self._read[path]
