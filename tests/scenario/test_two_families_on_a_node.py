@@ -1,0 +1,100 @@
+"""Processes of two families serve one node, as the DaemonSets drakit-gpu and drakit-nic do, and neither disturbs the other."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from drakit.cli.demo import samples
+from drakit.cluster import cluster as clusters
+from drakit.cluster import json_types, resources
+from drakit.cluster.json_types import Json, Object
+from drakit.cluster.resources import POD, SLICE
+
+FAMILIES = ("gpu", "nic")
+SECONDS = 30.0
+BY_KIND = {resource.kind: resource for resource in resources.ALL}
+
+
+class Node:
+    """A node of a local cluster on which each family can have a process."""
+
+    def __init__(self, cluster: clusters.LocalCluster) -> None:
+        self.cluster = cluster
+        self.folder = cluster.node("node-1").folder
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, family: str) -> None:
+        command = [sys.executable, "-m", "drakit", "run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--family", family]
+        places = ["--folder", str(self.folder.root), "--kubeconfig", str(self.cluster.driver_kubeconfig("node-1"))]
+        self._processes[family] = subprocess.Popen([*command, *places], stderr=subprocess.DEVNULL)
+
+    def kill(self, family: str) -> None:
+        process = self._processes.pop(family)
+        process.kill()
+        process.wait(SECONDS)
+
+    def stop(self) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            assert process.wait(SECONDS) == 0
+
+    def drivers_with_slices(self) -> set[str]:
+        return {json_types.text(one, "spec", "driver") for one in self.cluster.api.list(SLICE).items}
+
+    def serves(self, family: str) -> bool:
+        return self.cluster.node("node-1").kubelet.plugins.is_usable(f"{family}.drakit.dev")
+
+    def phases(self) -> dict[str, str]:
+        pods = self.cluster.api.list(POD, namespace=samples.NAMESPACE).items
+        return {json_types.text(pod, "metadata", "name"): json_types.text(pod, "status", "phase") for pod in pods}
+
+    def vendors_of_cdi_files(self) -> set[str]:
+        return {file.name.partition("-")[0] for file in self.folder.cdi.iterdir() if file.suffix == ".json"}
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with tempfile.TemporaryDirectory(prefix="dk") as folder, clusters.LocalCluster(pathlib.Path(folder)) as cluster:
+        made = Node(cluster)
+        for item in (*samples.classes(), *samples.load("00-namespace"), *samples.load("60-one-partition"), *samples.load("30-shared-nic")):
+            cluster.api.create(BY_KIND[json_types.text(item, "kind")], item)
+        cluster.api.create(POD, pod_of_both())
+        yield made
+        made.stop()
+
+
+def pod_of_both() -> Object:
+    """A pod with a GPU partition and a share of a NIC, each by the driver of its own process."""
+    named: list[Json] = [
+        {"name": "gpu", "resourceClaimTemplateName": "one-partition"},
+        {"name": "net", "resourceClaimName": "metrics-traffic"},
+    ]
+    wanted: list[Json] = [{"name": "gpu"}, {"name": "net"}]
+    containers: list[Json] = [{"name": "main", "image": "none", "resources": {"claims": wanted}}]
+    spec: Object = {"resourceClaims": named, "containers": containers, "terminationGracePeriodSeconds": 0}
+    return {"metadata": {"name": "both", "namespace": samples.NAMESPACE}, "spec": spec}
+
+
+def test_two_families_share_a_node_and_one_dies_and_comes_back_without_the_other(node: Node) -> None:
+    for family in FAMILIES:
+        node.start(family)
+    wait = node.cluster.wait_for
+    wait(lambda: node.phases() and set(node.phases().values()) == {"Running"}, timeout=SECONDS, what="all pods to run")
+    assert "both" in node.phases()
+    assert node.drivers_with_slices() == node.vendors_of_cdi_files() == {f"{family}.drakit.dev" for family in FAMILIES}
+    assert {path.parent.name for path in node.folder.plugins.glob("*/journal.db")} == {f"{family}.drakit.dev" for family in FAMILIES}
+
+    node.kill("gpu")
+    node.cluster.api.delete(POD, "metrics", namespace=samples.NAMESPACE)
+    wait(lambda: "metrics" not in node.phases(), timeout=SECONDS, what="the NIC driver to go on while the GPU driver is dead")
+    node.start("gpu")
+    wait(lambda: node.serves("gpu"), timeout=SECONDS, what="the GPU driver to be back")
+    assert set(node.phases().values()) == {"Running"}
+    for pod in node.phases():
+        node.cluster.api.delete(POD, pod, namespace=samples.NAMESPACE)
+    wait(lambda: not node.phases() and not node.vendors_of_cdi_files(), timeout=SECONDS, what="no pod and no CDI file")
