@@ -40,6 +40,7 @@ spec:
       imagePullSecrets:
         {{- toYaml . | nindent 8 }}
       {{- end }}
+      enableServiceLinks: false
       priorityClassName: {{ $values.priorityClassName }}
       {{- if $hostNetwork }}
       # Network interfaces of the host are only visible in the host's network namespace.

@@ -1,11 +1,14 @@
 """The Helm chart renders what the overlays render, matches the schema of Kubernetes, and refuses values that it does not know."""
 
+import base64
+import contextlib
 import functools
 import json
 import os
 import pathlib
 import re
 import shutil
+import ssl
 import subprocess
 from collections.abc import Iterable
 from typing import Any
@@ -15,6 +18,7 @@ import pytest
 import yaml
 
 from drakit import settings
+from drakit.serving import certificates
 from fakes import manifests
 
 pytestmark = [
@@ -76,6 +80,54 @@ def test_the_chart_renders_the_same_objects_as_the_overlay(overlay: str) -> None
     assert chart.keys() == kustomized.keys()
     for key, item in kustomized.items():
         assert chart[key] == item, key
+
+
+def test_the_chart_renders_the_same_webhook_as_the_kustomization() -> None:
+    plain, with_webhook = identified(template()), identified(template("--set", "webhook.enabled=true"))
+    added = {key: item for key, item in with_webhook.items() if key not in plain}
+    secret = added.pop(("Secret", manifests.NAMESPACE, "drakit-webhook"))
+    (hook,) = added["ValidatingWebhookConfiguration", "", "drakit-webhook"]["webhooks"]
+    assert hook["clientConfig"].pop("caBundle") == secret["data"]["tls.crt"]
+    assert added == identified(manifests.rendered("daemonset/webhook"))
+
+
+def test_the_certificate_of_the_chart_is_for_its_service_and_works(tmp_path: pathlib.Path) -> None:
+    found = template("--set", "webhook.enabled=true", namespace="devices", release="lab")
+    (secret,), (hooks,) = by_name(found, "Secret").values(), by_name(found, "ValidatingWebhookConfiguration").values()
+    for key in ("tls.crt", "tls.key"):
+        (tmp_path / key).write_bytes(base64.b64decode(secret["data"][key]))
+    server = certificates.Certificate(tmp_path / "tls.crt", tmp_path / "tls.key", key="webhook.certificate").context()
+    config = hooks["webhooks"][0]["clientConfig"]
+    client = ssl.create_default_context(cadata=base64.b64decode(config["caBundle"]).decode())
+    ours, theirs = ssl.MemoryBIO(), ssl.MemoryBIO()
+    name = f"{config['service']['name']}.{config['service']['namespace']}.svc"
+    ends = (client.wrap_bio(theirs, ours, server_hostname=name), server.wrap_bio(ours, theirs, server_side=True))
+    assert name == "lab-drakit-webhook.devices.svc"
+    for end in (*ends, *ends):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    assert ends[0].version() == "TLSv1.3"
+
+
+def test_the_webhooks_certificate_can_come_from_cert_manager_or_a_secret() -> None:
+    managed = template("--set", "webhook.enabled=true,webhook.certificate.certManager=true")
+    kustomized = manifests.rendered("daemonset/overlays/webhook")
+    kinds = {"Issuer", "Certificate", "ValidatingWebhookConfiguration", "Deployment"}
+    for key, item in identified(kustomized).items():
+        if key[0] in kinds:
+            assert identified(managed)[key] == item
+    given = template("--set", "webhook.enabled=true,webhook.certificate.secret=mine,webhook.certificate.caBundle=QUJD")
+    assert by_name(given, "Secret") == {}
+    assert by_name(given, "Deployment")["drakit-webhook"]["spec"]["template"]["spec"]["volumes"][0]["secret"]["secretName"] == "mine"
+    assert by_name(given, "ValidatingWebhookConfiguration")["drakit-webhook"]["webhooks"][0]["clientConfig"]["caBundle"] == "QUJD"
+
+
+def test_another_name_of_a_driver_reaches_the_webhook_and_its_conditions() -> None:
+    found = template("--set", "webhook.enabled=true,gpu.driverName=gpu.nvidia.com,webhook.failurePolicy=Fail")
+    assert variables(by_name(found, "Deployment")["drakit-webhook"])["DRAKIT_GPU__DRIVER_NAME"] == "gpu.nvidia.com"
+    (hook,) = by_name(found, "ValidatingWebhookConfiguration")["drakit-webhook"]["webhooks"]
+    assert hook["failurePolicy"] == "Fail"
+    assert 'in ["gpu.nvidia.com", "nic.drakit.dev", "tpu.drakit.dev"]' in hook["matchConditions"][-1]["expression"]
 
 
 MONITORING = "metrics.podMonitor.enabled=true,metrics.dashboard.enabled=true"

@@ -1,30 +1,25 @@
 """The webhook's manifests render, match the Kubernetes schema, give it no rights, and agree with the program."""
 
 import pathlib
-import shutil
-import subprocess
 from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
 
 from drakit import settings
 from drakit.admission import opaque
 from drakit.cli import composition, webhook
+from fakes import manifests
 
-ROOT = pathlib.Path(__file__).parents[3]
 API = "1.36"
 CERT_MANAGER = "cert-manager.io/v1"
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl renders the kustomizations and is not installed")
+pytestmark = manifests.needs_kubectl
 
 
 @pytest.fixture(scope="module", params=["daemonset/webhook", "daemonset/overlays/webhook"])
 def objects(request: pytest.FixtureRequest) -> list[Any]:
-    run = subprocess.run(["kubectl", "kustomize", request.param], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    return list(yaml.safe_load_all(run.stdout))
+    return manifests.rendered(request.param)
 
 
 def of(objects: list[Any], kind: str) -> Any:
@@ -60,6 +55,14 @@ def test_it_has_no_rights_no_token_and_no_privilege(objects: list[Any]) -> None:
     assert [volume for volume in spec["volumes"] if "hostPath" in volume] == []
     assert of(objects, "NetworkPolicy")["spec"]["policyTypes"] == ["Ingress", "Egress"]
     assert "egress" not in of(objects, "NetworkPolicy")["spec"]
+
+
+@pytest.mark.parametrize("folder", ["daemonset/webhook", *(f"daemonset/overlays/{name}" for name in manifests.OVERLAYS)])
+def test_the_webhooks_service_gives_no_pod_variables_that_look_like_settings(folder: str) -> None:
+    """The kubelet sets DRAKIT_WEBHOOK_PORT and others for a Service drakit-webhook; an unknown DRAKIT_ variable ends the driver."""
+    pods = [item["spec"]["template"]["spec"] for item in manifests.rendered(folder) if item["kind"] in ("DaemonSet", "Deployment")]
+    assert pods
+    assert [spec.get("enableServiceLinks") for spec in pods] == [False] * len(pods)
 
 
 def test_the_pod_serves_where_the_service_and_the_probes_look(objects: list[Any]) -> None:
@@ -100,7 +103,7 @@ def test_the_configuration_names_what_the_program_checks_and_never_blocks_a_dele
 def test_the_certificate_is_for_the_name_that_the_api_server_calls(objects: list[Any]) -> None:
     service, secret = of(objects, "Service")["metadata"], pod(objects)["volumes"][0]["secret"]["secretName"]
     name = f"{service['name']}.{service['namespace']}.svc"
-    page = (ROOT / "docs" / "howto" / "validate-at-admission.md").read_text("utf-8")
+    page = (manifests.ROOT / "docs" / "howto" / "validate-at-admission.md").read_text("utf-8")
     assert f"subjectAltName=DNS:{name}\n" in page
     assert f"create secret tls {secret} " in page
     for item in objects:
