@@ -1,5 +1,7 @@
 """The manifests under daemonset/ render, match the Kubernetes schema, and agree with the program they start."""
 
+import os
+import pathlib
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -272,3 +274,15 @@ def test_what_the_dockerfile_runs_exists() -> None:
         for name in extra.split(","):
             assert re.search(rf"^{name} = \[", project, re.MULTILINE), name
         assert "cluster" not in extra, "the image holds no local cluster"
+
+
+@needs_kubectl
+def test_the_overlay_of_ones_own_on_the_page_renders(tmp_path: pathlib.Path) -> None:
+    page = (ROOT / "docs" / "howto" / "run-on-a-cluster.md").read_text()
+    (shown,) = re.findall(r"```yaml\n(apiVersion: kustomize.+?)```", page, re.DOTALL)
+    (tmp_path / "kustomization.yaml").write_text(shown.replace("drakit/daemonset", os.path.relpath(ROOT / "daemonset", tmp_path)))
+    daemonsets = {item["metadata"]["name"]: item for item in rendered(str(tmp_path)) if item["kind"] == "DaemonSet"}
+    (container,) = daemonsets["drakit-nic"]["spec"]["template"]["spec"]["containers"]
+    environ = {entry["name"]: entry["value"] for entry in container["env"] if entry["name"] == "DRAKIT_NIC__EXCLUDE"}
+    assert settings.load({}, environ=environ).nic.exclude == ("docker*", "cni0")
+    assert container["image"] == "IMAGE:0.1.0"
