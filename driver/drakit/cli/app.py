@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from drakit.cli import allocate, cluster, ending, helping, journal, lint, local, new, publish, run, show, slices, webhook
+from drakit.cli import allocate, cluster, ending, helping, journal, lint, local, new, publish, run, show, slices, uninstall, webhook
 from drakit.cli.demo import command as demo
 from drakit.cli.doctor import command as doctor
 
@@ -25,6 +25,7 @@ app.command()(slices.slices)
 app.command()(show.show)
 app.command()(local.prepare)
 app.command()(local.unprepare)
+app.command()(uninstall.uninstall_node)
 app.command()(allocate.allocate)
 app.command()(lint.lint)
 app.command()(webhook.webhook)

@@ -44,7 +44,7 @@ def clear_registry(folder: pathlib.Path, driver: str) -> None:
     """Remove registration sockets of this driver on which nobody listens; those of a living instance stay. Raises SettingsError."""
     with contextlib.suppress(OSError):  # Where the folder cannot be read, the next line says so.
         server.clear_unfinished(folder, label(driver))
-    for path in _registered(folder, driver):
+    for path in registered(folder, driver):
         if server.occupant(path) is server.Occupant.STALE:
             path.unlink(missing_ok=True)
             _log.info("stale registration socket removed", path=str(path))
@@ -80,13 +80,14 @@ def _age(path: pathlib.Path) -> tuple[int, str]:
 def _living(folder: pathlib.Path, driver: str, besides: pathlib.Path) -> Iterator[pathlib.Path]:
     """The registration sockets of other processes of this driver that still listen; none where the folder cannot be read."""
     try:
-        others = [path for path in _registered(folder, driver) if path != besides]
+        others = [path for path in registered(folder, driver) if path != besides]
     except errors.SettingsError:
         return
     yield from (path for path in others if server.occupant(path) is server.Occupant.LISTENER)
 
 
-def _registered(folder: pathlib.Path, driver: str) -> Iterator[pathlib.Path]:
+def registered(folder: pathlib.Path, driver: str) -> Iterator[pathlib.Path]:
+    """The registration sockets of a driver, whoever serves them; raises SettingsError where the folder cannot be read."""
     own = re.compile(rf"(?:{re.escape(driver)}|{_short(driver)})(?:-{_INSTANCE})?-[0-9a-f]{{8}}-reg\.sock")
     try:
         yield from [path for path in folder.iterdir() if own.fullmatch(path.name)]

@@ -186,6 +186,22 @@ class NicDriver(driver.Driver[config.NicConfig]):
             self._keeper.stop()
             self._keeper = None
 
+    def leftovers(self) -> Sequence[str]:
+        """The interfaces that carry this driver's queues, and its interfaces in pods. Raises HardwareError."""
+        queued = [f"traffic control on {one.name}" for one in self._own() if self._machine.check(self.uplink(one, 0), ())]
+        return [*queued, *(() if self._attachment is None else self._attachment.leftovers())]
+
+    def remove_leftovers(self) -> None:
+        """Remove queues, filters and ifbs from every interface, and what is in pods. Raises HardwareError."""
+        for interface in self._own():
+            self._machine.repair(self.uplink(interface, 0), ())
+        if self._attachment is not None:
+            self._attachment.remove_leftovers()
+
+    def _own(self) -> Sequence[port.Interface]:
+        """The interfaces that no other driver shares out."""
+        return [one for one in self._machine.interfaces() if not one.sharer]
+
     def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
         """A NIC as it is to be shaped, for a speed in bits per second."""
         rule = self._settings.rule_for(interface)

@@ -139,6 +139,15 @@ class Service:
             self._minder.stop()
             self._minder = None
 
+    def leftovers(self) -> Iterator[str]:
+        """Name the interfaces with this driver's mark in pods' network namespaces. Raises HardwareError."""
+        return (f"interface {link.name} of a pod" for _, link in self._kernel.marked())
+
+    def remove_leftovers(self) -> None:
+        """Delete the interfaces with this driver's mark whose share is not installed and that no claim plans. Raises HardwareError."""
+        if self._minder is not None:
+            self._minder.remove_orphans()
+
     def placement_of(self, grant: Grant) -> identity.Placement | None:
         """Where a whole interface was moved to, as it was noted; None without memory, in a one-off command or while a start recovers claims."""
         return None if self._site is None else wholes.placement_of(self._site, grant)

@@ -1,0 +1,293 @@
+"""``drakit uninstall-node``: remove what drakit's drivers made on this node, once they have ended.
+
+Nothing is removed by code of its own: claims go by the engine's unprepare, with all that the driver made for them, and the rest by the driver
+(``core.removal``) and by the code that clears sockets and slices while a driver runs.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from drakit import settings as values
+from drakit.cdi import spec
+from drakit.cli import composition, local, options, output
+from drakit.core import claim as claims
+from drakit.core import errors, lifecycle, removal
+from drakit.devices import machines
+from drakit.journal import copying
+from drakit.kube import claims as api_claims
+from drakit.kube import client, slices
+from drakit.kubelet import server, sockets
+from drakit.node import clock, recall, station
+
+_GONE = frozenset({errors.ClaimFault.NOT_FOUND, errors.ClaimFault.REPLACED, errors.ClaimFault.NOT_ALLOCATED})
+_NO_API = "the API server is not asked"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Item:
+    """One thing that a driver left. ``blocks`` says why it must not be removed without --force, ``error`` why it could not be removed."""
+
+    driver: str
+    kind: str
+    name: str
+    detail: str = ""
+    blocks: str = ""
+    error: str = ""
+    removed: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """The API server, or why it is not asked."""
+
+    api: client.Client | None
+    node: str
+    reason: str = ""
+
+
+def uninstall_node(
+    mock: options.Mock = None,
+    folder: options.Folder = None,
+    node_name: options.Node = None,
+    kubeconfig: Annotated[
+        pathlib.Path | None, typer.Option("--kubeconfig", help="Kubeconfig; without one, the pod's service account.")
+    ] = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    families: options.Families = None,
+    without_api: Annotated[bool, typer.Option("--no-api", help="Do not ask the API server anything.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove also the devices of claims that pods may be using.")] = False,
+    style: options.Output = options.Format.TABLE,
+) -> None:
+    """List what drakit left on this node, and with --yes remove it.
+
+    End the driver first: delete its DaemonSet. What is removed: devices that were made for claims (MIG instances, NIC shares and their interfaces,
+    MPS daemons), CDI files, traffic control, sockets, the journal, and this node's ResourceSlices. What drakit did not make stays.
+
+    A claim that is prepared and, as far as the API server says, still allocated may have running pods: nothing is removed then without --force.
+    The same command again removes what is left after an error.
+
+    [bold]Examples[/bold]
+
+      drakit uninstall-node --node $(hostname)
+
+      drakit uninstall-node --node $(hostname) --yes
+
+      drakit uninstall-node --mock dgx-a100-40gb-2gpu --no-api --yes -o json
+    """
+    flags = {"api.kubeconfig": kubeconfig}
+    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, local=True, flags=flags)
+    pretend = composition.machine(settings)
+    is_there = pretend is not None and pretend.directory.exists()
+    served = composition.families(settings, only=families or ())
+    with _cluster(settings, _NO_API if without_api else "") as cluster:
+        for family in served:
+            _check_ended(settings, family)
+        items = [item for family in served for item in _found(settings, family, cluster)]
+        if pretend is not None and is_there:
+            items.append(Item(driver="", kind="mock machine", name=str(pretend.directory)))
+        blocked = [] if force else [item for item in items if item.blocks]
+        if is_sure and not blocked:
+            items = [item for family in served for item in _removed(settings, family, cluster, items)]
+            items += _mock_removed(pretend, items, is_there=is_there)
+        _show(settings, items, style, is_removed=is_sure and not blocked)
+    if not is_sure and cluster.reason:
+        output.note(f"ResourceSlices are not listed: {cluster.reason}")
+    if blocked and is_sure:
+        listed = ", ".join(f"{item.name} ({item.blocks})" for item in blocked)
+        raise errors.DeviceBusyError(f"nothing was removed, because claims may be in use: {listed}; delete their pods, or give --force")
+    failed = [item for item in items if item.error]
+    if failed:
+        raise errors.HardwareError("uninstall-node", "; ".join(f"{item.kind} {item.name}: {item.error}" for item in failed))
+
+
+def _check_ended(settings: values.Settings, family: composition.Family) -> None:
+    """Raise DeviceBusyError while a process serves this driver."""
+    name, home = family.post.driver_name, family.folders.home
+    serving = [path for path in home.glob("*.sock") if path.name.startswith(sockets.SERVICE)] if home.is_dir() else []
+    nowhere = settings.node.registry_dir / "none"
+    if sockets.has_living(settings.node.registry_dir, name, besides=nowhere) or any(
+        server.occupant(path) is server.Occupant.LISTENER for path in serving
+    ):
+        raise errors.DeviceBusyError(f"{name} is running on this node; end it first: delete its DaemonSet, and wait until its pod is gone")
+
+
+@contextlib.contextmanager
+def _cluster(settings: values.Settings, reason: str) -> Iterator[Cluster]:
+    node = settings.node.name
+    if not reason and not node:
+        reason = "the node's name is not known; give --node"
+    if reason:
+        yield Cluster(api=None, node=node, reason=reason)
+        return
+    try:
+        api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
+    except errors.SettingsError as error:
+        yield Cluster(api=None, node=node, reason=str(error))
+        return
+    with contextlib.closing(api):
+        yield Cluster(api=api, node=node)
+
+
+def _found(settings: values.Settings, family: composition.Family, cluster: Cluster) -> Iterator[Item]:
+    """What a driver left; nothing is changed."""
+    driver, home = family.post.driver_name, family.folders.home
+    claimed: set[str] = set()
+    lost = "the journal is lost"
+    if copying.exists(home):
+        view = local.look(family)
+        lost = view.trouble and lost
+        for entry in view.entries:
+            claimed.add(entry.claim.uid)
+            devices = ", ".join(kept.device.name for kept in entry.grants)
+            blocks = _why_in_use(family, entry, cluster)
+            yield Item(driver=driver, kind="claim", name=str(entry.claim), detail=f"{entry.state.value}: {devices}", blocks=blocks)
+    for path in _cdi_files(family):
+        # A file without an entry is an orphan where the journal is whole; where that was lost, a pod may use what it names.
+        known = any(uid in path.name for uid in claimed)
+        yield Item(driver=driver, kind="CDI file", name=str(path), blocks="" if known else lost)
+    for text in _leftovers(family):
+        yield Item(driver=driver, kind="kernel", name=text)
+    for path in _registrations(settings, driver):
+        yield Item(driver=driver, kind="socket", name=str(path))
+    if home.exists():
+        yield Item(driver=driver, kind="folder", name=str(home))
+    yield from (Item(driver=driver, kind="ResourceSlice", name=name) for name in _slices(driver, cluster))
+
+
+def _why_in_use(family: composition.Family, entry: lifecycle.Entry, cluster: Cluster) -> str:
+    """Why a claim may have running pods; empty where it cannot."""
+    if entry.state is not lifecycle.State.PREPARED or entry.boot_id != family.post.place.boot_id:
+        return ""
+    if cluster.api is None:
+        return f"prepared, and {cluster.reason}"
+    if entry.claim.name == recall.UNKNOWN:
+        return "prepared, and its name is not known"
+    try:
+        api_claims.ApiClaims(cluster.api).fetch(entry.claim)
+    except errors.ClaimError as error:
+        return "" if error.fault in _GONE else "prepared and allocated"
+    except errors.DrakitError as error:
+        return f"prepared, and the API server cannot be asked: {error}"
+    return "prepared and allocated"
+
+
+def _cdi_files(family: composition.Family) -> Sequence[pathlib.Path]:
+    prefix, folder = spec.file_prefix(family.post.driver_name), family.folders.cdi
+    return sorted(path for path in folder.iterdir() if path.name.startswith(prefix)) if folder.is_dir() else ()
+
+
+def _leftovers(family: composition.Family) -> Sequence[str]:
+    made = family.post.build(tuple)
+    return made.leftovers() if isinstance(made, removal.Removable) else ()
+
+
+def _registrations(settings: values.Settings, driver: str) -> Sequence[pathlib.Path]:
+    return tuple(sockets.registered(settings.node.registry_dir, driver)) if settings.node.registry_dir.is_dir() else ()
+
+
+def _slices(driver: str, cluster: Cluster) -> Sequence[str]:
+    if cluster.api is None:
+        return ()
+    store = slices.ApiSlices(cluster.api, driver=driver, node=cluster.node, clock=clock.SystemClock())
+    return [item.name for item in store.list()]
+
+
+def _removed(settings: values.Settings, family: composition.Family, cluster: Cluster, items: Sequence[Item]) -> Iterator[Item]:
+    """Remove what a driver left, claims first, and its memory of them last and only if all else is gone."""
+    driver, home = family.post.driver_name, family.folders.home
+    own = [item for item in items if item.driver == driver]
+    failed = dict(_node_cleared(family)) if copying.exists(home) or any(item.kind in {"CDI file", "kernel"} for item in own) else {}
+    if not failed:
+        steps: dict[str, Callable[[], None]] = {
+            "socket": lambda: sockets.clear_registry(settings.node.registry_dir, driver),
+            "folder": lambda: shutil.rmtree(home),
+            "ResourceSlice": lambda: _delete_slices(driver, cluster),
+        }
+        failed = {kind: why for kind, step in steps.items() if any(item.kind == kind for item in own) and (why := _failure(step))}
+    for item in own:
+        why = failed.get(item.name) or failed.get(item.kind) or failed.get("", "")
+        kept = bool(failed) and item.kind in {"folder", "socket", "ResourceSlice"}
+        yield dataclasses.replace(item, error=why, removed=not why and not kept)
+
+
+def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
+    """Undo all claims and what the driver has beside them; what failed, by the item's name or kind, and why."""
+    try:
+        with station.Station.open(family.post, family.folders, local.Nowhere()) as opened:
+            is_started = isinstance(opened.made, removal.Removable)
+            if is_started:
+                # With its notes of where interfaces were moved to; it ends before anybody could call it.
+                opened.author.start(opened.site)
+            try:
+                yield from _undone(opened)
+            finally:
+                if is_started:
+                    opened.author.stop()
+    except errors.DrakitError as error:
+        yield "", str(error)
+
+
+def _undone(opened: station.Station) -> Iterator[tuple[str, str]]:
+    lost = [claims.ClaimRef(uid=uid, namespace=recall.UNKNOWN, name=recall.UNKNOWN) for uid in opened.missing()]
+    refs = [*(entry.claim for entry in opened.journal.entries()), *lost]
+    answers = opened.engine.unprepare(refs, local.Present())
+    yield from ((str(ref), answers[ref.uid]) for ref in refs if answers[ref.uid])
+    if not any(answers.values()) and isinstance(opened.made, removal.Removable):
+        opened.made.remove_leftovers()
+
+
+def _delete_slices(driver: str, cluster: Cluster) -> None:
+    if cluster.api is not None:
+        store = slices.ApiSlices(cluster.api, driver=driver, node=cluster.node, clock=clock.SystemClock())
+        for item in store.list():
+            store.delete(item)
+
+
+def _mock_removed(pretend: machines.Choice | None, items: Sequence[Item], *, is_there: bool) -> Iterator[Item]:
+    """Remove the pretend hardware with the last of its drivers; to look at it makes its folder."""
+    if pretend is None:
+        return
+    item = Item(driver="", kind="mock machine", name=str(pretend.directory))
+    if all(one.removed for one in items):
+        why = _failure(lambda: shutil.rmtree(pretend.directory))
+        item = dataclasses.replace(item, error=why, removed=not why)
+    if is_there:
+        yield item
+
+
+def _failure(step: Callable[[], None]) -> str:
+    """Do it; why it failed, empty where it did not."""
+    try:
+        step()
+    except (errors.DrakitError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def _show(settings: values.Settings, items: Sequence[Item], style: options.Format, *, is_removed: bool) -> None:
+    if style is not options.Format.TABLE:
+        told = {"node": composition.node_name(settings), "removed": is_removed, "items": [dataclasses.asdict(item) for item in items]}
+        output.document(told, style)
+        return
+    out = output.console()
+    if not items:
+        out.print("nothing of drakit is left on this node", markup=False)
+        return
+    rows = [(item.kind, item.name, item.detail, item.driver, _outcome(item, is_removed=is_removed)) for item in items]
+    output.put(out, output.table("", ["KIND", "NAME", "DETAIL", "DRIVER", "STATE"], rows))
+    if not is_removed:
+        out.print("\nnothing was removed; remove it with --yes", markup=False)
+
+
+def _outcome(item: Item, *, is_removed: bool) -> str:
+    if not is_removed:
+        return item.blocks or "present"
+    return "removed" if item.removed else item.error or "kept"

@@ -1,0 +1,204 @@
+"""``drakit uninstall-node`` lists what drakit left on a node and removes it, and never while somebody may be using it."""
+
+import dataclasses
+import json
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from drakit import testing
+from drakit.cluster import cluster as clusters
+from drakit.cluster import resources
+from drakit.devices.gpu import mps, processes
+from fakes import desk as desks
+
+MPS = [
+    {
+        "source": "FromClaim",
+        "requests": ["gpu"],
+        "opaque": {
+            "driver": "gpu.drakit.dev",
+            "parameters": {"apiVersion": "gpu.drakit.dev/v1", "kind": "MigConfig", "sharing": {"strategy": "MPS"}},
+        },
+    }
+]
+SECONDS = 60.0
+
+
+def kinds(ran: desks.Ran) -> dict[str, int]:
+    told = [item["kind"] for item in json.loads(ran.out)["items"]]
+    return {kind: told.count(kind) for kind in sorted(set(told))}
+
+
+def files(folder: pathlib.Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+@pytest.fixture
+def desk(desk: desks.Desk) -> Iterator[desks.Desk]:
+    """A desk whose paths are short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="dk") as short:
+        yield dataclasses.replace(desk, folder=pathlib.Path(short))
+
+
+@pytest.fixture
+def used(desk: desks.Desk) -> Iterator[desks.Desk]:
+    """A node on which a claim with an MPS daemon, a MIG device and a NIC share was prepared, and from which the driver has gone."""
+    ran = desk.on_node("prepare", desk.claim_file(desks.mig(), desks.share("25G"), config=MPS))
+    assert ran.status == 0, ran.err
+    yield desk
+    for one in daemons(desk):
+        one.send(signal.SIGKILL)
+
+
+def daemons(desk: desks.Desk) -> list[processes.Running]:
+    folders = (desk.folder / "node" / "plugins" / "gpu.drakit.dev" / "mps").glob("*")
+    return [one for folder in folders for one in processes.bearing(f"{mps.PIPE_VARIABLE}={folder / 'pipe'}")]
+
+
+def test_it_lists_and_changes_nothing_until_it_is_told_to(used: desks.Desk) -> None:
+    before = files(used.folder / "node")
+    ran = used.on_node("uninstall-node", "--no-api", "-o", "json")
+    assert ran.status == 0
+    assert json.loads(ran.out)["removed"] is False
+    assert kinds(ran) == {"CDI file": 2, "claim": 2, "folder": 2, "kernel": 1, "mock machine": 1}
+    assert files(used.folder / "node") == before
+    assert len(daemons(used)) == 1
+    assert "nothing was removed; remove it with --yes" in used.on_node("uninstall-node", "--no-api").out
+
+
+def test_claims_that_may_be_in_use_are_removed_only_by_force_and_then_nothing_is_left(used: desks.Desk) -> None:
+    before = files(used.folder / "node")
+    refused = used.on_node("uninstall-node", "--no-api", "--yes")
+    assert refused.status == 1
+    assert "nothing was removed, because claims may be in use: default/claim (prepared, and the API server is not asked)" in refused.err
+    assert refused.err.rstrip().endswith("delete their pods, or give --force")
+    assert files(used.folder / "node") == before
+    (daemon,) = daemons(used)
+    ran = used.on_node("uninstall-node", "--no-api", "--yes", "--force", "-o", "json")
+    assert ran.status == 0, ran.err
+    assert all(item["removed"] for item in json.loads(ran.out)["items"])
+    assert files(used.folder / "node") == []
+    assert processes.Running.find(daemon.pid) != daemon
+    again = used.on_node("uninstall-node", "--no-api", "--yes")
+    assert (again.status, again.out) == (0, "nothing of drakit is left on this node\n")
+    assert files(used.folder / "node") == []
+
+
+def test_the_mig_device_is_gone_from_hardware_that_stays(desk: desks.Desk) -> None:
+    """Each family by itself: the pretend hardware is kept until the last of them is removed."""
+    assert desk.on_node("prepare", desk.claim_file(desks.mig(), desks.share("25G"))).status == 0
+    ran = desk.on_node("uninstall-node", "--no-api", "--yes", "--force", "--family", "gpu", "--set", "mock.dir=" + str(desk.folder / "hw"))
+    assert ran.status == 0, ran.err
+
+
+def test_a_claim_half_done_and_an_orphaned_file_need_no_force(desk: desks.Desk) -> None:
+    assert desk.on_node("slices").status == 0
+    assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
+    assert desk.on_node("unprepare", desks.UID).status == 0
+    (desk.folder / "node" / "cdi" / f"gpu.drakit.dev-claim_{desks.UID}-left.json").write_text("{}")
+    theirs = desk.folder / "node" / "cdi" / "nvidia.yaml"
+    theirs.write_text("cdiVersion: 0.6.0")
+    ran = desk.on_node("uninstall-node", "--no-api", "--yes")
+    assert ran.status == 0, ran.err
+    assert files(desk.folder / "node") == ["cdi/nvidia.yaml"], "what is others' stays"
+
+
+def test_after_the_journal_was_lost_files_of_claims_count_as_used(used: desks.Desk) -> None:
+    for one in daemons(used):
+        one.send(signal.SIGKILL)
+    for name in ("gpu.drakit.dev", "nic.drakit.dev"):
+        (used.folder / "node" / "plugins" / name / "journal.db").write_bytes(b"not a database" * 100)
+    refused = used.on_node("uninstall-node", "--no-api", "--yes")
+    assert refused.status == 1
+    assert "(the journal is lost)" in refused.err
+    ran = used.on_node("uninstall-node", "--no-api", "--yes", "--force")
+    assert ran.status == 0, ran.err
+    assert files(used.folder / "node") == []
+
+
+def test_a_driver_that_runs_is_named_and_nothing_is_touched(used: desks.Desk) -> None:
+    before = files(used.folder / "node")
+    registry = used.folder / "node" / "plugins_registry"
+    registry.mkdir(exist_ok=True)
+    path = registry / "nic.drakit.dev-89abcdef-reg.sock"
+    with socket.socket(socket.AF_UNIX) as serving:
+        serving.bind(str(path))
+        serving.listen()
+        for force in ((), ("--force",)):
+            ran = used.on_node("uninstall-node", "--no-api", "--yes", *force)
+            assert ran.status == 1
+            assert "nic.drakit.dev is running on this node; end it first: delete its DaemonSet" in ran.err
+        path.unlink()
+    assert files(used.folder / "node") == before
+
+
+def test_what_fails_is_named_and_the_journal_stays_for_the_next_try(used: desks.Desk) -> None:
+    directory = next(iter((used.folder / "node" / "cdi").glob("gpu.*")))
+    directory.unlink()
+    directory.mkdir()
+    ran = used.on_node("uninstall-node", "--no-api", "--yes", "--force")
+    assert ran.status == 1
+    assert "default/claim" in ran.err
+    assert (used.folder / "node" / "plugins" / "gpu.drakit.dev" / "journal.db").exists()
+    assert not (used.folder / "node" / "plugins" / "nic.drakit.dev").exists()
+    directory.rmdir()
+    assert used.on_node("uninstall-node", "--no-api", "--yes", "--force").status == 0
+    assert files(used.folder / "node") == []
+
+
+@pytest.fixture
+def cluster() -> Iterator[clusters.LocalCluster]:
+    with tempfile.TemporaryDirectory(prefix="dk") as folder, clusters.LocalCluster(pathlib.Path(folder)) as made:
+        yield made
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def create(cluster: clusters.LocalCluster, item: dict[str, object]) -> None:
+    kind = next(one for one in resources.ALL if (one.api_version, one.kind) == (item["apiVersion"], item["kind"]))
+    cluster.api.create(kind, item, namespace="default" if kind.namespaced else "")
+
+
+def test_on_a_cluster_claims_that_are_gone_need_no_force_and_the_slices_go_too(cluster: clusters.LocalCluster, desk: desks.Desk) -> None:
+    root = cluster.node("node-1").folder.root
+    where = ["--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(root)]
+    where += ["--family", "gpu", "--kubeconfig", str(cluster.driver_kubeconfig("node-1"))]
+    for item in (
+        testing.device_class("gpu", driver="gpu.drakit.dev"),
+        testing.claim("mine", device_class="gpu"),
+        testing.pod("p", claims=["mine"]),
+    ):
+        create(cluster, item)
+    cdi = cluster.node("node-1").folder.cdi
+    with subprocess.Popen([sys.executable, "-m", "drakit", "run", *where]) as driver:
+        until(lambda: bool(list(cdi.iterdir())))
+        running = desk.run("uninstall-node", *where, "--yes", "--force")
+        assert "gpu.drakit.dev is running on this node" in running.err
+        driver.kill()
+    refused = desk.run("uninstall-node", *where, "--yes")
+    assert refused.status == 1
+    assert "default/mine (prepared and allocated)" in refused.err
+    cluster.api.delete(resources.POD, "p", namespace="default", grace_seconds=0)
+    cluster.api.delete(resources.CLAIM, "mine", namespace="default")
+    until(lambda: not cluster.api.list(resources.CLAIM, namespace="default").items)
+    assert cluster.api.list(resources.SLICE).items
+    ran = desk.run("uninstall-node", *where, "--yes", "-o", "json")
+    assert ran.status == 0, ran.err
+    assert {"claim", "CDI file", "ResourceSlice", "folder", "socket", "mock machine"} == set(kinds(ran))
+    assert not cluster.api.list(resources.SLICE).items
+    assert not list(cdi.iterdir())
+    assert not (root / "plugins" / "gpu.drakit.dev").exists()
+    assert not list(cluster.node("node-1").folder.registry.iterdir())
