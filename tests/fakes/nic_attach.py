@@ -113,6 +113,7 @@ class World:
         self.node, self.settings, self.name = node, settings, name
         self.home, self.cdi = folder / name, cdi or folder / "cdi"
         self.source = claim_source.FakeClaimSource()
+        self.boot_id = "boot-1"
         self.namespace: str | None = node.name
         """Where the driver works; None: in the namespace of the thread that starts it, as on a real node."""
 
@@ -128,7 +129,7 @@ class World:
             attachment = service.Service(self.home, machine, kernel, node=NODE)
             return nic_driver.NicDriver(machine, node=NODE, name=self.name, settings=self.settings, intents=intents, attachment=attachment)
 
-        post = station.Post(driver_name=self.name, build=build, place=engine.Place(pool=NODE, boot_id="boot-1"))
+        post = station.Post(driver_name=self.name, build=build, place=engine.Place(pool=NODE, boot_id=self.boot_id))
         with station.Station.open(post, station.Folders(home=self.home, cdi=self.cdi), self.source, meter) as local:
             local.offered.refresh()
             running = Running(self, local, machine)

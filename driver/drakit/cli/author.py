@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, ending, helping, journal, local, run, show, slices
+from drakit.cli import composition, ending, helping, journal, local, run, show, slices, uninstall
 from drakit.core import driver as drivers
 from drakit.core import errors
 from drakit.node import station
@@ -84,6 +84,14 @@ _COMMANDS: Mapping[str, _Offered] = {
         command=local.unprepare,
         meaning="Give back the devices of claims, also of claims that were never prepared.",
         example=f"unprepare {_UID} --node $(hostname)",
+    ),
+    "uninstall-node": _Offered(
+        command=uninstall.uninstall_node,
+        meaning="""List what the driver left on this node, and with --yes remove it.
+
+        End the driver first. What is removed: devices that were made for claims, CDI files, sockets, the journal, and this node's ResourceSlices. A
+        claim that is prepared and, as far as the API server says, still allocated may have running pods: nothing is removed then without --force.""",
+        example="uninstall-node --node $(hostname) --yes",
     ),
 }
 _JOURNAL_MEANING = """Look at the journal: what this driver remembers of its claims.

@@ -18,7 +18,7 @@ from drakit.cdi import spec
 from drakit.cli import composition, local, options, output
 from drakit.core import claim as claims
 from drakit.core import errors, lifecycle, removal
-from drakit.devices import machines
+from drakit.devices import machines, registry
 from drakit.journal import copying
 from drakit.kube import claims as api_claims
 from drakit.kube import client, slices
@@ -96,7 +96,7 @@ def uninstall_node(
         blocked = [] if force else [item for item in items if item.blocks]
         if is_sure and not blocked:
             items = [item for family in served for item in _removed(settings, family, cluster, items)]
-            items += _mock_removed(pretend, items, is_there=is_there)
+            items += _mock_removed(settings, pretend, items, is_there=is_there)
         _show(settings, items, style, is_removed=is_sure and not blocked)
     if not is_sure and cluster.reason:
         output.note(f"ResourceSlices are not listed: {cluster.reason}")
@@ -154,7 +154,7 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
         known = any(uid in path.name for uid in claimed)
         yield Item(driver=driver, kind="CDI file", name=str(path), blocks="" if known else lost)
     for text in _leftovers(family):
-        yield Item(driver=driver, kind="kernel", name=text)
+        yield Item(driver=driver, kind="kernel", name=text, blocks="" if claimed else lost)
     for path in _registrations(settings, driver):
         yield Item(driver=driver, kind="socket", name=str(path))
     if home.exists():
@@ -251,12 +251,13 @@ def _delete_slices(driver: str, cluster: Cluster) -> None:
             store.delete(item)
 
 
-def _mock_removed(pretend: machines.Choice | None, items: Sequence[Item], *, is_there: bool) -> Iterator[Item]:
+def _mock_removed(settings: values.Settings, pretend: machines.Choice | None, items: Sequence[Item], *, is_there: bool) -> Iterator[Item]:
     """Remove the pretend hardware with the last of its drivers; to look at it makes its folder."""
     if pretend is None:
         return
     item = Item(driver="", kind="mock machine", name=str(pretend.directory))
-    if all(one.removed for one in items):
+    homes = [settings.node.plugins_dir / str(getattr(settings, name).driver_name) for name in registry.FAMILIES]
+    if all(one.removed for one in items) and not any(home.exists() for home in homes):
         why = _failure(lambda: shutil.rmtree(pretend.directory))
         item = dataclasses.replace(item, error=why, removed=not why)
     if is_there:

@@ -286,3 +286,24 @@ def test_the_overlay_of_ones_own_on_the_page_renders(tmp_path: pathlib.Path) -> 
     environ = {entry["name"]: entry["value"] for entry in container["env"] if entry["name"] == "DRAKIT_NIC__EXCLUDE"}
     assert settings.load({}, environ=environ).nic.exclude == ("docker*", "cni0")
     assert container["image"] == "IMAGE:0.1.0"
+
+
+@needs_kubectl
+@pytest.mark.parametrize("name", ["gpu", "nic", "gpu-nic", "mock"])
+def test_uninstalling_ends_every_driver_and_runs_the_command_with_the_drivers_own_mounts(name: str) -> None:
+    before = {item["metadata"]["name"]: item for item in rendered(f"daemonset/overlays/{name}") if item["kind"] == "DaemonSet"}
+    after = {item["metadata"]["name"]: item for item in rendered(f"daemonset/uninstall/{name}") if item["kind"] == "DaemonSet"}
+    assert before.keys() == after.keys()
+    for daemonset, item in after.items():
+        kubernetes_validate.validate(item, API, strict=True)
+        assert item["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "100%"}
+        pod = item["spec"]["template"]["spec"]
+        (driver,), (cleaner,) = before[daemonset]["spec"]["template"]["spec"]["containers"], pod["initContainers"]
+        assert cleaner["args"] == ["uninstall-node", "--yes"]
+        assert [cleaner[key] for key in ("image", "env", "volumeMounts", "securityContext")] == [
+            driver[key] for key in ("image", "env", "volumeMounts", "securityContext")
+        ]
+        (done,) = pod["containers"]
+        assert done["image"] == driver["image"]
+        assert done.keys().isdisjoint({"env", "volumeMounts", "args", "readinessProbe"})
+        assert done["securityContext"]["runAsUser"] != 0
