@@ -15,7 +15,7 @@ import pytest
 
 from drakit import testing
 from drakit.cluster import cluster as clusters
-from drakit.cluster import resources
+from drakit.cluster import json_types, resources
 from drakit.devices.gpu import mps, processes
 from fakes import desk as desks
 
@@ -167,7 +167,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def create(cluster: clusters.LocalCluster, item: dict[str, object]) -> None:
+def create(cluster: clusters.LocalCluster, item: json_types.Object) -> None:
     kind = next(one for one in resources.ALL if (one.api_version, one.kind) == (item["apiVersion"], item["kind"]))
     cluster.api.create(kind, item, namespace="default" if kind.namespaced else "")
 
