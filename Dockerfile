@@ -1,28 +1,46 @@
-# Two stages: the first builds wheels, the second installs them and holds neither compiler nor pip cache nor the local cluster.
+# Two stages. The first, `build`, runs on the building machine's own architecture whatever the target is: it unpacks wheels for the target without
+# executing them and cross-compiles the C programs. The second adds one layer to the base image and runs nothing, so no emulator is needed.
 # Every file of a dependency is checked by its hash. For a base image that cannot change, give its digest, which the engine checks:
-#   --build-arg BASE_DIGEST=sha256:...
+#   --build-arg BASE_DIGEST=sha256:...   (of the image's index, which lists all architectures)
 ARG PYTHON=3.13
-ARG BASE_DIGEST
+ARG BASE_DIGEST=
 
-FROM python:${PYTHON}-slim${BASE_DIGEST:+@${BASE_DIGEST}} AS build
+FROM --platform=${BUILDPLATFORM} python:${PYTHON}-slim${BASE_DIGEST:+@${BASE_DIGEST}} AS build
+ARG TARGETARCH
+ENV PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ONLY_BINARY=:all: PIP_QUIET=1
 WORKDIR /src
+COPY driver/image/target driver/image/
+RUN apt-get update && apt-get install -y --no-install-recommends $(driver/image/target "${TARGETARCH}" packages)
 COPY pyproject.toml README.md LICENSE ./
-COPY requirements ./requirements
-COPY driver ./driver
-RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/* \
-    && driver/attach/build /drakit-probe probe \
+COPY requirements requirements
+# The wheels of the target; the build back end among them is pure Python, so this machine can run it too.
+RUN pip download --no-deps $(driver/image/target "${TARGETARCH}" wheels) --dest /wheels \
+        --require-hashes --requirement requirements/image.txt \
+    && pip install --no-index --find-links /wheels hatchling
+COPY driver driver
+# The probe is what the pod's probes run: the command line itself would cost a second of processor time each.
+RUN export CC="$(driver/image/target "${TARGETARCH}" compiler)" \
+    && mkdir -p /image/usr/local/bin \
+    && driver/attach/build /image/usr/local/bin/drakit-probe probe \
     && driver/attach/build driver/drakit/devices/nic/attach/client
-RUN pip wheel --no-cache-dir --wheel-dir /wheels --only-binary :all: --require-hashes --requirement requirements/image.txt \
-    && pip install --no-cache-dir --no-index --find-links /wheels hatchling \
-    && pip wheel --no-cache-dir --wheel-dir /wheels --no-deps --no-build-isolation .
+RUN pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
+    && pip install --no-index --find-links /wheels $(driver/image/target "${TARGETARCH}" wheels) \
+        --no-compile --target /site "drakit[gpu,nic]" \
+    && python driver/image/assemble.py /site /image
 
 FROM python:${PYTHON}-slim${BASE_DIGEST:+@${BASE_DIGEST}}
-RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-index --find-links /wheels "drakit[gpu,nic]"
-# What the pod's probes run: the command line itself would cost a second of processor time each.
-COPY --from=build /drakit-probe /usr/local/bin/drakit-probe
+ARG PYTHON
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="drakit" \
+      org.opencontainers.image.description="Kubernetes Dynamic Resource Allocation node driver for GPUs and NICs" \
+      org.opencontainers.image.base.name="docker.io/library/python:${PYTHON}-slim" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /image/ /
 # The kubelet's directories belong to root, and so does the driver; the DaemonSet takes every capability away.
 USER 0:0
-ENV PYTHONUNBUFFERED=1
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 ENTRYPOINT ["drakit"]
 CMD ["run"]

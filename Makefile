@@ -1,5 +1,5 @@
 # The commands a person needs. Each sets up what it needs by itself.
-.PHONY: demo test check fmt protos bench crash fuzz setup clean
+.PHONY: demo test check fmt protos bench crash fuzz setup clean image image-check help
 
 VENV := .venv/bin
 
@@ -31,6 +31,23 @@ fuzz:  ## five minutes of libFuzzer on the hook client, with ASan and UBSan
 crash: setup  ## the full crash and fault matrices
 	$(VENV)/pytest -q -n 2 -m full tests/crash
 	$(VENV)/pytest -q -m full --ignore=tests/crash
+
+# The image: `make image`, or with an architecture, an engine, or a base that cannot change:
+#   make image IMAGE=registry.example.com/drakit PLATFORM=linux/arm64 ENGINE=podman BASE_DIGEST=sha256:... BUILD_FLAGS="--network host"
+IMAGE ?= drakit
+VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+REVISION ?= $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null)
+ENGINE ?= $(shell command -v docker >/dev/null && echo docker || echo podman)
+
+image:  ## build the image IMAGE:VERSION for PLATFORM by docker or podman
+	$(ENGINE) build $(if $(PLATFORM),--platform $(PLATFORM)) $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=$(BASE_DIGEST)) \
+		--build-arg VERSION=$(VERSION) $(if $(REVISION),--build-arg REVISION=$(REVISION)) $(BUILD_FLAGS) --tag $(IMAGE):$(VERSION) .
+
+image-check: setup  ## check that image: its size, its contents, every command on a read-only root
+	DRAKIT_IMAGE=$(IMAGE):$(VERSION) ENGINE="$(ENGINE)" RUN_FLAGS="$(RUN_FLAGS)" $(VENV)/pytest -q -s tests/image
+
+help:  ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | expand -t 14
 
 setup:
 	@.ci/setup

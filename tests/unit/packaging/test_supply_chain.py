@@ -63,7 +63,7 @@ def test_nothing_is_fetched_without_a_hash() -> None:
 
 
 def test_both_stages_of_the_image_start_from_the_digest_that_was_given() -> None:
-    bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    bases = re.findall(r"^FROM (?:--platform=\S+ )?(\S+)", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
     assert bases == ["python:${PYTHON}-slim${BASE_DIGEST:+@${BASE_DIGEST}}"] * 2
 
 
