@@ -125,3 +125,56 @@ def test_where_the_new_instance_dies_the_old_one_serves_on(world: nic_attach.Wor
             new.kill()
         assert world.call(ref, one) == OK, "within the time that the client waits for a driver"
         old.ask("unprepare 1")
+
+
+SENDER = """
+import socket, sys, time
+out, count, at = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0, time.monotonic()
+while time.monotonic() < at + float(sys.argv[1]):
+    out.sendto(b"x" * 200, ("10.77.0.1", 9000))
+    count += 1
+    time.sleep(0.002)
+print(count)
+"""
+RECEIVER = """
+import socket
+into, count = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0
+into.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+into.bind(("10.77.0.1", 9000))
+print("listening", flush=True)
+into.settimeout(3)
+try:
+    into.recv(512)
+    count = 1
+    while True:
+        into.recv(512)
+        count += 1
+except TimeoutError:
+    print(count)
+"""
+
+
+def test_a_running_pod_loses_no_packet(world: nic_attach.World, earlier: pathlib.Path) -> None:
+    def within(space: str, *words: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(["ip", "netns", "exec", space, sys.executable, "-c", *words], stdout=subprocess.PIPE, text=True)
+
+    ref = nic_attach.claim(1).ref
+    with nic_attach.pod("5a4d") as one, contextlib.ExitStack() as new:
+        with life(world, earlier) as old:
+            old.ask("prepare 1")
+            assert world.call(ref, one) == OK
+            (interface,) = set(one.space.links()) - {"lo"}
+            world.node.ip("address", "add", "10.77.0.1/24", "dev", "nic0-wire")
+            one.space.ip("address", "add", "10.77.0.2/24", "dev", interface)
+            receiver = within(world.node.name, RECEIVER)
+            assert receiver.stdout is not None
+            assert receiver.stdout.readline() == "listening\n"
+            sender = within(one.space.name, SENDER, "6")
+            younger = new.enter_context(life(world))
+            younger.ask("prepare 2")
+        younger.ask("unprepare 2")
+        sent, received = int(sender.communicate(timeout=60)[0]), int(receiver.communicate(timeout=60)[0])
+        assert sent > 100
+        assert received == sent
+        world.node.ip("address", "delete", "10.77.0.1/24", "dev", "nic0-wire")
+        younger.ask("unprepare 1")
