@@ -42,6 +42,10 @@ def cluster(
         typer.Option("--keep-state", help="Keep the API's objects in the folder, and go on with those of the last run; needs --folder."),
     ] = False,
     as_kubernetes: sources.AsKubernetes = None,
+    run_pods: Annotated[
+        bool,
+        typer.Option("--run-pods", help="Run each container's command as a process of this user, on this machine; its image is ignored."),
+    ] = False,
     events: Annotated[bool, typer.Option("--events", help="Show events as they come.")] = False,
 ) -> None:
     """Run a local cluster for DRA: API server, scheduler, controllers, and a kubelet for each node, until Ctrl-C or SIGTERM.
@@ -70,7 +74,9 @@ def cluster(
     stopping.at_signals(stop, (*stopping.SIGNALS, signal.SIGQUIT))
     with (
         hosting.workplace(folder, names) as place,
-        hosting.running(place, nodes=names, port=port, gates=switched, keep_state=keep_state, as_kubernetes=as_kubernetes) as running,
+        hosting.running(
+            place, nodes=names, port=port, gates=switched, keep_state=keep_state, as_kubernetes=as_kubernetes, run_pods=run_pods
+        ) as running,
     ):
         _introduce(running, place, names)
         if events:

@@ -115,14 +115,16 @@ def running(
     gates: Gates | None = None,
     keep_state: bool = False,
     as_kubernetes: str | None = None,
+    run_pods: bool = False,
 ) -> Iterator["clusters.LocalCluster"]:
     """A running cluster in a folder that was claimed; raises SettingsError when it cannot be started as asked.
 
     With ``keep_state`` it goes on with the objects of the cluster before it in this folder. With ``as_kubernetes`` its scheduler repeats
-    the known errors of that version.
+    the known errors of that version. With ``run_pods`` containers that have a command run it.
     """
     from drakit.cluster import apiserver, components, features, state_log
     from drakit.cluster import cluster as clusters
+    from drakit.cluster.runtime import Mode
 
     def of(component: str) -> features.FeatureGates:
         return features.FeatureGates.of({**(gates or {}).get("", {}), **(gates or {}).get(component, {})})
@@ -141,7 +143,8 @@ def running(
         except ValueError as error:
             raise errors.SettingsError(str(error), key="--gate") from error
         try:
-            made = clusters.LocalCluster(folder, nodes=tuple(nodes), gates=chosen, components=others, port=port)
+            mode = Mode.REAL if run_pods else Mode.PRETEND
+            made = clusters.LocalCluster(folder, nodes=tuple(nodes), gates=chosen, components=others, port=port, mode=mode)
             started = stack.enter_context(made)
         except state_log.StateError as error:
             raise errors.SettingsError(str(error), key="--keep-state") from error
