@@ -1,5 +1,5 @@
 # The commands a person needs. Each sets up what it needs by itself.
-.PHONY: demo test check fmt protos bench crash fuzz setup clean image image-check help
+.PHONY: demo test e2e check fmt protos bench crash fuzz setup clean image image-check help
 
 VENV := .venv/bin
 
@@ -18,6 +18,11 @@ check: setup  ## style, types, import directions, manifests
 fmt: setup  ## write code the house's way
 	$(VENV)/ruff check --fix
 	$(VENV)/ruff format
+
+e2e: setup  ## the checks of tests/e2e on the cluster of KUBECONFIG: make e2e IMAGE=NAME KUBECONFIG=FILE (docs/howto/test-on-a-cluster.md)
+	@.ci/kubectl
+	PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/pytest tests/e2e $(if $(IMAGE),--image $(IMAGE)) $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG)) \
+	    $(if $(JUNIT),--junitxml $(abspath $(JUNIT))) $(if $(TABLE),--table $(abspath $(TABLE))) $(ARGS)
 
 protos: setup  ## regenerate driver/drakit/_proto
 	$(VENV)/python protos/generate.py

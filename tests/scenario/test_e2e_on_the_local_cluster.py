@@ -1,0 +1,58 @@
+"""The checks of tests/e2e, as far as a local cluster can do them: with drakit beside it, and containers that run on this machine."""
+
+import contextlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+NODE, MACHINE = "node-1", "dgx-a100-40gb-2gpu"
+SECONDS = 60
+
+
+@contextlib.contextmanager
+def running(*words: str) -> Iterator[None]:
+    with subprocess.Popen([sys.executable, "-m", "drakit", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+        try:
+            yield
+        finally:
+            started.terminate()
+            started.wait(SECONDS)
+
+
+@pytest.fixture
+def folder() -> Iterator[pathlib.Path]:
+    """The folder of a cluster that runs, with a driver on its node."""
+    with tempfile.TemporaryDirectory(prefix="dk") as made:
+        place = pathlib.Path(made) / "c"
+        node, kubeconfig = place / NODE, place / NODE / "driver.kubeconfig"
+        with running("cluster", "--folder", str(place), "--node", NODE, "--run-pods"):
+            deadline = time.monotonic() + SECONDS
+            while not kubeconfig.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            with running("run", "--mock", MACHINE, "--node", NODE, "--folder", str(node), "--kubeconfig", str(kubeconfig)):
+                yield place
+
+
+@pytest.mark.timeout(300)
+def test_the_local_cluster_passes_every_check_that_it_can_do(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    table = tmp_path / "table.md"
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", str(ROOT / "tests" / "e2e"), "--local", str(folder / NODE)]
+    command += ["--kubeconfig", str(folder / "kubeconfig"), "--table", str(table)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "E2E_"))}
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert ran.returncode == 0, ran.stdout[-8000:]
+    # Nothing but passed: what this cluster cannot do is left out, not skipped.
+    counts = re.search(r"^(\d+) passed, \d+ deselected in", ran.stdout.splitlines()[-1])
+    assert counts is not None
+    assert int(counts[1]) > 50
+    rows = re.findall(r"^\| [A-Z][a-z]+ \| .* \| passed \| [0-9.]+ \|$", table.read_text(), re.MULTILINE)
+    assert len(rows) == int(counts[1])
