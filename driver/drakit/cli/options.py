@@ -38,6 +38,8 @@ Set = Annotated[
 Families = Annotated[
     list[str] | None, typer.Option("--family", metavar="NAME", help="Only this device family: gpu, nic or tpu. May be repeated.")
 ]
+Kubeconfig = Annotated[pathlib.Path | None, typer.Option("--kubeconfig", help="Kubeconfig; without one, the pod's service account.")]
+WithoutApi = Annotated[bool, typer.Option("--no-api", help="Do not ask the API server anything.")]
 Node = Annotated[str | None, typer.Option("--node", metavar="NAME", help="Name of this node.")]
 
 

@@ -1,6 +1,5 @@
 """``drakit publish``: the publisher of devices that no single node can offer, one for the whole cluster."""
 
-import pathlib
 import socket
 import threading
 import uuid
@@ -25,9 +24,7 @@ JOIN_SECONDS = 5.0
 def publish(
     family: Annotated[str, typer.Argument(metavar="FAMILY", help="The device family: tpu.")],
     mock: options.Mock = None,
-    kubeconfig: Annotated[
-        pathlib.Path | None, typer.Option("--kubeconfig", help="Kubeconfig; without one, the pod's service account.")
-    ] = None,
+    kubeconfig: options.Kubeconfig = None,
     once: Annotated[
         bool, typer.Option("--once", help="Publish once and end; fail where another publisher leads, or the API server refuses.")
     ] = False,

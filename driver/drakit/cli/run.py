@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import os
-import pathlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
@@ -27,9 +26,7 @@ def run(
     mock: options.Mock = None,
     folder: options.Folder = None,
     node_name: options.Node = None,
-    kubeconfig: Annotated[
-        pathlib.Path | None, typer.Option("--kubeconfig", help="Kubeconfig; without one, the pod's service account.")
-    ] = None,
+    kubeconfig: options.Kubeconfig = None,
     config: options.Config = None,
     assignments: options.Set = None,
     families: options.Families = None,

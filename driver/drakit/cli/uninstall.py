@@ -55,13 +55,11 @@ def uninstall_node(
     mock: options.Mock = None,
     folder: options.Folder = None,
     node_name: options.Node = None,
-    kubeconfig: Annotated[
-        pathlib.Path | None, typer.Option("--kubeconfig", help="Kubeconfig; without one, the pod's service account.")
-    ] = None,
+    kubeconfig: options.Kubeconfig = None,
     config: options.Config = None,
     assignments: options.Set = None,
     families: options.Families = None,
-    without_api: Annotated[bool, typer.Option("--no-api", help="Do not ask the API server anything.")] = False,
+    without_api: options.WithoutApi = False,
     is_sure: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Remove also the devices of claims that pods may be using.")] = False,
     style: options.Output = options.Format.TABLE,

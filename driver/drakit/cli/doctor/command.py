@@ -1,10 +1,8 @@
 """The command itself: run every examination, show what was found, and say by the exit status whether the driver would work."""
 
 import dataclasses
-import pathlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
 
 import typer
 
@@ -27,13 +25,11 @@ def doctor(
     mock: options.Mock = None,
     folder: options.Folder = None,
     node_name: options.Node = None,
-    kubeconfig: Annotated[
-        pathlib.Path | None, typer.Option("--kubeconfig", help="Kubeconfig; without one, the pod's service account.")
-    ] = None,
+    kubeconfig: options.Kubeconfig = None,
     config: options.Config = None,
     assignments: options.Set = None,
     families: options.Families = None,
-    without_api: Annotated[bool, typer.Option("--no-api", help="Do not ask the API server anything.")] = False,
+    without_api: options.WithoutApi = False,
     style: options.Output = options.Format.TABLE,
 ) -> None:
     """Look at everything the driver needs on this node and in this cluster, and say how to mend what is missing.
