@@ -23,6 +23,7 @@ from drakit.core import names, outcome, ports, quantity, records
 from drakit.devices import machines
 from drakit.devices.gpu import discovery, machine, marks, mock, mps, processes, roots, shares, sharing
 from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu.daemons import folders
 from drakit.journal import journal, locks
 from drakit.node import clock, engine, offer, recovery, site
 from fakes import claim_source, gpu_node, world
@@ -30,7 +31,7 @@ from fakes import claim_source, gpu_node, world
 UID = "11111111-2222-3333-4444-555555555555"
 TERMS = shares.Terms(memory=True, number=4, partitions=True)
 CHANGES = frozenset({"begin", "complete", "refresh", "withdraw", "forget", "write", "remove"})
-BY_LINE = (mps.__file__, marks.__file__)
+BY_LINE = (mps.__file__, folders.__file__, marks.__file__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -186,8 +187,8 @@ class SteppingDaemons(mps.Daemons):
 
     step: Callable[[str], None]
 
-    def ensure(self, grant: str, device: str, wanted: sharing.Mps) -> None:
-        self._stepped("ensure", lambda: super(SteppingDaemons, self).ensure(grant, device, wanted))
+    def ensure(self, grant: str, device: str, wanted: sharing.Mps, *, claim: str = "") -> None:
+        self._stepped("ensure", lambda: super(SteppingDaemons, self).ensure(grant, device, wanted, claim=claim))
 
     def stop(self, grant: str) -> None:
         self._stepped("stop", lambda: super(SteppingDaemons, self).stop(grant))

@@ -7,11 +7,13 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit import settings as values
-from drakit.core import config, driver, errors, names, pools, quantity
+from drakit.core import config, driver, errors, names, pods, pools, quantity
 from drakit.devices import machines, registry
 from drakit.devices.gpu import settings as gpu_settings
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.tpu import settings as tpu_settings
+from drakit.kube import client
+from drakit.kube import pods as kube_pods
 from drakit.node import engine, station
 
 BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
@@ -144,7 +146,7 @@ def _options(settings: values.Settings, family: str) -> object:
     """The family's own settings."""
     match family:
         case "gpu":
-            return _gpu_options(settings.gpu, settings.node.plugins_dir / settings.gpu.driver_name)
+            return _gpu_options(settings.gpu, settings.node.plugins_dir / settings.gpu.driver_name, _pods(settings))
         case "nic":
             return _nic_options(settings.nic, settings.node.plugins_dir / settings.nic.driver_name)
         case "tpu":
@@ -164,7 +166,16 @@ def _boot_id(chosen: machines.Choice | None) -> str:
     return machines.boot_id(chosen.directory)
 
 
-def _gpu_options(gpu: values.Gpu, home: pathlib.Path) -> gpu_settings.GpuSettings:
+def _pods(settings: values.Settings) -> pods.Pods | None:
+    """The pods that MPS daemons run in; None where they are child processes. Nothing is sent yet."""
+    if settings.gpu.mps_template is None:
+        return None
+    namespace, _, template = settings.gpu.mps_template.partition("/")
+    api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
+    return kube_pods.ApiPods(api, namespace=namespace, template=template, node=node_name(settings), driver=settings.gpu.driver_name)
+
+
+def _gpu_options(gpu: values.Gpu, home: pathlib.Path, daemon_pods: pods.Pods | None) -> gpu_settings.GpuSettings:
     return gpu_settings.GpuSettings(
         library=gpu.library,
         driver_root=gpu.driver_root,
@@ -173,6 +184,7 @@ def _gpu_options(gpu: values.Gpu, home: pathlib.Path) -> gpu_settings.GpuSetting
         dev_root=gpu.dev_root,
         toolkit=gpu.toolkit,
         home=home,
+        pods=daemon_pods,
         share_memory=gpu.share_memory,
         shares=gpu.shares,
         share_mig=gpu.share_mig,

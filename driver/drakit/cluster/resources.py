@@ -143,6 +143,7 @@ EVENT = replace(
     returns_deleted=False,
 )
 SECRET = replace(_core("Secret", "secrets"), selectable=("type",), returns_deleted=False)
+POD_TEMPLATE = _core("PodTemplate", "podtemplates")
 CONFIGMAP = replace(_core("ConfigMap", "configmaps", "cm"), returns_deleted=False)
 SERVICEACCOUNT = replace(_core("ServiceAccount", "serviceaccounts", "sa"), posts=("token",))
 CLAIM = replace(_kind(RESOURCE_GROUP, "v1", "ResourceClaim", "resourceclaims"), has_status=True)
@@ -211,6 +212,7 @@ ALL: tuple[Resource, ...] = (
     POD,
     EVENT,
     SECRET,
+    POD_TEMPLATE,
     CONFIGMAP,
     SERVICEACCOUNT,
     CLAIM,

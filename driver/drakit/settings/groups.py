@@ -26,6 +26,13 @@ def _pod_uid(value: str) -> str:
     return value
 
 
+def _namespaced_name(value: str | None) -> str | None:
+    namespace, slash, name = (value or "").partition("/")
+    if value is not None and not (slash and names.is_label(namespace) and names.is_subdomain(name)):
+        raise ValueError(f"{value!r} is not NAMESPACE/NAME")
+    return value
+
+
 def _absolute(value: pathlib.Path) -> pathlib.Path:
     if not value.is_absolute():
         raise ValueError(f"{str(value)!r} must be an absolute path")
@@ -127,6 +134,10 @@ class Gpu(_Group):
 
     evict: bool = True
     """Let a fault that no program can survive end the pods on the GPU (taint effect NoExecute); else it only keeps new ones away."""
+
+    mps_template: Annotated[str | None, pydantic.BeforeValidator(_none_if_empty), pydantic.AfterValidator(_namespaced_name)] = None
+    """NAMESPACE/NAME of the PodTemplate that MPS daemons run from, each in a pod of its own, so that they outlive the driver's pod. Without one they
+    are child processes of the driver, and end with its container."""
 
     ignored_xids: tuple[Annotated[int, pydantic.Field(ge=1, le=9999)], ...] = ()
     """Xids that are no faults here, beside those that NVIDIA's catalog says a program brings about."""

@@ -3,6 +3,8 @@
 from drakit.core import errors
 from drakit.devices import machines
 from drakit.devices.gpu import discovery, driver, health, host, libraries, marks, mock, mps, port, pretend, roots, settings, shares, smi
+from drakit.devices.gpu.daemons import pods as pod_daemons
+from drakit.devices.gpu.daemons import port as port_of_daemons
 
 _LIBRARY = "libnvidia-ml.so.1"
 _DAEMONS = "mps"
@@ -36,9 +38,16 @@ def assemble(
             dev_root=options.dev_root if machine is None else None,
             made=marks.Marks(folder=options.home / _MADE if options.home else None),
             # A mock machine's daemons serve nobody, and need no privilege.
-            daemons=mps.Daemons(home=options.home / _DAEMONS if options.home else None, root=root, own_shm=machine is None),
+            daemons=_daemons(options, root, own_shm=machine is None),
         ),
     )
+
+
+def _daemons(options: settings.GpuSettings, root: roots.DriverRoot, *, own_shm: bool) -> port_of_daemons.Daemons:
+    home = options.home / _DAEMONS if options.home else None
+    if options.pods is not None and home is not None:
+        return pod_daemons.PodDaemons(pods=options.pods, home=home, root=root, own_shm=own_shm)
+    return mps.Daemons(home=home, root=root, own_shm=own_shm)
 
 
 def _made_up_root(machine: machines.Choice, mocked: mock.MockGpus) -> roots.DriverRoot:

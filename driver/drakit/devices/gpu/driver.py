@@ -42,6 +42,7 @@ from drakit.devices.gpu import (
     sharing,
     watching,
 )
+from drakit.devices.gpu.daemons import port as daemon_port
 
 NAME = "gpu.drakit.dev"
 
@@ -66,7 +67,7 @@ class Surroundings:
 
     files: libraries.DriverFiles | None = None
     dev_root: pathlib.Path | None = None
-    daemons: mps.Daemons = dataclasses.field(default_factory=mps.Daemons)
+    daemons: daemon_port.Daemons = dataclasses.field(default_factory=mps.Daemons)
     made: marks.Marks = dataclasses.field(default_factory=marks.Marks)
 
 
@@ -121,7 +122,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """
         self._site = site
         self._around.daemons.sweep(lambda: identity.holders(self._intents()))
-        restorer = restoring.Restorer(self._hardware, site, self._around.daemons)
+        restorer = restoring.Restorer(self._hardware, site, self._around.daemons, self._intents)
         failed = restorer.on(None)
         if self._watching is None:
             watching.forget(site, self.name)
@@ -209,14 +210,14 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             if not wanted.borrowed and not self._is_whole(grant, gpu):
                 return drivers.Prepared()
             ready = edits.of_gpu(grant.request, grant.device.name, gpu, self._hardware.device_majors())
-            return self._finished(wanted, ready, gpu.uuid, records.freeze_record({"uuid": gpu.uuid}))
+            return self._finished(grant, wanted, ready, gpu.uuid, records.freeze_record({"uuid": gpu.uuid}))
         made = self._mig_device(grant, gpu, wanted, wanted.slot)
         if made is None:
             return drivers.Prepared()
         majors = self._hardware.device_majors()
         minors = self._hardware.capability_minors(gpu.uuid, made.instance_id, made.compute_id)
         ready = edits.of_mig(grant.request, grant.device.name, gpu, made.uuid, majors, minors)
-        return self._finished(wanted, ready, made.uuid, made.to_record())
+        return self._finished(grant, wanted, ready, made.uuid, made.to_record())
 
     def unprepare(self, grant: Grant) -> None:
         """Stop the daemon, put settings back, remove the MIG device; nothing to do for admin access, or when ``plan`` was never asked.
@@ -246,7 +247,9 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """What a device is configured with when nobody says."""
         return config.GpuConfig() if identity.is_whole(device) else config.MigConfig()
 
-    def _finished(self, wanted: identity.Identity, ready: cdi_edits.Edits, uuid: str, record: records.Record) -> drivers.Prepared:
+    def _finished(
+        self, grant: Grant, wanted: identity.Identity, ready: cdi_edits.Edits, uuid: str, record: records.Record
+    ) -> drivers.Prepared:
         """The device with all that surrounds it."""
         parts = [ready]
         if self._around.dev_root is not None:
@@ -256,7 +259,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         settings = sharing.Settings.from_record(wanted.settings)
         sharing.apply(self._hardware, wanted.gpu, settings)
         if settings.mps is not None:
-            self._around.daemons.ensure(wanted.holder, uuid, settings.mps)
+            self._around.daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
             self._around.daemons.check(wanted.holder)
             parts.append(self._around.daemons.access(wanted.holder))
         return drivers.Prepared(edits=edits.joined(*parts, cdi_edits.Edits(env=ready.env)), record=record)

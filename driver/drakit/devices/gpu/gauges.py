@@ -9,7 +9,8 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from drakit.core import site as sites
-from drakit.devices.gpu import discovery, health, identity, mig, mps, offer, port
+from drakit.devices.gpu import discovery, health, identity, mig, offer, port
+from drakit.devices.gpu.daemons import port as daemon_port
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ def readings(
     hardware: port.GpuPort,
     views: Sequence[offer.View],
     intents: discovery.Intents,
-    daemons: mps.Daemons,
+    daemons: daemon_port.Daemons,
     seen: Seen,
 ) -> tuple[sites.Reading, ...]:
     """The readings of these GPUs. Raises CallError for the boot."""
@@ -102,7 +103,7 @@ def _counted(
     present: Sequence[port.GpuInstance] | None,
     ours: frozenset[identity.Slot],
     known: Sequence[identity.Identity],
-    daemons: mps.Daemons,
+    daemons: daemon_port.Daemons,
 ) -> Count:
     mine = [one for one in known if one.gpu == view.gpu.uuid]
     count = Count(

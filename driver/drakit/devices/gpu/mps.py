@@ -13,29 +13,25 @@ when every process that has its folder in the environment is seen to be gone. Tr
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import logging
 import os
 import pathlib
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 
 from drakit.core import edits, errors
-from drakit.devices.gpu import gate, pipes, processes, programs, roots, sharing, shm
+from drakit.devices.gpu import gate, pipes, processes, programs, roots, sharing
+from drakit.devices.gpu.daemons import folders
 
 CONTROL = "nvidia-cuda-mps-control"
-PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
-PIPE_IN_CONTAINER = "/tmp/nvidia-mps"  # noqa: S108 - where CUDA looks for the daemon; a mount of the claim's own folder
-_SHM_IN_CONTAINER = "/dev/shm"  # noqa: S108 - where CUDA shares memory with the daemon; a mount of the claim's own folder
-_PIPE, _SHM, _NOTE = "pipe", "shm", "daemon.json"
-_MOUNT = ("rw", "nosuid", "nodev", "bind")
+PIPE_VARIABLE = folders.PIPE_VARIABLE
+_PIPE, _SHM, _NOTE = folders.PIPE, folders.SHM, "daemon.json"
 _READY_SECONDS = 15.0
 _POLL_SECONDS = 0.05
-_PRIVATE, _OPEN, _STICKY, _FILE = 0o700, 0o755, 0o1777, 0o600
+_FILE = 0o600
 _MIB = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -56,11 +52,12 @@ class Daemons:
     stop_seconds: float = 5.0
     pause: Callable[[float], None] = time.sleep
 
-    def ensure(self, grant: str, device: str, wanted: sharing.Mps) -> None:
+    def ensure(self, grant: str, device: str, wanted: sharing.Mps, *, claim: str = "") -> None:
         """Start the MPS daemon of a grant with its limits, on the device with this UUID. Raises HardwareError.
 
         A running daemon is left alone. Its limits are set if they were not, because an earlier driver may have died before it set them.
         """
+        del claim  # nobody sees it of a process
         folder = self._folder(grant)
         note = _found(folder)
         if note is not None and note.limited:
@@ -102,7 +99,7 @@ class Daemons:
             return
         self._end(folder)
         try:
-            _remove(folder)
+            folders.remove(folder)
         except OSError as error:
             raise errors.HardwareError(CONTROL, f"cannot remove {folder}: {error}") from error
 
@@ -113,23 +110,29 @@ class Daemons:
         for folder in found:
             if folder not in kept and not _living(folder):
                 with contextlib.suppress(OSError):
-                    _remove(folder)
+                    folders.remove(folder)
 
     def is_alive(self, grant: str) -> bool:
         """Whether a grant's daemon is there; it is not asked anything, so this is cheap. None is where there is no home."""
         return self.home is not None and _found(self._folder(grant)) is not None
 
+    def process(self, grant: str) -> processes.Running | None:
+        """Return the process of a grant's daemon, None where it does not run."""
+        note = _found(self._folder(grant))
+        return None if note is None else note.running
+
+    def end(self, grant: str) -> None:
+        """End every process of a grant's daemon, and leave its folder. Raises HardwareError when something of it lives on."""
+        self._end(self._folder(grant))
+
     def access(self, grant: str) -> edits.Edits:
         """What a container gets to use the daemon of a grant."""
-        folder = self._folder(grant)
-        places = {_PIPE: PIPE_IN_CONTAINER, _SHM: _SHM_IN_CONTAINER}
-        mounts = (edits.Mount(host_path=str(folder / name), container_path=place, options=_MOUNT) for name, place in places.items())
-        return edits.Edits(env={PIPE_VARIABLE: PIPE_IN_CONTAINER}, mounts=tuple(mounts))
+        return folders.access(self._folder(grant))
 
     def _folder(self, grant: str) -> pathlib.Path:
         if self.home is None:
             raise errors.HardwareError(CONTROL, "this driver has no folder to keep daemons in")
-        return self.home / hashlib.sha256(grant.encode()).hexdigest()[:16]
+        return folders.of(self.home, grant)
 
     def _replace(self, folder: pathlib.Path, device: str, wanted: sharing.Mps) -> None:
         """Start a daemon where none runs; what a dead one left is ended first. Raises OSError and HardwareError."""
@@ -138,17 +141,12 @@ class Daemons:
         if program is None:
             fix = "install it, it comes with NVIDIA's driver, or correct gpu.driver_root"
             raise errors.HardwareError(CONTROL, f"is not installed below {self.root.path}; MPS needs it: {fix}")
-        _make(folder)
+        folders.make(folder)
         pipes.clear(folder / _PIPE)
-        self._give_memory(folder)
+        # Containers that run have the folder as it was when its first daemon started, so from then on it is left as it is.
+        if self.own_shm and not (folder / _NOTE).exists():
+            folders.give_memory(folder)
         self._start(folder, program, device, wanted)
-
-    def _give_memory(self, folder: pathlib.Path) -> None:
-        """Containers that run have the folder as it was when its first daemon started, so from then on it is left as it is."""
-        if not self.own_shm or (folder / _NOTE).exists():
-            return
-        if not shm.give(folder / _SHM):
-            _log.warning("MPS shared memory is on disk: mounts are not shared with the host", extra={"path": str(folder / _SHM)})
 
     def _start(self, folder: pathlib.Path, program: pathlib.Path, device: str, wanted: sharing.Mps) -> None:
         options = ["-multiuser-server"] if wanted.multi_user else []
@@ -249,21 +247,6 @@ class Daemons:
         while (living := _living(folder)) and time.monotonic() < end:
             self.pause(_POLL_SECONDS)
         return living
-
-
-def _make(folder: pathlib.Path) -> None:
-    folder.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-    folder.mkdir(mode=_PRIVATE, exist_ok=True)
-    for name, mode in ((_PIPE, _OPEN), (_SHM, _STICKY), ("log", _PRIVATE)):
-        place = folder / name
-        place.mkdir(exist_ok=True)
-        place.chmod(mode)
-
-
-def _remove(folder: pathlib.Path) -> None:
-    """Remove the folder; raises OSError."""
-    shm.take(folder / _SHM)
-    shutil.rmtree(folder)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

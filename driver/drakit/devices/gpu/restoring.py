@@ -8,18 +8,21 @@ up once more, so a GPU is touched only while a prepared claim uses it. What is s
 
 import logging
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from drakit.core import driver as drivers
-from drakit.core import errors
+from drakit.core import errors, records
 from drakit.core import site as sites
-from drakit.devices.gpu import identity, mps, port, sharing
+from drakit.devices.gpu import identity, port, sharing
+from drakit.devices.gpu.daemons import port as daemon_port
 
 _log = logging.getLogger(__name__)
 _JOIN_SECONDS = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_PATROL_SECONDS, _SWEEP_EVERY = 60.0, 10
 
 Grant = drivers.Grant[object]
+Intents = Callable[[], Iterable[records.Record]]
 # What was set of which GPU in one going through: those who share a GPU want the same of it, and it is set once.
 Settled = set[tuple[port.GpuUuid, tuple[port.TimeSlice | None, port.ComputeMode | None]]]
 
@@ -27,10 +30,11 @@ Settled = set[tuple[port.GpuUuid, tuple[port.TimeSlice | None, port.ComputeMode 
 class Restorer:
     """Goes through prepared claims, in the thread of whoever calls."""
 
-    def __init__(self, hardware: port.GpuPort, site: sites.Site, daemons: mps.Daemons) -> None:
+    def __init__(self, hardware: port.GpuPort, site: sites.Site, daemons: daemon_port.Daemons, intents: Intents = tuple) -> None:
         self._hardware = hardware
         self._site = site
         self._daemons = daemons
+        self._intents = intents
 
     def on(self, gpus: Collection[port.GpuUuid] | None) -> frozenset[port.GpuUuid]:
         """Give the prepared claims of these GPUs (None: of all) their own; the GPUs where that failed.
@@ -45,6 +49,21 @@ class Restorer:
                 failed.add(port.GpuUuid(str(gpu)))
         return frozenset(failed)
 
+    def without_daemon(self) -> frozenset[port.GpuUuid]:
+        """Return the GPUs on which a prepared claim's MPS daemon does not run."""
+        found: set[port.GpuUuid] = set()
+        boot = self._hardware.boot_id()
+        for grant in self._site.grants():
+            wanted = _readable(grant)
+            is_shared = wanted is not None and wanted.boot == boot and "mps" in wanted.settings
+            if wanted is not None and is_shared and not self._daemons.is_alive(wanted.holder):
+                found.add(wanted.gpu)
+        return frozenset(found)
+
+    def sweep(self) -> None:
+        """Remove what is left of MPS daemons whose claims are gone."""
+        self._daemons.sweep(lambda: identity.holders(self._intents()))
+
     def _restore(self, grant: Grant, settled: Settled) -> bool:
         """Whether the claim has its own now, or needs nothing."""
         try:
@@ -56,7 +75,7 @@ class Restorer:
                         self._set(grant, wanted, settings, settled)
                         uuid = grant.record.get("uuid")
                         if settings.mps is not None and isinstance(uuid, str):
-                            self._daemons.ensure(wanted.holder, uuid, settings.mps)
+                            self._daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
         except errors.DrakitError as error:
             _log.warning("restoring claim settings failed", extra={**_keys(grant), "error": str(error)})
             return False
@@ -83,11 +102,16 @@ class Restorer:
 
 
 class Crew:
-    """The thread, from ``start`` to ``stop``; it sleeps until a GPU is due. What failed is due again after ``pause`` seconds, then after longer."""
+    """The thread, from ``start`` to ``stop``; it sleeps until a GPU is due. What failed is due again after ``pause`` seconds, then after longer.
 
-    def __init__(self, restorer: Restorer, *, pause: float = _FIRST_PAUSE) -> None:
+    Every ``patrol`` seconds without work it starts the MPS daemons that do not run, and at every tenth time removes what is left of others.
+    """
+
+    def __init__(self, restorer: Restorer, *, pause: float = _FIRST_PAUSE, patrol: float = _PATROL_SECONDS) -> None:
         self._restorer = restorer
         self._pause = pause
+        self._patrol = patrol
+        self._patrols = 0
         self._told = threading.Condition()
         self._due: frozenset[port.GpuUuid] = frozenset()
         self._is_over = False
@@ -123,6 +147,11 @@ class Crew:
 
     def _attempt(self, gpus: frozenset[port.GpuUuid]) -> frozenset[port.GpuUuid]:
         try:
+            if not gpus:
+                self._patrols += 1
+                if self._patrols % _SWEEP_EVERY == 0:
+                    self._restorer.sweep()
+                gpus = self._restorer.without_daemon()
             return self._restorer.on(gpus)
         except errors.DrakitError as error:
             _log.warning("listing prepared claims failed", extra={"error": str(error)})
@@ -132,9 +161,9 @@ class Crew:
             return gpus
 
     def _next(self) -> frozenset[port.GpuUuid] | None:
-        """The GPUs that are due, once there are any; None when it is over."""
+        """The GPUs that are due, once there are any, or none when it is time for a patrol; None when it is over."""
         with self._told:
-            self._told.wait_for(lambda: self._due or self._is_over)
+            self._told.wait_for(lambda: self._due or self._is_over, self._patrol)
             found, self._due = self._due, frozenset()
             return None if self._is_over else found
 
@@ -142,6 +171,13 @@ class Crew:
         """Until that time is over, another GPU is due, or all is over."""
         with self._told:
             self._told.wait_for(lambda: self._due or self._is_over, seconds)
+
+
+def _readable(grant: Grant) -> identity.Identity | None:
+    try:
+        return identity.Identity.from_record(grant.intent)
+    except errors.JournalError:
+        return None
 
 
 def _keys(grant: Grant) -> dict[str, object]:

@@ -201,11 +201,12 @@ def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: path
 MATRIX = """
 import os, pathlib, signal, sys
 from drakit.devices.gpu import mps, processes, shm, sharing
+from drakit.devices.gpu.daemons import folders
 from fakes import mps_daemon
 
 home, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 daemons = mps.Daemons(home=home / "mps", root=mps_daemon.install(home / "root", shm=True), stop_seconds=0.5)
-files = {mps.__file__, shm.__file__}
+files = {mps.__file__, folders.__file__, shm.__file__}
 
 
 def life(act, at):

@@ -12,7 +12,8 @@ import referencing.jsonschema
 
 from drakit.cdi import spec
 from drakit.core import edits, errors, names
-from drakit.devices.gpu import libraries, mps, pretend, roots, toolkit
+from drakit.devices.gpu import libraries, pretend, roots, toolkit
+from drakit.devices.gpu.daemons import folders
 
 SCHEMA = pathlib.Path(__file__).parents[3] / "golden" / "cdi-schema"
 VERSION = "580.95.05"
@@ -133,7 +134,7 @@ def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: root
     install_toolkit(root, told)
     found = mounted(libraries.DriverFiles(root).of(VERSION))
     assert found["/run/nvidia-persistenced/socket"] == "/run/nvidia-persistenced/socket"
-    assert mps.PIPE_IN_CONTAINER not in found
+    assert folders.PIPE_IN_CONTAINER not in found
 
 
 def test_the_toolkit_can_be_left_alone(root: roots.DriverRoot) -> None:

@@ -1,0 +1,196 @@
+"""Both kinds of MPS daemons, child processes and pods, keep one contract: a daemon lives as long as its grant, has its limits, and is never ended
+while its grant is prepared.
+
+Shown on a stand-in for nvidia-cuda-mps-control; pods are processes that a fake kubelet runs with the real program.
+"""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from drakit.core import errors
+from drakit.devices.gpu import mps, processes, sharing
+from drakit.devices.gpu.daemons import folders, port
+from drakit.devices.gpu.daemons import pods as pod_daemons
+from fakes import mps_daemon, mps_pods
+
+GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
+OTHER = f"{GRANT}share"
+GPU = "GPU-00000000-0000-0000-0000-000000000001"
+WANTED = sharing.Mps(percentage=50, memory=3 << 30)
+LIMITS = ["set_default_active_thread_percentage 50", "set_default_device_pinned_mem_limit 0 3072M"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of daemons in a folder; ``again`` gives what another process of the driver has."""
+
+    folder: pathlib.Path
+    again: Callable[[], port.Daemons]
+
+    @property
+    def daemons(self) -> port.Daemons:
+        return self.again()
+
+    @property
+    def home(self) -> pathlib.Path:
+        return self.folder / "mps"
+
+    def serve(self, grant: str = GRANT, wanted: sharing.Mps = WANTED) -> None:
+        self.daemons.ensure(grant, GPU, wanted, claim="default/a")
+        self.daemons.check(grant)
+
+    def behave(self, behaviour: str) -> None:
+        mps_daemon.install(self.folder / "root", behaviour)
+
+    def living(self, grant: str = GRANT) -> list[processes.Running]:
+        """The daemon and all that it started."""
+        return sorted(processes.bearing(f"{mps.PIPE_VARIABLE}={folders.of(self.home, grant) / 'pipe'}"))
+
+
+@pytest.fixture
+def folder() -> Iterator[pathlib.Path]:
+    """A folder with a short path, because MPS has a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="dk") as made:
+        yield pathlib.Path(made)
+
+
+@pytest.fixture(params=["process", "pod"])
+def kind(request: pytest.FixtureRequest, folder: pathlib.Path) -> Iterator[Kind]:
+    root = mps_daemon.install(folder / "root")
+    if request.param == "process":
+        local = mps.Daemons(home=folder / "mps", root=root, own_shm=False, stop_seconds=0.5)
+        yield Kind(folder=folder, again=lambda: dataclasses.replace(local))
+        local.stop(GRANT)
+        local.stop(OTHER)
+        return
+    kubelet = mps_pods.FakePods(folder / "pods.log", grace=0.5)
+    pods = pod_daemons.PodDaemons(pods=kubelet, home=folder / "mps", root=root, own_shm=False, stop_seconds=0.5)
+    yield Kind(folder=folder, again=lambda: dataclasses.replace(pods))
+    kubelet.close()
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    waiting = threading.Event()
+    return any(holds() or waiting.wait(0.02) for _ in range(3000))
+
+
+def test_a_daemon_gets_its_device_and_its_limits_and_serves(kind: Kind) -> None:
+    kind.serve()
+    assert mps_daemon.told(kind.home) == ["-f", GPU, *LIMITS]
+    assert kind.daemons.is_alive(GRANT)
+
+
+def test_containers_get_the_way_to_the_daemon_and_others_do_not(kind: Kind) -> None:
+    kind.serve()
+    access = kind.daemons.access(GRANT)
+    places = {mount.container_path: pathlib.Path(mount.host_path) for mount in access.mounts}
+    folder = places["/tmp/nvidia-mps"].parent
+    assert access.env == {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps"}
+    assert [oct(path.stat().st_mode & 0o7777) for path in (folder.parent, folder, folder / "log")] == ["0o700"] * 3
+    assert oct(places["/tmp/nvidia-mps"].stat().st_mode & 0o7777) == "0o755"
+    assert oct(places["/dev/shm"].stat().st_mode & 0o7777) == "0o1777"
+    assert {oct(file.stat().st_mode & 0o077) for file in folder.iterdir() if file.is_file() or file.is_socket()} == {"0o0"}
+
+
+def test_another_process_of_the_driver_finds_the_daemon_and_leaves_it(kind: Kind) -> None:
+    kind.serve()
+    first = kind.living()
+    assert len(first) == 2, "the daemon and its server"
+    kind.serve()
+    assert kind.living() == first
+    assert mps_daemon.told(kind.home)[2:] == LIMITS
+
+
+def test_a_daemon_that_died_comes_back_with_its_limits(kind: Kind) -> None:
+    kind.serve()
+    first = kind.living()
+    for one in first:
+        one.send(signal.SIGKILL)
+    assert eventually(lambda: not set(first) & set(kind.living()))
+    assert eventually(lambda: not kind.daemons.is_alive(GRANT) or bool(kind.living()))
+
+    def serves() -> bool:
+        try:
+            kind.serve()
+        except errors.HardwareError:
+            return False  # its pod waits to be started again
+        return True
+
+    assert eventually(serves)
+    assert not set(first) & set(kind.living())
+    assert mps_daemon.told(kind.home) == ["-f", GPU, *LIMITS]
+
+
+def test_each_grant_has_a_daemon_of_its_own(kind: Kind) -> None:
+    kind.serve()
+    kind.serve(OTHER)
+    first = kind.living()
+    kind.daemons.stop(OTHER)
+    assert kind.living() == first
+    kind.daemons.check(GRANT)
+    assert (kind.daemons.is_alive(GRANT), kind.daemons.is_alive(OTHER)) == (True, False)
+
+
+def test_a_stopped_daemon_leaves_nothing_and_stopping_again_succeeds(kind: Kind) -> None:
+    kind.serve()
+    pids = kind.living()
+    kind.daemons.stop(GRANT)
+    kind.daemons.stop(GRANT)
+    assert list(kind.home.iterdir()) == []
+    assert not any(one.is_alive() for one in pids)
+    assert not kind.daemons.is_alive(GRANT)
+
+
+def test_a_daemon_that_will_not_end_is_killed_with_its_server(kind: Kind) -> None:
+    kind.behave("stubborn")
+    kind.serve()
+    pids = kind.living()
+    kind.daemons.stop(GRANT)
+    assert not any(one.is_alive() for one in pids)
+
+
+def test_a_daemon_that_ends_at_once_is_an_error_with_its_last_words(kind: Kind) -> None:
+    kind.behave("broken")
+    with pytest.raises(errors.HardwareError, match="ended at once: no CUDA-capable device"):
+        kind.serve()
+    kind.daemons.stop(GRANT)
+    assert kind.living() == []
+
+
+def test_a_missing_program_is_an_error_that_names_the_fix(kind: Kind) -> None:
+    (kind.folder / "root/usr/bin" / mps.CONTROL).unlink()
+    with pytest.raises(errors.HardwareError, match=r"is not installed below .*; MPS needs it: install it"):
+        kind.serve()
+
+
+def test_a_daemon_that_does_not_answer_is_left_running_and_the_error_says_so(kind: Kind) -> None:
+    kind.serve()
+    first = kind.living()
+    for one in first:
+        os.kill(one.pid, signal.SIGSTOP)
+    kind.daemons.ensure(GRANT, GPU, WANTED)
+    with pytest.raises(
+        errors.HardwareError, match=r"daemon, process \d+, does not answer .*; it is left running for its pods: wait, or end"
+    ):
+        kind.daemons.check(GRANT)
+    assert kind.living() == first
+    assert kind.daemons.is_alive(GRANT)
+    for one in first:
+        os.kill(one.pid, signal.SIGCONT)
+    kind.daemons.check(GRANT)
+
+
+def test_only_what_is_left_of_unknown_grants_is_swept(kind: Kind) -> None:
+    kind.serve()
+    lost = folders.of(kind.home, "lost")
+    lost.mkdir()
+    kind.daemons.sweep(lambda: {GRANT})
+    assert sorted(kind.home.iterdir()) == [folders.of(kind.home, GRANT)]
+    kind.daemons.check(GRANT)

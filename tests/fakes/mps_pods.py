@@ -1,0 +1,149 @@
+"""A kubelet for the pods of MPS daemons: ``core.pods.Pods`` whose pods are processes, started again when they end, with the program of the real ones.
+
+Each pod is a process group of its own. Like the kubelet, it starts a container again after a while, keeps what it last wrote, and ends a deleted
+pod by SIGTERM, then SIGKILL. ``away`` makes every call fail as a silent API server does; ``stuck`` keeps new pods from starting, with that reason.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Collection
+
+from drakit.core import errors, pods
+from drakit.devices.gpu import processes
+from drakit.devices.gpu.daemons import pods as pod_daemons
+from drakit.devices.gpu.daemons import supervisor
+
+COMMAND = (sys.executable, "-m", supervisor.__name__)
+_POLL_SECONDS = 0.05
+
+
+@dataclasses.dataclass(kw_only=True)
+class Pod:
+    """A pod with its one container; ``starts`` counts how often that was started."""
+
+    wanted: pods.Wanted
+    running: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+    message: str = ""
+    next_start: float = 0.0
+    is_ending: bool = False
+    is_evicted: bool = False
+
+
+class FakePods:
+    """``log`` holds what containers write; ``grace`` are the seconds between SIGTERM and SIGKILL, ``backoff`` those before a start after an end."""
+
+    def __init__(self, log: pathlib.Path, *, grace: float = 5.0, backoff: float = 0.1) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.calls = 0
+        self.away = False
+        self.stuck = ""
+        self._log = log
+        self._grace = grace
+        self._backoff = backoff
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def create(self, pod: pods.Wanted) -> None:
+        self._called()
+        with self._lock:
+            self.pods.setdefault(pod.name, Pod(wanted=pod))
+
+    def state(self, name: str) -> pods.State | None:
+        self._called()
+        with self._lock:
+            pod = self.pods.get(name)
+            if pod is None:
+                return None
+            if pod.is_ending:
+                return pods.State(phase=pods.Phase.ENDING)
+            if pod.is_evicted:
+                return pods.State(phase=pods.Phase.OVER, message="Evicted: the node was low on memory")
+            if pod.running is not None:
+                return pods.State(phase=pods.Phase.RUNNING)
+            return pods.State(phase=pods.Phase.FAILING if pod.starts else pods.Phase.STARTING, message=pod.message or self.stuck)
+
+    def delete(self, name: str) -> None:
+        self._called()
+        with self._lock:
+            if (pod := self.pods.get(name)) is not None and not pod.is_ending:
+                pod.is_ending = True
+                threading.Thread(target=self._end, args=(name, pod), daemon=True).start()
+
+    def names(self) -> Collection[str]:
+        self._called()
+        with self._lock:
+            return [name for name, pod in self.pods.items() if not pod.is_ending]
+
+    def evict(self, name: str) -> None:
+        """End a pod as the kubelet does when its node is short of memory: the pod stays, and never runs again."""
+        with self._lock:
+            pod = self.pods[name]
+            pod.is_evicted = True
+            self._kill(pod)
+
+    def close(self) -> None:
+        """End all pods at once."""
+        self._over.set()
+        self._thread.join()
+        with self._lock:
+            for pod in self.pods.values():
+                self._kill(pod)
+
+    def _called(self) -> None:
+        self.calls += 1
+        if self.away:
+            raise errors.ApiError("the API server does not answer: connection refused")
+
+    def _run(self) -> None:
+        while not self._over.wait(_POLL_SECONDS):
+            with self._lock:
+                for pod in self.pods.values():
+                    if not (pod.is_ending or pod.is_evicted or self.stuck):
+                        self._keep(pod)
+
+    def _keep(self, pod: Pod) -> None:
+        if pod.running is not None and pod.running.poll() is None:
+            return
+        if pod.running is not None:
+            # The container ends as a whole, with all that its first process started.
+            self._kill(pod)
+            pod.message = "Error: " + " ".join(self._log.read_text().split("\n")[-2:]).strip()
+            pod.next_start = time.monotonic() + self._backoff
+        if time.monotonic() < pod.next_start:
+            return
+        with self._log.open("ab") as log:
+            folder = pod.wanted.environment[pod_daemons.FOLDER_VARIABLE]
+            pod.running = subprocess.Popen([*COMMAND, folder], stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+        pod.starts += 1
+
+    def _end(self, name: str, pod: Pod) -> None:
+        running = pod.running
+        if running is not None:
+            running.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.wait(self._grace)
+        with self._lock:
+            self._kill(pod)
+            self.pods.pop(name, None)
+
+    @staticmethod
+    def _kill(pod: Pod) -> None:
+        running, pod.running = pod.running, None
+        if running is None:
+            return
+        variable = f"CUDA_MPS_PIPE_DIRECTORY={pod.wanted.environment[pod_daemons.FOLDER_VARIABLE]}/pipe"
+        for one in processes.bearing(variable):
+            one.send(signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(running.pid, signal.SIGKILL)
+        running.wait()
