@@ -184,7 +184,7 @@ def _gpu_options(gpu: values.Gpu, home: pathlib.Path, daemon_pods: pods.Pods | N
         dev_root=gpu.dev_root,
         toolkit=gpu.toolkit,
         home=home,
-        pods=daemon_pods,
+        daemon_pods=daemon_pods,
         share_memory=gpu.share_memory,
         shares=gpu.shares,
         share_mig=gpu.share_mig,

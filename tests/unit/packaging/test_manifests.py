@@ -76,7 +76,7 @@ def test_every_environment_variable_is_a_setting(name: str) -> None:
     variables = {str(entry["name"]) for mapping in walk(overlay(name)) if isinstance(mapping.get("env"), list) for entry in mapping["env"]}
     known = {settings.ENV_PREFIX + key.replace(".", settings.ENV_NESTING).upper() for key, _, _ in settings.known_keys()}
     assert variables
-    assert variables - {"POD_IP"} <= known
+    assert variables - {"POD_IP", "POD_NAMESPACE"} <= known
 
 
 @needs_kubectl
@@ -206,6 +206,7 @@ NODE_RIGHTS = {
     ("events", "patch"),
     *(("resourceslices", verb) for verb in ("get", "list", "watch", "create", "update", "delete")),
 }
+MPS_RIGHTS = {*(("pods", verb) for verb in ("create", "get", "list", "delete")), ("podtemplates", "get", "drakit-mps")}
 
 
 @needs_kubectl
@@ -215,7 +216,10 @@ def test_a_driver_has_rights_of_its_own_family_only(name: str, daemonset: str) -
     assert pod["serviceAccountName"] == daemonset
     driver = f"{daemonset.removeprefix('drakit-')}.drakit.dev"
     everywhere = {("resourceclaims/driver", "arbitrary-node:patch", driver)} if daemonset == "drakit-tpu" else set()
-    assert rights(roles_of(name, daemonset)) == NODE_RIGHTS | {("resourceclaims/driver", "associated-node:patch", driver)} | everywhere
+    own = MPS_RIGHTS if daemonset == "drakit-gpu" else set()
+    assert (
+        rights(roles_of(name, daemonset)) == NODE_RIGHTS | {("resourceclaims/driver", "associated-node:patch", driver)} | everywhere | own
+    )
 
 
 @needs_kubectl

@@ -73,9 +73,9 @@ def creating(new: Object) -> Attempt:
 def test_every_overlay_has_a_policy_and_a_binding_that_denies_for_each_of_its_accounts(overlay: str) -> None:
     accounts = {item["metadata"]["name"] for item in manifests.overlay(overlay) if item["kind"] == "ServiceAccount"}
     found = {item["metadata"]["name"]: item for item in policies(overlay) if item["kind"] == "ValidatingAdmissionPolicy"}
-    bound = {
-        item["spec"]["policyName"]: item["spec"]["validationActions"] for item in policies(overlay) if item["kind"].endswith("Binding")
-    }
+    bindings = [item["spec"] for item in policies(overlay) if item["kind"].endswith("Binding")]
+    pods = {"drakit-gpu-pods", "drakit-gpu-mps"}  # see test_mps_pods
+    bound = {spec["policyName"]: spec["validationActions"] for spec in bindings if spec["policyName"] not in pods}
     assert bound == {name: ["Deny"] for name in accounts}
     for name in accounts:
         (condition,) = found[name]["spec"]["matchConditions"]

@@ -45,8 +45,8 @@ def assemble(
 
 def _daemons(options: settings.GpuSettings, root: roots.DriverRoot, *, own_shm: bool) -> port_of_daemons.Daemons:
     home = options.home / _DAEMONS if options.home else None
-    if options.pods is not None and home is not None:
-        return pod_daemons.PodDaemons(pods=options.pods, home=home, root=root, own_shm=own_shm)
+    if options.daemon_pods is not None and home is not None:
+        return pod_daemons.PodDaemons(pods=options.daemon_pods, home=home, root=root, own_shm=own_shm)
     return mps.Daemons(home=home, root=root, own_shm=own_shm)
 
 

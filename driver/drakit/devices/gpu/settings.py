@@ -15,7 +15,7 @@ class GpuSettings:
     ``kernel_root`` is the folder that holds the ``proc`` and ``sys`` of the kernel driver, ``driver_root`` the folder below which the driver is
     installed, as this process sees it, ``driver_root_on_host`` its path on the host where that is another, ``dev_root`` the folder that holds the
     host's ``dev``. ``toolkit`` lets nvidia-ctk say which files a container needs, where it is installed. ``home`` is a folder for MPS daemons and for
-    notes of what was made; without one there are neither. ``pods`` are what MPS daemons run in; without them they are child processes.
+    notes of what was made; without one there are neither. ``daemon_pods`` are what MPS daemons run in; without them they are child processes.
 
     ``share_memory``, ``shares`` and ``share_mig`` are the terms of sharing; see ``shares.Terms``.
 
@@ -34,7 +34,7 @@ class GpuSettings:
     dev_root: pathlib.Path = _ROOT
     toolkit: bool = True
     home: pathlib.Path | None = None
-    pods: pods.Pods | None = None
+    daemon_pods: pods.Pods | None = None
     share_memory: bool = False
     shares: int = 0
     share_mig: bool = False

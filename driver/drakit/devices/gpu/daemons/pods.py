@@ -34,8 +34,8 @@ _log = logging.getLogger(__name__)
 class PodDaemons:
     """``daemons.port.Daemons`` by pods. ``start_seconds`` is how long a pod may take to start, ``end_seconds`` to end where it does not answer.
 
-    ``own_shm`` and ``stop_seconds`` are as in ``mps.Daemons``. The kubelet gives up a prepare after 45 s and calls again; it then finds what the first
-    call finished.
+    ``own_shm`` and ``stop_seconds`` are as in ``mps.Daemons``. The kubelet gives up a prepare after 45 s and calls again, and then finds what the
+    first call finished.
     """
 
     pods: core_pods.Pods

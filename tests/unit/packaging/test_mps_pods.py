@@ -1,0 +1,214 @@
+"""Pods of MPS daemons at the local API server, with an overlay's manifests: what the driver needs works, and a stolen token can do no more."""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from drakit.cluster import apiserver, client, errors, json_types, registry, resources
+from drakit.cluster.access import users
+from drakit.cluster.json_types import Object
+from drakit.cluster.patching import PatchKind
+from drakit.core import errors as core_errors
+from drakit.core import pods as core_pods
+from drakit.kube import client as kube_client
+from drakit.kube import pods as kube_pods
+from fakes import manifests
+
+pytestmark = manifests.needs_kubectl
+KINDS = {resource.kind: resource for resource in resources.ALL}
+POD, TEMPLATE = KINDS["Pod"], KINDS["PodTemplate"]
+ACCOUNT = f"system:serviceaccount:{manifests.NAMESPACE}:drakit-gpu"
+NAME, SECOND = "drakit-mps-0123456789abcdef", "drakit-mps-1111111111111111"
+FOLDER = "/var/lib/kubelet/plugins/gpu.drakit.dev/mps/0123456789abcdef"
+WANTED = core_pods.Wanted(
+    name=NAME,
+    labels={"app.kubernetes.io/component": "mps-daemon", "drakit.dev/claim-uid": "67c1cba1-aaab-58cb-bb24-8e2024acd678"},
+    annotations={"drakit.dev/claim": "default/a"},
+    environment={"MPS_FOLDER": FOLDER},
+)
+
+
+@pytest.fixture(params=["mock", "gpu"])
+def server(request: pytest.FixtureRequest) -> Iterator[apiserver.ApiServer]:
+    """The server has the overlay's roles, policies and PodTemplate, and two nodes."""
+    with apiserver.ApiServer(registry.Registry()) as running:
+        for item in manifests.overlay(request.param):
+            if item["kind"] != "DaemonSet":
+                running.registry.create(KINDS[item["kind"]], copy.deepcopy(item))
+        for node in ("n1", "n2"):
+            running.registry.create(resources.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+        yield running
+
+
+def token(server: apiserver.ApiServer, node: str = "n1") -> str:
+    return server.issue_token(ACCOUNT, extra={users.NODE_NAME: (node,)})
+
+
+def thief(server: apiserver.ApiServer, node: str = "n1") -> client.ApiClient:
+    return client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token(server, node))
+
+
+@pytest.fixture
+def pods(server: apiserver.ApiServer, tmp_path: Any) -> Iterator[kube_pods.ApiPods]:
+    ca = tmp_path / "ca.pem"
+    ca.write_bytes(server.ca_pem)
+    api = kube_client.connect_to(server.url, token=token(server), ca_file=ca)
+    yield kube_pods.ApiPods(api, namespace=manifests.NAMESPACE, template="drakit-mps", node="n1", driver="gpu.drakit.dev")
+    api.close()
+
+
+def stored(server: apiserver.ApiServer) -> dict[str, Any]:
+    found: dict[str, Any] = server.registry.get(POD, NAME, namespace=manifests.NAMESPACE)
+    return found
+
+
+def test_the_driver_creates_finds_and_deletes_its_pods(server: apiserver.ApiServer, pods: kube_pods.ApiPods) -> None:
+    assert (pods.state(NAME), set(pods.names())) == (None, set())
+    pods.create(WANTED)
+    pods.create(WANTED)
+    assert set(pods.names()) == {NAME}
+    pod = stored(server)
+    template: Any = server.registry.get(TEMPLATE, "drakit-mps", namespace=manifests.NAMESPACE)
+    node: Any = server.registry.get(resources.NODE, "n1")
+    assert pod["spec"]["nodeName"] == "n1"
+    assert pod["spec"]["containers"][0]["env"] == [{"name": "MPS_FOLDER", "value": FOLDER}]
+    assert pod["spec"]["volumes"] == template["template"]["spec"]["volumes"]
+    assert pod["metadata"]["labels"]["drakit.dev/driver"] == "gpu.drakit.dev"
+    (owner,) = pod["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("Node", "n1", True)
+    assert owner["uid"] == node["metadata"]["uid"]
+    pods.delete(NAME)
+    pods.delete(NAME)
+    assert pods.state(NAME) in (None, core_pods.State(phase=core_pods.Phase.ENDING))
+    assert not pods.names()
+
+
+def status(phase: str, **container: Any) -> Object:
+    return {"phase": phase, "containerStatuses": [{"name": "daemon", "restartCount": 1, **container}] if container else []}
+
+
+@pytest.mark.parametrize(
+    "told, phase, message",
+    [
+        (status("Pending"), core_pods.Phase.STARTING, ""),
+        (
+            status("Pending", state={"waiting": {"reason": "ErrImagePull", "message": "no\n such"}}),
+            core_pods.Phase.STARTING,
+            "ErrImagePull: no such",
+        ),
+        (status("Running", state={"running": {}}), core_pods.Phase.RUNNING, ""),
+        (
+            status(
+                "Running",
+                state={"waiting": {"reason": "CrashLoopBackOff"}},
+                lastState={"terminated": {"reason": "Error", "message": "no GPU"}},
+            ),
+            core_pods.Phase.FAILING,
+            "Error: no GPU",
+        ),
+        ({"phase": "Failed", "reason": "OutOfcpu", "message": "node is full"}, core_pods.Phase.OVER, "OutOfcpu: node is full"),
+    ],
+)
+def test_the_state_of_a_pod_says_why_it_does_not_run(
+    server: apiserver.ApiServer, pods: kube_pods.ApiPods, told: Object, phase: core_pods.Phase, message: str
+) -> None:
+    pods.create(WANTED)
+    server.registry.update(POD, {**stored(server), "status": told}, subresource="status")
+    assert pods.state(NAME) == core_pods.State(phase=phase, message=message)
+
+
+def test_a_missing_template_is_an_error_that_names_it_and_denies_no_other_pod(server: apiserver.ApiServer, pods: kube_pods.ApiPods) -> None:
+    pods.create(WANTED)
+    pod = dict(stored(server), metadata={"name": "any", "namespace": manifests.NAMESPACE})
+    server.registry.delete(TEMPLATE, "drakit-mps", namespace=manifests.NAMESPACE)
+    with pytest.raises(core_errors.ApiError, match="PodTemplate drakit-system/drakit-mps is not there; apply drakit's manifests"):
+        pods.create(WANTED)
+    admin = client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token("admin", groups=("system:masters",)))
+    admin.create(POD, pod)
+    admin.delete(POD, NAME, namespace=manifests.NAMESPACE)
+    with pytest.raises(errors.InvalidError, match="no params found"):
+        thief(server).create(POD, daemon(pod))
+
+
+def daemon(pod: Any) -> Any:
+    labels = {"app.kubernetes.io/component": "mps-daemon"}
+    return {**pod, "metadata": {"name": SECOND, "namespace": manifests.NAMESPACE, "labels": labels}}
+
+
+def setting(*path: Any, to: Any) -> Callable[[Any], None]:
+    def change(pod: Any) -> None:
+        place = pod
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = to
+
+    return change
+
+
+CONTAINER = ("spec", "containers", 0)
+PROBE = {"exec": {"command": ["sh", "-c", "id"]}}
+CHEATS = {
+    "another node": setting("spec", "nodeName", to="n2"),
+    "no node": lambda pod: pod["spec"].pop("nodeName"),
+    "another name": setting("metadata", "name", to="free"),
+    "no label": setting("metadata", "labels", to={}),
+    "image": setting(*CONTAINER, "image", to="evil"),
+    "command": setting(*CONTAINER, "command", to=["sh"]),
+    "arguments": setting(*CONTAINER, "args", to=["/host/tmp"]),
+    "privilege": setting(*CONTAINER, "securityContext", to={"privileged": True, "runAsUser": 0}),
+    "mount": lambda pod: pod["spec"]["containers"][0]["volumeMounts"].append({"name": "mps", "mountPath": "/usr"}),
+    "volume": lambda pod: pod["spec"]["volumes"].append({"name": "root", "hostPath": {"path": "/"}}),
+    "variable": lambda pod: pod["spec"]["containers"][0]["env"].append({"name": "LD_PRELOAD", "value": "/host/tmp/evil.so"}),
+    "other variable": setting(*CONTAINER, "env", to=[{"name": "LD_PRELOAD", "value": FOLDER}]),
+    "variables from elsewhere": setting(*CONTAINER, "envFrom", to=[{"configMapRef": {"name": "a"}}]),
+    "folder of a user": setting(*CONTAINER, "env", 0, "value", to="/host/tmp/gpu.drakit.dev/mps/0123456789abcdef"),
+    "folder above": setting(*CONTAINER, "env", 0, "value", to=f"{FOLDER}/../../../../mps/0123456789abcdef"),
+    "probe": setting(*CONTAINER, "livenessProbe", to=PROBE),
+    "start hook": setting(*CONTAINER, "lifecycle", to={"postStart": PROBE}),
+    "second container": lambda pod: pod["spec"]["containers"].append({"name": "b", "image": "evil"}),
+    "init container": setting("spec", "initContainers", to=[{"name": "b", "image": "evil"}]),
+    "processes of the host": setting("spec", "hostPID", to=True),
+    "network of the host": setting("spec", "hostNetwork", to=True),
+    "account": setting("spec", "serviceAccountName", to="drakit-gpu"),
+    "token": setting("spec", "automountServiceAccountToken", to=True),
+}
+
+
+@pytest.mark.parametrize("server", ["gpu"], indirect=True)
+def test_a_stolen_token_creates_only_the_templates_pod_on_its_own_node(server: apiserver.ApiServer, pods: kube_pods.ApiPods) -> None:
+    pods.create(WANTED)
+    good = daemon({**stored(server), "status": {}})
+    with thief(server) as stolen:
+        for cheat, change in CHEATS.items():
+            pod = copy.deepcopy(good)
+            change(pod)
+            with pytest.raises(errors.ForbiddenError) as refused:
+                stolen.create(POD, pod)
+            assert "ValidatingAdmissionPolicy 'drakit-gpu-" in refused.value.message, cheat
+        stolen.create(POD, good)
+    with (
+        thief(server, "n2") as elsewhere,
+        pytest.raises(errors.ForbiddenError, match="of its own node only"),
+    ):
+        elsewhere.delete(POD, SECOND, namespace=manifests.NAMESPACE)
+
+
+@pytest.mark.parametrize("server", ["gpu"], indirect=True)
+def test_a_stolen_token_changes_no_pod_and_deletes_no_other(server: apiserver.ApiServer, pods: kube_pods.ApiPods) -> None:
+    pods.create(WANTED)
+    pod = stored(server)
+    other = {**pod, "metadata": {"name": "drakit-gpu-abcde", "namespace": manifests.NAMESPACE}}
+    server.registry.create(POD, other)
+    with thief(server) as stolen:
+        attempts: list[Callable[[], object]] = [
+            lambda: stolen.delete(POD, "drakit-gpu-abcde", namespace=manifests.NAMESPACE),
+            lambda: stolen.patch(POD, NAME, {"metadata": {"labels": {"a": "b"}}}, kind=PatchKind.MERGE, namespace=manifests.NAMESPACE),
+            lambda: stolen.update(POD, pod),
+            lambda: stolen.create(POD, {**daemon(pod), "metadata": {**daemon(pod)["metadata"], "namespace": "default"}}),
+        ]
+        for attempt in attempts:
+            with pytest.raises(errors.ForbiddenError):
+                attempt()
+    assert json_types.text(stored(server), "metadata", "name") == NAME
