@@ -172,7 +172,8 @@ def _pods(settings: values.Settings) -> pods.Pods | None:
         return None
     namespace, _, template = settings.gpu.mps_template.partition("/")
     api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
-    return kube_pods.ApiPods(api, namespace=namespace, template=template, node=node_name(settings), driver=settings.gpu.driver_name)
+    node, driver_name = node_name(settings), settings.gpu.driver_name
+    return kube_pods.ApiPods(api, namespace=namespace, template=template, node=node, driver=driver_name, own_uid=settings.node.pod_uid)
 
 
 def _gpu_options(gpu: values.Gpu, home: pathlib.Path, daemon_pods: pods.Pods | None) -> gpu_settings.GpuSettings:

@@ -20,7 +20,8 @@ _GRACE_SECONDS = 10
 class ApiPods:
     """``core.pods.Pods``: the pods that carry the driver's label on one node, in the namespace of the template."""
 
-    def __init__(self, api: transport.Transport, *, namespace: str, template: str, node: str, driver: str) -> None:
+    def __init__(self, api: transport.Transport, *, namespace: str, template: str, node: str, driver: str, own_uid: str = "") -> None:
+        """``own_uid`` is the UID of the driver's own pod, whose image the pods have; without it they have the template's."""
         self._api = api
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._template = f"/api/v1/namespaces/{namespace}/podtemplates/{template}"
@@ -28,6 +29,7 @@ class ApiPods:
         self._template_name = template
         self._node = node
         self._driver = driver
+        self._own_uid = own_uid
 
     def create(self, pod: core_pods.Wanted) -> None:
         """Create the pod; a pod of that name that is there already is left as it is. Raises ApiError."""
@@ -77,6 +79,16 @@ class ApiPods:
                 raise errors.ApiError(told, status=error.status, reason=error.reason) from error
             raise
 
+    def _own_image(self) -> records.Record:
+        """The image of the driver's own pod: it is on the node, and the only one that the admission policy allows."""
+        if not self._own_uid:
+            return {}
+        query = {"fieldSelector": f"spec.nodeName={self._node}"}
+        for pod in fields.Field(self._api.request("GET", self._path, query=query, timeout=TIMEOUT))["items"].each():
+            if pod["metadata"]["uid"].text() == self._own_uid:
+                return {"image": next(pod["spec"]["containers"].each())["image"].text()}
+        return {}
+
     def _pod(self, pod: core_pods.Wanted, template: fields.Field) -> records.Record:
         node = fields.Field(self._api.request("GET", f"/api/v1/nodes/{self._node}", timeout=TIMEOUT))
         owner: records.Record = {
@@ -91,7 +103,7 @@ class ApiPods:
         if len(containers) != 1:
             raise errors.ApiError(f"PodTemplate {self._namespace}/{self._template_name} has {len(containers)} containers, and must have 1")
         environment: list[records.Json] = [{"name": name, "value": value} for name, value in pod.environment.items()]
-        container = {**_mapping(containers[0]), "env": environment}
+        container = {**_mapping(containers[0]), **self._own_image(), "env": environment}
         return {
             "apiVersion": "v1",
             "kind": "Pod",

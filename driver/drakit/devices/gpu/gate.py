@@ -7,15 +7,21 @@ same pid and start time.
 Containers can write to the folders PIPE and SHM. In the mount namespace neither has symbolic links (from Linux 5.10 on) nor device nodes that can be
 opened, so a program that runs as root cannot be led elsewhere by what a container puts there. SHM is also what the program has as /dev/shm. ``-`` in
 place of a folder leaves it out; without both there is no mount namespace.
+
+A daemon starts its servers under the user id of its clients. They have to reach PIPE, and the folder ``log`` beside it, through folders that are
+closed to all users but root. So in the mount namespace of a shut gate, the outermost closed folder is an empty one that shows these two and nothing
+else. The host's folders stay closed. Where PROGRAM is below the closed folder, nothing is hidden, and only root can use the daemon.
 """
 
 import ctypes
 import os
+import pathlib
+import stat
 import sys
 
 _CLONE_NEWNS = 0x20000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_NOSYMFOLLOW = 1 << 1, 1 << 2, 1 << 3, 1 << 8
-_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 5, 1 << 12, 1 << 14, 1 << 18
+_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_SLAVE = 1 << 5, 1 << 12, 1 << 14, 1 << 19
 _GUARDED = _MS_REMOUNT | _MS_BIND | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC | _MS_NOSYMFOLLOW
 _NONE = "-"
 _FAILED = 125
@@ -30,6 +36,8 @@ def main(when: str, pipe: str, shm: str, command: list[str]) -> int:
         mounts = [(folder, place) for folder, place in ((pipe, pipe), (shm, "/dev/shm")) if folder != _NONE]  # noqa: S108 - in its own namespace
         if mounts:
             _mount(mounts)
+        if mounts and when == "shut":
+            _open_the_way(pathlib.Path(pipe), pathlib.Path(command[0]))
         os.execv(command[0], command)  # noqa: S606 - becoming a program without a shell is the point
     except OSError as error:
         os.write(2, f"{error}\n".encode())
@@ -39,11 +47,26 @@ def main(when: str, pipe: str, shm: str, command: list[str]) -> int:
 def _mount(mounts: list[tuple[str, str]]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.unshare(_CLONE_NEWNS), "unshare")
-    _check(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "mount")
+    # Unmounts on the host arrive here, or the shared memory of other claims would never be freed while this daemon runs.
+    _check(libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None), "mount")
     for folder, place in mounts:
         _check(libc.mount(os.fsencode(folder), os.fsencode(place), None, _MS_BIND, None), "mount")
         # An older kernel ignores a flag that it does not know.
         _check(libc.mount(b"none", os.fsencode(place), None, _GUARDED, None), "mount")
+
+
+def _open_the_way(pipe: pathlib.Path, program: pathlib.Path) -> None:
+    """Let all users of this mount namespace reach the pipe folder and the log folder, and nothing else of the closed folder above them."""
+    closed = next((folder for folder in reversed(pipe.parents) if not folder.stat().st_mode & stat.S_IXOTH), None)
+    if closed is None or program.is_relative_to(closed):
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    shown = [(folder, os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) for folder in (pipe, pipe.parent / "log")]
+    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    _check(libc.mount(b"drakit-mps", os.fsencode(closed), b"tmpfs", flags, b"mode=0755,size=64k"), "mount")
+    for folder, descriptor in shown:
+        folder.mkdir(mode=0o755, parents=True)
+        _check(libc.mount(os.fsencode(f"/proc/self/fd/{descriptor}"), os.fsencode(folder), None, _MS_BIND, None), "mount")
 
 
 def _check(result: int, call: str) -> None:

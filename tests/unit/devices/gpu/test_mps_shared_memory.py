@@ -104,6 +104,48 @@ def test_daemon_clients_and_host_see_one_tmpfs_with_a_bound_that_runs_no_program
     assert list(daemons.home.iterdir()) == []
 
 
+def control(daemons: mps.Daemons, grant: str = GRANT) -> int:
+    """The pid of a grant's daemon, which is in its mount namespace."""
+    running = daemons.process(grant)
+    assert running is not None
+    return running.pid
+
+
+def test_memory_of_a_claim_that_has_gone_is_not_held_by_another_claims_daemon(place: pathlib.Path, daemons: mps.Daemons) -> None:
+    other = f"{GRANT}other"
+    daemons.ensure(GRANT, GPU, WANTED)
+    daemons.ensure(other, GPU, WANTED)
+    gone = str(memory_of(daemons))
+    daemons.stop(GRANT)
+    assert gone not in {mount[0] for mount in mounts(place, str(control(daemons, other)))}
+    daemons.stop(other)
+
+
+def test_a_server_with_another_user_id_reaches_the_pipe_through_closed_folders_and_nothing_beside_it(
+    place: pathlib.Path, daemons: mps.Daemons
+) -> None:
+    """NVIDIA's daemon starts its servers under the user id of a client that is not root."""
+    daemons.ensure(GRANT, GPU, WANTED)
+    daemons.ensure(f"{GRANT}other", GPU, WANTED)
+    pipe = pathlib.Path(daemons.access(GRANT).mounts[0].host_path)
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    inside = ["nsenter", f"--target={control(daemons)}", "--mount", *user]
+
+    def can(command: list[str]) -> bool:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    assert can([*inside, "ls", str(pipe / "control")])
+    assert not can([*user, "ls", str(pipe / "control")]), "on the host the folders are closed"
+    assert pipe.parent.stat().st_mode & 0o777 == 0o700
+    home = subprocess.run([*inside, "ls", str(pipe.parents[1])], capture_output=True, text=True, check=True).stdout.split()
+    assert home == [pipe.parent.name], "no other claim's folder"
+    beside = subprocess.run([*inside, "ls", str(pipe.parent)], capture_output=True, text=True, check=True).stdout.split()
+    assert beside == ["log", "pipe"]
+    daemons.check(GRANT)
+    daemons.stop(GRANT)
+    daemons.stop(f"{GRANT}other")
+
+
 def test_a_driver_that_starts_anew_finds_the_memory_and_one_for_a_new_daemon_keeps_it(place: pathlib.Path, daemons: mps.Daemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     client = memory_of(daemons) / "of-a-container"
