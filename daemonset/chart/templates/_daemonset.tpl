@@ -81,6 +81,12 @@ spec:
               valueFrom:
                 fieldRef:
                   fieldPath: status.podIP
+            {{- if eq .family "gpu" }}
+            - name: POD_NAMESPACE
+              valueFrom:
+                fieldRef:
+                  fieldPath: metadata.namespace
+            {{- end }}
             {{- range $name, $text := include "drakit.env" . | fromYaml }}
             - name: {{ $name }}
               value: {{ $text | quote }}
@@ -192,6 +198,9 @@ spec:
 {{- if ne $other $.family }}
 {{- $_ := set $env (printf "DRAKIT_%s__ENABLED" (upper $other)) "false" }}
 {{- end }}
+{{- end }}
+{{- if eq .family "gpu" }}
+{{- $_ := set $env "DRAKIT_GPU__MPS_TEMPLATE" (printf "$(POD_NAMESPACE)/%s-mps" (include "drakit.fullname" $root)) }}
 {{- end }}
 {{- if ne .values.driverName (printf "%s.drakit.dev" .family) }}
 {{- $_ := set $env (printf "DRAKIT_%s__DRIVER_NAME" (upper .family)) .values.driverName }}

@@ -229,7 +229,8 @@ def test_settings_of_the_chart_are_those_that_the_driver_reads() -> None:
     }
     found = template("--set-json", f"settings={json.dumps(given['settings'])}", "--set", "nic.enabled=true")
     for daemonset in by_name(found, "DaemonSet").values():
-        environ = {name: text for name, text in variables(daemonset).items() if name.startswith("DRAKIT_")}
+        told = {name: text.replace("$(POD_NAMESPACE)", manifests.NAMESPACE) for name, text in variables(daemonset).items()}
+        environ = {name: text for name, text in told.items() if name.startswith("DRAKIT_")}
         read = settings.load(
             {}, environ=environ | {"DRAKIT_NODE__NAME": "n1", "DRAKIT_NODE__POD_UID": "", "DRAKIT_SERVE__ADDRESS": "127.0.0.1:1"}
         )
@@ -243,11 +244,15 @@ def test_another_release_has_names_of_its_own_and_policies_for_its_own_accounts(
     for item in found:
         assert item["metadata"]["name"].startswith("lab-drakit") or item["kind"] == "DeviceClass"
         assert item["metadata"].get("namespace", "devices") == "devices"
-    for name, policy in by_name(found, "ValidatingAdmissionPolicy").items():
+    policies = by_name(found, "ValidatingAdmissionPolicy")
+    for name in ("lab-drakit-gpu-mps", "lab-drakit-gpu-pods"):
+        (condition,) = policies.pop(name)["spec"]["matchConditions"]
+        assert condition["expression"] == 'request.userInfo.username == "system:serviceaccount:devices:lab-drakit-gpu"'
+    for name, policy in policies.items():
         (condition,) = policy["spec"]["matchConditions"]
         assert condition["expression"] == f'request.userInfo.username == "system:serviceaccount:devices:{name}"'
     accounts = by_name(found, "ServiceAccount")
-    assert accounts.keys() == by_name(found, "ValidatingAdmissionPolicy").keys() == by_name(found, "DaemonSet").keys()
+    assert accounts.keys() == policies.keys() == by_name(found, "DaemonSet").keys()
     for name, binding in by_name(found, "ClusterRoleBinding").items():
         assert binding["subjects"][0]["name"] in accounts, name
         assert binding["roleRef"]["name"] in by_name(found, "ClusterRole")
@@ -294,5 +299,13 @@ def test_nvidias_driver_container_is_one_value() -> None:
 def test_policy_restore_role_and_classes_can_be_left_out() -> None:
     given = "admissionPolicy.enabled=false,rbac.restore=false,gpu.deviceClasses.create=false"
     found = template("--set", given)
-    assert {item["kind"] for item in found} == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"}
+    assert {item["kind"] for item in found} == {
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "DaemonSet",
+        "Role",
+        "RoleBinding",
+        "PodTemplate",
+    }
     assert by_name(found, "ClusterRole").keys() == {"drakit-gpu"}
