@@ -1,6 +1,7 @@
 """The webhook behind an API server with the committed configuration: which writes it is asked about, and what becomes of them."""
 
 import base64
+import dataclasses
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -56,15 +57,17 @@ def guarded(tmp_path: pathlib.Path) -> Iterator[Guarded]:
     hook.stop()
 
 
+@pytest.mark.parametrize("version", ["v1", "v1beta2"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mistake_is_refused_when_it_is_written_with_its_field(guarded: Guarded, kind: str) -> None:
+def test_a_mistake_is_refused_when_it_is_written_with_its_field(guarded: Guarded, kind: str, version: str) -> None:
+    resource = dataclasses.replace(KINDS[kind], version=version)
     with pytest.raises(errors.InvalidError) as refused:
-        guarded.api.create(KINDS[kind], p.holding(kind, FOREIGN, BAD))
+        guarded.api.create(resource, p.holding(kind, FOREIGN, BAD, version=version))
     path = p.PATHS[kind].replace("[0]", "[1]")
     assert str(refused.value) == (
         f'admission webhook "config.webhook.drakit.dev" denied the request: {path}.opaque.parameters.mtu: 20 is not between 68 and 65535'
     )
-    guarded.api.create(KINDS[kind], p.holding(kind, GOOD))
+    guarded.api.create(resource, p.holding(kind, GOOD, version=version))
     assert guarded.asked == 2
 
 
