@@ -119,7 +119,8 @@ def test_nothing_is_compiled_at_run_time_and_every_module_can_be_imported(everyt
     assert len(imported) > 300
     assert [name for name in without if not name.startswith(("drakit.cluster", "drakit.testing", "drakit.cli"))] == []
     compiled = set(re.findall(r"code object from '?(/usr/[^']*[.]py)'?$", log, re.MULTILINE))
-    assert compiled == set()
+    # This one has the architecture in its name, so a machine of another architecture does not have it to compile.
+    assert {name for name in compiled if "/_sysconfigdata_" not in name} == set()
 
 
 def test_every_command_has_help(everything: Mapping[str, object]) -> None:
