@@ -199,7 +199,7 @@ spec:
 {{- $_ := set $env (printf "DRAKIT_%s__ENABLED" (upper $other)) "false" }}
 {{- end }}
 {{- end }}
-{{- if eq .family "gpu" }}
+{{- if and (eq .family "gpu") $root.Values.admissionPolicy.enabled }}
 {{- $_ := set $env "DRAKIT_GPU__MPS_TEMPLATE" (printf "$(POD_NAMESPACE)/%s-mps" (include "drakit.fullname" $root)) }}
 {{- end }}
 {{- if ne .values.driverName (printf "%s.drakit.dev" .family) }}

@@ -299,13 +299,12 @@ def test_nvidias_driver_container_is_one_value() -> None:
 def test_policy_restore_role_and_classes_can_be_left_out() -> None:
     given = "admissionPolicy.enabled=false,rbac.restore=false,gpu.deviceClasses.create=false"
     found = template("--set", given)
-    assert {item["kind"] for item in found} == {
-        "ServiceAccount",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "DaemonSet",
-        "Role",
-        "RoleBinding",
-        "PodTemplate",
-    }
+    assert {item["kind"] for item in found} == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"}
     assert by_name(found, "ClusterRole").keys() == {"drakit-gpu"}
+
+
+def test_without_policies_the_driver_may_create_no_pods() -> None:
+    found = template("--set", "admissionPolicy.enabled=false")
+    rules = [rule for kind in ("Role", "ClusterRole") for role in by_name(found, kind).values() for rule in role["rules"]]
+    assert [rule for rule in rules if "pods" in rule["resources"]] == []
+    assert "DRAKIT_GPU__MPS_TEMPLATE" not in variables(by_name(found, "DaemonSet")["drakit-gpu"])
