@@ -26,7 +26,8 @@ def test_a_probe_hears_what_is_true_now_and_unknown_services_are_not_found() -> 
     with pytest.raises(grpc.RpcError) as raised:
         ask(server.port, "other")
     assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+    assert not liveness.HealthServer(f"127.0.0.1:{server.port}", {}).start(), "another process has the address"
     with pytest.raises(errors.SettingsError, match=r"serve\.grpc_health: cannot listen on"):
-        liveness.HealthServer(f"127.0.0.1:{server.port}", {}).start()
+        liveness.HealthServer("192.0.2.1:1", {}).start()
     server.stop()
     server.stop()
