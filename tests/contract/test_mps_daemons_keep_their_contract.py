@@ -194,3 +194,68 @@ def test_only_what_is_left_of_unknown_grants_is_swept(kind: Kind) -> None:
     kind.daemons.sweep(lambda: {GRANT})
     assert sorted(kind.home.iterdir()) == [folders.of(kind.home, GRANT)]
     kind.daemons.check(GRANT)
+
+
+@pytest.fixture
+def kubelet(folder: pathlib.Path) -> Iterator[mps_pods.FakePods]:
+    made = mps_pods.FakePods(folder / "pods.log", grace=0.5)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pods(folder: pathlib.Path, kubelet: mps_pods.FakePods) -> pod_daemons.PodDaemons:
+    root = mps_daemon.install(folder / "root")
+    return pod_daemons.PodDaemons(pods=kubelet, home=folder / "mps", root=root, own_shm=False, stop_seconds=0.5)
+
+
+def test_only_the_first_prepare_of_a_pods_daemon_needs_the_api_server(kubelet: mps_pods.FakePods, pods: pod_daemons.PodDaemons) -> None:
+    kubelet.away = True
+    with pytest.raises(errors.ApiError, match=r"the pod of the claim's MPS daemon cannot be created: the API server does not answer"):
+        pods.ensure(GRANT, GPU, WANTED)
+    pods.stop(OTHER)
+    kubelet.away = False
+    pods.ensure(GRANT, GPU, WANTED)
+    pods.check(GRANT)
+    kubelet.away = True
+    pods.ensure(GRANT, GPU, WANTED)
+    pods.check(GRANT)
+    pods.stop(GRANT)
+    assert not list(pods.home.iterdir())
+    assert not list(processes.bearing(f"{mps.PIPE_VARIABLE}={folders.of(pods.home, GRANT) / 'pipe'}"))
+    assert list(kubelet.pods), "the pod is left, without a daemon"
+    kubelet.away = False
+    pods.sweep(lambda: ())
+    assert eventually(lambda: not kubelet.pods)
+
+
+def test_a_pod_that_the_kubelet_evicted_is_replaced_and_one_that_never_starts_is_named(
+    kubelet: mps_pods.FakePods, pods: pod_daemons.PodDaemons
+) -> None:
+    pods.ensure(GRANT, GPU, WANTED)
+    pods.check(GRANT)
+    (name,) = kubelet.pods
+    kubelet.evict(name)
+    pods.ensure(GRANT, GPU, WANTED)
+    pods.check(GRANT)
+    assert list(kubelet.pods) == [name]
+    kubelet.stuck = "ImagePullBackOff: no such image"
+    pods.ensure(OTHER, GPU, WANTED)
+    with pytest.raises(
+        errors.HardwareError, match=r"pod drakit-mps-\w{16} of the claim's daemon is starting for 1 s: ImagePullBackOff: no such"
+    ):
+        dataclasses.replace(pods, start_seconds=1.0).check(OTHER)
+    pods.stop(OTHER)
+    assert list(kubelet.pods) == [name]
+
+
+def test_a_drained_pod_serves_until_its_claim_is_unprepared(kubelet: mps_pods.FakePods, pods: pod_daemons.PodDaemons) -> None:
+    pods.ensure(GRANT, GPU, WANTED)
+    pods.check(GRANT)
+    ((name, pod),) = kubelet.pods.items()
+    assert pod.running is not None
+    pod.running.terminate()
+    pods.check(GRANT)
+    pods.stop(GRANT)
+    assert pod.wanted.labels["drakit.dev/claim-uid"] == GRANT.split("/", maxsplit=1)[0]
+    assert eventually(lambda: name not in kubelet.pods)

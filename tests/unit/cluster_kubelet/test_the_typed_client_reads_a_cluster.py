@@ -48,6 +48,7 @@ POLICY: Object = {
 BODIES: dict[str, Object] = {
     "Secret": {"stringData": {"a": "b"}},
     "ConfigMap": {"data": {"a": "b"}},
+    "PodTemplate": {"template": {"spec": {"containers": [{"name": "a", "image": "b"}]}}},
     "ServiceAccount": {},
     "ResourceClaimTemplate": {"spec": {"spec": objects.claim_spec()}},
     "DeviceTaintRule": {"spec": {"deviceSelector": {"pool": "x"}, "taint": {"key": "example.com/a", "effect": "NoSchedule"}}},
