@@ -199,8 +199,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
             self._attachment.remove_leftovers()
 
     def _own(self) -> Sequence[port.Interface]:
-        """The interfaces that no other driver shares out."""
-        return [one for one in self._machine.interfaces() if not one.sharer]
+        """The interfaces that no other driver shares out; the ifbs of a NIC are the NIC's."""
+        return [one for one in self._machine.interfaces() if not one.sharer and one.kind != "ifb"]
 
     def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
         """A NIC as it is to be shaped, for a speed in bits per second."""
