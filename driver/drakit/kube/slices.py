@@ -97,9 +97,9 @@ class ApiSlices:
         return self._node_uid
 
     def _metadata_of(self, published: values.Published) -> records.Record:
-        """What the slice's metadata was when last seen; asked for where this process never saw it."""
+        """What the slice's metadata was when last seen; all slices are listed where this process never saw it."""
         if published.uid not in self._metadata:
-            self._decoded(fields.Field(self._api.request("GET", f"{PATH}/{published.name}")))
+            self.list()
         return self._metadata.get(published.uid, {"name": published.name})
 
     def _listed(self, item: fields.Field) -> Sequence[values.Published]:

@@ -141,7 +141,7 @@ class Outbox(Generic[Key, Load]):
     def _warn_once(self, message: str) -> None:
         if message not in self._warned and len(self._warned) < KEYS_MAX:
             self._warned.add(message)
-            _log.error("the driver may not tell this", what=self._name, error=message)
+            _log.error("API server forbids the update (403)", what=self._name, error=message)
 
     def _again(self, key: Key, parcel: _Parcel[Load], failed: _Failed) -> None:
         with self._lock:

@@ -135,6 +135,7 @@ class Publisher(rounds.Publishing):
         for question in sorted(wanted, key=lambda item: item.value):
             gates = probe.GATES[question] - described.lacks
             try:
+                self._ours()  # So that a probe slice that cannot be deleted is not joined by another at every attempt.
                 dropped, layout = probe.ask(question, self._target, self._store, described.lacks)
             except errors.ApiError as error:
                 if not gates <= self._server.stores.keys():

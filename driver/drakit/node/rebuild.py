@@ -110,6 +110,6 @@ class Rebuilding:
                     self._done()
                     return
             except errors.DrakitError as error:
-                _log.warning("memory cannot be rebuilt yet", error=str(error), retry_in_s=pause)
+                _log.warning("restoring the lost journal failed", error=str(error), retry_in_s=pause)
             self._clock.wait(stop, pause)
             pause = min(pause * 2, LONGEST_PAUSE)

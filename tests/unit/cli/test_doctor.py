@@ -105,7 +105,7 @@ def cluster() -> Iterator[clusters.LocalCluster]:
 def test_the_driver_has_every_right_it_needs_on_the_local_cluster(ask: Ask, node: pathlib.Path, cluster: clusters.LocalCluster) -> None:
     status, found = ask("--node", "node-1", "--kubeconfig", str(cluster.driver_kubeconfig("node-1")))
     assert status == 0
-    assert of(found, "resourceslices")["message"] == "may get, list, watch, create, update, delete"
+    assert of(found, "resourceslices")["message"] == "may list, watch, create, update, delete"
     assert of(found, "node node-1")["verdict"] == "ok"
     assert of(found, "resourceclaims/driver gpu.drakit.dev")["message"] == "may associated-node:patch"
     assert of(found, "resource.k8s.io/v1")["verdict"] == "ok"
@@ -119,10 +119,14 @@ def test_a_right_that_is_missing_and_a_node_nobody_knows_are_named(ask: Ask, nod
     status, found = ask("--node", "elsewhere", "--kubeconfig", str(cluster.driver_kubeconfig("node-1")))
     assert status == 1
     assert of(found, "resourceslices")["verdict"] == "failed"
-    assert "daemonset/base/rbac.yaml" in of(found, "resourceslices")["fix"]
+    verbs = "list, watch, create, update, delete"
+    assert (
+        of(found, "resourceslices")["fix"]
+        == f"allow its service account {verbs} on resourceslices; docs/reference/rbac.md lists every right"
+    )
     assert of(found, "node elsewhere")["verdict"] == "failed"
     assert "403" in of(found, "node elsewhere")["message"]
-    assert of(found, "node elsewhere")["fix"].startswith("the right to get nodes is missing; bind the service account")
+    assert of(found, "node elsewhere")["fix"] == "allow its service account get on nodes; docs/reference/rbac.md lists every right"
 
 
 def test_a_node_that_the_cluster_does_not_have_is_a_wrong_name(ask: Ask, cluster: clusters.LocalCluster) -> None:

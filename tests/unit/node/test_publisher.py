@@ -170,6 +170,22 @@ def test_a_probe_left_by_a_crash_is_removed() -> None:
     assert {one.spec.pool.name for one in store.list()} == {"node-1"}
 
 
+class KeepingSliceStore(slice_store.FakeSliceStore):
+    """A store that lets nobody delete."""
+
+    def delete(self, published: slices.Published) -> None:
+        raise errors.ApiError("the API server answered 403: cannot delete", status=403, reason="Forbidden")
+
+
+def test_a_driver_that_may_not_delete_leaves_one_probe_slice_however_often_it_tries() -> None:
+    store = KeepingSliceStore()
+    publishing = start(store)
+    for _ in range(5):
+        with pytest.raises(errors.ApiError, match="cannot delete"):
+            publishing.reconcile()
+    assert len(store.list()) == 1
+
+
 def test_without_counters_only_whole_devices_are_ever_offered() -> None:
     seen: list[str] = []
 

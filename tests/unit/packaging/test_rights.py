@@ -170,7 +170,7 @@ def test_the_doctor_and_the_local_cluster_know_the_rights_of_the_manifest() -> N
     asked = granted("daemonset/base/rbac.yaml")
     known = {
         (one.group, f"{one.resource}/{one.subresource}" if one.subresource else one.resource, verb)
-        for one in doctor.rights(["gpu.drakit.dev"])
+        for one in doctor.rights({"gpu": "gpu.drakit.dev"})
         for verb in one.verbs
     }
     assert known == asked

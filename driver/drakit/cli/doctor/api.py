@@ -2,7 +2,7 @@
 
 import dataclasses
 import http
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from drakit import settings as values
 from drakit.cli import composition
@@ -14,8 +14,10 @@ from drakit.kube import client, transport
 TOPIC = "api server"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 OLDEST = (1, 34)
-_BIND = "bind the service account to the ClusterRole of daemonset/base/rbac.yaml"
 NEWEST = (1, 37)
+_RIGHTS = "docs/reference/rbac.md lists every right"
+_SEVERAL_NODES = frozenset({"tpu"})
+"""Families whose devices are allocated to several nodes. They send no events."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,15 +39,13 @@ class Right:
         return f"{path} {self.name}" if self.name else path
 
 
-def rights(drivers: Iterable[str]) -> Sequence[Right]:
-    """What daemonset/base/rbac.yaml grants, for drivers of these names."""
+def rights(drivers: Mapping[str, str]) -> Sequence[Right]:
+    """Return what the manifests grant to the drivers of these names, by family."""
     group = "resource.k8s.io"
     return (
         Right(group=group, resource="resourceclaims", verbs=("get",), why="to prepare claims"),
-        Right(group=group, resource="resourceclaims", verbs=("list",), needed=False, why="to find out which claims are gone"),
-        Right(
-            group=group, resource="resourceslices", verbs=("get", "list", "watch", "create", "update", "delete"), why="to publish devices"
-        ),
+        Right(group=group, resource="resourceclaims", verbs=("list",), needed=False, why="to restore a lost journal"),
+        Right(group=group, resource="resourceslices", verbs=("list", "watch", "create", "update", "delete"), why="to publish devices"),
         Right(group="", resource="nodes", verbs=("get",), why="to make the node the owner of its slices"),
         Right(
             group=group,
@@ -60,14 +60,18 @@ def rights(drivers: Iterable[str]) -> Sequence[Right]:
                 group=group,
                 resource="resourceclaims",
                 subresource="driver",
-                verbs=("associated-node:patch",),
+                verbs=("arbitrary-node:patch" if family in _SEVERAL_NODES else "associated-node:patch",),
                 needed=False,
                 why="to write device status into claims, from Kubernetes 1.36 on",
                 name=name,
             )
-            for name in drivers
+            for family, name in drivers.items()
         ),
-        Right(group="", resource="events", verbs=("create", "patch"), needed=False, why="to tell users what went wrong"),
+        *(
+            (Right(group="", resource="events", verbs=("create", "patch"), needed=False, why="to tell users what went wrong"),)
+            if drivers.keys() - _SEVERAL_NODES
+            else ()
+        ),
     )
 
 
@@ -97,12 +101,12 @@ def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]
     yield _node(api, composition.node_name(settings) if settings.node.name else "")
 
 
-def _drivers(settings: values.Settings) -> Sequence[str]:
-    """The names of the drivers of this node; that there are none is said elsewhere."""
+def _drivers(settings: values.Settings) -> Mapping[str, str]:
+    """Return the names of the drivers of this node by family; that there are none is said elsewhere."""
     try:
-        return [family.post.driver_name for family in composition.families(settings)]
+        return {family.name: family.post.driver_name for family in composition.families(settings)}
     except errors.SettingsError:
-        return ()
+        return {}
 
 
 def _version(server: str, name: str, parts: tuple[str, str]) -> Finding:
@@ -135,8 +139,9 @@ def _right(api: client.Client, right: Right) -> Finding:
         return finding.unknown(TOPIC, right.path, f"cannot ask what is allowed: {error}")
     if not refused:
         return finding.ok(TOPIC, right.path, f"may {', '.join(right.verbs)}")
-    message = f"may not {', '.join(refused)}, needed {right.why}"
-    return (finding.failed if right.needed else finding.warning)(TOPIC, right.path, message, _BIND)
+    verbs = ", ".join(refused)
+    fix = f"allow its service account {verbs} on {right.path}; {_RIGHTS}"
+    return (finding.failed if right.needed else finding.warning)(TOPIC, right.path, f"may not {verbs}, needed {right.why}", fix)
 
 
 def _may(api: client.Client, right: Right, verb: str) -> bool:
@@ -162,7 +167,7 @@ def _fix(error: errors.ApiError, otherwise: str, *, right: str = "") -> str:
         case http.HTTPStatus.UNAUTHORIZED:
             return "the server does not accept these credentials; renew the token or the kubeconfig"
         case http.HTTPStatus.FORBIDDEN:
-            return f"the right to {right} is missing; {_BIND}" if right else _BIND
+            return f"allow its service account {right}; {_RIGHTS}" if right else f"the service account lacks a right; {_RIGHTS}"
     return otherwise
 
 
@@ -172,6 +177,6 @@ def _node(api: client.Client, name: str) -> Finding:
     try:
         api.request("GET", f"/api/v1/nodes/{name}")
     except errors.ApiError as error:
-        fix = _fix(error, "node.name must be the name that kubectl get nodes shows", right="get nodes")
+        fix = _fix(error, "node.name must be the name that kubectl get nodes shows", right="get on nodes")
         return finding.failed(TOPIC, f"node {name}", str(error), fix)
     return finding.ok(TOPIC, f"node {name}", "is known")

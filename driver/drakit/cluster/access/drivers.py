@@ -24,7 +24,7 @@ def rules(writes_status_of: Sequence[str] = OURS, *, follows_claims: bool = Fals
         _rule(_DRA, "resourceclaims", "get list watch" if follows_claims else "get list"),
         _rule(_DRA, "resourceclaims/status", "patch"),
         _rule(_DRA, "resourceclaims/driver", "associated-node:patch") | names,
-        _rule(_DRA, "resourceslices", "get list watch create update delete"),
+        _rule(_DRA, "resourceslices", "list watch create update delete"),
         _rule("", "nodes", "get"),
         _rule("", "events", "create patch"),
     ]
