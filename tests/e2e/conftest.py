@@ -16,7 +16,22 @@ from e2e import table, workspace
 from e2e.api import Api
 from e2e.session import HOOKS, Hooks, Run
 
-_ORDER = ("install", "samples", "containers", "partitions", "sharing", "claims", "status", "health", "binding", "kubelet", "nic", "life")
+_ORDER = (
+    "policy",
+    "rights",
+    "install",
+    "samples",
+    "containers",
+    "partitions",
+    "sharing",
+    "claims",
+    "status",
+    "health",
+    "binding",
+    "kubelet",
+    "nic",
+    "life",
+)
 
 _PAUSE_SECONDS, _LOCAL_PAUSE_SECONDS = 0.25, 0.05
 
