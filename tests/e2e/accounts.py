@@ -22,6 +22,8 @@ from drakit.kube import client
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHIPPED = "drakit-system"
 NAMESPACE = "drakit-rights"
+SHIPPED_MPS = "drakit-gpu-mps"
+"""A Role, so it keeps its name."""
 OVERLAYS = ("mock", "tpu-mock")
 _WORDS = {"Role": "roles", "ClusterRole": "clusterroles", "RoleBinding": "rolebindings", "ClusterRoleBinding": "clusterrolebindings"}
 _POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -31,14 +33,16 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 def shipped() -> list[dict[str, Any]]:
-    """Return the objects of the overlays that are about access, as kubectl renders them."""
+    """Return accounts, roles and bindings of the overlays, and the policies about slices, as kubectl renders them."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for overlay in OVERLAYS:
         folder = ROOT / "daemonset" / "overlays" / overlay
         ran = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True)
         items = [item for item in yaml.safe_load_all(ran.stdout) if item["kind"] in _KINDS]
         found |= {(item["kind"], item["metadata"]["name"]): item for item in items}
-    return list(found.values())
+    names = {name for kind, name in found if kind == "ServiceAccount"}
+    # Others are about pods: they need a PodTemplate, and refuse pods of the whole cluster without it.
+    return [item for (kind, name), item in found.items() if kind not in _POLICIES or name in names]
 
 
 def renamed(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
