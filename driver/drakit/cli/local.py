@@ -128,12 +128,14 @@ def unprepare(
 class View:
     """What a family offers and does not offer, and what its journal knows.
 
-    ``trouble`` says that the journal cannot be read as it is, and what will become of it.
+    ``trouble`` says that the journal cannot be read as it is, and what will become of it. ``is_lost`` says that a journal was lost, now or earlier,
+    and that claims which are not among ``entries`` may have devices.
     """
 
     offered: inventory.Inventory
     entries: Sequence[lifecycle.Entry]
     trouble: str = ""
+    is_lost: bool = False
     readings: tuple[sites.Reading, ...] = ()
     told: withheld.Told = dataclasses.field(default_factory=withheld.Told)
 
@@ -159,6 +161,7 @@ def look(family: composition.Family) -> View:
             offered=opened.offered.inventory,
             entries=entries,
             trouble=_told(home, trouble, len(entries)),
+            is_lost=opened.journal.quarantine is not None,
             readings=_measured(opened),
             told=withheld.by(opened.made),
         )

@@ -6,6 +6,7 @@ Nothing is removed by code of its own: claims go by the engine's unprepare, with
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from drakit import settings as values
 from drakit.cdi import spec
 from drakit.cli import composition, local, options, output
 from drakit.core import claim as claims
-from drakit.core import errors, lifecycle, removal
+from drakit.core import errors, lifecycle, names, removal
 from drakit.devices import machines, registry
 from drakit.journal import copying
 from drakit.kube import claims as api_claims
@@ -27,6 +28,7 @@ from drakit.node import clock, recall, station
 
 _GONE = frozenset({errors.ClaimFault.NOT_FOUND, errors.ClaimFault.REPLACED, errors.ClaimFault.NOT_ALLOCATED})
 _NO_API = "the API server is not asked"
+_UID_CHARACTERS = 36
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,11 +143,11 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
     lost = "the journal is lost"
     if copying.exists(home):
         view = local.look(family)
-        lost = view.trouble and lost
+        lost = lost if view.is_lost else ""
         for entry in view.entries:
             claimed.add(entry.claim.uid)
             devices = ", ".join(kept.device.name for kept in entry.grants)
-            blocks = _why_in_use(family, entry, cluster)
+            blocks = _why_in_use(family, entry, cluster, is_lost=view.is_lost)
             yield Item(driver=driver, kind="claim", name=str(entry.claim), detail=f"{entry.state.value}: {devices}", blocks=blocks)
     for path in _cdi_files(family):
         # A file without an entry is an orphan where the journal is whole; where that was lost, a pod may use what it names.
@@ -160,9 +162,10 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
     yield from (Item(driver=driver, kind="ResourceSlice", name=name) for name in _slices(driver, cluster))
 
 
-def _why_in_use(family: composition.Family, entry: lifecycle.Entry, cluster: Cluster) -> str:
-    """Why a claim may have running pods; empty where it cannot."""
-    if entry.state is not lifecycle.State.PREPARED or entry.boot_id != family.post.place.boot_id:
+def _why_in_use(family: composition.Family, entry: lifecycle.Entry, cluster: Cluster, *, is_lost: bool) -> str:
+    """Why a claim may have running pods; empty where it cannot. A claim that is remembered after a loss is preparing until that is done."""
+    states = {lifecycle.State.PREPARED, lifecycle.State.PREPARING} if is_lost else {lifecycle.State.PREPARED}
+    if entry.state not in states or entry.boot_id != family.post.place.boot_id:
         return ""
     if cluster.api is None:
         return f"prepared, and {cluster.reason}"
@@ -179,7 +182,8 @@ def _why_in_use(family: composition.Family, entry: lifecycle.Entry, cluster: Clu
 
 def _cdi_files(family: composition.Family) -> Sequence[pathlib.Path]:
     prefix, folder = spec.file_prefix(family.post.driver_name), family.folders.cdi
-    return sorted(path for path in folder.iterdir() if path.name.startswith(prefix)) if folder.is_dir() else ()
+    found = sorted(folder.iterdir()) if folder.is_dir() else ()
+    return [path for path in found if path.name.startswith(prefix) and names.is_uid(path.name.removeprefix(prefix)[:_UID_CHARACTERS])]
 
 
 def _leftovers(family: composition.Family) -> Sequence[str]:
@@ -203,7 +207,8 @@ def _removed(settings: values.Settings, family: composition.Family, cluster: Clu
     driver, home = family.post.driver_name, family.folders.home
     own = [item for item in items if item.driver == driver]
     failed = dict(_node_cleared(family)) if copying.exists(home) or any(item.kind in {"CDI file", "kernel"} for item in own) else {}
-    if not failed:
+    is_cleared = not failed
+    if is_cleared:
         steps: dict[str, Callable[[], None]] = {
             "socket": lambda: sockets.clear_registry(settings.node.registry_dir, driver),
             "folder": lambda: shutil.rmtree(home),
@@ -212,8 +217,13 @@ def _removed(settings: values.Settings, family: composition.Family, cluster: Clu
         failed = {kind: why for kind, step in steps.items() if any(item.kind == kind for item in own) and (why := _failure(step))}
     for item in own:
         why = failed.get(item.name) or failed.get(item.kind) or failed.get("", "")
-        kept = bool(failed) and item.kind in {"folder", "socket", "ResourceSlice"}
-        yield dataclasses.replace(item, error=why, removed=not why and not kept)
+        is_gone = not os.path.lexists(item.name) if item.kind == "CDI file" else is_cleared or item.kind == "claim"
+        if is_cleared and not is_gone:
+            why = "it is still there; remove it"
+        yield dataclasses.replace(item, error=why, removed=is_gone and not why)
+    listed = {"", *(item.name for item in own), *(item.kind for item in own)}
+    # After a loss, claims that only their files name.
+    yield from (Item(driver=driver, kind="claim", name=name, error=why) for name, why in failed.items() if name not in listed)
 
 
 def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:

@@ -30,6 +30,7 @@ MPS = [
     }
 ]
 SECONDS = 60.0
+OTHER_UID = "00000000-06c0-4d70-9a51-e59b25b2c16c"
 
 
 def kinds(ran: desks.Ran) -> dict[str, int]:
@@ -122,6 +123,38 @@ def test_after_the_journal_was_lost_files_of_claims_count_as_used(used: desks.De
     ran = used.on_node("uninstall-node", "--no-api", "--yes", "--force")
     assert ran.status == 0, ran.err
     assert files(used.folder / "node") == []
+
+
+def test_files_count_as_used_until_what_a_lost_journal_knew_is_known_again(used: desks.Desk) -> None:
+    """The file that could not be read was set aside, by a driver say, and the journal that took its place can be read and names no claim."""
+    for one in daemons(used):
+        one.send(signal.SIGKILL)
+    for name in ("gpu.drakit.dev", "nic.drakit.dev"):
+        (used.folder / "node" / "plugins" / name / "journal.db").write_bytes(b"not a database" * 100)
+    used.on_node("unprepare", OTHER_UID)
+    before = files(used.folder / "node" / "cdi")
+    refused = used.on_node("uninstall-node", "--no-api", "--yes")
+    assert refused.status == 1, refused.out
+    assert "(the journal is lost)" in refused.err
+    assert files(used.folder / "node" / "cdi") == before
+
+
+def test_what_fails_of_a_claim_that_only_its_files_name_is_an_error(used: desks.Desk) -> None:
+    for one in daemons(used):
+        one.send(signal.SIGKILL)
+    (used.folder / "node" / "plugins" / "nic.drakit.dev" / "journal.db").write_bytes(b"not a database" * 100)
+    (file,) = (used.folder / "node" / "cdi").glob("nic.*")
+    blocked = file.with_name(file.name.replace(".json", "-more.json"))
+    blocked.mkdir()
+    ran = used.on_node("uninstall-node", "--no-api", "--yes", "--force", "--family", "nic", "-o", "json")
+    items = {item["name"]: item for item in json.loads(ran.out)["items"]}
+    assert ran.status == 1
+    assert str(blocked) in ran.err
+    assert not items[str(blocked)]["removed"]
+    assert items[str(file)]["removed"]
+    assert not items["traffic control on eth1"]["removed"]
+    assert blocked.exists()
+    assert (used.folder / "node" / "plugins" / "nic.drakit.dev" / "journal.db").exists()
 
 
 def test_a_driver_that_runs_is_named_and_nothing_is_touched(used: desks.Desk) -> None:
