@@ -161,9 +161,14 @@ def test_a_pod_has_an_interface_with_its_address_and_its_rate_in_both_directions
 @pytest.mark.gates("DRAResourceClaimDeviceStatus")
 def test_the_status_of_a_share_has_the_interface_in_the_pod(area: Workspace) -> None:
     area.run(share("c", "100M", "10.99.1.3"), objects.pod("p", claims=["c"]))
-    [status] = area.api.wait("the status of the share", lambda: json_types.objects(area.claim("c"), "status", "devices"))
-    assert json_types.strings(status, "networkData", "ips") == ["10.99.1.3/16"]
-    assert json_types.text(status, "networkData", "hardwareAddress") == area.view("p").links["fast0"].mac
+
+    def network() -> Object:
+        [status, *_] = json_types.objects(area.claim("c"), "status", "devices") or [{}]
+        return json_types.mapping(status, "networkData")
+
+    found = area.api.wait("the interface in the status of the share", network)
+    assert json_types.strings(found, "ips") == ["10.99.1.3/16"]
+    assert json_types.text(found, "hardwareAddress") == area.view("p").links["fast0"].mac
 
 
 def test_two_pods_keep_the_rates_of_their_own_shares(area: Workspace) -> None:
