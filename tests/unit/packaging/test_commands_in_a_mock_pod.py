@@ -19,7 +19,20 @@ import yaml
 
 ROOT = pathlib.Path(__file__).parents[3]
 UID = "4cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
-FIELDS = {"spec.nodeName": "node-1", "status.podIP": "127.0.0.1", "metadata.uid": "0f9d2a4e-58a1-4c8e-9a30-6f1a2f2b7c11"}
+FIELDS = {
+    "spec.nodeName": "node-1",
+    "status.podIP": "127.0.0.1",
+    "metadata.namespace": "drakit-system",
+    "metadata.uid": "0f9d2a4e-58a1-4c8e-9a30-6f1a2f2b7c11",
+}
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "own",
+    "contexts": [{"name": "own", "context": {"cluster": "own", "user": "own"}}],
+    "clusters": [{"name": "own", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "users": [{"name": "own", "user": {"token": "none"}}],
+}
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="a read-only home is a mount"),
@@ -66,6 +79,8 @@ class Pod:
         env = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),
+            # In the place of the pod's service account: a cluster that these commands know of and have nothing to ask.
+            "KUBECONFIG": str(self.folder / "kubeconfig"),
             **self.env,
             **{f"DRAKIT_NODE__{name.upper()}": place for name, place in places.items()},
             **changed,
@@ -86,6 +101,7 @@ def pod() -> Iterator[Pod]:
     with tempfile.TemporaryDirectory(prefix="pod") as name:
         folder = pathlib.Path(name)
         (folder / "claim.yaml").write_text(json.dumps(CLAIM))
+        (folder / "kubeconfig").write_text(json.dumps(KUBECONFIG))
         yield Pod(folder=folder, env=environment("mock", "drakit-gpu"))
 
 
