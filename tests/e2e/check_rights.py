@@ -40,6 +40,8 @@ class Place:
     installed: accounts.Installed
     account: str
     folder: pathlib.Path
+    verb: str = ""
+    """What is taken away."""
 
     @property
     def family(self) -> str:
@@ -166,7 +168,7 @@ Exercise = Callable[[Place, TakeAway], Object]
 def start(place: Place, take_away: TakeAway) -> Object:
     take_away()
     with place.run() as running:
-        return running.logged("403")
+        return running.logged("403", f" {place.verb} ")
 
 
 def undo_an_edit(place: Place, take_away: TakeAway) -> Object:
@@ -174,7 +176,7 @@ def undo_an_edit(place: Place, take_away: TakeAway) -> Object:
         item = place.published()[0]
         take_away()
         place.ask("PUT", f"{SLICES}/{item['metadata']['name']}", edit(item))
-        return running.logged("403")
+        return running.logged("403", f" {place.verb} ")
 
 
 def remove_a_slice(place: Place, take_away: TakeAway) -> Object:
@@ -187,7 +189,7 @@ def remove_a_slice(place: Place, take_away: TakeAway) -> Object:
         take_away()
         place.ask("POST", SLICES, left | {"spec": {"driver": place.driver, "pool": pool, **where}})
         try:
-            return running.logged("403")
+            return running.logged("403", f" {place.verb} ")
         finally:
             place.ask("DELETE", f"{SLICES}/{name}")
 
@@ -197,7 +199,7 @@ def prepare(place: Place, take_away: TakeAway) -> Object:
         place.published()
         take_away()
         assert "403" in running.prepare(place.driver, place.claim("c", device(place)))
-        return running.logged("403")
+        return running.logged("403", f" {place.verb} ")
 
 
 def report_a_failure(place: Place, take_away: TakeAway) -> Object:
@@ -216,7 +218,7 @@ def warn_a_user(place: Place, take_away: TakeAway) -> Object:
         place.published()
         take_away()
         assert not running.prepare(place.driver, place.claim("c", *PARTITIONS))
-        return running.logged("403")
+        return running.logged("403", f" {place.verb} ")
 
 
 def warn_a_user_again(place: Place, take_away: TakeAway) -> Object:
@@ -230,7 +232,7 @@ def warn_a_user_again(place: Place, take_away: TakeAway) -> Object:
     take_away()
     with place.run() as running:
         assert not running.prepare(place.driver, claim)
-        return running.logged("403")
+        return running.logged("403", f" {place.verb} ")
 
 
 def lose_the_journal(place: Place, take_away: TakeAway) -> Object:
@@ -241,14 +243,14 @@ def lose_the_journal(place: Place, take_away: TakeAway) -> Object:
     for file in (place.folder / "plugins" / place.driver).glob("*.db*"):
         file.unlink()
     with place.run() as running:
-        return running.logged("403")
+        return running.logged("403", f" {place.verb} ")
 
 
 def renew_the_lease(place: Place, take_away: TakeAway) -> Object:
     with place.run() as running:
         place.published()
         take_away()
-        return running.logged("403")
+        return running.logged("403", f" {place.verb} ")
 
 
 EXERCISES: dict[tuple[str, str], Exercise] = {
@@ -285,7 +287,7 @@ def test_a_right_that_is_taken_away_is_missed_and_named(
     role = next(
         one for one in installed.roles() if one["metadata"]["name"] == right.role and (one["kind"] == "Role") == bool(right.namespace)
     )
-    place = at(installed.account_of(right.role))
+    place = dataclasses.replace(at(installed.account_of(right.role)), verb=right.verb)
     kubeconfig = place.kubeconfig
     with contextlib.ExitStack() as stack:
 
