@@ -60,6 +60,23 @@ def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Fa
     return tuple(_family(settings, name, chosen) for name in wanted)
 
 
+def families_left(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Family, ...]:
+    """The families that are served, and those that are enabled and have a folder on a node without their hardware; maybe none.
+
+    Raises SettingsError.
+    """
+    chosen, only = machine(settings), tuple(only)
+    if only or chosen is not None or AUTHORED.get() is not None:
+        return families(settings, only=only)
+
+    def has_folder(name: str) -> bool:
+        options = getattr(settings, name)
+        return bool(options.enabled) and (settings.node.plugins_dir / str(options.driver_name)).exists()
+
+    wanted = (name for name in registry.FAMILIES if has_folder(name) or _enabled(settings, name, chosen))
+    return tuple(_family(settings, name, chosen) for name in wanted)
+
+
 class Asked(values.Settings):
     """The settings of a person who named these families: they are served also where their hardware does not show by itself."""
 

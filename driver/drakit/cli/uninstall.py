@@ -86,7 +86,7 @@ def uninstall_node(
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, local=True, flags=flags)
     pretend = composition.machine(settings)
     is_there = pretend is not None and pretend.directory.exists()
-    served = composition.families(settings, only=families or ())
+    served = composition.families_left(settings, only=families or ())
     with _cluster(settings, _NO_API if without_api else "") as cluster:
         for family in served:
             _check_ended(settings, family)
@@ -214,7 +214,9 @@ def _removed(settings: values.Settings, family: composition.Family, cluster: Clu
             "folder": lambda: shutil.rmtree(home),
             "ResourceSlice": lambda: _delete_slices(driver, cluster),
         }
-        failed = {kind: why for kind, step in steps.items() if any(item.kind == kind for item in own) and (why := _failure(step))}
+        # To undo claims makes a journal where there was none.
+        left = {item.kind for item in own} | ({"folder"} if home.exists() else set())
+        failed = {kind: why for kind, step in steps.items() if kind in left and (why := _failure(step))}
     for item in own:
         why = failed.get(item.name) or failed.get(item.kind) or failed.get("", "")
         is_gone = not os.path.lexists(item.name) if item.kind == "CDI file" else is_cleared or item.kind == "claim"

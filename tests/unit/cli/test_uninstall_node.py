@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -155,6 +156,41 @@ def test_what_fails_of_a_claim_that_only_its_files_name_is_an_error(used: desks.
     assert not items["traffic control on eth1"]["removed"]
     assert blocked.exists()
     assert (used.folder / "node" / "plugins" / "nic.drakit.dev" / "journal.db").exists()
+
+
+def test_files_without_a_journal_are_removed_and_no_new_journal_stays(used: desks.Desk) -> None:
+    for one in daemons(used):
+        one.send(signal.SIGKILL)
+    for name in ("gpu.drakit.dev", "nic.drakit.dev"):
+        shutil.rmtree(used.folder / "node" / "plugins" / name)
+    ran = used.on_node("uninstall-node", "--no-api", "--yes", "--force")
+    assert ran.status == 0, ran.err
+    assert files(used.folder / "node") == []
+
+
+def test_a_folder_of_a_driver_whose_hardware_is_gone_is_not_passed_over(desk: desks.Desk) -> None:
+    """As on a node from which NVIDIA's driver was removed first."""
+    home = desk.folder / "node" / "plugins" / "gpu.drakit.dev"
+    home.mkdir(parents=True)
+    bare = [
+        "--folder",
+        str(desk.folder / "node"),
+        "--node",
+        "node-1",
+        "--no-api",
+        "--set",
+        "nic.enabled=false",
+        "--set",
+        "tpu.enabled=false",
+    ]
+    bare += ["--set", f"gpu.kernel_root={desk.folder}"]
+    ran = desk.run("uninstall-node", *bare, "--yes")
+    assert ran.status == 1
+    assert "install the NVIDIA driver" in ran.err
+    assert home.exists()
+    home.rmdir()
+    again = desk.run("uninstall-node", *bare, "--yes")
+    assert (again.status, again.out) == (0, "nothing of drakit is left on this node\n")
 
 
 def test_a_driver_that_runs_is_named_and_nothing_is_touched(used: desks.Desk) -> None:
