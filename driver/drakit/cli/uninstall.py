@@ -88,7 +88,7 @@ def uninstall_node(
     is_there = pretend is not None and pretend.directory.exists()
     served = composition.families_left(settings, only=families or ())
     with _cluster(settings, _NO_API if without_api else "") as cluster:
-        for family in served:
+        for family in served if is_sure else ():
             _check_ended(settings, family)
         items = [item for family in served for item in _found(settings, family, cluster)]
         if pretend is not None and is_there:
@@ -98,7 +98,7 @@ def uninstall_node(
             items = [item for family in served for item in _removed(settings, family, cluster, items)]
             items += _mock_removed(settings, pretend, items, is_there=is_there)
         _show(settings, items, style, is_removed=is_sure and not blocked)
-    if not is_sure and cluster.reason:
+    if cluster.reason:
         output.note(f"ResourceSlices are not listed: {cluster.reason}")
     if blocked and is_sure:
         listed = ", ".join(f"{item.name} ({item.blocks})" for item in blocked)

@@ -205,6 +205,10 @@ def test_a_driver_that_runs_is_named_and_nothing_is_touched(used: desks.Desk) ->
             ran = used.on_node("uninstall-node", "--no-api", "--yes", *force)
             assert ran.status == 1
             assert "nic.drakit.dev is running on this node; end it first: delete its DaemonSet" in ran.err
+        listed = used.on_node("uninstall-node", "--no-api", "-o", "json")
+        assert listed.status == 0, listed.err
+        assert kinds(listed)["claim"] == 2, "to list is allowed, before the driver is ended"
+        assert "ResourceSlices are not listed: the API server is not asked" in listed.err
         path.unlink()
     assert files(used.folder / "node") == before
 
