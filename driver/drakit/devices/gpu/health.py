@@ -115,6 +115,12 @@ def of_memory(anchor: str, now: float) -> Fault:
     return Fault(anchor=anchor, minor=minor, kind=ECC, value="double-bit", text=_TEXTS[ECC], fatal=False, since=now, spot=spot)
 
 
+def after_look(fault: Fault, standing: Iterable[Fault]) -> Fault:
+    """Return the fault of an event with what the last look found of its GPU: an event can arrive after the look that shows its effect."""
+    shown = {one.kind for one in standing if one.minor == fault.minor and one.well_since is None}
+    return dataclasses.replace(fault, asked=RECOVERY in shown, away=LOST in shown)
+
+
 def seen(minor: int, vital: Vital, now: float) -> tuple[Fault, ...]:
     """The faults that a look at a GPU shows by itself."""
     found: list[Fault] = []

@@ -298,7 +298,7 @@ class Watch:
     def _add(self, fault: health.Fault) -> None:
         is_new = fault.key not in {one.key for one in self._faults}
         self._note([fault])
-        self._faults = health.joined(self._faults, [fault])
+        self._faults = health.joined(self._faults, [health.after_look(fault, self._faults)])
         if is_new:
             self._tell(self._now())
             self._notify(fault.anchor, fault.text)

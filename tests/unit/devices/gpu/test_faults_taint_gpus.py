@@ -1,8 +1,9 @@
 """Faults of GPUs become taints and health reports, and pass; what one GPU has no other gets. Time is told, nothing waits."""
 
 import dataclasses
+import itertools
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -55,6 +56,10 @@ class Ward:
         """The taints with which a device is offered: key without domain, value, effect."""
         found = self.node.device(device).taints
         return {(taint.key.removeprefix("gpu.drakit.dev/"), taint.value, taint.effect) for taint in found}
+
+    def kinds(self) -> set[str]:
+        """The faults for which taints stand on the first GPU."""
+        return {taint.key.removeprefix("gpu.drakit.dev/") for taint in self.site.taints().get("gpu-0", ())}
 
     def tainted(self) -> set[str]:
         return {item.name for item in self.node.driver.discover().devices if item.taints}
@@ -176,6 +181,73 @@ def test_where_a_gpu_cannot_tell_a_fault_stands_until_it_was_away_and_is_back(wa
     ward.node.hardware.reset(ward.gpus[0])
     ward.after(1)
     ward.after(5)
+    assert not ward.tainted()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("trouble", "events", "look", "reset"))), ids="-".join)
+@pytest.mark.parametrize("trouble", ["recovery-action", "gpu-lost"])
+def test_faults_stand_until_the_reset_and_pass_after_it_in_every_order_of_what_is_seen(
+    ward: Ward, trouble: str, order: tuple[str, ...]
+) -> None:
+    uuid, hardware = ward.gpus[0], ward.node.hardware
+
+    def events() -> None:
+        ward.watch.meet(vitals.Event(gpu=uuid, kind=vitals.EventKind.XID, xid=48))
+        ward.watch.meet(vitals.Event(gpu=uuid, kind=vitals.EventKind.DOUBLE_BIT_ECC))
+
+    acts: Mapping[str, Callable[[], object]] = {
+        "trouble": lambda: hardware.lose(uuid) if trouble == "gpu-lost" else hardware.strike(uuid, 154, asks=RESET),
+        "events": events,
+        "look": ward.watch.look,
+        "reset": lambda: hardware.reset(uuid),
+    }
+    expected: set[str] = set()
+    is_seen = is_troubled = False
+    for step in order:
+        acts[step]()
+        is_troubled = step == "trouble" or (is_troubled and step != "reset")
+        if step == "look" and is_troubled:
+            is_seen = True
+            expected.add(trouble)
+        if step == "events":
+            expected |= {"xid", "ecc"}
+        assert ward.kinds() == expected, step
+    if is_troubled:
+        ward.after(600)
+        assert ward.kinds() == {"xid", "ecc", trouble}
+        hardware.reset(uuid)
+        is_seen = True
+    ward.after(0)
+    ward.after(4.9)
+    assert ward.kinds() >= {"xid", "ecc"}, "the GPU has been well for less than settle"
+    ward.after(0.1)
+    assert ward.kinds() == (set() if is_seen else {"xid", "ecc"}), "events of a GPU that was never seen in trouble stand for hold"
+    ward.after(55)
+    assert not ward.kinds()
+
+
+def test_an_xid_told_after_the_gpu_was_found_lost_passes_also_where_the_gpu_cannot_tell_what_it_asks_for(ward: Ward) -> None:
+    ward.watch._hardware = Mute(ward.node.hardware)  # type: ignore[assignment]
+    ward.node.hardware.lose(ward.gpus[0])
+    ward.after(1)
+    ward.strike(0, 79)
+    ward.node.hardware.reset(ward.gpus[0])
+    ward.after(1)
+    ward.after(5)
+    assert not ward.tainted()
+
+
+def test_an_xid_told_after_a_reset_was_seen_stands_for_itself(ward: Ward) -> None:
+    ward.node.hardware.strike(ward.gpus[0], 154, asks=RESET)
+    ward.after(1)
+    ward.node.hardware.reset(ward.gpus[0])
+    ward.after(1)
+    ward.strike(0, 48)
+    ward.strike(1, 48)
+    ward.after(0)
+    ward.after(59)
+    assert ward.shown("gpu-0") == {("xid", "48", NO_SCHEDULE)} == ward.shown("gpu-1")
+    ward.after(1)
     assert not ward.tainted()
 
 
