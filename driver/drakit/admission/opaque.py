@@ -9,11 +9,13 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import config, errors, records
+from drakit.core import config, decoding, errors, records
 from drakit.kube import claim_codec, fields
 
-MISTAKES_MAX = 32
-"""Mistakes that are told of one object; the API takes as many configurations."""
+ENTRIES_MAX = 32
+"""Configurations that the API takes in one object. No more are read: anybody in the pod network may ask the webhook."""
+VALUES_MAX = decoding.SIZE_MAX
+"""Values in the parameters of a configuration that are read; each has a byte of JSON or more."""
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 GROUP = "resource.k8s.io"
 
@@ -47,18 +49,20 @@ def is_known(api_version: str, kind: str) -> bool:
 
 def mistakes(kind: str, obj: records.Json, rules: Rules) -> Sequence[errors.ConfigError]:
     """What ``prepare`` would refuse in an object of one of ``KINDS``, at most one mistake for each configuration; fields are paths in the object."""
-    return tuple(itertools.islice(_mistakes(KINDS[kind], fields.Field(obj), rules), MISTAKES_MAX))
+    return tuple(itertools.islice(_mistakes(KINDS[kind], fields.Field(obj), rules), ENTRIES_MAX))
 
 
 def _mistakes(kind: Kind, obj: fields.Field, rules: Rules) -> Iterator[errors.ConfigError]:
     try:
         for key in kind.path:
             obj = obj[key]
-        entries = list(obj.each())
+        entries = list(itertools.islice(obj.each(), ENTRIES_MAX + 1))
     except errors.ConfigError as error:
         yield error
         return
-    for entry in entries:
+    if len(entries) > ENTRIES_MAX:
+        yield obj.error(f"has more than {ENTRIES_MAX} configurations, which is what the API takes")
+    for entry in entries[:ENTRIES_MAX]:
         try:
             _check(entry, kind.source, rules)
         except errors.ConfigError as error:
@@ -70,8 +74,24 @@ def _check(entry: fields.Field, source: claims.ConfigSource, rules: Rules) -> No
     rule = rules.get(opaque["driver"].text_or_empty())
     if rule is None:
         return
+    if not _is_countable(opaque["parameters"].value):
+        raise opaque["parameters"].error(f"is over the limit of {decoding.SIZE_MAX} bytes of JSON")
     parameters = claim_codec.parameters(opaque["parameters"])
     try:
         config.check(parameters, source, rule)
     except errors.ConfigError as error:
         raise error.under(opaque.path) from error
+
+
+def _is_countable(value: records.Json) -> bool:
+    """Whether a JSON value has at most ``VALUES_MAX`` values; work ends there."""
+    waiting = [value]
+    for _ in range(VALUES_MAX):
+        if not waiting:
+            return True
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+    return not waiting

@@ -132,6 +132,16 @@ def test_a_thousand_mistakes_make_a_short_answer() -> None:
     assert len(found.body) < 16_000
 
 
+def test_of_what_no_api_server_sends_only_as_much_is_read_as_the_api_takes() -> None:
+    """Anybody in the pod network may ask: a body of the largest size must not keep the webhook busy for seconds."""
+    entries = [{"opaque": {"driver": "other.example.com"}}] * 33
+    assert causes(p.review(p.holding(p.CLAIM, *entries[:32]))) == []
+    ((field, message),) = causes(p.review(p.holding(p.CLAIM, *entries)))
+    assert (field, message) == ("spec.devices.config", "has more than 32 configurations, which is what the API takes")
+    ((field, message),) = causes(p.review(p.holding(p.CLAIM, p.config(p.NIC, p.nic(routes=[[]] * 300_000)))))
+    assert (field, message) == ("spec.devices.config[0].opaque.parameters", "is over the limit of 10240 bytes of JSON")
+
+
 GOOD_REVIEW = p.review(p.holding(p.CLAIM, BAD))
 UNREADABLE: Mapping[str, bytes] = {
     "nothing": b"",
