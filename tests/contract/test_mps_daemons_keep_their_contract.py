@@ -4,6 +4,7 @@ while its grant is prepared.
 Shown on a stand-in for nvidia-cuda-mps-control; pods are processes that a fake kubelet runs with the real program.
 """
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -196,6 +197,14 @@ def test_only_what_is_left_of_unknown_grants_is_swept(kind: Kind) -> None:
     kind.daemons.check(GRANT)
 
 
+def test_a_sweep_that_knows_no_grant_ends_no_daemon(kind: Kind) -> None:
+    kind.serve()
+    first = kind.living()
+    kind.daemons.sweep(tuple)  # what a driver knows right after it lost its journal
+    kind.daemons.check(GRANT)
+    assert kind.living() == first
+
+
 @pytest.fixture
 def kubelet(folder: pathlib.Path) -> Iterator[mps_pods.FakePods]:
     made = mps_pods.FakePods(folder / "pods.log", grace=0.5)
@@ -259,3 +268,32 @@ def test_a_drained_pod_serves_until_its_claim_is_unprepared(kubelet: mps_pods.Fa
     pods.stop(GRANT)
     assert pod.wanted.labels["drakit.dev/claim-uid"] == GRANT.split("/", maxsplit=1)[0]
     assert eventually(lambda: name not in kubelet.pods)
+
+
+def test_a_pod_that_could_not_be_deleted_serves_its_claim_again(kubelet: mps_pods.FakePods, pods: pod_daemons.PodDaemons) -> None:
+    pods.ensure(GRANT, GPU, WANTED)
+    pods.check(GRANT)
+    kubelet.away = True
+    pods.stop(GRANT)
+    kubelet.away = False
+    before = list(kubelet.pods)
+
+    def serves() -> bool:
+        """One call of the kubelet, which repeats it."""
+        pods.ensure(GRANT, GPU, WANTED)
+        with contextlib.suppress(errors.HardwareError):
+            dataclasses.replace(pods, start_seconds=5.0).check(GRANT)
+            return True
+        return False
+
+    assert before
+    assert any(serves() for _ in range(4))
+    assert mps_daemon.told(pods.home) == ["-f", GPU, *LIMITS]
+
+
+def test_a_claim_that_moved_here_has_a_pod_beside_that_of_its_silent_node(kubelet: mps_pods.FakePods, pods: pod_daemons.PodDaemons) -> None:
+    kubelet.stuck = "the node is silent"
+    for node in ("n1", "n2"):
+        kubelet.node = node
+        pods.ensure(GRANT, GPU, WANTED)
+    assert len(kubelet.pods) == 2

@@ -42,6 +42,7 @@ class FakePods:
 
     def __init__(self, log: pathlib.Path, *, grace: float = 5.0, backoff: float = 0.1) -> None:
         self.pods: dict[str, Pod] = {}
+        self.node = "n1"
         self.calls = 0
         self.away = False
         self.stuck = ""

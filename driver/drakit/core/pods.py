@@ -44,6 +44,10 @@ class State:
 class Pods(Protocol):
     """The pods of one driver on its node (``kube.pods.ApiPods``). Every call is one or few requests with a deadline; all raise ApiError."""
 
+    @property
+    def node(self) -> str:
+        """The node's name; pods of other nodes may have any name that is not used here."""
+
     def create(self, pod: Wanted) -> None:
         """Create the pod from the template; a pod of that name that is there already is left as it is."""
 

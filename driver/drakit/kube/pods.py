@@ -27,7 +27,7 @@ class ApiPods:
         self._template = f"/api/v1/namespaces/{namespace}/podtemplates/{template}"
         self._namespace = namespace
         self._template_name = template
-        self._node = node
+        self.node = node
         self._driver = driver
         self._own_uid = own_uid
 
@@ -64,7 +64,7 @@ class ApiPods:
 
     def names(self) -> Collection[str]:
         """Return the names of the driver's pods on this node that are not being deleted. Raises ApiError."""
-        query = {"labelSelector": f"{DRIVER_LABEL}={self._driver}", "fieldSelector": f"spec.nodeName={self._node}"}
+        query = {"labelSelector": f"{DRIVER_LABEL}={self._driver}", "fieldSelector": f"spec.nodeName={self.node}"}
         found = fields.Field(self._api.request("GET", self._path, query=query, timeout=TIMEOUT))
         with _reading("list of pods"):
             metadata = [one["metadata"] for one in found["items"].each()]
@@ -83,18 +83,18 @@ class ApiPods:
         """The image of the driver's own pod: it is on the node, and the only one that the admission policy allows."""
         if not self._own_uid:
             return {}
-        query = {"fieldSelector": f"spec.nodeName={self._node}"}
+        query = {"fieldSelector": f"spec.nodeName={self.node}"}
         for pod in fields.Field(self._api.request("GET", self._path, query=query, timeout=TIMEOUT))["items"].each():
             if pod["metadata"]["uid"].text() == self._own_uid:
                 return {"image": next(pod["spec"]["containers"].each())["image"].text()}
         return {}
 
     def _pod(self, pod: core_pods.Wanted, template: fields.Field) -> records.Record:
-        node = fields.Field(self._api.request("GET", f"/api/v1/nodes/{self._node}", timeout=TIMEOUT))
+        node = fields.Field(self._api.request("GET", f"/api/v1/nodes/{self.node}", timeout=TIMEOUT))
         owner: records.Record = {
             "apiVersion": "v1",
             "kind": "Node",
-            "name": self._node,
+            "name": self.node,
             "uid": node["metadata"]["uid"].text(),
             "controller": True,
         }
@@ -114,7 +114,7 @@ class ApiPods:
                 "annotations": {**_mapping(given["annotations"]), **pod.annotations},
                 "ownerReferences": [owner],
             },
-            "spec": {**spec, "nodeName": self._node, "containers": [container]},
+            "spec": {**spec, "nodeName": self.node, "containers": [container]},
         }
 
 

@@ -228,8 +228,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return
         wanted = identity.Identity.from_record(grant.intent)
         settings = sharing.Settings.from_record(wanted.settings)
-        if settings.mps is not None:
-            self._around.daemons.stop(wanted.holder)
+        # Also where the intent names no daemon: after a lost journal it was made again without its settings.
+        self._around.daemons.stop(wanted.holder)
         if wanted.boot != self._hardware.boot_id() or self._others(wanted):
             return
         sharing.undo(self._hardware, wanted.gpu, settings, applied=bool(grant.record))

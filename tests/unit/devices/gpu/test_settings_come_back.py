@@ -385,6 +385,12 @@ def test_a_repeated_prepare_and_a_start_of_the_driver_end_no_daemon_that_is_slow
     assert node.driver.prepare(node.journal["a"].grant).record == node.journal["a"].grant.record
 
 
+def test_a_daemon_that_the_intent_of_a_restored_journal_does_not_name_ends_with_its_claim(mps_claim: MpsNode) -> None:
+    grant = mps_claim.node.journal["a"].grant
+    mps_claim.node.driver.unprepare(dataclasses.replace(grant, intent=mps_claim.node.driver.recall(grant)))
+    assert not alive(mps_claim.folder)
+
+
 def test_a_daemon_that_cannot_be_started_when_the_driver_starts_is_tried_again(
     mps_claim: MpsNode, caplog: pytest.LogCaptureFixture
 ) -> None:

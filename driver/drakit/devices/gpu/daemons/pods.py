@@ -1,11 +1,12 @@
 """MPS daemons in pods of their own: they live on when the driver's container ends, and the next driver finds them by their folder.
 
-A pod's name is made of the folder's path. The pod runs ``supervisor``, which starts the daemon, sets its limits, and answers on a socket in the
-folder.
+A pod's name is made of the node and the folder's path. The pod runs ``supervisor``, which starts the daemon, sets its limits, and answers on a socket
+in the folder.
 The driver itself sends the daemon nothing: the pipe folder is writable for containers, and who listens there can only be checked from within
 the daemon's own PID namespace. While the socket answers, no API server is needed, neither by a repeated prepare, nor by a start, nor by an unprepare.
 
-A pod that is left although its claim is gone (the API server was away, or the driver's folder was removed) is deleted by ``sweep``.
+A pod that is left although its claim is gone (the API server was away, or the driver's folder was removed) is deleted by ``sweep``. A daemon that
+serves is never ended by it: a driver that lost its journal knows of no claim.
 """
 
 import contextlib
@@ -67,7 +68,7 @@ class PodDaemons:
             ).write(folder)
         except OSError as error:
             raise errors.HardwareError(mps.CONTROL, f"cannot be started: {error}") from error
-        self._run(_pod(folder, grant, device, claim))
+        self._run(self._pod(folder, grant, device, claim))
 
     def check(self, grant: str) -> None:
         """Wait until the daemon answers; raises HardwareError where it does not, or its pod does not start."""
@@ -78,7 +79,7 @@ class PodDaemons:
                 complaint = supervisor.ask(folder, supervisor.CHECK)
                 if complaint:
                     told = complaint.removeprefix(f"{mps.CONTROL}: ")
-                    raise errors.HardwareError(mps.CONTROL, f"pod {_name(folder)}: {told}")
+                    raise errors.HardwareError(mps.CONTROL, f"pod {self._name(folder)}: {told}")
                 return
             if time.monotonic() >= look:
                 self._look(folder, is_last=time.monotonic() >= end)
@@ -92,13 +93,15 @@ class PodDaemons:
             return
         is_stopped = _is_stopped(folder)
         try:
-            self.pods.delete(_name(folder))
+            self.pods.delete(self._name(folder))
             if not is_stopped:
-                self._wait_for_end(_name(folder))
+                self._wait_for_end(self._name(folder))
         except errors.ApiError as error:
             if not is_stopped:
-                raise errors.HardwareError(mps.CONTROL, f"pod {_name(folder)} does not answer and cannot be deleted: {error}") from error
-            _log.warning("MPS pod not deleted", extra={"pod": _name(folder), "error": str(error)})
+                raise errors.HardwareError(
+                    mps.CONTROL, f"pod {self._name(folder)} does not answer and cannot be deleted: {error}"
+                ) from error
+            _log.warning("MPS pod not deleted", extra={"pod": self._name(folder), "error": str(error)})
         try:
             folders.remove(folder)
         except OSError as error:
@@ -116,10 +119,15 @@ class PodDaemons:
             return
         kept = {folders.of(self.home, grant) for grant in known()}
         for folder in present:
-            if folder not in kept and (not supervisor.is_running(folder) or _is_stopped(folder)):
-                with contextlib.suppress(OSError):
-                    folders.remove(folder)
-        for name in sorted(names - {_name(folder) for folder in kept}):
+            if folder in kept:
+                continue
+            if supervisor.is_running(folder):
+                _log.warning("MPS daemon of an unknown claim left running", extra={"pod": self._name(folder), "path": str(folder)})
+                kept.add(folder)
+                continue
+            with contextlib.suppress(OSError):
+                folders.remove(folder)
+        for name in sorted(names - {self._name(folder) for folder in kept}):
             try:
                 self.pods.delete(name)
                 _log.info("MPS pod of an unknown claim deleted", extra={"pod": name})
@@ -154,7 +162,7 @@ class PodDaemons:
 
     def _look(self, folder: pathlib.Path, *, is_last: bool) -> None:
         """Raise HardwareError where the pod fails, or still does not serve at the last look."""
-        name = _name(folder)
+        name = self._name(folder)
         try:
             state = self.pods.state(name)
         except errors.ApiError as error:
@@ -176,19 +184,18 @@ class PodDaemons:
                 raise errors.HardwareError(mps.CONTROL, f"pod {name} does not end within {self.end_seconds:g} s")
             self.pause(_END_POLL_SECONDS)
 
+    def _name(self, folder: pathlib.Path) -> str:
+        """Return the name of a folder's pod, unlike any other node's: a claim may come here while its last node, silent, still has a pod for it."""
+        return f"{NAME_PREFIX}{hashlib.sha256(f'{self.pods.node}:{folder}'.encode()).hexdigest()[:16]}"
 
-def _name(folder: pathlib.Path) -> str:
-    return f"{NAME_PREFIX}{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
-
-
-def _pod(folder: pathlib.Path, grant: str, device: str, claim: str) -> core_pods.Wanted:
-    uid, name, _ = f"{grant}//".split("/", 2)
-    return core_pods.Wanted(
-        name=_name(folder),
-        labels={"app.kubernetes.io/component": _COMPONENT, "drakit.dev/claim-uid": uid, "drakit.dev/device": name},
-        annotations={"drakit.dev/claim": claim, "drakit.dev/device-uuid": device},
-        environment={FOLDER_VARIABLE: str(folder)},
-    )
+    def _pod(self, folder: pathlib.Path, grant: str, device: str, claim: str) -> core_pods.Wanted:
+        uid, name, _ = f"{grant}//".split("/", 2)
+        return core_pods.Wanted(
+            name=self._name(folder),
+            labels={"app.kubernetes.io/component": _COMPONENT, "drakit.dev/claim-uid": uid, "drakit.dev/device": name},
+            annotations={"drakit.dev/claim": claim, "drakit.dev/device-uuid": device},
+            environment={FOLDER_VARIABLE: str(folder)},
+        )
 
 
 def _is_stopped(folder: pathlib.Path) -> bool:

@@ -5,7 +5,8 @@ It starts the daemon that the driver described in ``FOLDER/daemon-wanted.json``,
 
 Asked to end by a signal, it serves on: a drain asks all pods of a node at once, and the clients need their daemon until they have ended. Then the
 driver sends ``stop``; the kubelet kills a pod that nobody stopped. Once stopped, or where the folder is gone, it only waits to be ended, because
-the kubelet would start it again.
+the kubelet would start it again. A pod that could not be deleted may be wanted by the same claim later: when the driver describes a daemon anew,
+the program ends, and the kubelet starts it for that daemon.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ SOCKET = "supervisor"
 CHECK, STOP = "check", "stop"
 _WANTED = "daemon-wanted.json"
 _FILE = 0o600
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS, _IDLE_SECONDS = 5.0, 1.0
 _TALK_SECONDS = 5.0
 _CONNECT_SECONDS = 2.0
 _ANSWER_SECONDS = 30.0
@@ -146,9 +147,10 @@ class Supervisor:
                 case "stop":
                     self._daemons.end(self._wanted.grant)
                     self._stopped = True
+                    (self._folder / _WANTED).unlink(missing_ok=True)
                 case _:
                     return f"unknown request {request!r}"
-        except errors.DrakitError as error:
+        except (errors.DrakitError, OSError) as error:
             return " ".join(str(error).split())
         return ""
 
@@ -175,7 +177,7 @@ def main(folder: pathlib.Path) -> int:
     except (errors.DrakitError, OSError, ValueError, KeyError, TypeError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    while not told_to_end.wait(_LOOK_SECONDS):
+    while not (told_to_end.wait(_IDLE_SECONDS) or (folder / _WANTED).exists()):
         pass
     return 0
 
