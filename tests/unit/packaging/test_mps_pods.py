@@ -215,3 +215,19 @@ def test_a_stolen_token_changes_no_pod_and_deletes_no_other(server: apiserver.Ap
             with pytest.raises(errors.ForbiddenError):
                 attempt()
     assert json_types.text(stored(server), "metadata", "name") == NAME
+
+
+@pytest.mark.parametrize("server", ["gpu"], indirect=True)
+def test_a_token_that_outlives_its_pod_runs_no_image_of_another_repository(server: apiserver.ApiServer, pods: kube_pods.ApiPods) -> None:
+    pods.create(WANTED)
+    pod = daemon({**stored(server), "status": {}})
+    server.registry.delete(POD, "drakit-gpu-n1", namespace=manifests.NAMESPACE, grace_seconds=0)
+    with thief(server) as stolen:
+        for image in ("evil.example/x:1", "registry.example/evil:n2", "registry.example/drakit/evil:n2", "drakit:n2", "registry.example"):
+            pod["spec"]["containers"][0]["image"] = image
+            with pytest.raises(errors.ForbiddenError, match="from the repository that all pods of the driver use"):
+                stolen.create(POD, pod)
+        for name, image in (("drakit-mps-tag", "registry.example/drakit:n1"), ("drakit-mps-digest", "registry.example/drakit@sha256:00")):
+            pod["metadata"]["name"] = name
+            pod["spec"]["containers"][0]["image"] = image
+            stolen.create(POD, pod)
