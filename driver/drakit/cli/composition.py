@@ -184,11 +184,11 @@ def _boot_id(chosen: machines.Choice | None) -> str:
 
 
 def _pods(settings: values.Settings) -> pods.Pods | None:
-    """The pods that MPS daemons run in; None where they are child processes. Nothing is sent yet."""
+    """The pods that MPS daemons run in; None where they are child processes. Commands without an API server work."""
     if settings.gpu.mps_template is None:
         return None
     namespace, _, template = settings.gpu.mps_template.partition("/")
-    api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
+    api = client.Later(lambda: client.connect(settings.api.kubeconfig, seconds=settings.api.timeout))
     node, driver_name = node_name(settings), settings.gpu.driver_name
     return kube_pods.ApiPods(api, namespace=namespace, template=template, node=node, driver=driver_name, own_uid=settings.node.pod_uid)
 

@@ -12,7 +12,7 @@ import pathlib
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import urllib3
@@ -50,6 +50,42 @@ def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", second
 def connect_to(server: str, *, token: str, ca_file: pathlib.Path) -> "Client":
     """A client for one server, known by its certificate authority, with a bearer token."""
     return Client(access.plain(server, lambda: token, ca_file=ca_file))
+
+
+class Later:
+    """``transport.Transport`` that looks for its configuration at the first request, for what most commands never send.
+
+    A configuration that cannot be used fails the request with an ApiError, and the next request looks again.
+    """
+
+    def __init__(self, connection: Callable[[], transport.Transport]) -> None:
+        self._connection = connection
+        self._connected: transport.Transport | None = None
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: transport.Object | None = None,
+        content_type: str = transport.JSON_TYPE,
+        timeout: float | None = None,
+    ) -> transport.Object:
+        """Send one request; raises ApiError."""
+        return self._client().request(method, path, query=query, body=body, content_type=content_type, timeout=timeout)
+
+    def stream(self, path: str, *, query: Mapping[str, str], timeout: float) -> transport.Stream:
+        """Start a watch; raises ApiError."""
+        return self._client().stream(path, query=query, timeout=timeout)
+
+    def _client(self) -> transport.Transport:
+        if self._connected is None:
+            try:
+                self._connected = self._connection()
+            except errors.SettingsError as error:
+                raise errors.ApiError(f"no connection to the API server: {error}") from error
+        return self._connected
 
 
 def _official(named: str, context: str) -> access.Access:
