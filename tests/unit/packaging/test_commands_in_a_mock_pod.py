@@ -25,14 +25,6 @@ FIELDS = {
     "metadata.namespace": "drakit-system",
     "metadata.uid": "0f9d2a4e-58a1-4c8e-9a30-6f1a2f2b7c11",
 }
-KUBECONFIG = {
-    "apiVersion": "v1",
-    "kind": "Config",
-    "current-context": "own",
-    "contexts": [{"name": "own", "context": {"cluster": "own", "user": "own"}}],
-    "clusters": [{"name": "own", "cluster": {"server": "https://127.0.0.1:1"}}],
-    "users": [{"name": "own", "user": {"token": "none"}}],
-}
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="a read-only home is a mount"),
@@ -79,8 +71,6 @@ class Pod:
         env = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),
-            # In the place of the pod's service account: a cluster that these commands know of and have nothing to ask.
-            "KUBECONFIG": str(self.folder / "kubeconfig"),
             **self.env,
             **{f"DRAKIT_NODE__{name.upper()}": place for name, place in places.items()},
             **changed,
@@ -101,7 +91,6 @@ def pod() -> Iterator[Pod]:
     with tempfile.TemporaryDirectory(prefix="pod") as name:
         folder = pathlib.Path(name)
         (folder / "claim.yaml").write_text(json.dumps(CLAIM))
-        (folder / "kubeconfig").write_text(json.dumps(KUBECONFIG))
         yield Pod(folder=folder, env=environment("mock", "drakit-gpu"))
 
 
