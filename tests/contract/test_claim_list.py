@@ -45,7 +45,11 @@ def listing(request: pytest.FixtureRequest, server: apiserver.ApiServer, tmp_pat
     api.close()
 
 
+def of_n1(pool: str, _device: str) -> bool:
+    return pool == "n1"
+
+
 def test_the_claims_of_one_drivers_pool_are_found_and_no_others(listing: ports.ClaimList) -> None:
-    assert [claim.ref.name for claim in listing.allocated("gpu.drakit.dev", "n1").claims] == ["c0", "c1", "c4"]
-    assert [claim.ref.name for claim in listing.allocated("nic.drakit.dev", "n1").claims] == ["c2"]
-    assert listing.allocated("gpu.drakit.dev", "n2") == claims.Listed()
+    assert [claim.ref.name for claim in listing.allocated("gpu.drakit.dev", of_n1).claims] == ["c0", "c1", "c4"]
+    assert [claim.ref.name for claim in listing.allocated("nic.drakit.dev", of_n1).claims] == ["c2"]
+    assert listing.allocated("gpu.drakit.dev", lambda pool, _: pool == "n2") == claims.Listed()

@@ -2,6 +2,7 @@
 
 import datetime
 import threading
+from collections.abc import Callable
 
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
@@ -69,7 +70,7 @@ class FakeEvents:
 
 
 class FakeClaimList:
-    """The claims of ``known`` that have a device of the driver's pool; ``failures`` are raised by the next questions, one each.
+    """The claims of ``known`` that have a device of the driver that is served; ``failures`` are raised by the next questions, one each.
 
     Those whose UID is ``unreadable`` are known by that alone.
     """
@@ -79,8 +80,8 @@ class FakeClaimList:
         self.failures: list[errors.DrakitError] = []
         self.unreadable: frozenset[names.ClaimUid] = frozenset()
 
-    def allocated(self, driver: str, pool: str) -> claims.Listed:
+    def allocated(self, driver: str, serves: Callable[[str, str], bool]) -> claims.Listed:
         if self.failures:
             raise self.failures.pop(0)
-        ours = (claim for claim in self.known if any((one.driver, one.pool) == (driver, pool) for one in claim.results))
+        ours = (claim for claim in self.known if any(serves(one.pool, one.device) for one in claim.results_of(driver)))
         return claims.Listed(claims=tuple(claim for claim in ours if claim.ref.uid not in self.unreadable), unreadable=self.unreadable)

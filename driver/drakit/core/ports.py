@@ -135,8 +135,8 @@ class Events(Protocol):
 class ClaimList(Protocol):
     """The claims of the cluster that have devices of this driver (drakit.kube.claims)."""
 
-    def allocated(self, driver: str, pool: str) -> claim.Listed:
-        """Every claim with a device of this driver's pool, and every claim that cannot be read; raises ApiError."""
+    def allocated(self, driver: str, serves: Callable[[str, str], bool]) -> claim.Listed:
+        """Return the claims with a device of this driver that ``serves(pool, device)``, and those that cannot be read; raises ApiError."""
 
 
 class Bindings(Protocol):

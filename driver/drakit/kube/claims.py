@@ -48,8 +48,8 @@ class ApiClaimList:
         self._api = api
         self._page = page
 
-    def allocated(self, driver: str, pool: str) -> claims.Listed:
-        """Every claim with a device of this driver's pool; raises ApiError. Claims that cannot be read are logged, and named apart."""
+    def allocated(self, driver: str, serves: Callable[[str, str], bool]) -> claims.Listed:
+        """Return the claims with a device of this driver that ``serves(pool, device)``; raises ApiError. Unreadable claims are logged and named."""
         found: list[claims.Claim] = []
         unreadable: set[names.ClaimUid] = set()
         query = {"limit": str(self._page)}
@@ -57,7 +57,7 @@ class ApiClaimList:
             answer = fields.Field(self._api.request("GET", LIST_PATH, query=query, timeout=TIMEOUT))
             for item in answer["items"].each():
                 try:
-                    found += _of_pool(item, driver, pool)
+                    found += _served(item, driver, serves)
                 except fields.UNREADABLE as error:
                     _log.warning("claim ignored: cannot be read", claim=item.name(), error=str(error) or type(error).__name__)
                     unreadable |= {names.ClaimUid(uid)} if (uid := item.metadata_text("uid")) else set()
@@ -66,10 +66,10 @@ class ApiClaimList:
                 return claims.Listed(claims=tuple(found), unreadable=frozenset(unreadable))
 
 
-def _of_pool(item: fields.Field, driver: str, pool: str) -> tuple[claims.Claim, ...]:
-    """The claim, or nothing where it has no device of the pool; raises what decoding raises."""
+def _served(item: fields.Field, driver: str, serves: Callable[[str, str], bool]) -> tuple[claims.Claim, ...]:
+    """Return the claim, or nothing where none of its devices is served; raises what decoding raises."""
     results = item["status"]["allocation"]["devices"]["results"]
-    if not any((one["driver"].value, one["pool"].value) == (driver, pool) for one in results.each()):
+    if not any(one["driver"].value == driver and serves(one["pool"].text(), one["device"].text()) for one in results.each()):
         return ()
     return (claim_codec.decode(item.object(), claim_codec.ref_of(fields.Field(item.object()))),)
 

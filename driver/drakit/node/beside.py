@@ -185,6 +185,7 @@ class Beside:
             pool=local.place.pool,
             named=() if quarantine is None else quarantine.lost,
             tracked=self._tracked,
+            cluster_device=local.author.cluster_device,
             is_nobodys=vanished.Silence(self._tracked, self._clock).is_long,
         )
         return rebuild.Rebuilding(

@@ -13,6 +13,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Collection
 
+from drakit.core import device as devices
 from drakit.core import errors, lifecycle, names, ports
 from drakit.node import engine, recovery
 from drakit.telemetry import logs
@@ -45,6 +46,11 @@ class Lost:
     named: Collection[names.ClaimUid] = ()
     tracked: Callable[[], Collection[names.ClaimUid] | None] = lambda: None
     is_nobodys: Callable[[names.ClaimUid], bool] = lambda _: False
+    cluster_device: Callable[[str, str], devices.Device | None] = lambda _pool, _name: None
+
+    def serves(self, pool: str, device: str) -> bool:
+        """Return whether this node prepares a device: its own pool's, and that of a pool of the cluster in which it has a part."""
+        return pool == self.pool or self.cluster_device(pool, device) is not None
 
     def in_use(self) -> frozenset[names.ClaimUid]:
         """The claims named that the kubelet has not given back, as far as its books can be read."""
@@ -59,7 +65,7 @@ def known(journal: ports.Journal) -> frozenset[names.ClaimUid]:
 
 def rebuild(carrier: engine.Engine, lost: Lost, journal: ports.Journal, cdi: ports.CdiDirectory, listing: ports.ClaimList) -> Report:
     """Look every forgotten claim up; raises ApiError when the API server does not answer, and then nothing was done."""
-    found = listing.allocated(lost.driver, lost.pool)
+    found = listing.allocated(lost.driver, lost.serves)
     listed = {claim.ref.uid: claim for claim in found.claims}
     with_files, in_use = cdi.claims(), lost.in_use()
     restored: list[names.ClaimUid] = []

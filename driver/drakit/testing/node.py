@@ -88,10 +88,12 @@ class Claims:
             raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim does not exist any more")
         return self._known[ref.uid]
 
-    def allocated(self, driver: str, pool: str) -> claims.Listed:
-        """``ports.ClaimList``: every claim with devices of this driver's pool."""
+    def allocated(self, driver: str, serves: Callable[[str, str], bool]) -> claims.Listed:
+        """``ports.ClaimList``: the claims with a device of this driver that ``serves(pool, device)``."""
         known = self._known.values()
-        return claims.Listed(claims=tuple(claim for claim in known if any(one.pool == pool for one in claim.results_of(driver))))
+        return claims.Listed(
+            claims=tuple(claim for claim in known if any(serves(one.pool, one.device) for one in claim.results_of(driver)))
+        )
 
 
 class Node:
@@ -156,7 +158,7 @@ class Node:
         self._station = self._open()
         if not remember:
             return
-        lost = rebuild.Lost(driver=self.driver.name, pool=POOL)
+        lost = rebuild.Lost(driver=self.driver.name, pool=POOL, cluster_device=self.driver.cluster_device)
         report = rebuild.rebuild(self._station.engine, lost, self._station.journal, self._station.cdi, self.claims)
         if not report.failed:
             self._station.memory_rebuilt()

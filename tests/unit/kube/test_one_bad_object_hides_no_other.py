@@ -94,7 +94,7 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_list_of_claims_has_all_the_others_and_says_which_it_lacks(kind: str, server: Server, api: client.Client) -> None:
     server.body = listed(claim(0), HOSTILE[kind], claim(2))
-    found = kube_claims.ApiClaimList(api).allocated(DRIVER, POOL)
+    found = kube_claims.ApiClaimList(api).allocated(DRIVER, lambda pool, _: pool == POOL)
     assert [one.ref.name for one in found.claims] == ["c0", "c2"]
     assert found.unreadable == {uid(1)}
 
@@ -125,7 +125,7 @@ def test_the_bad_claim_is_named_in_the_log(server: Server, api: client.Client, c
     server.body = listed(claim(0), HOSTILE["objects 1200 deep"])
     logs.setup()
     try:
-        kube_claims.ApiClaimList(api).allocated(DRIVER, POOL)
+        kube_claims.ApiClaimList(api).allocated(DRIVER, lambda pool, _: pool == POOL)
     finally:
         logs.setup(level=logs.Level.WARNING)
     (line,) = capsys.readouterr().err.splitlines()

@@ -8,8 +8,9 @@ from typing import ClassVar
 import pytest
 
 from drakit.core import claim as claims
+from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import edits, errors, lifecycle, names, records
+from drakit.core import edits, errors, lifecycle, names, reach, records
 from drakit.node import engine, rebuild, vanished
 from fakes import author, claim_statuses, ticking, world
 
@@ -60,6 +61,30 @@ def test_a_claim_in_use_is_remembered_without_a_change_to_its_hardware_or_files(
     assert entry is not None
     assert (entry.state, entry.claim, entry.grants[0].record) == (lifecycle.State.PREPARED, lost.ref, {"made": "chip-0-left"})
     assert (lost.world.cdi.files, lost.world.hardware.made, effects) == (lost.files, lost.made, [])
+
+
+class Member(Recalling):
+    """A driver whose node has a part in a device of a pool that belongs to no node."""
+
+    def cluster_device(self, pool: str, name: str) -> devices.Device | None:
+        return devices.Device(name="chip-0", reach=reach.AllNodes()) if (pool, name) == ("fabric", "chip-0") else None
+
+
+def test_a_claim_of_a_cluster_pool_is_restored_with_its_pool() -> None:
+    node = world.World()
+    node.driver_type = Member
+    ref = node.claim("chip-0", pool="fabric")
+    assert node.boot().prepare([ref], node.caller)[ref.uid].error == ""
+    node.journal.withdraw(ref.uid)
+    node.journal.forget(ref.uid)
+    started = node.boot(recover=False)
+    started.memory_lost = True
+    lost = dataclasses.replace(LOST, cluster_device=Member(node.hardware).cluster_device)
+    report = rebuild.rebuild(started, lost, node.journal, node.cdi, claim_statuses.FakeClaimList(node.claims.fetch(ref)))
+    entry = node.journal.entry(ref.uid)
+    assert report.restored == (ref.uid,)
+    assert entry is not None
+    assert [(grant.pool, grant.device.name) for grant in entry.grants] == [("fabric", "chip-0")]
 
 
 def test_a_claim_that_exists_and_cannot_be_read_is_not_taken_for_one_that_is_gone() -> None:

@@ -35,8 +35,8 @@ class Asked(claim_statuses.FakeClaimList):
 
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
-    def allocated(self, driver: str, pool: str) -> claims.Listed:
-        found = super().allocated(driver, pool)
+    def allocated(self, driver: str, serves: Callable[[str, str], bool]) -> claims.Listed:
+        found = super().allocated(driver, serves)
         self.meanwhile()
         return found
 

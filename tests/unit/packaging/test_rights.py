@@ -109,7 +109,7 @@ def serve_claims(api: Recorded, server: apiserver.ApiServer) -> None:
     uid = names.ClaimUid(json_types.text(server.registry.get(resources.CLAIM, "c1", "default"), "metadata", "uid"))
     ref = claims.ClaimRef(uid=uid, namespace="default", name="c1")
     assert kube_claims.ApiClaims(api).fetch(ref).ref == ref
-    assert kube_claims.ApiClaimList(api).allocated(samples.DRIVER, samples.NODE) is not None
+    assert kube_claims.ApiClaimList(api).allocated(samples.DRIVER, lambda pool, _: pool == samples.NODE) is not None
     writer = status.Writer(driver=samples.DRIVER, node=samples.NODE, pool="pool")
     ready = sites.Condition(type="Ready", status=True, reason="Prepared")
     status.ApiStatuses(api, writer, CLOCK).write(ref, claim_status.StatusChange(ready=ready))
