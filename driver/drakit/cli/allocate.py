@@ -180,7 +180,8 @@ def _why_lines(decision: "whatif.Decision", *, verbose: bool) -> Iterator[str]:
         yield f"  {decision.message}"
     for lines, nodes in alike.items():
         more = len(nodes) - _SHOWN_NODES
-        yield f"  on {', '.join(nodes[:_SHOWN_NODES])}{f' and {more} more nodes' if more > 0 else ''}:"
+        rest = f" and {output.counted(more, 'more node')}" if more > 0 else ""
+        yield f"  on {', '.join(nodes[:_SHOWN_NODES])}{rest}:"
         yield from (f"    {line}" for line in lines)
 
 
@@ -194,7 +195,7 @@ def _obstacle_lines(one: "obstacles.Obstacle", node: str, *, verbose: bool) -> I
             continue
         more = len(names) - _SHOWN_DEVICES
         shown = ", ".join(names[:_SHOWN_DEVICES]) + (", ..." if more > 0 else "")
-        yield f"  {len(names)} device{'' if len(names) == 1 else 's'}: {group.text} ({shown})"
+        yield f"  {output.counted(len(names), 'device')}: {group.text} ({shown})"
 
 
 def _document(decision: "whatif.Decision") -> Mapping[str, object]:

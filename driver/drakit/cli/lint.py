@@ -105,13 +105,13 @@ def _print(looked: _Looked) -> None:
     for one, *alike in _grouped(looked.found):
         where = f"{one.document.place(one.field)} (document {one.document.number}), {one.document.label}"
         field = f"{one.field}: " if one.field else ""
-        more = [f"  and so {_count(len(alike), 'more time')}, the last at {alike[-1].field}"] if alike else []
+        more = [f"  and so {output.counted(len(alike), 'more time')}, the last at {alike[-1].field}"] if alike else []
         lines = (f"{one.severity}: {where}", f"  {field}{one.text}", *more, f"  fix: {one.fix}")
         out.print("\n".join(map(escaping.escaped, lines)), markup=False, soft_wrap=True)
     mistakes = sum(one.severity == "error" for one in looked.found)
-    total = ", ".join((_count(mistakes, "error"), _count(len(looked.found) - mistakes, "warning")))
+    total = ", ".join((output.counted(mistakes, "error"), output.counted(len(looked.found) - mistakes, "warning")))
     checked = total if looked.objects or looked.found else "nothing was checked"
-    out.print(f"{_count(looked.objects, 'object')}: {checked}", markup=False, soft_wrap=True)
+    out.print(f"{output.counted(looked.objects, 'object')}: {checked}", markup=False, soft_wrap=True)
 
 
 def _grouped(found: "Sequence[Finding]") -> "Iterable[list[Finding]]":
@@ -121,10 +121,6 @@ def _grouped(found: "Sequence[Finding]") -> "Iterable[list[Finding]]":
         key = (id(one.document), one.severity, one.text, one.fix, _INDEX.sub("[]", one.field))
         groups.setdefault(key, []).append(one)
     return groups.values()
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _document(one: "Finding") -> Mapping[str, object]:

@@ -22,6 +22,11 @@ def console() -> rich.console.Console:
     return out if out.is_terminal else terminal.console(width=PIPE_WIDTH)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 claim" and "2 claims"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def note(text: str) -> None:
     """Tell a person something beside the result, on standard error; nothing to tell is fine."""
     if text:

@@ -51,7 +51,7 @@ def _print(family: composition.Family, seen: local.View) -> None:
     fitting, best = drawing.fragmentation(offered, taken), packing.at_best(offered, taken)
     for gpu in drawing.gpu_maps(offered, taken):
         possible, total = fitting.get(gpu.counter_set, (0, 0))
-        out.print(f"{gpu.counter_set}: {possible} of {total} devices still fit", markup=False)
+        out.print(f"{gpu.counter_set}: {possible} of {output.counted(total, 'device')} still fit", markup=False)
         out.print(drawing.indent(drawing.draw_gpu(gpu)), markup=False, soft_wrap=True)
         if said := packing.verdict(possible, best.get(gpu.counter_set, possible)):
             out.print(f"  {said}", markup=False)

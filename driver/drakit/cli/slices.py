@@ -63,7 +63,7 @@ def slices(
     wanted = form or values.Form.FLAT
     output.documents((item for one in sheaves if one.form is wanted for item in one.objects), style)
     for one in sheaves:
-        typer.echo(f"# {one.driver} {one.form.value}: {len(one.objects)} slices, {one.bytes} bytes", err=True)
+        typer.echo(f"# {one.driver} {one.form.value}: {output.counted(len(one.objects), 'slice')}, {one.bytes} bytes", err=True)
 
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from drakit.cli import output
 from drakit.core import driver as drivers
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ def gpus(told: Told) -> str:
 
     if not told.gpus:
         return ""
-    count = len(told.gpus)
-    return f"{count} {'GPU is' if count == 1 else 'GPUs are'} not offered: {discovery.described(told.gpus)}"
+    return f"{output.counted(len(told.gpus), 'GPU')} {'is' if len(told.gpus) == 1 else 'are'} not offered: {discovery.described(told.gpus)}"
 
 
 def gpu_documents(told: Told) -> list[dict[str, object]]:

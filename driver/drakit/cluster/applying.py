@@ -215,7 +215,9 @@ def _conflict(contested: set[tuple[Manager, Path]]) -> errors.ConflictError:
         for manager, path in sorted(contested, key=lambda one: (one[0].name, one[1]))
     )
     named = "; ".join(f"{cause.message}: {cause.field}" for cause in causes)
-    return errors.ConflictError(f"Apply failed with {len(causes)} conflicts: {named}", Details(causes=causes))
+    return errors.ConflictError(
+        f"Apply failed with {len(causes)} conflict{'' if len(causes) == 1 else 's'}: {named}", Details(causes=causes)
+    )
 
 
 def field_name(path: Path) -> str:

@@ -49,8 +49,11 @@ class ApiSlices:
 
     def create(self, wanted: values.Create) -> values.Published:
         """Create one slice; raises ApiError, with status 404 when the node does not exist."""
-        body = _object({"generateName": wanted.prefix, **self._ownership()}, wanted.spec)
-        return self._decoded(fields.Field(self._api.request("POST", PATH, body=body)))
+        return self._decoded(fields.Field(self._api.request("POST", PATH, body=self._new(wanted))))
+
+    def try_create(self, wanted: values.Create) -> None:
+        """Have the API server validate and admit one slice without storing it; raises ApiError as ``create`` would."""
+        self._api.request("POST", PATH, query={"dryRun": "All"}, body=self._new(wanted))
 
     def update(self, wanted: values.Update) -> values.Published:
         """Replace one slice as it was published; raises ApiError, with status 409 when it is another by now."""
@@ -77,6 +80,9 @@ class ApiSlices:
     def watch(self, stop: threading.Event) -> Iterator[None]:
         """Yield once per connection and once per change, until ``stop`` is set."""
         return watch.changes(self._api, PATH, selector=self._selector, clock=self._clock, stop=stop, meter=self._meter)
+
+    def _new(self, wanted: values.Create) -> records.Record:
+        return _object({"generateName": wanted.prefix, **self._ownership()}, wanted.spec)
 
     def _ownership(self) -> records.Record:
         if not self._node:

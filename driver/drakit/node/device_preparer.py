@@ -127,7 +127,7 @@ class DevicePreparer:
         for number, (key, grant) in enumerate(left.items()):
             if number and not caller.is_waiting():
                 self._stop(entry, made)
-                raise errors.CallerGoneError(f"the kubelet stopped waiting; {len(made)} of {len(grants)} devices are finished and kept")
+                raise errors.CallerGoneError(f"the kubelet stopped waiting; devices finished and kept: {len(made)} of {len(grants)}")
             try:
                 made[key] = self._prepare(grant)
             except errors.RetryError:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drakit.cli import withheld
+from drakit.cli import output, withheld
 from drakit.cli.doctor import gpus, nics, places
 from drakit.cli.doctor.finding import Verdict
 from drakit.cluster import cluster as clusters
@@ -127,6 +127,66 @@ def test_a_right_that_is_missing_and_a_node_nobody_knows_are_named(ask: Ask, nod
     assert of(found, "node elsewhere")["verdict"] == "failed"
     assert "403" in of(found, "node elsewhere")["message"]
     assert of(found, "node elsewhere")["fix"] == "allow its service account get on nodes; docs/reference/rbac.md lists every right"
+
+
+def test_a_policy_that_denies_slices_is_named_and_nothing_is_stored(ask: Ask, cluster: clusters.LocalCluster) -> None:
+    asked = ("--node", "node-1", "--kubeconfig", str(cluster.driver_kubeconfig("node-1")))
+    before = cluster.api.list(resources.SLICE).items
+    status, found = ask(*asked)
+    assert (status, of(found, "slice of gpu.drakit.dev")["verdict"]) == (0, "ok")
+    rule: json_types.Object = {
+        "apiGroups": ["resource.k8s.io"],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": ["resourceslices"],
+    }
+    spec: json_types.Object = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.spec.driver != 'gpu.drakit.dev'", "message": "no GPUs here", "reason": "Forbidden"}],
+    }
+    cluster.api.create(resources.ADMISSION_POLICY, {"metadata": {"name": "guard"}, "spec": spec})
+    binding: json_types.Object = {"policyName": "guard", "validationActions": ["Deny"]}
+    cluster.api.create(resources.ADMISSION_BINDING, {"metadata": {"name": "guard"}, "spec": binding})
+    status, found = ask(*asked)
+    assert status == 1
+    denied = of(found, "slice of gpu.drakit.dev")
+    assert denied["verdict"] == "failed"
+    assert "ValidatingAdmissionPolicy 'guard'" in denied["message"]
+    assert "no GPUs here" in denied["message"]
+    assert of(found, "slice of nic.drakit.dev")["verdict"] == "ok"
+    assert cluster.api.list(resources.SLICE).items == before
+
+
+def test_the_rights_that_mps_pods_need_are_asked_for_in_their_namespace(ask: Ask, cluster: clusters.LocalCluster) -> None:
+    asked = (
+        *("--node", "node-1", "--kubeconfig", str(cluster.driver_kubeconfig("node-1"))),
+        *("--set", "gpu.mps_template=drakit-system/drakit-mps"),
+    )
+    _, found = ask(*asked)
+    assert of(found, "pods")["message"] == "may not create, get, list, delete, needed to run MPS daemons in pods"
+    assert (of(found, "pods")["verdict"], of(found, "podtemplates drakit-mps")["verdict"]) == ("warning", "warning")
+    bindings = cluster.api.list(resources.CLUSTER_ROLE_BINDING).items
+    [account] = [
+        subject
+        for one in bindings
+        if "drakit" in json_types.text(one, "metadata", "name")
+        for subject in json_types.objects(one, "subjects")
+    ]
+    rules: list[json_types.Json] = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "delete"]},
+        {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["get"], "resourceNames": ["drakit-mps"]},
+    ]
+    name: json_types.Object = {"name": "mps", "namespace": "drakit-system"}
+    cluster.api.create(resources.ROLE, {"metadata": name, "rules": rules})
+    reference: json_types.Object = {"apiGroup": resources.RBAC_GROUP, "kind": "Role", "name": "mps"}
+    cluster.api.create(resources.ROLE_BINDING, {"metadata": name, "roleRef": reference, "subjects": [account]})
+    _, found = ask(*asked)
+    assert (of(found, "pods")["verdict"], of(found, "podtemplates drakit-mps")["verdict"]) == ("ok", "ok")
+
+
+@pytest.mark.parametrize("number,words", [(0, "0 claims"), (1, "1 claim"), (2, "2 claims"), (21, "21 claims")])
+def test_nouns_agree_with_their_number(number: int, words: str) -> None:
+    assert output.counted(number, "claim") == words
 
 
 def test_a_node_that_the_cluster_does_not_have_is_a_wrong_name(ask: Ask, cluster: clusters.LocalCluster) -> None:

@@ -135,7 +135,7 @@ def test_a_call_that_ends_between_two_devices_says_what_is_kept(node: world.Worl
     assert node.is_clean
     kubelet.now, kubelet.ends = 0.0, DEADLINE
     error = started.prepare([ref], kubelet)[ref.uid].error
-    assert "2 of 4 devices are finished and kept" in error
+    assert "devices finished and kept: 2 of 4" in error
     assert "nothing was changed" not in error
     assert set(node.hardware.made) == set(FOUR[:2])
     assert state_of(node, ref) is lifecycle.State.PREPARING

@@ -63,8 +63,8 @@ def test_the_doctor_asks_for_the_rights_of_node_drivers_with_the_verdict_of_the_
     for family, driver in DRIVERS.items():
         known = {
             (verb, f"{right.resource}/{right.subresource}".strip("/"), right.name): "failed" if right.needed else "warning"
-            for right in doctor.rights({family: driver})
+            for right in doctor.rights({family: driver}, f"{manifests.NAMESPACE}/drakit-mps")
             for verb in right.verbs
         }
-        told = {right[1:]: row[5] for right, row in listed().items() if right[0].endswith(f"-{family}")}
+        told = {right[1:]: row[5] for right, row in listed().items() if right[0].endswith((f"-{family}", f"-{family}-mps"))}
         assert known == told

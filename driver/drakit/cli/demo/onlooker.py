@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from drakit import settings as values
-from drakit.cli import composition, drawing, local, packing, show, slices
+from drakit.cli import composition, drawing, local, output, packing, show, slices
 from drakit.core import inventory, lifecycle
 from drakit.devices import machines
 from drakit.devices.gpu import mock as mock_gpus
@@ -104,9 +104,13 @@ class Onlooker:
             for gpu in shown:
                 possible, total = fitting[gpu.counter_set]
                 said = packing.verdict(possible, best.get(gpu.counter_set, possible))
-                lines += [f"{gpu.counter_set}: {possible} of {total} devices still fit", *drawing.draw_gpu(gpu), *([said] if said else [])]
+                lines += [
+                    f"{gpu.counter_set}: {possible} of {output.counted(total, 'device')} still fit",
+                    *drawing.draw_gpu(gpu),
+                    *([said] if said else []),
+                ]
             if len(shown) < len(maps):
-                lines.append(f"and {len(maps) - len(shown)} GPUs that nobody uses")
+                lines.append(f"and {output.counted(len(maps) - len(shown), 'more GPU')}, not in use")
         return lines
 
     def bandwidth_bars(self) -> list[str]:

@@ -8,21 +8,27 @@ from drakit import settings as values
 from drakit.cli import composition
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
-from drakit.core import errors, records
-from drakit.kube import client, transport
+from drakit.core import errors, reconcile, records
+from drakit.core import slices as pages
+from drakit.kube import client, slices, transport
+from drakit.node import clock
 
 TOPIC = "api server"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 OLDEST = (1, 34)
 NEWEST = (1, 37)
 _RIGHTS = "docs/reference/rbac.md lists every right"
+_REFUSALS = frozenset({http.HTTPStatus.FORBIDDEN, http.HTTPStatus.UNPROCESSABLE_ENTITY})
 _SEVERAL_NODES = frozenset({"tpu"})
 """Families whose devices are allocated to several nodes. They send no events."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Right:
-    """Something the driver must be allowed; ``needed`` False: only some of its work depends on it. ``name`` is the object's, if one is meant."""
+    """Something the driver must be allowed; ``needed`` False: only some of its work depends on it. ``name`` is the object's, if one is meant.
+
+    An empty ``namespace`` means all namespaces.
+    """
 
     group: str
     resource: str
@@ -31,6 +37,7 @@ class Right:
     needed: bool = True
     why: str = ""
     name: str = ""
+    namespace: str = ""
 
     @property
     def path(self) -> str:
@@ -39,8 +46,8 @@ class Right:
         return f"{path} {self.name}" if self.name else path
 
 
-def rights(drivers: Mapping[str, str]) -> Sequence[Right]:
-    """Return what the manifests grant to the drivers of these names, by family."""
+def rights(drivers: Mapping[str, str], mps_template: str | None = None) -> Sequence[Right]:
+    """Return what the manifests grant to the drivers of these names, by family. ``mps_template`` is the setting of that name."""
     group = "resource.k8s.io"
     return (
         Right(group=group, resource="resourceclaims", verbs=("get",), why="to prepare claims"),
@@ -72,6 +79,16 @@ def rights(drivers: Mapping[str, str]) -> Sequence[Right]:
             if drivers.keys() - _SEVERAL_NODES
             else ()
         ),
+        *(_mps_rights(mps_template) if mps_template and "gpu" in drivers else ()),
+    )
+
+
+def _mps_rights(template: str) -> Sequence[Right]:
+    namespace, _, name = template.partition("/")
+    why = "to run MPS daemons in pods"
+    return (
+        Right(group="", resource="pods", verbs=("create", "get", "list", "delete"), needed=False, why=why, namespace=namespace),
+        Right(group="", resource="podtemplates", verbs=("get",), needed=False, why=why, name=name, namespace=namespace),
     )
 
 
@@ -96,9 +113,15 @@ def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]
         return
     yield _version(api.server, f"{told.get('gitVersion', 'unknown')}", (str(told.get("major", "")), str(told.get("minor", ""))))
     yield _group(api)
-    for right in rights(_drivers(settings)):
+    drivers = _drivers(settings)
+    for right in rights(drivers, settings.gpu.mps_template):
         yield _right(api, right)
-    yield _node(api, composition.node_name(settings) if settings.node.name else "")
+    node = composition.node_name(settings) if settings.node.name else ""
+    found = _node(api, node)
+    yield found
+    if found.verdict is finding.Verdict.OK:
+        for driver in drivers.values():
+            yield _slice(api, driver, node)
 
 
 def _drivers(settings: values.Settings) -> Mapping[str, str]:
@@ -151,6 +174,7 @@ def _may(api: client.Client, right: Right, verb: str) -> bool:
         "subresource": right.subresource,
         "verb": verb,
         "name": right.name,
+        "namespace": right.namespace,
     }
     body: transport.Object = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -180,3 +204,20 @@ def _node(api: client.Client, name: str) -> Finding:
         fix = _fix(error, "node.name must be the name that kubectl get nodes shows", right="get on nodes")
         return finding.failed(TOPIC, f"node {name}", str(error), fix)
     return finding.ok(TOPIC, f"node {name}", "is known")
+
+
+def _slice(api: client.Client, driver: str, node: str) -> Finding:
+    """Whether the API server, with its admission policies, takes a slice of this driver and node. Nothing is stored."""
+    subject, pool = f"slice of {driver}", pages.Pool(name=node, generation=1, count=1)
+    spec = pages.SliceSpec(driver=driver, node=node, pool=pool, page=pages.Page())
+    prefix = reconcile.generate_name(0, pages.INDEX_WIDTH_MIN, driver, node)
+    try:
+        slices.ApiSlices(api, driver=driver, node=node, clock=clock.SystemClock()).try_create(
+            pages.Create(index=0, prefix=prefix, spec=spec)
+        )
+    except errors.ApiError as error:
+        if error.status in _REFUSALS:
+            fix = "allow it in the policy or role that refuses it; docs/reference/rbac.md lists drakit's policies and rights"
+            return finding.failed(TOPIC, subject, f"cannot be published: {error}", fix)
+        return finding.unknown(TOPIC, subject, f"cannot try to publish: {error}")
+    return finding.ok(TOPIC, subject, "can be published (tried with dryRun=All)")

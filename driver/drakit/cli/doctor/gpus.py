@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from drakit import settings as values
-from drakit.cli import composition
+from drakit.cli import composition, output
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors
@@ -42,7 +42,7 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     finally:
         gpus.close()
     answering, counted = len(census.gpus), len(census.gpus) + len(census.silent)
-    told = f"answers for {answering} of {counted} GPUs, driver {versions.driver}, CUDA {versions.cuda}"
+    told = f"answers for {answering} of {output.counted(counted, 'GPU')}, driver {versions.driver}, CUDA {versions.cuda}"
     if census.silent:
         named = discovery.described(discovery.silent(census))
         return finding.failed(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from drakit import settings as values
-from drakit.cli import composition, local, withheld
+from drakit.cli import composition, local, output, withheld
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors, lifecycle
@@ -36,9 +36,10 @@ def _family(family: composition.Family) -> Iterator[Finding]:
         yield finding.warning("devices", name, "no device was found", "see what is not offered, and what enabled says")
     elif tainted:
         fix = "see the taints in: drakit slices -o yaml"
-        yield finding.warning("devices", name, f"{len(tainted)} of {len(devices)} devices are tainted: {', '.join(tainted[:5])}", fix)
+        told = f"taints on {len(tainted)} of {output.counted(len(devices), 'device')}: {', '.join(tainted[:5])}"
+        yield finding.warning("devices", name, told, fix)
     else:
-        yield finding.ok("devices", name, f"{len(devices)} devices")
+        yield finding.ok("devices", name, output.counted(len(devices), "device"))
     if kept := withheld.gpus(seen.told):
         yield finding.failed("devices", name, kept, "nvidia-smi -q on this node says more; see docs/howto/gpu-health.md")
     yield from of_interfaces(seen.told)
@@ -49,10 +50,13 @@ def _family(family: composition.Family) -> Iterator[Finding]:
     if half:
         uids = ", ".join(entry.claim.uid for entry in half[:5])
         yield finding.warning(
-            "journal", name, f"{len(half)} claims are half prepared or half undone: {uids}", "drakit unprepare UID, once its pod is gone"
+            "journal",
+            name,
+            f"{output.counted(len(half), 'claim')} half prepared or half undone: {uids}",
+            "drakit unprepare UID, once its pod is gone",
         )
     else:
-        yield finding.ok("journal", name, f"{len(entries)} claims are prepared")
+        yield finding.ok("journal", name, output.counted(len(entries), "prepared claim"))
 
 
 def of_interfaces(told: withheld.Told) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ def _place(one: Accepted, place: Object, path: str, known: Sequence[Object]) -> 
         yield findings.warning(one.document, f"{path}.nodeName", text, findings.suggestion(name, names))
     selector = place.get("nodeSelector")
     if selector is not None and not any(_selects(selector, node) for node in known):
-        text = f"selects none of the {len(known)} nodes in these files"
+        text = f"selects no node in these files ({len(known)} in all)"
         yield findings.warning(one.document, f"{path}.nodeSelector", text, "compare it with the labels of the nodes")
 
 

@@ -108,7 +108,7 @@ def discover(
     _log_new(stuck, known.unoffered)
     known.unoffered = (*failed, *stuck)
     if not known.completed(views, is_kept) and failed:
-        raise errors.HardwareError(port.CALLS["gpus"], f"none of {len(failed)} GPUs answers: {described(failed)}")
+        raise errors.HardwareError(port.CALLS["gpus"], f"no GPU answers, of {len(failed)}: {described(failed)}")
     return known.authored(hardware.versions())
 
 

@@ -43,7 +43,7 @@ def destroy_instance(gpu: state.GpuState, instance_id: int) -> state.GpuState:
     call = "destroy_gpu_instance"
     found = find(gpu, instance_id, call)
     if found.computes:
-        raise failure(call, port.Code.IN_USE, f"{len(found.computes)} compute instances")
+        raise failure(call, port.Code.IN_USE, f"compute instances: {len(found.computes)}")
     _check_unused(gpu, instance_id, call)
     return _with_instances(gpu, tuple(item for item in gpu.instances if item is not found))
 
@@ -88,12 +88,12 @@ def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tup
     if not board.model.profiles:
         raise failure(call, port.Code.NOT_SUPPORTED)
     if gpu.instances and not enabled:
-        raise failure(call, port.Code.IN_USE, f"{len(gpu.instances)} GPU instances")
+        raise failure(call, port.Code.IN_USE, f"GPU instances: {len(gpu.instances)}")
     if enabled == gpu.mig_mode:
         return dataclasses.replace(gpu, pending_mode=None), None
     if not gpu.clients:
         return dataclasses.replace(gpu, mig_mode=enabled, pending_mode=None, time_slice=port.TimeSlice.DEFAULT), None
-    used = failure(call, port.Code.IN_USE, f"{len(gpu.clients)} clients")
+    used = failure(call, port.Code.IN_USE, f"clients: {len(gpu.clients)}")
     if board.gpu.switches_mig_at_once:
         return gpu, used
     return dataclasses.replace(gpu, pending_mode=enabled), used
@@ -136,7 +136,7 @@ def failure(call: str, code: port.Code, detail: str = "") -> port.CallError:
 def _check_unused(gpu: state.GpuState, instance_id: int, call: str) -> None:
     users = [item.pid for item in gpu.clients if item.instance_id == instance_id]
     if users:
-        raise failure(call, port.Code.IN_USE, f"{len(users)} clients")
+        raise failure(call, port.Code.IN_USE, f"clients: {len(users)}")
 
 
 def _check_mig(gpu: state.GpuState, call: str) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 
-from drakit.cli import slices
+from drakit.cli import output, slices
 from drakit.cli.demo import world
 from drakit.cluster import json_types
 from drakit.core import inventory
@@ -28,7 +28,13 @@ def show(scene: world.World) -> None:
         stored = stage.wait(f"{driver} has published", lambda driver=driver, wanted=wanted: _complete(scene, driver, wanted))  # type: ignore[misc]
         flat = _bytes(slices.sheaf(family, offered, forms.Form.FLAT).objects)
         rows.append((driver, len(stored), len(wanted), _bytes(stored), flat, f"{100 * _bytes(stored) / flat:.0f}%"))
-        promises.append((f"{driver}: the API server has the {len(wanted)} devices that the hardware offers", _published(stored), wanted))
+        promises.append(
+            (
+                f"{driver}: the API server has the {output.counted(len(wanted), 'device')} that the hardware offers",
+                _published(stored),
+                wanted,
+            )
+        )
     stage.table(["DRIVER", "SLICES", "DEVICES", "BYTES STORED", "WITHOUT MIXINS", "RATIO"], rows)
     stage.say(
         "Every MIG placement that is possible is a device. What they have in common is written once, as a mixin (KEP-4815). No released "
