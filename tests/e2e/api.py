@@ -1,6 +1,7 @@
 """The cluster under test: requests as plain JSON, kubectl where it does more than one request, and waits that end in evidence."""
 
 import dataclasses
+import json
 import os
 import pathlib
 import subprocess
@@ -77,9 +78,10 @@ class Api:
         return json_types.mapping(json_types.copy(found))  # type: ignore[arg-type]
 
     def create(self, item: Object, *, dry_run: bool = False) -> Object:
-        """Create an object and return it as it was stored; raise ApiError."""
+        """Create an object, with its keys in order as kubectl sends them, and return it as it was stored; raise ApiError."""
         path = collection(json_types.text(item, "kind"), json_types.text(item, "metadata", "namespace"))
-        return self.request("POST", path, body=item, query={"dryRun": "All"} if dry_run else None)
+        body = json.loads(json.dumps(item, sort_keys=True))
+        return self.request("POST", path, body=body, query={"dryRun": "All"} if dry_run else None)
 
     def get(self, kind: str, name: str, namespace: str = "") -> Object:
         """Return one object; raise ApiError."""

@@ -30,6 +30,7 @@ _ORDER = (
     "binding",
     "kubelet",
     "nic",
+    "updates",
     "life",
 )
 
