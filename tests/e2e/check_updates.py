@@ -36,6 +36,7 @@ class Load:
     gaps: list[str] = dataclasses.field(default_factory=list)
     looks: int = 0
     troubles: list[str] = dataclasses.field(default_factory=list)
+    uids: set[str] = dataclasses.field(default_factory=set)
     _over: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     @contextlib.contextmanager
@@ -54,9 +55,11 @@ class Load:
                 thread.join()
 
     def refusals(self) -> list[str]:
-        """Return what the kubelet reported of prepares that were refused."""
+        """Return what the kubelet reported of refused prepares for these pods."""
         return [
-            json_types.text(one, "message") for one in self.space.api.list("Event", self.space.namespace) if one.get("reason") == _REFUSED
+            json_types.text(event, "message")
+            for event in self.space.api.list("Event", self.space.namespace)
+            if event.get("reason") == _REFUSED and json_types.text(event, "involvedObject", "uid") in self.uids
         ]
 
     def _start(self, number: int) -> None:
@@ -64,7 +67,8 @@ class Load:
         while not self._over.is_set():
             name, began = f"load-{number}-{count}", time.monotonic()
             try:
-                self.space.create(objects.pod(name, templates=["both"]))
+                pod = self.space.create(objects.pod(name, templates=["both"]))
+                self.uids.add(json_types.text(pod, "metadata", "uid"))
                 self.space.running(name, seconds=_START_SECONDS)
                 self.seconds.append(time.monotonic() - began)
                 self.space.end(name)
