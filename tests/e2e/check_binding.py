@@ -85,7 +85,7 @@ def test_a_pod_is_bound_once_its_board_is_programmed(space: Workspace) -> None:
     [status] = json_types.objects(space.claim("c"), "status", "devices")
     assert [
         json_types.text(one, "type") for one in json_types.objects(status, "conditions") if json_types.text(one, "status") == "True"
-    ] == [f"{NAME}/programmed"]
+    ] == ["Ready", f"{NAME}/programmed"]
 
 
 @pytest.mark.usefixtures("fpga")
