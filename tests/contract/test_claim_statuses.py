@@ -1,5 +1,7 @@
-"""What every ``ports.ClaimStatuses`` promises: the fake, and server-side apply at the local cluster's API server with the driver's own rights."""
+"""What every ``ports.ClaimStatuses`` promises: the fake, and applies and JSON patches at the local API server with the driver's own rights."""
 
+import itertools
+import json
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,11 +11,12 @@ import pytest
 from drakit.cluster import apiserver, json_types, registry, resources
 from drakit.cluster.access import drivers, users
 from drakit.cluster.json_types import Json, Object
+from drakit.cluster.patching import PatchKind
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
 from drakit.core import site as sites
-from drakit.kube import client, status
-from fakes import claim_statuses, real_clock
+from drakit.kube import client, status, status_patch
+from fakes import byte_comparing, claim_statuses, real_clock
 from unit.cluster import samples
 
 DRIVER, NODE = "gpu.drakit.dev", "n1"
@@ -138,9 +141,23 @@ def real(guarded: apiserver.ApiServer, connect: Connect) -> RealWorld:
     return RealWorld(guarded.registry, connect())
 
 
-@pytest.fixture(params=["fake", "api server"])
+def refusing(real: RealWorld, refused: str = byte_comparing.ALLOCATION, *, always: str = "") -> byte_comparing.ByteComparing:
+    """Make the world's connection refuse applies of statuses, or every write. Somebody's apply makes the local server keep managedFields."""
+    applied: Object = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"labels": {"a": "b"}}}
+    real.memory.patch(resources.CLAIM, "c1", applied, namespace="default", kind=PatchKind.APPLY, manager="somebody")
+    api = byte_comparing.ByteComparing(real.store._api, refused, refused_always=always)
+    real.store = status.ApiStatuses(api, status.Writer(driver=DRIVER, node=NODE, pool=NODE), real_clock.RealClock())
+    return api
+
+
+@pytest.fixture(params=["fake", "apply", "patch"])
 def world(request: pytest.FixtureRequest) -> World:
-    return request.getfixturevalue("real") if request.param == "api server" else FakeWorld()
+    if request.param == "fake":
+        return FakeWorld()
+    real: RealWorld = request.getfixturevalue("real")
+    if request.param == "patch":
+        refusing(real)
+    return real
 
 
 def said(device: str, *conditions: sites.Condition, share: names.ShareId | None = None, **values: Any) -> claim_status.StatusChange:
@@ -318,6 +335,81 @@ def test_a_claim_that_was_seen_without_a_status_is_blank_until_one_is_written(re
     assert not real.store.is_blank(real.ref.uid)
     real.store.seen(real.ref, real.stored())
     assert not real.store.is_blank(real.ref.uid)
+
+
+REFUSALS = [byte_comparing.ALLOCATION, byte_comparing.ALLOCATION_TO_ADMIN, byte_comparing.OTHER_DRIVER]
+
+
+@pytest.mark.parametrize("refused", REFUSALS)
+def test_a_claim_that_cannot_be_applied_to_is_patched_in_our_entries_alone(real: RealWorld, connect: Connect, refused: str) -> None:
+    connect(driver="nic.drakit.dev").write(real.ref, said("nic-0", LINK))
+    api = refusing(real, refused)
+    real.store.write(real.ref, said("gpu-0", LINK).then(said("pipe", LINK, share=SHARE)))
+    real.store.write(real.ref, said("pipe", share=SHARE, rate=5, limits={"z": 1, "a": 2}))
+    assert json.dumps(real.devices()[-1]["data"]) == '{"limits": {"a": 2, "z": 1}, "rate": 5}'
+    real.store.write(real.ref, claim_status.StatusChange(cleared=True))
+    first = [("add", "/status/devices/-"), ("add", "/status/devices/-")]
+    assert api.steps() == [*first, ("replace", "/status/devices/2"), ("remove", "/status/devices/2"), ("remove", "/status/devices/1")]
+    (left,) = json_types.objects(real.stored(), "status", "devices")
+    assert left["device"] == "nic-0"
+
+
+def test_a_claim_that_was_patched_once_is_not_applied_to_again(real: RealWorld) -> None:
+    api = refusing(real)
+    real.store.write(real.ref, said("gpu-0", LINK))
+    real.store.write(real.ref, said("gpu-0", temperature=40))
+    assert [kind for kind, _ in api.writes] == [status.APPLY_TYPE, status_patch.PATCH_TYPE, status_patch.PATCH_TYPE]
+    assert real.standing() == {"gpu-0": ({}, {"temperature": 40})}
+
+
+def test_a_patch_takes_over_what_was_applied_and_leaves_what_others_said_of_the_device(real: RealWorld) -> None:
+    real.store.write(real.ref, said("gpu-0", LINK, temperature=40))
+    stored = real.stored()
+    (entry,) = json_types.objects(stored, "status", "devices")
+    entry["conditions"] = [*json_types.objects(entry, "conditions"), {**condition(real, "gpu-0", LINK.type), "type": "example.com/Theirs"}]
+    real.memory.update(resources.CLAIM, stored, subresource="status")
+    refusing(real)
+    real.store.write(real.ref, claim_status.StatusChange(cleared=True))
+    assert real.standing() == {"gpu-0": ({"example.com/Theirs": (True, "Carrier")}, {})}
+
+
+def test_a_patch_that_was_overtaken_is_made_again_of_what_stands_now(real: RealWorld, connect: Connect) -> None:
+    other, api = connect(driver="nic.drakit.dev"), refusing(real)
+
+    def overtake() -> None:
+        api.before_patch = byte_comparing.nothing
+        other.write(real.ref, said("nic-0", LINK))
+
+    api.before_patch = overtake
+    real.store.write(real.ref, said("gpu-0", LINK))
+    assert {one["device"] for one in json_types.objects(real.stored(), "status", "devices")} == {"nic-0", "gpu-0"}
+
+
+def test_a_patch_that_is_always_overtaken_is_left_for_later(real: RealWorld) -> None:
+    api, numbers = refusing(real), itertools.count()
+
+    def label() -> None:
+        patch: Object = {"metadata": {"labels": {"a": str(next(numbers))}}}
+        real.memory.patch(resources.CLAIM, "c1", patch, namespace="default", kind=PatchKind.MERGE)
+
+    api.before_patch = label
+    with pytest.raises(errors.ApiError) as raised:
+        real.store.write(real.ref, said("gpu-0", LINK))
+    assert (raised.value.status, next(numbers)) == (409, 20)
+
+
+@pytest.mark.parametrize(
+    "refused, fix",
+    [
+        (byte_comparing.ALLOCATION, "stored with white space .* create the claim with kubectl or with compact JSON"),
+        (byte_comparing.OTHER_DRIVER, "another driver .* that driver must write compact JSON"),
+    ],
+)
+def test_a_claim_whose_status_nobody_can_write_is_told_with_the_fix_after_two_tries(real: RealWorld, refused: str, fix: str) -> None:
+    api = refusing(real, always=refused)
+    with pytest.raises(errors.ConfigError, match=fix):
+        real.store.write(real.ref, said("gpu-0", LINK))
+    assert [kind for kind, _ in api.writes] == [status.APPLY_TYPE, status_patch.PATCH_TYPE]
 
 
 def test_a_managers_name_fits_whatever_the_node_is_called() -> None:

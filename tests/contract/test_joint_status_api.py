@@ -10,11 +10,12 @@ import yaml
 from drakit.cluster import apiserver, json_types, registry, resources
 from drakit.cluster.access import drivers, users
 from drakit.cluster.json_types import Json, Object
+from drakit.cluster.patching import PatchKind
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
 from drakit.core import site as sites
-from drakit.kube import client, status
-from fakes import real_clock
+from drakit.kube import client, status, transport
+from fakes import byte_comparing, real_clock
 
 ROOT = pathlib.Path(__file__).parents[2]
 DRIVER, POOL, DEVICE = "tpu.drakit.dev", "tpus", "tpu-4x4-1"
@@ -35,13 +36,15 @@ def server() -> Iterator[apiserver.ApiServer]:
         yield running
 
 
-@pytest.fixture
-def connect(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> Connect:
+@pytest.fixture(params=["apply", "patch"])
+def connect(server: apiserver.ApiServer, tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Connect:
     (tmp_path / "ca.pem").write_bytes(server.ca_pem)
 
     def open_(node: str) -> status.ApiStatuses:
         token = server.issue_token(ACCOUNT, extra={users.NODE_NAME: (node,)})
-        api = client.connect_to(server.url, token=token, ca_file=tmp_path / "ca.pem")
+        api: transport.Transport = client.connect_to(server.url, token=token, ca_file=tmp_path / "ca.pem")
+        if request.param == "patch":
+            api = byte_comparing.ByteComparing(api)
         return status.ApiStatuses(api, status.Writer(driver=DRIVER, node=node, pool=node), real_clock.RealClock())
 
     return open_
@@ -69,6 +72,8 @@ def ref(server: apiserver.ApiServer) -> claims.ClaimRef:
     place: Json = {"nodeSelectorTerms": [{"matchExpressions": [hosts]}]}
     allocation: Object = {"devices": {"results": results}, "nodeSelector": place}
     server.registry.update(resources.CLAIM, made | {"status": {"allocation": allocation}}, subresource="status")
+    applied: Object = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"labels": {"a": "b"}}}
+    server.registry.patch(resources.CLAIM, "c", applied, namespace="default", kind=PatchKind.APPLY, manager="somebody")
     return claims.ClaimRef(uid=names.ClaimUid(json_types.text(made, "metadata", "uid")), namespace="default", name="c")
 
 

@@ -1,7 +1,7 @@
 """A connection to an API server whose answers a test gives; what was sent is kept."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from drakit.kube import transport
 
@@ -36,10 +36,11 @@ class FakeTransport:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: transport.Object | None = None,
+        body: transport.Body | None = None,
         content_type: str = transport.JSON_TYPE,
         timeout: float | None = None,
     ) -> transport.Object:
+        assert not isinstance(body, Sequence), f"unexpected JSON patch of {path}"
         self.requests.append(Request(method=method, path=path, query=query, body=body))
         answer = self._answer(self.requests[-1])
         if isinstance(answer, Exception):

@@ -119,7 +119,9 @@ class ClaimStatuses(Protocol):
     """The device statuses of this driver on this node in claims (drakit.kube.status)."""
 
     def write(self, ref: claim.ClaimRef, change: claim_status.StatusChange) -> None:
-        """Make the change; raises ClaimError when the claim is gone, replaced or not allocated, ApiError when it is refused or not answered."""
+        """Make the change; raises ClaimError when the claim is gone, replaced or not allocated, ConfigError when the claim must be changed before its
+        status can be written, ApiError when the write is refused or not answered.
+        """
 
     def is_blank(self, uid: names.ClaimUid) -> bool:
         """Whether the claim is known to have no status of this driver; asks nobody."""

@@ -4,7 +4,7 @@ All nodes apply them under one field manager, each the whole of what it read wit
 read: who was overtaken reads again. So no node overwrites another's part, and the last one to leave removes the entry.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 from drakit.core import claim_status, joint
 from drakit.core import site as sites
@@ -37,9 +37,9 @@ def following(before: joint.Whole, key: claim_status.DeviceKey, node: str, chang
 
 def entries(
     wholes: Mapping[claim_status.DeviceKey, joint.Whole], found: fields.Field, driver: str, stamp: Stamp
-) -> Sequence[dict[str, object]]:
+) -> dict[claim_status.DeviceKey, dict[str, object]]:
     """The entries to apply: those of devices of which any node says something."""
-    return [_entry(key, wholes[key], found, driver, stamp) for key in sorted(wholes) if wholes[key].parts]
+    return {key: _entry(key, wholes[key], found, driver, stamp) for key in sorted(wholes) if wholes[key].parts}
 
 
 def _entry(key: claim_status.DeviceKey, whole: joint.Whole, found: fields.Field, driver: str, stamp: Stamp) -> dict[str, object]:

@@ -3,7 +3,8 @@
 Each write reads the claim first: whether it is still the claim that is meant, what is allocated, and what of its status is ours already by
 ``metadata.managedFields``. So entries of devices that are not spoken of now stay, times of conditions that did not change are kept, nothing is
 sent that stands there already, and a driver that was restarted goes on where the earlier process stopped. Devices that are not of the node's own pool
-several nodes may report: those are written together (see ``joint_status``).
+several nodes may report: those are written together (see ``joint_status``). Where the API server refuses server-side apply because of how the claim
+is stored, a JSON patch follows (see ``status_patch``), and every later write of that claim is a JSON patch.
 
 Since Kubernetes 1.36 two rights are needed: patch on ``resourceclaims/status``, without which the answer is 403, and ``associated-node:patch`` on
 ``resourceclaims/driver``, without which it is 422 like for many other reasons; its message tells it apart.
@@ -15,12 +16,13 @@ import hashlib
 import http
 import json
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, joint, names, ports, records
 from drakit.core import site as sites
-from drakit.kube import claim_codec, fields, joint_status, transport
+from drakit.kube import claim_codec, fields, joint_status, status_patch, transport
 from drakit.kube import claims as kube_claims
 
 APPLY_TYPE = "application/apply-patch+yaml"
@@ -30,9 +32,19 @@ _NOT_ALLOCATED = "must be an allocated device in the claim"
 _DRIVER_RIGHT = "resourceclaims/driver"
 _TOLD = ("data", "networkData")
 _ALL_NODES = "/all-nodes"
-_JOINT_TRIES = 20
+_TRIES = 20
+_ALLOCATION = "status.allocation: "
+_WHITE_SPACE = (
+    "the claim's opaque parameters were stored with white space or an unescaped <, > or &, so the API server refuses every status write; "
+    "create the claim with kubectl or with compact JSON"
+)
+_OTHERS_WHITE_SPACE = (
+    "the status data of another driver was stored with white space or an unescaped <, > or &, so the API server refuses the status writes of "
+    "this driver; that driver must write compact JSON"
+)
 
 Entries = dict[claim_status.DeviceKey, dict[str, object]]
+_Result = TypeVar("_Result")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,36 +85,43 @@ class ApiStatuses:
             return uid in self._blank
 
     def write(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
-        """Make the change; raises ClaimError when the claim is gone, replaced or not allocated, ApiError when it is refused or not answered."""
+        """Make the change; raises ClaimError when the claim is gone, replaced or not allocated, ConfigError when its status cannot be written at
+        all, ApiError when the write is refused or not answered.
+        """
+        if self._again_after_conflicts(lambda: self._write_own(ref, change)):
+            self._again_after_conflicts(lambda: self._write_joint(ref, change))
+
+    def _write_own(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> bool:
+        """Change the devices of the node's pool; return whether the claim has devices of other pools too."""
         found = fields.Field(self._read(ref))
         allocated = frozenset(self._allocated(found))
-        ours = _owned(found, self._writer)
+        ours = _owned(found, self._writer.driver, self._writer.field_owner)
         wanted = {key: entry for key in sorted(allocated) if (entry := self._entry(key, found, ours.get(key), change))}
-        elsewhere = sorted(joint_status.keys(found, self._writer.driver, self._writer.pool))
+        elsewhere = any(joint_status.keys(found, self._writer.driver, self._writer.pool))
         self._note_blank(ref.uid, blank=not (wanted or elsewhere))
         if wanted != ours:
-            self._apply(ref, [wanted[key] for key in sorted(wanted)])
-        if elsewhere:
-            self._write_joint(ref, change)
+            self._send(ref, found, self._writer.field_owner, wanted)
+        return elsewhere
 
     def _write_joint(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
-        """Change this node's part of the devices that are not of its pool; again, where another node was faster."""
-        for attempt in range(_JOINT_TRIES):
-            found = fields.Field(self._read(ref))
-            elsewhere = joint_status.keys(found, self._writer.driver, self._writer.pool)
-            stored = joint_status.stored(found, self._writer.driver)
-            before = {key: stored.get(key, joint.Whole()) for key in elsewhere}
-            after = {key: joint_status.following(whole, key, self._writer.node, change) for key, whole in before.items()}
-            if after == before:
-                return
+        """Change this node's part of the devices that are not of its pool; a conflict means that another node was faster."""
+        found = fields.Field(self._read(ref))
+        elsewhere = joint_status.keys(found, self._writer.driver, self._writer.pool)
+        stored = joint_status.stored(found, self._writer.driver)
+        before = {key: stored.get(key, joint.Whole()) for key in elsewhere}
+        after = {key: joint_status.following(whole, key, self._writer.node, change) for key, whole in before.items()}
+        if after != before:
             entries = joint_status.entries(after, found, self._writer.driver, self._stamped)
+            self._send(ref, found, f"{self._writer.driver}{_ALL_NODES}", entries, version=found["metadata"]["resourceVersion"].text())
+
+    def _again_after_conflicts(self, write: Callable[[], _Result]) -> _Result:
+        for _ in range(_TRIES - 1):
             try:
-                self._apply(ref, entries, manager=f"{self._writer.driver}{_ALL_NODES}", version=found["metadata"]["resourceVersion"].text())
+                return write()
             except errors.ApiError as error:
-                if error.status != http.HTTPStatus.CONFLICT or attempt + 1 == _JOINT_TRIES:
+                if error.status != http.HTTPStatus.CONFLICT:
                     raise
-            else:
-                return
+        return write()
 
     def _read(self, ref: claims.ClaimRef) -> transport.Object:
         try:
@@ -154,20 +173,44 @@ class ApiStatuses:
         generation = found["metadata"]["generation"].value
         return made if not generation else {**made, "observedGeneration": generation}
 
-    def _apply(self, ref: claims.ClaimRef, entries: Sequence[dict[str, object]], *, manager: str = "", version: str = "") -> None:
-        """Apply as this writer, or as another manager; with a ``version``, only to the claim of that version."""
+    def _send(self, ref: claims.ClaimRef, found: fields.Field, manager: str, entries: Entries, *, version: str = "") -> None:
+        """Apply as this manager, with a ``version`` only to the claim of that version; or patch what was read, where apply cannot work."""
+        try:
+            if not _is_patched(found, manager):
+                try:
+                    self._apply(ref, manager, [entries[key] for key in sorted(entries)], version)
+                except errors.ApiError as error:
+                    if not self._may_be_patched(error):
+                        raise
+                else:
+                    return
+            self._patch(ref, found, manager, entries)
+        except errors.ApiError as error:
+            raise self._translated(error) from error
+
+    def _apply(self, ref: claims.ClaimRef, manager: str, entries: Sequence[dict[str, object]], version: str) -> None:
         body = {
             "apiVersion": claim_codec.API_VERSION,
             "kind": claim_codec.KIND,
             "metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.uid} | ({"resourceVersion": version} if version else {}),
             "status": {"devices": [*entries]},
         }
-        query = {"fieldManager": manager or self._writer.field_owner, "force": "true"}
-        path = f"{kube_claims.path(ref)}/status"
-        try:
-            self._api.request("PATCH", path, query=query, body=records.freeze_record(body), content_type=APPLY_TYPE)
-        except errors.ApiError as error:
-            raise self._translated(error) from error
+        query = {"fieldManager": manager, "force": "true"}
+        self._api.request("PATCH", _status_path(ref), query=query, body=records.freeze_record(body), content_type=APPLY_TYPE)
+
+    def _patch(self, ref: claims.ClaimRef, found: fields.Field, manager: str, entries: Entries) -> None:
+        ours = _owned(found, self._writer.driver, manager)
+        body = status_patch.operations(found, self._writer.driver, ours, entries)
+        if body:
+            query = {"fieldManager": manager}
+            self._api.request("PATCH", _status_path(ref), query=query, body=body, content_type=status_patch.PATCH_TYPE)
+
+    def _may_be_patched(self, error: errors.ApiError) -> bool:
+        """Whether apply was refused for what it would change beside our own entries: the allocation, or the data of another driver."""
+        return error.status == http.HTTPStatus.UNPROCESSABLE_ENTITY and (_ALLOCATION in str(error) or self._names_other_driver(error))
+
+    def _names_other_driver(self, error: errors.ApiError) -> bool:
+        return _DRIVER_RIGHT in str(error) and f'"{self._writer.driver}" is forbidden' not in str(error)
 
     def _translated(self, error: errors.ApiError) -> errors.DrakitError:
         if error.status == http.HTTPStatus.NOT_FOUND:
@@ -175,13 +218,19 @@ class ApiStatuses:
         if error.status == http.HTTPStatus.FORBIDDEN:
             fix = "allow its service account to patch resourceclaims/status"
             return errors.ApiError(f"{error}; {fix}", status=error.status, reason=error.reason)
-        if error.status == http.HTTPStatus.UNPROCESSABLE_ENTITY and _DRIVER_RIGHT in str(error):
+        return self._translated_422(error) if error.status == http.HTTPStatus.UNPROCESSABLE_ENTITY else error
+
+    def _translated_422(self, error: errors.ApiError) -> errors.DrakitError:
+        message = str(error)
+        if _ALLOCATION in message:
+            return errors.ConfigError(_WHITE_SPACE, field="status.devices")
+        if self._names_other_driver(error):
+            return errors.ConfigError(_OTHERS_WHITE_SPACE, field="status.devices")
+        if _DRIVER_RIGHT in message:
             right = f"associated-node:patch on {_DRIVER_RIGHT} {self._writer.driver}, with a token of a pod on this node"
             fix = f"allow its service account {right} (arbitrary-node:patch for devices of several nodes)"
             return errors.ApiError(f"{error}; {fix}", status=http.HTTPStatus.FORBIDDEN, reason="Forbidden")
-        if error.status == http.HTTPStatus.UNPROCESSABLE_ENTITY and _NOT_ALLOCATED in str(error):
-            return _gone(errors.ClaimFault.NOT_ALLOCATED)
-        return error
+        return _gone(errors.ClaimFault.NOT_ALLOCATED) if _NOT_ALLOCATED in message else error
 
     def _note_blank(self, uid: str, *, blank: bool) -> None:
         with self._lock:
@@ -210,14 +259,18 @@ def _binding_conditions(found: fields.Field, driver: str, key: claim_status.Devi
     return frozenset(name for one in ours for field in ("bindingConditions", "bindingFailureConditions") for name in one[field].texts())
 
 
-def _owned(found: fields.Field, writer: Writer) -> Entries:
-    """Our entries of a claim as they were last applied: only the fields that are ours by the server's books."""
-    marks = _marks(found, writer.field_owner)
+def _status_path(ref: claims.ClaimRef) -> str:
+    return f"{kube_claims.path(ref)}/status"
+
+
+def _owned(found: fields.Field, driver: str, manager: str) -> Entries:
+    """Return a driver's entries as the manager last wrote them: only the fields that it owns by the server's books."""
+    marks = _marks(found, manager)
     ours: Entries = {}
     for entry in found["status"]["devices"].each():
-        mark = marks.get(_key(entry)) if entry["driver"].value == writer.driver else None
+        mark = marks.get(_key(entry)) if entry["driver"].value == driver else None
         if mark is not None:
-            ours[_key(entry)] = _part(writer.driver, entry, mark)
+            ours[_key(entry)] = _part(driver, entry, mark)
     return ours
 
 
@@ -236,12 +289,26 @@ def _assembled(
 
 
 def _marks(found: fields.Field, owner: str) -> Mapping[claim_status.DeviceKey, records.Record]:
-    """What a manager owns of each device's entry (FieldsV1), by pool, device and share id."""
+    """What a manager owns of each device's entry (FieldsV1), applied or patched, by pool, device and share id."""
+    marks: dict[claim_status.DeviceKey, records.Record] = {}
+    for written in _written(found, owner):
+        for name, mark in written["fieldsV1"]["f:status"]["f:devices"].items():
+            if key := _key_of_mark(name):
+                before, new = marks.get(key, records.EMPTY), mark.object()
+                marks[key] = {**before, **new, "f:conditions": {**_conditions_mark(before), **_conditions_mark(new)}}
+    return marks
+
+
+def _written(found: fields.Field, manager: str) -> Iterator[fields.Field]:
+    """What a manager wrote of the status, by operation."""
     for one in found["metadata"]["managedFields"].each():
-        if (one["manager"].value, one["operation"].value, one["subresource"].value) == (owner, "Apply", "status"):
-            inside = one["fieldsV1"]["f:status"]["f:devices"]
-            return {key: mark.object() for name, mark in inside.items() if (key := _key_of_mark(name))}
-    return {}
+        if (one["manager"].value, one["subresource"].value) == (manager, "status"):
+            yield one
+
+
+def _is_patched(found: fields.Field, manager: str) -> bool:
+    """Whether the manager had to patch this claim before. To apply again would leave what it patched."""
+    return any(one["operation"].value == "Update" for one in _written(found, manager))
 
 
 def _key_of_mark(name: str) -> claim_status.DeviceKey | None:
@@ -250,9 +317,12 @@ def _key_of_mark(name: str) -> claim_status.DeviceKey | None:
 
 
 def _types(mark: records.Record) -> Collection[str]:
+    return {str(_keys_of_mark(name).get("type")) for name in _conditions_mark(mark) if name.startswith("k:")}
+
+
+def _conditions_mark(mark: records.Record) -> records.Record:
     inside = mark.get("f:conditions")
-    names_ = inside if isinstance(inside, Mapping) else {}
-    return {str(_keys_of_mark(name).get("type")) for name in names_ if name.startswith("k:")}
+    return inside if isinstance(inside, Mapping) else records.EMPTY
 
 
 def _keys_of_mark(name: str) -> Mapping[str, object]:

@@ -1,6 +1,6 @@
 """What the adapters here need of a connection to the API server; ``client.Client`` is the real one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from drakit.core import records
@@ -10,6 +10,8 @@ UNREADABLE = "Unreadable"
 """The reason of an ApiError for an answer, or an event of a watch, that is not JSON."""
 
 Object = Mapping[str, records.Json]
+Body = Object | Sequence[Object]
+"""What is sent: an object, or a JSON patch, which is a list of them."""
 
 
 class Stream(Protocol):
@@ -31,7 +33,7 @@ class Transport(Protocol):
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: Object | None = None,
+        body: Body | None = None,
         content_type: str = JSON_TYPE,
         timeout: float | None = None,
     ) -> Object:

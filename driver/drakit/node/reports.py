@@ -14,8 +14,13 @@ from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names, ports
 from drakit.core import site as sites
 from drakit.node import outbox
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
 
 TOLD_ONCE_SECONDS = 600.0
+NOT_WRITTEN = "DeviceStatusNotWritten"
+"""The reason of the Event for a claim whose status the API server never takes."""
 _TOLD_MAX = 1024
 _MESSAGE_MAX = 1024
 _PREPARED = sites.Condition(type=claim_status.READY, status=True, reason="Prepared", message="the device is prepared")
@@ -53,7 +58,7 @@ class Reports:
         self._told: collections.OrderedDict[NoticeKey, tuple[float, int]] = collections.OrderedDict()
         self._written: set[names.ClaimUid] = set()
         self._status_box: outbox.Outbox[claims.ClaimRef, claim_status.StatusChange] = outbox.Outbox(
-            "status", statuses.write, claim_status.StatusChange.then, clock
+            "status", self._write_status, claim_status.StatusChange.then, clock
         )
         self._event_box: outbox.Outbox[NoticeKey, int] = outbox.Outbox("event", self._send_event, int.__add__, clock)
 
@@ -76,16 +81,7 @@ class Reports:
 
     def notice(self, claim: claims.ClaimRef, notice: sites.Notice) -> None:
         """Tell the users of a claim; an equal one within ten minutes is only counted, and its count told with the next after that."""
-        now, key = self._clock.monotonic(), (claim, notice)
-        with self._lock:
-            last, held_back = self._told.get(key, (now - TOLD_ONCE_SECONDS, 0))
-            fresh = now - last >= TOLD_ONCE_SECONDS
-            self._told[key] = (now, 0) if fresh else (last, held_back + 1)
-            self._told.move_to_end(key)
-            while len(self._told) > _TOLD_MAX:
-                self._told.popitem(last=False)
-        if fresh:
-            self._event_box.put(key, held_back + 1)
+        self._notice(claim, notice)
 
     def prepared(self, ref: claims.ClaimRef) -> None:
         """All devices of the claim are prepared."""
@@ -106,6 +102,28 @@ class Reports:
             self._put(ref, claim_status.StatusChange(cleared=True))
         with self._lock:
             self._written.discard(ref.uid)
+
+    def _write_status(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
+        """Write, and tell the claim's users where only they can act; to try again would change nothing."""
+        try:
+            self._statuses.write(ref, change)
+        except errors.ConfigError as error:
+            if self._notice(ref, sites.Notice(reason=NOT_WRITTEN, message=str(error), weight=sites.Weight.WARNING)):
+                _log.warning("device status cannot be written", claim=str(ref), error=str(error))
+
+    def _notice(self, claim: claims.ClaimRef, notice: sites.Notice) -> bool:
+        """Tell, unless an equal one was told in the last ten minutes; return whether it was told."""
+        now, key = self._clock.monotonic(), (claim, notice)
+        with self._lock:
+            last, held_back = self._told.get(key, (now - TOLD_ONCE_SECONDS, 0))
+            fresh = now - last >= TOLD_ONCE_SECONDS
+            self._told[key] = (now, 0) if fresh else (last, held_back + 1)
+            self._told.move_to_end(key)
+            while len(self._told) > _TOLD_MAX:
+                self._told.popitem(last=False)
+        if fresh:
+            self._event_box.put(key, held_back + 1)
+        return fresh
 
     def _put(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
         with self._lock:

@@ -53,7 +53,7 @@ class Recorded:
         path: str,
         *,
         query: collections.abc.Mapping[str, str] | None = None,
-        body: transport.Object | None = None,
+        body: transport.Body | None = None,
         content_type: str = transport.JSON_TYPE,
         timeout: float | None = None,
     ) -> transport.Object:
