@@ -68,7 +68,7 @@ class Later:
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: transport.Object | None = None,
+        body: transport.Body | None = None,
         content_type: str = transport.JSON_TYPE,
         timeout: float | None = None,
     ) -> transport.Object:
