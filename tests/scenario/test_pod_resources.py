@@ -33,7 +33,7 @@ def stub(town: Town) -> Iterator[services.PodResourcesListerStub]:
         yield services.PodResourcesListerStub(channel)
 
 
-def test_each_container_has_the_devices_of_its_requests(town: Town, stub: services.PodResourcesListerStub) -> None:
+def test_each_container_has_every_device_of_its_claims(town: Town, stub: services.PodResourcesListerStub) -> None:
     town.offer("gpu-0", "gpu-1")
     town.create(CLAIM, objects.claim("c", objects.request("a"), objects.request("b")))
     containers = [objects.container("one", objects.use("a")), objects.container("both", objects.use()), objects.container("none")]
@@ -42,11 +42,11 @@ def test_each_container_has_the_devices_of_its_requests(town: Town, stub: servic
     assert (pod.name, pod.namespace) == ("p", "default")
     devices = {one.name: [device for claim in one.dynamic_resources for device in claim.claim_resources] for one in pod.containers}
     assert {name: [device.device_name for device in found] for name, found in devices.items()} == {
-        "one": ["gpu-0"],
+        "one": ["gpu-0", "gpu-1"],
         "both": ["gpu-0", "gpu-1"],
         "none": [],
     }
-    [first] = devices["one"]
+    [first, _] = devices["one"]
     assert (first.driver_name, first.pool_name, first.HasField("share_id")) == (DRIVER, objects.NODE, False)
     uid = town.uid("c")
     assert [[cdi.name for cdi in device.cdi_devices] for device in devices["both"]] == [

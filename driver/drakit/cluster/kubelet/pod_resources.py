@@ -1,7 +1,8 @@
 """The kubelet's PodResources service: which devices the containers of this node have, share ids included.
 
-Source: the kubelet's podresources API v1, with KubeletPodResourcesDynamicResources and KubeletPodResourcesGet as in 1.36. Every device is
-told with its own CDI names alone; a real kubelet of 1.36 repeats those of the devices before it.
+Source: the kubelet's podresources API v1, with KubeletPodResourcesDynamicResources and KubeletPodResourcesGet as in 1.36. A container
+lists every device of a claim that it uses, also where it names one request only. Every device has its own CDI names alone; a real kubelet of 1.36
+repeats those of the devices before it.
 """
 
 import pathlib
@@ -57,7 +58,7 @@ class PodResources(services.PodResourcesListerServicer):
 
     def _container(self, pod: Object, container: Object) -> wire.ContainerResources:
         by_claim: dict[Key, list[wire.ClaimResource]] = {}
-        for claim, driver, device in self._preparation.uses(pod, container):
+        for claim, driver, device in self._preparation.claimed(pod, container):
             by_claim.setdefault(claim, []).append(_resource(driver, device))
         resources = [
             wire.DynamicResource(claim_name=claim.name, claim_namespace=claim.namespace, claim_resources=devices)

@@ -96,6 +96,12 @@ class Preparation:
         """Return the prepared devices that a container of the pod gets, each once, with their claims and drivers."""
         return list(dict.fromkeys(self._listed(pod, container)))
 
+    def claimed(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
+        """Return every prepared device of each claim that a container uses, whichever requests the container names."""
+        namespace = key_of(pod).namespace
+        claims = dict.fromkeys(claim for claim, _ in _wishes(pod, container))
+        return [(Key(namespace, claim), driver, device) for claim in claims for driver, device in self.used(pod, claim, "")]
+
     def _listed(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
         """Return what each entry of a container's claims stands for, one entry after the other."""
         namespace, found = key_of(pod).namespace, list[tuple[Key, str, PreparedDevice]]()
