@@ -40,12 +40,16 @@ def cast_of(story: str) -> gpu_stories.Cast:
     return gpu_stories.Cast(mine=share(share=gpu_stories.SHARE), other=other)
 
 
+def _settings(told: list[str]) -> list[str]:
+    return [line for at, line in enumerate(told) if not line.startswith("get_") and not (line.startswith("set_") and line in told[:at])]
+
+
 def look(node: gpu_stories.Node) -> Looks:
-    """All of the node, what each daemon was told, and how many processes each is."""
-    told = {
-        file.parents[1].name: [line for line in file.read_text().splitlines() if not line.startswith("get_")]
-        for file in node.folder.glob("mps/*/pipe/told")
-    }
+    """All of the node, what each daemon was told, and how many processes each is.
+
+    A limit that is set again to the same value counts once: a driver that died before it noted the limits makes the next one set them again.
+    """
+    told = {file.parents[1].name: _settings(file.read_text().splitlines()) for file in node.folder.glob("mps/*/pipe/told")}
     running = {name: len(found) for name, found in gpu_victims.living(node.folder).items()}
     folders = sorted(place.name for place in node.folder.glob("mps/*"))
     return {**node.look(), "told": told, "running": running, "folders": folders}
