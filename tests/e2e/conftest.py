@@ -178,7 +178,9 @@ def _keep(item: pytest.Item, report: pytest.TestReport) -> None:
     rows = item.config.stash.setdefault(ROWS, {})
     before = rows.get(item.nodeid)
     seconds = report.duration + (before.seconds if before and report.when != "setup" else 0.0)
-    result, note = (before.result, before.note) if before else ("passed", "")
+    result, note = (before.result, before.note) if before else ("interrupted", "")
+    if report.when == "call" and report.passed:
+        result = "passed"
     if report.skipped:
         result, note = (
             "skipped",
