@@ -18,6 +18,4 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from drakit.cli import app
 
-    if is_caught:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    app.main()
+    app.main(catches_interrupt=is_caught)

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import inspect
+import signal
 from typing import Annotated
 
 import typer
@@ -61,6 +62,13 @@ def drakit(
     del version
 
 
-def main() -> None:
-    """Run the command line."""
-    ending.guarded(app, "drakit")
+def main(*, catches_interrupt: bool) -> None:
+    """Run the command line; Ctrl-C is one line and status 130 where ``catches_interrupt``."""
+
+    def command() -> None:
+        # Here and not before: where nothing handles the interrupt yet, it would end in a traceback.
+        if catches_interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        app()
+
+    ending.guarded(command, "drakit")

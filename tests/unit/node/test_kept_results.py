@@ -104,7 +104,7 @@ def test_a_continued_claim_gets_each_of_its_devices_although_the_allocation_name
     ref = node.claim(*TWO)
     one_request = tuple(dataclasses.replace(result, request="r0") for result in node.claims.fetch(ref).results)
     node.claims.put(claims.Claim(ref=ref, results=one_request))
-    assert "1 of 2 devices" in kubelet.call(started, ref)[0]
+    assert "devices finished and kept: 1 of 2" in kubelet.call(started, ref)[0]
     answer = started.prepare([reversed_results(node, ref)], world.Waiting())[ref.uid]
     assert answer.error == ""
     assert node.hardware.made == {"chip-0": 1, "chip-1": 1}
