@@ -18,4 +18,8 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from drakit.cli import app
 
-    app.main(catches_interrupt=is_caught)
+    def catch_again() -> None:
+        if is_caught:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    app.main(catch_again)

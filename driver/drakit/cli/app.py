@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import inspect
-import signal
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -62,13 +62,12 @@ def drakit(
     del version
 
 
-def main(*, catches_interrupt: bool) -> None:
-    """Run the command line; Ctrl-C is one line and status 130 where ``catches_interrupt``."""
+def main(catch_interrupt: Callable[[], object]) -> None:
+    """Run the command line, after ``catch_interrupt`` made Ctrl-C an exception."""
 
     def command() -> None:
-        # Here and not before: where nothing handles the interrupt yet, it would end in a traceback.
-        if catches_interrupt:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        # Here and not before: where nothing handles the exception yet, it would end in a traceback.
+        catch_interrupt()
         app()
 
     ending.guarded(command, "drakit")
