@@ -159,7 +159,7 @@ def test_a_daemon_that_will_not_end_is_killed_with_its_server(kind: Kind) -> Non
 
 def test_a_daemon_that_ends_at_once_is_an_error_with_its_last_words(kind: Kind) -> None:
     kind.behave("broken")
-    with pytest.raises(errors.HardwareError, match=r"ended at once: .*no CUDA-capable device"):
+    with pytest.raises(errors.HardwareError, match="ended at once: no CUDA-capable device"):
         kind.serve()
     kind.daemons.stop(GRANT)
     assert kind.living() == []

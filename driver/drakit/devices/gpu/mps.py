@@ -318,6 +318,10 @@ def _living(folder: pathlib.Path) -> list[processes.Running]:
 
 
 def _last_words(folder: pathlib.Path) -> str:
+    """Return the end of the log of starts, from the begin of a line where it has several."""
     with contextlib.suppress(OSError):
-        return " ".join((folder / "log" / "start.log").read_text("utf-8", "replace").split())[-300:]
+        said = (folder / "log" / "start.log").read_text("utf-8", "replace").strip()
+        end = said[-300:]
+        whole_lines = end.partition("\n")[2] if end != said else end
+        return " ".join((whole_lines or end).split())
     return "it said nothing"
