@@ -455,6 +455,19 @@ def test_a_child_that_nobody_owns_is_removed_at_start_and_others_are_left(world:
         pod.space.ip("link", "delete", name)
 
 
+def test_a_child_of_another_host_s_interface_is_left(world: nic_attach.World, pod: nic_attach.Pod) -> None:
+    with netns.namespace() as other:
+        other.make_nic("nic0", mac="02:00:00:00:00:30")
+        other.ip("link", "add", "net7", "link", "nic0", "netns", pod.space.name, "type", "macvlan", "mode", "private")
+        pod.space.ip("link", "set", "net7", "alias", "drakit:gone:5a4d")
+        world.node.ip("netns", "set", pod.space.name, "auto")
+        with world.driver() as driver:
+            ref = driver.prepare(nic_attach.claim(1))
+            assert world.call(ref, pod).code == 0
+            driver.unprepare(ref)
+        assert set(children(pod)) == {"net7"}
+
+
 def test_without_its_memory_a_one_off_command_still_finds_the_interface(world: nic_attach.World, pod: nic_attach.Pod) -> None:
     with world.driver() as driver:
         ref = driver.prepare(nic_attach.claim(1))

@@ -71,6 +71,8 @@ def upper_links(host: Host, ifindex: int) -> tuple[Place, ...]:
     places = [Place(nsid=nsid, link=link) for nsid in netns_ids.numbers(host.sock) for link in inside.links(host.sock, nsid)]
     # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
     own = netns_ids.number_of(host.sock, host.descriptor)
+    if own == netns_ids.NONE:
+        return ()
     uppers = (one for one in places if (one.link.other, one.link.other_nsid) == (ifindex, own))
     return tuple(one for one in uppers if one.nsid != own and one.link.kind not in identity.PAIRS)
 

@@ -15,15 +15,15 @@ import errno
 import os
 import pathlib
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from drakit.devices.nic import calls, config, netlink_pods, netns_ids, pods
+from drakit.devices.nic import calls, config, netlink_pods, netns_ids, passthrough, pods
 from drakit.devices.nic.attach import plans
 from drakit.devices.nic.tc import rtnetlink
 
 _NEWLINK, _DELLINK, _GETLINK, _SETLINK = 16, 17, 18, 19
 _IFINFO = struct.Struct("=BxHiII")
-_ADDRESS, _NAME, _MTU, _LINK, _LINKINFO, _ALIAS, _NAMESPACE = 1, 3, 4, 5, 18, 20, 28
+_ADDRESS, _NAME, _MTU, _LINK, _LINKINFO, _ALIAS, _NAMESPACE, _LINK_NETNSID = 1, 3, 4, 5, 18, 20, 28, 37
 _INFO_KIND, _INFO_DATA, _MACVLAN_MODE = 1, 2, 1
 _MODES = {config.Mode.PRIVATE: 1, config.Mode.BRIDGE: 4}
 _NEWQDISC, _QDISC_KIND, _QDISC_OPTIONS = 36, 1, 2
@@ -139,13 +139,13 @@ class KernelSandboxes(netlink_pods.KernelPods):
 
     def children(self, nsid: int, nic: int) -> tuple[Link, ...]:
         """The children of a NIC in the namespace of this number; none where there is no such namespace any more."""
-        with calls.failing_as("RTM_GETLINK"), rtnetlink.Socket.open(self._namespace) as host:
-            return tuple(link for link in _links(host, nsid) if link.parent == nic)
+        with calls.failing_as("RTM_GETLINK"), self._host() as host:
+            return tuple(link for _, link in _children(host, (nsid,)) if link.parent == nic)
 
     def marked(self) -> tuple[tuple[int, Link], ...]:
-        """Every link with a mark of ours in every namespace that has a number, with that number."""
-        with calls.failing_as("RTM_GETNSID"), rtnetlink.Socket.open(self._namespace) as host:
-            found = ((nsid, link) for nsid in netns_ids.numbers(host) for link in _links(host, nsid))
+        """Return every child of a NIC here that has a mark of ours, in every namespace that has a number, with that number."""
+        with calls.failing_as("RTM_GETNSID"), self._host() as host:
+            found = _children(host, netns_ids.numbers(host.sock))
             return tuple((nsid, link) for nsid, link in found if plans.share_of(link.alias))
 
     def delete(self, nsid: int, link: Link) -> None:
@@ -164,10 +164,26 @@ def _gone_is_success() -> Iterator[None]:
             raise
 
 
-def _links(host: rtnetlink.Socket, nsid: int) -> Iterator[Link]:
-    """The children of any NIC in the namespace of this number."""
+def _children(host: passthrough.Host, nsids: Iterable[int]) -> list[tuple[int, Link]]:
+    """Return the children of any NIC of the host's in the namespaces of these numbers, with the number.
+
+    Another host on this machine, such as a node in a container, has NICs of the same index and children with marks of the same form.
+    """
     only = rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, _KIND))
-    return map(_link, host.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + netns_ids.target(nsid) + only))
+    answers = [
+        (nsid, answer) for nsid in nsids for answer in host.sock.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + netns_ids.target(nsid) + only)
+    ]
+    # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
+    own = netns_ids.number_of(host.sock, host.descriptor)
+    if own == netns_ids.NONE:
+        return []
+    return [(nsid, _link(answer)) for nsid, answer in answers if _parent_namespace(answer) == own]
+
+
+def _parent_namespace(answer: bytes) -> int | None:
+    """Return the number of the namespace that has the link's parent; None where it is the link's own."""
+    told = rtnetlink.attributes(answer[_IFINFO.size :]).get(_LINK_NETNSID)
+    return None if told is None else struct.unpack("=i", told)[0]
 
 
 def _link(answer: bytes) -> Link:
