@@ -6,7 +6,7 @@ is ``netlink_pods``' part.
 
 The NIC's namespace gets a number (nsid) for the sandbox's. By it, links inside can be listed and deleted later, by any process, without a descriptor
 that would keep a dead namespace alive. A number is free again when its namespace is gone and may then mean another, so a link is only taken for ours
-by its parent and its mark. Constants and layouts: linux/if_link.h, linux/pkt_sched.h.
+by its parent, the parent's namespace and its mark. Constants and layouts: linux/if_link.h, linux/pkt_sched.h.
 """
 
 import contextlib
