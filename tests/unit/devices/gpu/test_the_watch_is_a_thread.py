@@ -57,8 +57,9 @@ def tainted(kept: site.FakeSite) -> set[str]:
     return {device for device, found in kept.taints().items() if found}
 
 
-def is_watching() -> bool:
-    return any(thread.name == "gpu-watch" for thread in threading.enumerate())
+def watch_threads() -> set[threading.Thread]:
+    """Threads of watches that run in this process; those of earlier tests may be among them."""
+    return {thread for thread in threading.enumerate() if thread.name == "gpu-watch"}
 
 
 def listening(hardware: mock.MockGpus, kept: site.FakeSite) -> None:
@@ -98,7 +99,7 @@ def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
 ) -> None:
     desk = faults.Faults(choice.directory)
     desk.arm(faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL, times=1000))
-    counted = Counting(hardware, call)
+    counted, earlier = Counting(hardware, call), watch_threads()
     driver = gpu_driver.GpuDriver(counted.port, watch=WATCHING)
     driver.start(kept)
     try:
@@ -112,7 +113,7 @@ def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
         assert "gpu-0" in tainted(kept)
     finally:
         driver.stop()
-    assert not is_watching()
+    assert watch_threads() <= earlier
 
 
 @pytest.mark.parametrize("call", ["events", "population", "mig_mode"])
@@ -173,8 +174,9 @@ def test_the_watch_ends_even_while_a_call_hangs(choice: machines.Choice, hardwar
 
 
 def test_a_driver_that_is_stopped_watches_no_more(seen: port.GpuPort, kept: site.FakeSite) -> None:
+    earlier = watch_threads()
     driver = gpu_driver.GpuDriver(seen, watch=WATCHING)
     driver.start(kept)
-    assert is_watching()
+    assert watch_threads() - earlier
     driver.stop()
-    assert not is_watching()
+    assert watch_threads() <= earlier
