@@ -24,7 +24,7 @@ from drakit.devices import machines, registry
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import netlink
 from drakit.devices.nic.attach import attacher, minder, sandboxes, service
-from drakit.kube import bindings, client, events, slices, status
+from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import beside, clock, engine, station
 from drakit.node import node as nodes
@@ -154,7 +154,7 @@ def _outside(api: Any, registry: pathlib.Path) -> nodes.Outside:
             statuses=statuses,
             events=events.ApiEvents(api, component=nic_driver.NAME, host=NODE),
             claim_list=api_claims.ApiClaimList(api),
-            bindings=bindings.ApiBindings(api, driver=nic_driver.NAME, pool=NODE, clock=ticking),
+            bindings=claims.ApiBindings(api, driver=nic_driver.NAME, pool=NODE, clock=ticking),
         ),
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from drakit.admission import opaque
 from drakit.core import errors, records
-from drakit.kube import fields, json_text
+from drakit.kube import fields
 from drakit.telemetry import logs
 
 API_VERSION = "admission.k8s.io/v1"
@@ -63,7 +63,7 @@ def answer(body: bytes, rules: opaque.Rules) -> Answer:
 
 
 def _request(body: bytes) -> fields.Field:
-    root = fields.Field(json_text.parse(body))  # type: ignore[arg-type] # JSON of any kind; the field's own checks say which it is
+    root = fields.Field(fields.parse(body))  # type: ignore[arg-type] # JSON of any kind; the field's own checks say which it is
     root["apiVersion"].only_in(API_VERSION)
     root["kind"].only_in(KIND)
     root["request"].object()

@@ -12,7 +12,7 @@ import typer
 from drakit import settings as values
 from drakit.cli import composition, options, serving, stopping
 from drakit.core import errors
-from drakit.kube import bindings, claims, client, events, slices, status
+from drakit.kube import claims, client, events, slices, status
 from drakit.node import beside, clock, node, publisher, reports
 from drakit.telemetry import logs
 
@@ -140,7 +140,7 @@ def _node(
             statuses=statuses,
             events=events.ApiEvents(api, component=driver, host=name),
             claim_list=claims.ApiClaimList(api),
-            bindings=bindings.ApiBindings(api, driver=driver, pool=family.post.place.pool, clock=ticking),
+            bindings=claims.ApiBindings(api, driver=driver, pool=family.post.place.pool, clock=ticking),
             conditions=reports.Conditions(settings.report.conditions),
         ),
     )

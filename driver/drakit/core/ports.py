@@ -142,7 +142,7 @@ class ClaimList(Protocol):
 
 
 class Bindings(Protocol):
-    """The claims whose pods wait for devices of this driver on this node (drakit.kube.bindings)."""
+    """The claims whose pods wait for devices of this driver on this node (drakit.kube.claims)."""
 
     def follow(self, stop: threading.Event) -> Iterator[binding.Standing | None]:
         """Yield how claims stand, as they change and by anyone, until ``stop`` is set. None comes before all of them are told anew.

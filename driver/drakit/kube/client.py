@@ -19,7 +19,7 @@ import urllib3
 import yaml
 
 from drakit.core import errors, records
-from drakit.kube import access, direct, json_text, keys, transport
+from drakit.kube import access, direct, fields, keys, transport
 from drakit.telemetry import secrets
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ class Watch:
 
 def _object(data: bytes) -> transport.Object:
     try:
-        found = json_text.parse(data)
+        found = fields.parse(data)
     except ValueError as error:
         message = f"the API server answered something that is not JSON: {_one_line(str(error))}"
         raise errors.ApiError(message, reason=transport.UNREADABLE) from error

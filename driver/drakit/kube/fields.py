@@ -1,9 +1,22 @@
-"""Reading JSON of unknown quality: every step names the field, so that an error does too."""
+"""Parse JSON from the API server and read its fields; every error names the path of the field.
 
+Objects may be hostile: the API server stores objects that are nested thousands of levels deep, and numbers of thousands of digits, which Python does
+not parse. A value that is nested too deep becomes null, and a number that is too long becomes text, so that its decoder refuses that one object and
+the other objects of a list are read.
+"""
+
+import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Self
 
 from drakit.core import errors, quantity, records
+
+DEPTH_MAX = 128
+"""Deeper than ``core.records`` takes: what is cut here is refused by the decoder of its object and never taken for the whole."""
+DIGITS_MAX = 4000
+# Possessive, and with an optional end, so that a string is scanned once: a string without an end is one token too.
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 UNREADABLE = (errors.DrakitError, ValueError, TypeError, ArithmeticError, RecursionError)
 """What decoding one object may raise. Whoever decodes a list catches it item by item, so that one object never hides the others."""
@@ -122,3 +135,38 @@ class Field:
     def _kind(self) -> str:
         kinds = {bool: "a truth value", int: "a number", float: "a number", str: "text", type(None): "null"}
         return kinds.get(type(self.value), "an object" if isinstance(self.value, Mapping) else "a list")
+
+
+def parse(data: bytes) -> object:
+    """The value; raises ValueError for what is not JSON."""
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError:
+        raise
+    except (RecursionError, ValueError):
+        text = _without_deep_values(data.decode("utf-8", "replace"))
+    try:
+        return json.loads(text, parse_int=_integer)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits) <= DIGITS_MAX else digits
+
+
+def _without_deep_values(text: str) -> str:
+    """The text with null for every list and object that is nested deeper than ``DEPTH_MAX``."""
+    pieces: list[str] = []
+    depth = start = 0
+    for token in _TOKEN.finditer(text):
+        kind = text[token.start()]
+        if kind in "[{":
+            depth += 1
+            if depth == DEPTH_MAX + 1:
+                pieces += (text[start : token.start()], "null")
+        elif kind in "]}":
+            if depth == DEPTH_MAX + 1:
+                start = token.end()
+            depth -= 1
+    return "".join((*pieces, text[start:]))

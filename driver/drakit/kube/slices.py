@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from drakit.core import api_server, errors, ports, records
 from drakit.core import slices as values
-from drakit.kube import description, fields, slice_codec, transport, watch
+from drakit.kube import discovery, fields, slice_codec, transport, watch
 from drakit.telemetry import logs
 
 PATH = f"/apis/{slice_codec.API_VERSION}/resourceslices"
@@ -35,7 +35,7 @@ class ApiSlices:
         self._driver = driver
         self._selector = f"spec.driver={driver},spec.nodeName={node}"
         self._clock = clock
-        self._description = description.Description(api, clock)
+        self._description = discovery.Description(api, clock)
         self._meter = meter
         self._node_uid = ""
         self._metadata: dict[str, records.Record] = {}

@@ -1,11 +1,14 @@
-"""Between the messages of the DRA service and the core's values.
+"""Conversion between the messages of the DRA service and the core's values, and between versions of one message.
 
-What the kubelet sends is checked here, claim by claim: a malformed one gets an error of its own and the others go on. What is answered always has
-exactly one entry for each UID asked for, because the kubelet fails the whole pod otherwise.
+Claims from the kubelet are checked one by one: a malformed claim gets an error of its own and the others are processed. A response always has
+exactly one entry for each UID in the request, because the kubelet fails the whole pod otherwise.
 """
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from google.protobuf import message
 
 from drakit._proto import dra_v1_pb2 as wire
 from drakit.core import claim as claims
@@ -82,3 +85,16 @@ def _device(device: outcome.PreparedDevice) -> wire.Device:
         cdi_device_ids=device.cdi_ids,
         share_id=device.share_id or None,
     )
+
+
+Message = TypeVar("Message", bound=message.Message)
+
+
+def convert(kind: type[Message], other: message.Message) -> Message:
+    """Return the message in another version of the API; fields that this version does not have are dropped.
+
+    Kubernetes keeps the field numbers of a message in all its versions, so equal bytes mean equal fields.
+    """
+    made = kind.FromString(other.SerializeToString())
+    made.DiscardUnknownFields()
+    return made

@@ -1,6 +1,7 @@
-"""The DRA service, version v1: the kubelet's two calls, handed to the claim engine.
+"""The DRA services that a driver serves to the kubelet, handed to the claim engine.
 
-Whatever goes wrong in the engine becomes an error of the claims asked for; the process and the other calls live on.
+Version v1beta1, for kubelets before 1.34, is version v1 without share ids: its messages are converted and answered by the v1 service. An error in the
+engine becomes an error of the claims in that call; the process and the other calls continue.
 """
 
 import dataclasses
@@ -13,12 +14,16 @@ import grpc
 
 from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
+from drakit._proto import dra_v1beta1_pb2 as beta
+from drakit._proto import dra_v1beta1_pb2_grpc as beta_services
 from drakit.core import claim as claims
 from drakit.core import errors, names, outcome, ports
-from drakit.kubelet import codec
+from drakit.kubelet import codec, health, health_service, kinds
 from drakit.telemetry import logs
 
-SERVICE = "v1.DRAPlugin"
+SERVICE_V1, SERVICE_V1BETA1 = "v1.DRAPlugin", "v1beta1.DRAPlugin"
+ADVERTISED = (SERVICE_V1, SERVICE_V1BETA1, health_service.SERVICE_V1, health_service.SERVICE_V1ALPHA1)
+"""gRPC services by name. The kubelet uses the first DRA service that it knows, so the newest comes first; it ignores names that it does not know."""
 
 _log = logs.get_logger(__name__)
 _request_ids = itertools.count(1)
@@ -82,7 +87,7 @@ def _ask(
     failed: Callable[[str], Answer],
     said: Callable[[Answer], Mapping[str, object]],
 ) -> Mapping[names.ClaimUid, Answer]:
-    """Let the engine work on the well-formed claims and log what became of each, all under one request id."""
+    """Pass the well-formed claims to the engine and log the result of each, all under one request id."""
     with logs.bound(request_id=next(_request_ids), method=call.method):
         for uid, fault in call.asked.refused.items():
             _log.warning("malformed claim refused", claim_uid=uid, error=fault)
@@ -101,7 +106,7 @@ def _ask(
 def _contained(
     work: Callable[[], Mapping[names.ClaimUid, Answer]], refs: Sequence[claims.ClaimRef], failed: Callable[[str], Answer]
 ) -> Mapping[names.ClaimUid, Answer]:
-    """What the work answers; if it raises, the same error for every claim."""
+    """Return the results of the work; if it raises, the same error for every claim."""
     try:
         return work()
     except errors.DrakitError as error:
@@ -109,3 +114,43 @@ def _contained(
     except Exception as error:  # noqa: BLE001 - a bug in one call must not end the process
         _log.exception("bug in the claim engine", claims=[str(ref) for ref in refs])
         return {ref.uid: failed(f"internal error ({type(error).__name__}); see the driver's log") for ref in refs}
+
+
+class DraV1Beta1Service(beta_services.DRAPluginServicer):
+    """NodePrepareResources and NodeUnprepareResources as the v1 service answers them."""
+
+    def __init__(self, answering: DraService) -> None:
+        self._answering = answering
+
+    def register(self, server: grpc.Server) -> None:
+        """Add the service to a server."""
+        beta_services.add_DRAPluginServicer_to_server(self, server)
+
+    def NodePrepareResources(  # noqa: N802 - the wire's name
+        self, request: beta.NodePrepareResourcesRequest, context: grpc.ServicerContext
+    ) -> beta.NodePrepareResourcesResponse:
+        answer = self._answering.NodePrepareResources(codec.convert(wire.NodePrepareResourcesRequest, request), context)
+        return codec.convert(beta.NodePrepareResourcesResponse, answer)
+
+    def NodeUnprepareResources(  # noqa: N802 - the wire's name
+        self, request: beta.NodeUnprepareResourcesRequest, context: grpc.ServicerContext
+    ) -> beta.NodeUnprepareResourcesResponse:
+        answer = self._answering.NodeUnprepareResources(codec.convert(wire.NodeUnprepareResourcesRequest, request), context)
+        return codec.convert(beta.NodeUnprepareResourcesResponse, answer)
+
+
+def register(engine: ports.ClaimEngine, board: health.HealthBoard) -> kinds.Register:
+    """Return a function that adds the DRA and health services to a gRPC server."""
+    answering = DraService(engine)
+    served = (
+        answering,
+        DraV1Beta1Service(answering),
+        health_service.HealthV1Service(board),
+        health_service.HealthV1Alpha1Service(board),
+    )
+
+    def add(grpc_server: grpc.Server) -> None:
+        for service in served:
+            service.register(grpc_server)
+
+    return add

@@ -13,7 +13,7 @@ from drakit._proto import dra_health_v1alpha1_pb2 as alpha
 from drakit._proto import dra_health_v1alpha1_pb2_grpc as alpha_services
 from drakit.core import errors
 from drakit.core import site as sites
-from drakit.kubelet import health, rewire
+from drakit.kubelet import codec, health
 from drakit.telemetry import logs
 
 SERVICE_V1 = "v1.DRAResourceHealth"
@@ -62,7 +62,7 @@ class HealthV1Alpha1Service(alpha_services.DRAResourceHealthServicer):
         request: alpha.NodeWatchResourcesRequest,  # noqa: ARG002 - empty
         context: grpc.ServicerContext,
     ) -> Iterator[alpha.NodeWatchResourcesResponse]:
-        return (rewire.into(alpha.NodeWatchResourcesResponse, answer) for answer in stream(self._board, context))
+        return (codec.convert(alpha.NodeWatchResourcesResponse, answer) for answer in stream(self._board, context))
 
 
 def stream(board: health.HealthBoard, context: grpc.ServicerContext) -> Iterator[wire.NodeWatchResourcesResponse]:

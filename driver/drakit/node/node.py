@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 from drakit.core import errors, inventory, lifecycle, ports
 from drakit.core import site as sites
-from drakit.kubelet import checkpoint, health, registration, server, services, sockets
+from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
 from drakit.node import beside, calls, metering, metrics, observing, publisher, station
 from drakit.telemetry import logs
 
@@ -81,8 +81,8 @@ class Node:
         stale_seconds = max(health.STALE_SECONDS, 3 * outside.rescan_seconds)
         self.health = health.HealthBoard(post.place.pool, outside.clock, stale_seconds=stale_seconds)
         path = sockets.service_path(folders.home, sockets.check_instance(outside.instance))
-        self._service = server.SocketServer(path, services.register(self.calls, self.health), threads=SERVICE_THREADS)
-        plugin = registration.Plugin(name=post.driver_name, endpoint=path, services=services.ADVERTISED, instance=outside.instance)
+        self._service = server.SocketServer(path, dra.register(self.calls, self.health), threads=SERVICE_THREADS)
+        plugin = registration.Plugin(name=post.driver_name, endpoint=path, services=dra.ADVERTISED, instance=outside.instance)
         self.registrar = registration.Registrar(plugin, outside.registry, outside.clock)
         self._offering = threading.Lock()
         self._published = (0, True, 0)

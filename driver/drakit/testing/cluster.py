@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from drakit.core import driver as drivers
-from drakit.kube import bindings, client, events, slices, status
+from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import beside, clock, engine, station
 from drakit.node import node as nodes
@@ -181,7 +181,7 @@ class Cluster:
                 statuses=statuses,
                 events=events.ApiEvents(api, component=made.name, host=name),
                 claim_list=api_claims.ApiClaimList(api),
-                bindings=bindings.ApiBindings(api, driver=made.name, pool=name, clock=ticking),
+                bindings=claims.ApiBindings(api, driver=made.name, pool=name, clock=ticking),
             ),
         )
         post = station.Post(driver_name=made.name, build=lambda _: made, place=engine.Place(pool=name, boot_id="boot-1"))

@@ -19,7 +19,7 @@ import threading
 import time
 
 from drakit.core import errors
-from drakit.kube import bindings, claims, client, events, slices, status
+from drakit.kube import claims, client, events, slices, status
 from drakit.node import beside, engine, node, reports, station
 from drakit.telemetry import logs
 from fakes.storm import hardware
@@ -173,7 +173,7 @@ def build(order: Order, api: client.Client) -> node.Node:
             statuses=statuses,
             events=events.ApiEvents(api, component=NAME, host=order.node),
             claim_list=claims.ApiClaimList(api),
-            bindings=bindings.ApiBindings(api, driver=NAME, pool=order.node, clock=ticking),
+            bindings=claims.ApiBindings(api, driver=NAME, pool=order.node, clock=ticking),
             conditions=reports.Conditions.ALWAYS,
         ),
     )

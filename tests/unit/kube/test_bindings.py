@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drakit.core import binding, names, records
-from drakit.kube import bindings, transport
+from drakit.kube import claims, transport
 from fakes import real_clock
 
 UID = names.ClaimUid("00000000-0000-4000-8000-000000000001")
@@ -41,7 +41,7 @@ class Listing:
 
 def standings(*items: transport.Object) -> list[binding.Standing | None]:
     stop, found = threading.Event(), list[binding.Standing | None]()
-    api = bindings.ApiBindings(Listing(*items), driver="fpga.example.com", pool="node-1", clock=real_clock.RealClock())
+    api = claims.ApiBindings(Listing(*items), driver="fpga.example.com", pool="node-1", clock=real_clock.RealClock())
     following: Iterator[binding.Standing | None] = api.follow(stop)
     for _ in range(1 + len(items)):
         found.append(next(following))
@@ -74,7 +74,7 @@ def test_a_claim_waits_for_the_first_condition_of_each_of_our_devices(found: tra
 def test_a_claim_that_makes_no_sense_is_passed_over() -> None:
     nonsense = records.freeze_record({"metadata": {"name": "C!", "namespace": "n", "uid": UID}})
     stop = threading.Event()
-    api = bindings.ApiBindings(Listing(nonsense, claim(RESULT)), driver="fpga.example.com", pool="node-1", clock=real_clock.RealClock())
+    api = claims.ApiBindings(Listing(nonsense, claim(RESULT)), driver="fpga.example.com", pool="node-1", clock=real_clock.RealClock())
     following = api.follow(stop)
     assert next(following) is None
     found = next(following)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from drakit.core import api_server, device, errors, inventory
-from drakit.kube import description, slice_schema, slices, transport
+from drakit.kube import discovery, slices, transport
 from drakit.node import publisher
 from fakes import fake_transport, ticking
 from fakes import slice_samples as samples
@@ -35,7 +35,7 @@ class Server(fake_transport.FakeTransport):
 
     def __init__(self, version: Answer, schema: Answer) -> None:
         super().__init__(self._answered)
-        self.answers = {description.VERSION_PATH: version, slice_schema.PATH: schema}
+        self.answers = {discovery.VERSION_PATH: version, discovery.SCHEMA_PATH: schema}
 
     def _answered(self, request: fake_transport.Request) -> Answer:
         if request.path in self.answers:
@@ -85,14 +85,14 @@ def test_a_schema_that_cannot_be_read_is_read_later_after_growing_pauses(failure
     for _ in range(3600):
         store.server()
         clock.moment += 1
-    assert 60 <= server.asked(slice_schema.PATH) <= 70
-    server.answers[slice_schema.PATH] = WITHOUT_MIXINS
-    clock.moment += description.VERSION_SECONDS
+    assert 60 <= server.asked(discovery.SCHEMA_PATH) <= 70
+    server.answers[discovery.SCHEMA_PATH] = WITHOUT_MIXINS
+    clock.moment += discovery.VERSION_SECONDS
     assert store.server() == api_server.ApiServer(version="v1.36.2", lacks=frozenset({"DRAMixins"}))
-    asked = server.asked(slice_schema.PATH)
-    clock.moment += description.VERSION_SECONDS
+    asked = server.asked(discovery.SCHEMA_PATH)
+    clock.moment += discovery.VERSION_SECONDS
     store.server()
-    assert server.asked(slice_schema.PATH) == asked, "a schema that was read is not read again"
+    assert server.asked(discovery.SCHEMA_PATH) == asked, "a schema that was read is not read again"
 
 
 @each_failure
@@ -100,13 +100,13 @@ def test_a_version_that_is_known_stays_known_while_the_server_does_not_say_it(fa
     server = Server(version("v1.36.2"), WITHOUT_MIXINS)
     store, clock = store_of(server)
     described = store.server()
-    server.answers[description.VERSION_PATH] = failure
+    server.answers[discovery.VERSION_PATH] = failure
     seen = set()
     for _ in range(10):
-        clock.moment += description.VERSION_SECONDS
+        clock.moment += discovery.VERSION_SECONDS
         seen.add(store.server())
     assert seen == {described}
-    assert server.asked(slice_schema.PATH) == 1
+    assert server.asked(discovery.SCHEMA_PATH) == 1
 
 
 @each_failure
@@ -120,26 +120,26 @@ def test_nothing_is_known_to_be_lacking_in_a_new_version_until_its_schema_is_rea
     server = Server(version("v1.36.2"), WITHOUT_MIXINS)
     store, clock = store_of(server)
     store.server()
-    server.answers = {description.VERSION_PATH: version("v1.37.0"), slice_schema.PATH: failure}
-    clock.moment += description.VERSION_SECONDS
+    server.answers = {discovery.VERSION_PATH: version("v1.37.0"), discovery.SCHEMA_PATH: failure}
+    clock.moment += discovery.VERSION_SECONDS
     assert store.server() == api_server.ApiServer(version="v1.37.0")
 
 
-@pytest.mark.parametrize("path", [description.VERSION_PATH, slice_schema.PATH])
+@pytest.mark.parametrize("path", [discovery.VERSION_PATH, discovery.SCHEMA_PATH])
 @each_failure
 def test_a_description_that_fails_between_two_answers_causes_no_new_probe(failure: Exception, path: str) -> None:
     server = Server(version("v1.36.2"), WITHOUT_MIXINS)
-    if path == slice_schema.PATH:
+    if path == discovery.SCHEMA_PATH:
         server.answers[path] = failure
     store, clock = store_of(server)
     made = publisher_of(store, clock)
     made.reconcile()
     probes = server.probes()
-    server.answers = {description.VERSION_PATH: version("v1.36.2"), slice_schema.PATH: WITHOUT_MIXINS, path: failure}
-    clock.moment += description.VERSION_SECONDS
+    server.answers = {discovery.VERSION_PATH: version("v1.36.2"), discovery.SCHEMA_PATH: WITHOUT_MIXINS, path: failure}
+    clock.moment += discovery.VERSION_SECONDS
     made.reconcile()
-    server.answers = {description.VERSION_PATH: version("v1.36.2"), slice_schema.PATH: WITHOUT_MIXINS}
-    clock.moment += description.VERSION_SECONDS
+    server.answers = {discovery.VERSION_PATH: version("v1.36.2"), discovery.SCHEMA_PATH: WITHOUT_MIXINS}
+    clock.moment += discovery.VERSION_SECONDS
     made.reconcile()
     assert store.server().lacks == {"DRAMixins"}
     assert server.probes() == probes >= 1

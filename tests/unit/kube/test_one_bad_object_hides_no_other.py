@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from drakit.core import records
-from drakit.kube import access, bindings, client, json_text, slice_codec, watch
+from drakit.kube import access, claims, client, fields, slice_codec, watch
 from drakit.kube import claims as kube_claims
 from drakit.kube import slices as kube_slices
 from drakit.telemetry import logs
@@ -105,7 +105,7 @@ def test_a_watch_of_claims_tells_of_all_the_others(kind: str, server: Server, ap
     server.body = listed(claim(0), bad, claim(2))
     server.events = "\n".join(f'{{"type": "ADDED", "object": {one}}}' for one in (claim(3), bad, "7", claim(4), "")).encode()
     stop = threading.Event()
-    following = bindings.ApiBindings(api, driver=DRIVER, pool=POOL, clock=real_clock.RealClock()).follow(stop)
+    following = claims.ApiBindings(api, driver=DRIVER, pool=POOL, clock=real_clock.RealClock()).follow(stop)
     found = [one.claim.name for one in itertools.islice(following, 12) if one is not None and one.claim.uid != uid(1)]
     stop.set()
     assert found[:4] == ["c0", "c2", "c3", "c4"]
@@ -150,8 +150,8 @@ def test_a_slice_that_cannot_be_read_is_listed_for_removal_or_left_out_and_the_o
 
 
 def test_what_is_cut_is_never_taken_for_the_whole() -> None:
-    deep = json_text.parse(f'{{"items": [{HOSTILE["objects 1200 deep"]}]}}'.encode())
-    shallow = json_text.parse(f'{{"items": [{claim(0)}]}}'.encode())
+    deep = fields.parse(f'{{"items": [{HOSTILE["objects 1200 deep"]}]}}'.encode())
+    shallow = fields.parse(f'{{"items": [{claim(0)}]}}'.encode())
     assert shallow == json.loads(f'{{"items": [{claim(0)}]}}')
     assert isinstance(deep, dict)
     with pytest.raises(TypeError, match="nested deeper"):
@@ -161,4 +161,4 @@ def test_what_is_cut_is_never_taken_for_the_whole() -> None:
 @pytest.mark.parametrize("broken", [b"", b"{", b"[" * 5000, b'{"a": ' + b"[" * 5000, b"]" * 9, b"\xff", b'{"a": "', b"nonsense"])
 def test_what_is_not_json_is_a_value_error(broken: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        json_text.parse(broken)
+        fields.parse(broken)

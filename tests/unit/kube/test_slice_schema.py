@@ -7,7 +7,7 @@ import pytest
 
 from drakit.cluster import apiserver, features, registry, resources
 from drakit.core import errors, ports, records
-from drakit.kube import client, description, slice_schema, transport
+from drakit.kube import client, discovery, transport
 from drakit.kube import slices as kube_slices
 from fakes import fake_transport, real_clock, ticking
 from fakes import slice_samples as samples
@@ -39,8 +39,8 @@ def _map(name: str) -> dict[str, Any]:
 
 
 def test_a_released_server_lacks_mixins_alone() -> None:
-    assert slice_schema.lacks(document()) == {"DRAMixins"}
-    assert slice_schema.lacks(document(mixins={"type": "object"})) == frozenset()
+    assert discovery.missing_gates(document()) == {"DRAMixins"}
+    assert discovery.missing_gates(document(mixins={"type": "object"})) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_released_server_lacks_mixins_alone() -> None:
 def test_a_field_that_is_not_listed_is_lacking(part: str, field: str, gate: str) -> None:
     older = document(mixins={})
     del older["components"]["schemas"][part]["properties"][field]
-    assert slice_schema.lacks(older) == {gate}
+    assert discovery.missing_gates(older) == {gate}
 
 
 def loop() -> dict[str, Any]:
@@ -70,7 +70,7 @@ def loop() -> dict[str, Any]:
     "strange", [{}, {"components": None}, {"components": {"schemas": {"a": None}}}, {"components": {"schemas": []}}, loop()]
 )
 def test_a_document_that_describes_no_slice_says_nothing(strange: dict[str, Any]) -> None:
-    assert slice_schema.lacks(strange) == frozenset()
+    assert discovery.missing_gates(strange) == frozenset()
 
 
 class Describing(fake_transport.FakeTransport):
@@ -83,9 +83,7 @@ class Describing(fake_transport.FakeTransport):
 
     def _described(self, request: fake_transport.Request) -> fake_transport.Answer:
         assert request.method == "GET", "nothing is written"
-        return self.failure or records.freeze_record(
-            {"gitVersion": self.version} if request.path == description.VERSION_PATH else document()
-        )
+        return self.failure or records.freeze_record({"gitVersion": self.version} if request.path == discovery.VERSION_PATH else document())
 
     @property
     def asked(self) -> list[str]:
@@ -102,11 +100,11 @@ def test_the_schema_is_read_once_a_version_and_the_version_once_a_minute() -> No
     for _ in range(100):
         assert store.server().lacks == {"DRAMixins"}
     assert api.asked == ["/version", "/openapi/v3/apis/resource.k8s.io/v1"]
-    clock.moment += description.VERSION_SECONDS
+    clock.moment += discovery.VERSION_SECONDS
     store.server()
     assert api.asked[2:] == ["/version"]
     api.version = "v1.37.0"
-    clock.moment += description.VERSION_SECONDS
+    clock.moment += discovery.VERSION_SECONDS
     assert store.server().version == "v1.37.0"
     assert api.asked[3:] == ["/version", "/openapi/v3/apis/resource.k8s.io/v1"]
 

@@ -45,7 +45,7 @@ def folder() -> collections.abc.Iterator[pathlib.Path]:
 
 
 def make(folder: pathlib.Path, clock: Moments | None = None) -> registration.Registrar:
-    plugin = registration.Plugin(name=DRIVER, endpoint=ENDPOINT, services=(dra.SERVICE,))
+    plugin = registration.Plugin(name=DRIVER, endpoint=ENDPOINT, services=(dra.SERVICE_V1,))
     return registration.Registrar(plugin, folder, clock or Moments())
 
 
@@ -255,5 +255,5 @@ def test_sockets_of_instances_that_die_later_are_removed_too(folder: pathlib.Pat
 
 def test_the_pods_uid_is_in_the_sockets_name(folder: pathlib.Path) -> None:
     pod = "0f8fad5b-d9cb-469f-a165-70867728950e"
-    plugin = registration.Plugin(name=DRIVER, endpoint=ENDPOINT, services=(dra.SERVICE,), instance=pod)
+    plugin = registration.Plugin(name=DRIVER, endpoint=ENDPOINT, services=(dra.SERVICE_V1,), instance=pod)
     assert registration.Registrar(plugin, folder, Moments()).socket.name.startswith(f"{DRIVER}-{pod}-")

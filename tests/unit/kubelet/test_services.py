@@ -20,7 +20,7 @@ from drakit._proto import dra_v1beta1_pb2_grpc as v1beta1_services
 from drakit.core import claim as claims
 from drakit.core import names, outcome, ports
 from drakit.core import site as sites
-from drakit.kubelet import health, health_service, server, services
+from drakit.kubelet import dra, health, health_service, server
 from drakit.node import clock, node
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -60,7 +60,7 @@ def board() -> health.HealthBoard:
 @pytest.fixture
 def served(engine: Engine, board: health.HealthBoard) -> Iterator[server.SocketServer]:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dra"))
-    started = server.SocketServer(folder / "dra.sock", services.register(engine, board), threads=12)
+    started = server.SocketServer(folder / "dra.sock", dra.register(engine, board), threads=12)
     started.start()
     yield started
     board.close()
@@ -80,7 +80,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 def test_what_is_advertised_is_what_is_served_the_newest_first() -> None:
-    assert services.ADVERTISED == ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+    assert dra.ADVERTISED == ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 
 
 def test_v1beta1_answers_as_v1_but_without_share_ids(channel: grpc.Channel) -> None:

@@ -22,8 +22,8 @@ from drakit.core import claim as claims
 from drakit.core import claim_status, leasing, names, ports, slices
 from drakit.core import reach as reaches
 from drakit.core import site as sites
-from drakit.kube import bindings, client, events, leases, status, transport
 from drakit.kube import claims as kube_claims
+from drakit.kube import client, events, leases, status, transport
 from drakit.kube import slices as kube_slices
 from fakes import real_clock
 from fakes import slice_samples as samples
@@ -147,7 +147,7 @@ def test_a_node_driver_asks_for_the_rights_it_uses_and_for_no_other(manifest: st
 
 def test_a_driver_with_binding_conditions_follows_claims_too(recorded: Recorded, server: apiserver.ApiServer) -> None:
     used = used_by_a_node(recorded, server)
-    following = bindings.ApiBindings(recorded, driver=samples.DRIVER, pool="pool", clock=CLOCK)
+    following = kube_claims.ApiBindings(recorded, driver=samples.DRIVER, pool="pool", clock=CLOCK)
     stop, told = threading.Event(), 0
     for standing in following.follow(stop):
         told += standing is not None

@@ -1,0 +1,120 @@
+"""Discovery: the API server's version, and which fields of a ResourceSlice its schema (OpenAPI v3) lacks.
+
+A field in the schema may still be dropped, because its feature gate is off; a field that is not in the schema is never stored. A failed request keeps
+the values of the last successful one. Until the first success nothing counts as lacking, so that probe slices decide. Failures are retried after a
+pause that grows to a minute.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from drakit.core import api_server, ports, records
+from drakit.kube import fields, slice_codec, transport
+from drakit.telemetry import logs
+
+VERSION_PATH = "/version"
+VERSION_SECONDS = 60.0
+"""How long a version is taken for current, and the longest pause after a failure."""
+FIRST_PAUSE = 1.0
+
+SCHEMA_PATH = f"/openapi/v3/apis/{slice_codec.API_VERSION}"
+# The fields below spec by which each feature gate is known; "[]" and "{}" are the items of a list and of a map.
+_FIELDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "DRAPartitionableDevices": (("sharedCounters",), ("devices", "[]", "consumesCounters")),
+    "DRAMixins": (("mixins",),),
+    "DRAConsumableCapacity": (("devices", "[]", "allowMultipleAllocations"), ("devices", "[]", "capacity", "{}", "requestPolicy")),
+    "DRADeviceTaints": (("devices", "[]", "taints"),),
+    "DRAListTypeAttributes": (("devices", "[]", "attributes", "{}", "strings"),),
+}
+_INNER = {"[]": "items", "{}": "additionalProperties"}
+_DEPTH = 32
+
+Node = Mapping[str, records.Json]
+
+_log = logs.get_logger(__name__)
+
+Read = TypeVar("Read")
+
+
+class Description:
+    """Reads the version at most once a minute, and the schema once for each version."""
+
+    def __init__(self, api: transport.Transport, clock: ports.Clock) -> None:
+        self._api = api
+        self._clock = clock
+        self._known = api_server.ApiServer(version="")
+        self._has_schema = False
+        self._read_at = clock.monotonic()
+        self._pause = FIRST_PAUSE
+
+    def current(self) -> api_server.ApiServer:
+        """Return what is known of the server, after reading what is due; never raises."""
+        if self._clock.monotonic() < self._read_at:
+            return self._known
+        version = self._answer(VERSION_PATH, lambda answer: fields.Field(answer)["gitVersion"].text_or_empty())
+        if version is not None and version != self._known.version:
+            self._known, self._has_schema = api_server.ApiServer(version=version), False
+        lacks = None if self._has_schema else self._answer(SCHEMA_PATH, missing_gates)
+        if lacks is not None:
+            self._known, self._has_schema = dataclasses.replace(self._known, lacks=lacks), True
+            _log.info("API server described", version=self._known.version, lacks=sorted(lacks))
+        is_complete = version is not None and self._has_schema
+        self._read_at = self._clock.monotonic() + (VERSION_SECONDS if is_complete else self._pause)
+        self._pause = FIRST_PAUSE if is_complete else min(2 * self._pause, VERSION_SECONDS)
+        return self._known
+
+    def _answer(self, path: str, read: Callable[[transport.Object], Read]) -> Read | None:
+        """Return what ``read`` finds in the answer, or None where there is none; only the first failure in a row is a warning."""
+        try:
+            return read(self._api.request("GET", path))
+        except fields.UNREADABLE as error:
+            log = _log.warning if self._pause == FIRST_PAUSE else _log.debug
+            log("API server description failed", path=path, error=str(error), retry_in_s=self._pause)
+            return None
+
+
+def missing_gates(document: Node) -> frozenset[str]:
+    """The feature gates of which a field is not in the schema; none where the document does not describe a ResourceSlice."""
+    schemas = _mapping(_mapping(document.get("components")).get("schemas"))
+    spec = next((found for one in schemas.values() if _is_slice(_mapping(one)) and (found := _at(_mapping(one), "spec", schemas))), None)
+    if spec is None:
+        return frozenset()
+    return frozenset(gate for gate, fields in _FIELDS.items() if not all(_has(spec, steps, schemas) for steps in fields))
+
+
+def _is_slice(schema: Node) -> bool:
+    kinds = schema.get("x-kubernetes-group-version-kind")
+    group, _, version = slice_codec.API_VERSION.partition("/")
+    wanted = {"group": group, "version": version, "kind": slice_codec.KIND}
+    return isinstance(kinds, (list, tuple)) and any(isinstance(one, Mapping) and dict(one) == wanted for one in kinds)
+
+
+def _has(schema: Node, steps: tuple[str, ...], schemas: Node) -> bool:
+    """Whether the schema has the field. A part that cannot be followed says nothing against it."""
+    current: Node | None = schema
+    for step in steps:
+        if current is None:
+            return True
+        if step not in _INNER and "properties" in current and step not in _mapping(current["properties"]):
+            return False
+        current = _at(current, step, schemas)
+    return True
+
+
+def _at(schema: Node, step: str, schemas: Node) -> Node | None:
+    """The schema one step below, references followed; None where there is none."""
+    inner = _INNER.get(step)
+    found = _mapping(schema.get(inner) if inner else _mapping(schema.get("properties")).get(step))
+    for _ in range(_DEPTH):
+        parts = found.get("allOf")
+        wrapped = parts[0] if isinstance(parts, (list, tuple)) and len(parts) == 1 else found
+        reference = _mapping(wrapped).get("$ref")
+        if not isinstance(reference, str):
+            return _mapping(wrapped) or None
+        found = _mapping(schemas.get(reference.rpartition("/")[2]))
+    return None
+
+
+def _mapping(value: object) -> Node:
+    return value if isinstance(value, Mapping) else {}
