@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic import netlink
+from drakit.devices.nic import kernel_port
 from fakes import netns
 from fakes.nic_samples import MAC
 
@@ -30,7 +30,7 @@ def own() -> Iterator[netns.Namespace]:
 
 
 @pytest.fixture
-def nics(own: netns.Namespace) -> Iterator[netlink.KernelPort]:
-    made = netlink.KernelPort(own.name)
+def nics(own: netns.Namespace) -> Iterator[kernel_port.KernelPort]:
+    made = kernel_port.KernelPort(own.name)
     yield made
     made.close()

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic import port, shaping
-from drakit.devices.nic.tc import bpf, maps, programs
+from drakit.devices.nic import port
+from drakit.devices.nic.netlink import bpf
+from drakit.devices.nic.shaping import classifier_programs, htb, maps
 from fakes import netns
 
 pytestmark = pytest.mark.root
@@ -26,18 +27,18 @@ def share(minor: int) -> port.Share:
 
 
 def test_what_is_written_is_read(memory: maps.Maps) -> None:
-    seat = shaping.Seat(minor=0x8001, share=0x100, cookie=2**63, mac="02:aa:00:00:00:01")
+    seat = htb.Seat(minor=0x8001, share=0x100, cookie=2**63, mac="02:aa:00:00:00:01")
     memory.enter(share(0x100))
     memory.seat(seat)
-    memory.route_to("02:00:00:00:00:20", shaping.HOST)
-    memory.own((2**64 - 1, "02:00:00:00:00:20"), shaping.HOST)
+    memory.route_to("02:00:00:00:00:20", htb.HOST)
+    memory.own((2**64 - 1, "02:00:00:00:00:20"), htb.HOST)
     assert memory.read_shares(3, "nic0") == {0x100: share(0x100)}
     assert memory.read_seats() == (seat,)
     assert memory.addresses() == {seat.mac, "02:00:00:00:00:20"}
     assert (memory.route(seat.mac), memory.route("02:00:00:00:00:99")) == (0x8001, None)
-    assert memory.read_owners() == {(2**64 - 1, "02:00:00:00:00:20"): shaping.HOST}
-    memory.own((2**64 - 1, "02:00:00:00:00:20"), shaping.STRAY, unless_owned=True)
-    assert memory.owner((2**64 - 1, "02:00:00:00:00:20")) == shaping.HOST
+    assert memory.read_owners() == {(2**64 - 1, "02:00:00:00:00:20"): htb.HOST}
+    memory.own((2**64 - 1, "02:00:00:00:00:20"), htb.STRAY, unless_owned=True)
+    assert memory.owner((2**64 - 1, "02:00:00:00:00:20")) == htb.HOST
     for _ in range(2):
         memory.strike(0x100)
         memory.unseat(seat.mac)
@@ -63,11 +64,11 @@ def test_a_share_id_that_does_not_fit_is_refused(memory: maps.Maps) -> None:
 
 def test_every_program_is_taken_and_leads_back_to_its_maps(memory: maps.Maps) -> None:
     written = {
-        "egress": programs.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True),
-        "by_address": programs.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=False),
-        "ingress": programs.ingress(routes=memory.routes, ledger=memory.ledger, group_class=0x00DA0002),
-        "everything": programs.everything(),
-        "guard": programs.guard(),
+        "egress": classifier_programs.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True),
+        "by_address": classifier_programs.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=False),
+        "ingress": classifier_programs.ingress(routes=memory.routes, ledger=memory.ledger, group_class=0x00DA0002),
+        "everything": classifier_programs.everything(),
+        "guard": classifier_programs.guard(),
     }
     for name, program in written.items():
         os.close(bpf.load(name, program))
@@ -75,7 +76,7 @@ def test_every_program_is_taken_and_leads_back_to_its_maps(memory: maps.Maps) ->
 
 def test_a_refused_program_carries_the_verifier_s_words() -> None:
     with pytest.raises(OSError, match=r"^\[Errno 22\] bpf: Invalid argument: \w+"):
-        bpf.load("broken", programs.guard()[:-8])
+        bpf.load("broken", classifier_programs.guard()[:-8])
 
 
 def test_a_program_that_is_gone_uses_no_maps() -> None:

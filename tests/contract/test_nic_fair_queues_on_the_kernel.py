@@ -2,7 +2,7 @@
 
 import pytest
 
-from drakit.devices.nic import netlink
+from drakit.devices.nic import kernel_port
 from fakes import netns
 from fakes.nic_samples import share, uplink
 
@@ -16,7 +16,7 @@ def queue(own: netns.Namespace, handle: str = "8000:") -> str:
     return line
 
 
-def test_a_queue_is_fair_where_the_kernel_can_and_a_fifo_elsewhere(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+def test_a_queue_is_fair_where_the_kernel_can_and_a_fifo_elsewhere(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     nics.install(uplink(own), share(own))
     nics.admit(share(own), cookie=7001, mac=MEMBER)
     assert queue(own).split()[1] == ("fq_codel" if nics.shaping().fair_queues else "bfifo")

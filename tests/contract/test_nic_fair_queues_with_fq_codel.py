@@ -2,7 +2,7 @@
 
 import pytest
 
-from drakit.devices.nic import netlink
+from drakit.devices.nic import kernel_port
 from fakes import netns, nic_town
 from fakes.nic_samples import share, uplink
 
@@ -16,7 +16,7 @@ def queue(own: netns.Namespace, handle: str = "8000:") -> str:
     return line
 
 
-def test_a_fair_queue_that_somebody_alters_is_put_back(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+def test_a_fair_queue_that_somebody_alters_is_put_back(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     nics.install(uplink(own), share(own))
     nics.admit(share(own), cookie=7001, mac=MEMBER)
     before = queue(own)
@@ -27,7 +27,7 @@ def test_a_fair_queue_that_somebody_alters_is_put_back(own: netns.Namespace, nic
     assert nics.check(uplink(own), [share(own)]) == ()
 
 
-def test_a_fifo_of_an_older_driver_becomes_a_fair_queue(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+def test_a_fifo_of_an_older_driver_becomes_a_fair_queue(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     nics.install(uplink(own), share(own))
     nics.admit(share(own), cookie=7001, mac=MEMBER)
     own.run("tc", "qdisc", "del", "dev", "nic0", "parent", "da:8000", "handle", "8000:")

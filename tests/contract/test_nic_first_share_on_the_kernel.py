@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic import netlink
-from drakit.devices.nic.tc import links
+from drakit.devices.nic import kernel_port
+from drakit.devices.nic.shaping import ifb_links
 from fakes import netns, turns
 from fakes.nic_samples import MAC, index, share, uplink
 
@@ -28,8 +28,8 @@ def own(own: netns.Namespace) -> Iterator[netns.Namespace]:
 
 
 @contextlib.contextmanager
-def driver(own: netns.Namespace, name: str = OWNER) -> Iterator[netlink.KernelPort]:
-    made = netlink.KernelPort(own.name, owner=name)
+def driver(own: netns.Namespace, name: str = OWNER) -> Iterator[kernel_port.KernelPort]:
+    made = kernel_port.KernelPort(own.name, owner=name)
     yield made
     made.close()
 
@@ -39,14 +39,14 @@ def alias(own: netns.Namespace) -> object:
 
 
 def test_the_names_before_are_a_driver_s_and_a_nic_s_own_and_fit() -> None:
-    names = {links.name_before(nic, owner) for nic in (1, 2**31 - 1) for owner in ("", OWNER, OTHER, "a" * 63)}
+    names = {ifb_links.name_before(nic, owner) for nic in (1, 2**31 - 1) for owner in ("", OWNER, OTHER, "a" * 63)}
     assert len(names) == 8
     assert {len(name) for name in names} == {15}
-    assert links.name_before(5, OWNER) == links.name_before(5, OWNER)
+    assert ifb_links.name_before(5, OWNER) == ifb_links.name_before(5, OWNER)
 
 
 def test_an_ifb_that_a_death_left_unnamed_is_taken_up_by_its_driver_and_in_nobody_s_way(own: netns.Namespace) -> None:
-    left = links.name_before(index(own), OWNER)
+    left = ifb_links.name_before(index(own), OWNER)
     own.ip("link", "add", left, "type", "ifb")
     made = own.links()[left]["ifindex"]
     with driver(own, OTHER) as other, driver(own) as owner:
@@ -62,7 +62,7 @@ def test_an_ifb_that_a_death_left_unnamed_is_taken_up_by_its_driver_and_in_nobod
 
 
 def test_an_ifb_that_a_death_left_unnamed_goes_when_its_share_is_taken_back_also_beside_another_driver_s(own: netns.Namespace) -> None:
-    left = links.name_before(index(own), OWNER)
+    left = ifb_links.name_before(index(own), OWNER)
     own.ip("link", "add", left, "type", "ifb")
     with driver(own, OTHER) as other, driver(own) as owner:
         other.install(uplink(own), share(own, 2))
@@ -74,7 +74,7 @@ def test_an_ifb_that_a_death_left_unnamed_goes_when_its_share_is_taken_back_also
 
 @pytest.mark.parametrize("kind", ["bridge", "ifb"])
 def test_a_link_of_somebody_else_s_that_has_the_name_before_is_refused_and_left(own: netns.Namespace, kind: str) -> None:
-    left = links.name_before(index(own), OWNER)
+    left = ifb_links.name_before(index(own), OWNER)
     own.ip("link", "add", left, "type", kind)
     own.ip("link", "set", left, "alias", "of the admin")
     before = own.state()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic import netlink
+from drakit.devices.nic import kernel_port
 from fakes import netns
 
 pytestmark = pytest.mark.root
@@ -33,7 +33,7 @@ def test_one_interface_is_told_of_as_among_all(node: netns.Namespace) -> None:
     node.ip("route", "add", "default", "dev", "br0", "metric", "77", "table", "9")
     node.ip("route", "add", "10.2.0.0/16", "dev", "nic0-wire")
     node.run("tc", "qdisc", "add", "dev", "child0", "root", "handle", "7:", "htb")
-    nics = netlink.KernelPort(node.name)
+    nics = kernel_port.KernelPort(node.name)
     every = nics.interfaces()
     assert {"lo", "nic0", "nic0-wire", "br0", "child0", "down0"} == {interface.name for interface in every}
     for interface in every:
@@ -47,4 +47,4 @@ def test_one_interface_is_told_of_as_among_all(node: netns.Namespace) -> None:
 @pytest.mark.parametrize("name", ["nobody", "other", "a-name-longer-than-the-kernel-s"])
 def test_a_name_that_no_interface_has_is_nobody_s(node: netns.Namespace, name: str) -> None:
     node.ip("link", "property", "add", "dev", "nic0", "altname", "other")
-    assert netlink.KernelPort(node.name).interface(name) is None
+    assert kernel_port.KernelPort(node.name).interface(name) is None

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic import host_routes, pods, routing
-from drakit.devices.nic.tc import rtnetlink
+from drakit.devices.nic import pod_interfaces
+from drakit.devices.nic.netlink import rtnetlink
+from drakit.devices.nic.passthrough import host_routes, routing
 from fakes import netns, nic_pods
 
 pytestmark = pytest.mark.root
-MARK = pods.mark_of("share-routes")
+MARK = pod_interfaces.mark_of("share-routes")
 DAEMONS = ("8", "mrt", "zebra", "bird", "xorp", "17", "babel", "openr", "bgp", "isis", "ospf", "rip", "eigrp")
 KEPT = ("boot", "static", "dhcp", "keepalived", "77", "250")
 
@@ -47,7 +48,7 @@ def give(node: netns.Namespace, folder: pathlib.Path, count: int, *words: str) -
     node.ip("-batch", str(batch))
 
 
-def former(node: netns.Namespace) -> pods.Former:
+def former(node: netns.Namespace) -> pod_interfaces.Former:
     found = nic_pods.KernelPods(node.name).former("nic0")
     assert found is not None
     return found

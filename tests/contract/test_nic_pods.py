@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic import config, pods
+from drakit.devices.nic import config, pod_interfaces
 from fakes import netns, nic_attach, nic_pods
 
-OUTFIT = pods.Outfit(
+OUTFIT = pod_interfaces.Outfit(
     name="net1",
     mtu=1400,
     addresses=("10.1.2.3/24", *(["fd00::5/64"] if netns.HAS_IPV6 else [])),
@@ -23,11 +23,11 @@ OUTFIT = pods.Outfit(
     neighbours=(config.Neighbour(address="10.1.2.9", mac="02:bb:00:00:00:09"),),
     sysctls={"ipv4.arp_ignore": 1, "ipv4.forwarding": 1},
 )
-MARK = pods.mark_of(f"share-{netns.WORKER}")
+MARK = pod_interfaces.mark_of(f"share-{netns.WORKER}")
 
 
-def whole_of(former: pods.Former) -> pods.Passthrough:
-    return pods.Passthrough(mark=MARK, former=former)
+def whole_of(former: pod_interfaces.Former) -> pod_interfaces.Passthrough:
+    return pod_interfaces.Passthrough(mark=MARK, former=former)
 
 
 @pytest.fixture(params=["mock", pytest.param("kernel", marks=pytest.mark.root)])
@@ -41,7 +41,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[nic_pods.PodBench]:
 def test_an_interface_wears_what_it_was_given_any_number_of_times(bench: nic_pods.PodBench) -> None:
     for _ in range(2):
         bench.pods.dress(bench.child, OUTFIT)
-        worn = pods.Worn(name="net1", mac="02:aa:00:00:00:01", mtu=1400, up=True, addresses=tuple(sorted(OUTFIT.addresses)))
+        worn = pod_interfaces.Worn(name="net1", mac="02:aa:00:00:00:01", mtu=1400, up=True, addresses=tuple(sorted(OUTFIT.addresses)))
         assert bench.pods.worn(bench.child) == worn
     if bench.run is not None:
         assert "10.50.0.0/16 via 10.1.2.1 dev net1" in bench.run("route")
@@ -76,10 +76,10 @@ def test_a_virtual_interface_dies_with_its_pod_and_nothing_comes_back() -> None:
         assert former is not None
         with netns.namespace() as pod:
             kernel.mark(former, MARK)
-            kernel.move_in(whole_of(former), pods.Child(namespace=pod.name, name="uplink0"), WHOLE)
+            kernel.move_in(whole_of(former), pod_interfaces.Child(namespace=pod.name, name="uplink0"), WHOLE)
             assert "uplink0" in pod.links()
-            assert kernel.locate(whole_of(former)) is pods.Where.ELSEWHERE
-        nic_attach.until(lambda: kernel.locate(whole_of(former)) is pods.Where.GONE, "the namespace did not end")
+            assert kernel.locate(whole_of(former)) is pod_interfaces.Where.ELSEWHERE
+        nic_attach.until(lambda: kernel.locate(whole_of(former)) is pod_interfaces.Where.GONE, "the namespace did not end")
         assert not kernel.bring_back(whole_of(former))
         assert "nic0" not in node.links()
 
@@ -93,7 +93,7 @@ def test_a_crash_after_any_request_leaves_what_the_next_call_completes() -> None
             whole = nic_pods.KernelPods(bench.node.name if bench.node else "")
             former = whole.former("nic0")
             assert former is not None
-            child = pods.Child(namespace=bench.namespace, name="uplink0")
+            child = pod_interfaces.Child(namespace=bench.namespace, name="uplink0")
             with contextlib.suppress(DiedError):
                 bench.pods.mark(former, MARK)
             with contextlib.suppress(DiedError):
@@ -132,7 +132,7 @@ def test_undressing_leaves_nothing_that_would_outlive_the_interface(bench: nic_p
 
 
 def test_another_address_of_the_hardware_may_be_asked_for(bench: nic_pods.PodBench) -> None:
-    bench.pods.dress(bench.child, pods.Outfit(name="net1", mac="02:cc:00:00:00:01"))
+    bench.pods.dress(bench.child, pod_interfaces.Outfit(name="net1", mac="02:cc:00:00:00:01"))
     worn = bench.pods.worn(bench.child)
     assert worn is not None
     assert (worn.mac, worn.up) == ("02:cc:00:00:00:01", True)
@@ -141,7 +141,7 @@ def test_another_address_of_the_hardware_may_be_asked_for(bench: nic_pods.PodBen
 def test_what_is_not_there_cannot_be_dressed(bench: nic_pods.PodBench) -> None:
     with pytest.raises(errors.HardwareError, match=r"^dress: there is no interface net7$"):
         bench.pods.dress(bench.child, dataclasses.replace(OUTFIT, name="net7"))
-    assert bench.pods.worn(pods.Child(namespace=bench.namespace, name="net7")) is None
+    assert bench.pods.worn(pod_interfaces.Child(namespace=bench.namespace, name="net7")) is None
 
 
 @pytest.mark.root
@@ -165,13 +165,13 @@ def test_a_route_of_the_pod_s_own_is_never_replaced() -> None:
         ]
 
 
-WHOLE = pods.Outfit(name="uplink0", mtu=1400, mac="02:dd:00:00:00:01", addresses=("10.1.2.3/24",))
+WHOLE = pod_interfaces.Outfit(name="uplink0", mtu=1400, mac="02:dd:00:00:00:01", addresses=("10.1.2.3/24",))
 
 
-def moved_in(bench: nic_pods.PodBench) -> tuple[pods.Former, pods.Child]:
+def moved_in(bench: nic_pods.PodBench) -> tuple[pod_interfaces.Former, pod_interfaces.Child]:
     former = bench.pods.former("nic0")
     assert former is not None
-    child = pods.Child(namespace=bench.namespace, name="uplink0")
+    child = pod_interfaces.Child(namespace=bench.namespace, name="uplink0")
     for _ in range(2):
         bench.pods.mark(former, MARK)
     for _ in range(2):
@@ -181,9 +181,9 @@ def moved_in(bench: nic_pods.PodBench) -> tuple[pods.Former, pods.Child]:
 
 def test_a_whole_interface_is_in_the_pod_and_no_longer_the_host_s(bench: nic_pods.PodBench) -> None:
     former, child = moved_in(bench)
-    as_made = pods.Former(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True, addresses=("10.7.0.1/24",), alias="of the admin")
+    as_made = pod_interfaces.Former(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True, addresses=("10.7.0.1/24",), alias="of the admin")
     assert former == dataclasses.replace(as_made, identity=former.identity)
-    assert bench.pods.worn(child) == pods.Worn(name="uplink0", mac=WHOLE.mac, mtu=1400, up=True, addresses=("10.1.2.3/24",))
+    assert bench.pods.worn(child) == pod_interfaces.Worn(name="uplink0", mac=WHOLE.mac, mtu=1400, up=True, addresses=("10.1.2.3/24",))
     assert bench.pods.former("nic0") is None
 
 
@@ -216,9 +216,11 @@ def test_a_name_that_the_pod_uses_is_refused(bench: nic_pods.PodBench) -> None:
 
 
 def test_an_interface_nobody_marked_is_not_moved(bench: nic_pods.PodBench) -> None:
-    nobodys = pods.Passthrough(mark="drakit whole nobody", former=pods.Former(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True))
+    nobodys = pod_interfaces.Passthrough(
+        mark="drakit whole nobody", former=pod_interfaces.Former(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True)
+    )
     with pytest.raises(errors.HardwareError, match=r"^move_in: the interface nic0 is not in the host's network namespace$"):
-        bench.pods.move_in(nobodys, pods.Child(namespace=bench.namespace, name="uplink0"), WHOLE)
+        bench.pods.move_in(nobodys, pod_interfaces.Child(namespace=bench.namespace, name="uplink0"), WHOLE)
 
 
 @pytest.mark.root
@@ -233,13 +235,13 @@ def test_another_pod_s_veth_with_the_same_peer_numbers_is_left_alone() -> None:
             former = kernel.former("nic0")
             assert former is not None
             kernel.mark(former, MARK)
-            assert kernel.locate(whole_of(former)) is pods.Where.HOST
+            assert kernel.locate(whole_of(former)) is pod_interfaces.Where.HOST
         nic_attach.until(lambda: "nic0" not in node.links(), "the namespace did not end")
         with netns.namespace() as other:
             node.ip("link", "add", "cali0", "type", "veth", "peer", "name", "eth0", "netns", other.name)
             found = kernel.former("cali0")
             assert found is not None
             assert found.identity == former.identity, "the kernel reuses both numbers"
-            assert kernel.locate(whole_of(former)) is pods.Where.GONE
+            assert kernel.locate(whole_of(former)) is pod_interfaces.Where.GONE
             assert not kernel.bring_back(whole_of(former))
             assert "cali0" in node.links()

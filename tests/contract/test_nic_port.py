@@ -8,7 +8,8 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices import machines
-from drakit.devices.nic import mock, netlink, port
+from drakit.devices.nic import kernel_port, port
+from drakit.devices.nic.mock import mock_port
 from fakes import netns
 
 
@@ -27,7 +28,7 @@ class Bench:
 def bench(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[Bench]:
     if request.param == "mock":
         choice = machines.Choice(name="dgx-a100-40gb", directory=tmp_path)
-        yield Bench(port=mock.MockPort(choice), uplink="eth0", nic="eth1", mac="02:d9:a1:00:00:01", mtu=9000)
+        yield Bench(port=mock_port.MockPort(choice), uplink="eth0", nic="eth1", mac="02:d9:a1:00:00:01", mtu=9000)
         return
     if netns.why_not():
         pytest.skip(netns.why_not())
@@ -36,7 +37,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[Be
         own.ip("address", "add", "10.1.0.2/24", "dev", "uplink0")
         own.ip("route", "add", "default", "via", "10.1.0.1")
         own.make_nic("nic0", mac="02:00:00:00:00:20", mtu=9000)
-        yield Bench(port=netlink.KernelPort(own.name), uplink="uplink0", nic="nic0", mac="02:00:00:00:00:20", mtu=9000)
+        yield Bench(port=kernel_port.KernelPort(own.name), uplink="uplink0", nic="nic0", mac="02:00:00:00:00:20", mtu=9000)
 
 
 def by_name(bench: Bench) -> dict[str, port.Interface]:
@@ -243,7 +244,7 @@ def test_a_watch_ends_when_it_is_woken(bench: Bench) -> None:
 
 
 def test_errors_name_the_call(tmp_path: pathlib.Path) -> None:
-    lost = netlink.KernelPort("no-such-namespace-here")
+    lost = kernel_port.KernelPort("no-such-namespace-here")
     share = port.Share(id="x", interface="eth9", ifindex=9, mac="02:11:22:33:44:55", bandwidth=1, minor=0x100)
     uplink = port.Uplink(interface="eth9", ifindex=9, mac="02:11:22:33:44:00", speed=10**9)
     with pytest.raises(errors.HardwareError) as gone:
@@ -254,5 +255,5 @@ def test_errors_name_the_call(tmp_path: pathlib.Path) -> None:
     assert refused.value.call == "install"
     choice = machines.Choice(name="dgx-a100-40gb", directory=tmp_path)
     with pytest.raises(errors.HardwareError) as unknown:
-        mock.MockPort(choice).install(uplink, share)
+        mock_port.MockPort(choice).install(uplink, share)
     assert unknown.value.call == "install"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic import netlink, port
+from drakit.devices.nic import kernel_port, port
 from fakes import netns
 
 pytestmark = pytest.mark.root
@@ -30,23 +30,23 @@ def own() -> Iterator[netns.Namespace]:
 
 
 def read(own: netns.Namespace) -> dict[str, port.Interface]:
-    return {interface.name: interface for interface in netlink.KernelPort(own.name).interfaces()}
+    return {interface.name: interface for interface in kernel_port.KernelPort(own.name).interfaces()}
 
 
 def test_a_namespace_is_given_by_name_path_or_descriptor(own: netns.Namespace) -> None:
-    expected = netlink.KernelPort(own.name).interfaces()
+    expected = kernel_port.KernelPort(own.name).interfaces()
     assert "nic0" in {item.name for item in expected}
-    assert netlink.KernelPort(own.path).interfaces() == expected
+    assert kernel_port.KernelPort(own.path).interfaces() == expected
     descriptor = os.open(own.path, os.O_RDONLY)
     try:
-        assert netlink.KernelPort(descriptor).interfaces() == expected
-        assert netlink.KernelPort(descriptor).interfaces() == expected, "the descriptor stays open"
+        assert kernel_port.KernelPort(descriptor).interfaces() == expected
+        assert kernel_port.KernelPort(descriptor).interfaces() == expected, "the descriptor stays open"
     finally:
         os.close(descriptor)
 
 
 def test_without_a_namespace_the_process_s_own_is_read(own: netns.Namespace) -> None:
-    names = {item.name for item in netlink.KernelPort().interfaces()}
+    names = {item.name for item in kernel_port.KernelPort().interfaces()}
     assert names == {name for _, name in socket.if_nameindex()}
     assert "nic0" not in names
 
@@ -155,7 +155,7 @@ def test_any_name_the_kernel_takes_is_read(own: netns.Namespace, name: str) -> N
 def test_alternative_names_are_read(own: netns.Namespace) -> None:
     own.ip("link", "property", "add", "dev", "nic0", "altname", "a-name-longer-than-fifteen", "altname", "other")
     assert set(read(own)["nic0"].altnames) == {"a-name-longer-than-fifteen", "other"}
-    assert netlink.KernelPort(own.name).interface("other") is None, "an alternative name is not the name"
+    assert kernel_port.KernelPort(own.name).interface("other") is None, "an alternative name is not the name"
 
 
 def test_a_nic_without_carrier_says_so(own: netns.Namespace) -> None:
@@ -188,5 +188,5 @@ def test_interfaces_that_come_and_go_during_the_read_do_no_harm(own: netns.Names
 def test_a_file_that_is_no_namespace_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "plain").write_text("")
     with pytest.raises(errors.HardwareError) as refused:
-        netlink.KernelPort(str(tmp_path / "plain")).interfaces()
+        kernel_port.KernelPort(str(tmp_path / "plain")).interfaces()
     assert refused.value.call == "setns"

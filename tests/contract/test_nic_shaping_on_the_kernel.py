@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic import netlink, port
-from drakit.devices.nic.tc import bpf
+from drakit.devices.nic import kernel_port, port
+from drakit.devices.nic.netlink import bpf
 from fakes import netns
 from fakes.nic_samples import MAC, index, share, uplink
 
@@ -21,7 +21,7 @@ def tc(own: netns.Namespace, *words: str) -> str:
     return own.run("tc", *words)
 
 
-def test_this_kernel_tells_namespaces_apart(nics: netlink.KernelPort) -> None:
+def test_this_kernel_tells_namespaces_apart(nics: kernel_port.KernelPort) -> None:
     assert (nics.shaping().classifier, nics.shaping().lacking) == (port.Classifier.NETNS, "")
 
 
@@ -29,7 +29,7 @@ def test_this_kernel_tells_namespaces_apart(nics: netlink.KernelPort) -> None:
     "qdisc", [("tbf", "rate", "1gbit", "burst", "128k", "limit", "1m"), ("bfifo",), ("pfifo",)], ids=lambda words: words[0]
 )
 def test_a_root_qdisc_of_the_admin_s_is_refused_by_name_and_left(
-    own: netns.Namespace, nics: netlink.KernelPort, qdisc: tuple[str, ...]
+    own: netns.Namespace, nics: kernel_port.KernelPort, qdisc: tuple[str, ...]
 ) -> None:
     tc(own, "qdisc", "add", "dev", "nic0", "root", "handle", "7:", *qdisc)
     before = own.state()
@@ -42,14 +42,14 @@ def test_a_root_qdisc_of_the_admin_s_is_refused_by_name_and_left(
     assert next(item for item in nics.interfaces() if item.name == "nic0") == found
 
 
-def test_ours_and_the_kernel_s_default_are_nobody_s_choice(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+def test_ours_and_the_kernel_s_default_are_nobody_s_choice(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     nics.install(uplink(own), share(own))
     assert {item.queueing for item in nics.interfaces()} == {""}
 
 
 @pytest.mark.parametrize("kind", ["clsact", "ingress"])
 def test_an_ingress_qdisc_that_was_there_is_used_and_stays_with_its_filters(
-    own: netns.Namespace, nics: netlink.KernelPort, kind: str
+    own: netns.Namespace, nics: kernel_port.KernelPort, kind: str
 ) -> None:
     tc(own, "qdisc", "add", "dev", "nic0", kind)
     tc(own, "filter", "add", "dev", "nic0", "ingress", "prio", "5", "protocol", "ip", "u32", "match", "u32", "0", "0", "flowid", ":1")
@@ -61,7 +61,7 @@ def test_an_ingress_qdisc_that_was_there_is_used_and_stays_with_its_filters(
     assert own.state() == before
 
 
-def test_our_ingress_qdisc_stays_where_somebody_has_come_to_use_it(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+def test_our_ingress_qdisc_stays_where_somebody_has_come_to_use_it(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     nics.install(uplink(own), share(own))
     tc(own, "filter", "add", "dev", "nic0", "ingress", "prio", "5", "protocol", "ip", "u32", "match", "u32", "0", "0", "flowid", ":1")
     nics.remove("share-1", share(own))
@@ -71,7 +71,7 @@ def test_our_ingress_qdisc_stays_where_somebody_has_come_to_use_it(own: netns.Na
     assert "htb" not in tc(own, "qdisc", "show")
 
 
-def test_a_link_that_has_the_name_we_need_is_refused_and_left(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+def test_a_link_that_has_the_name_we_need_is_refused_and_left(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     own.ip("link", "add", f"drb{index(own)}", "type", "bridge")
     before = own.state()
     with pytest.raises(errors.HardwareError, match="belongs to a link of somebody else's"):
@@ -113,7 +113,7 @@ TAMPERING: dict[str, tuple[Tamper, str]] = {
 
 
 @pytest.mark.parametrize("tampered", TAMPERING)
-def test_what_somebody_removes_or_alters_is_named_and_put_back(own: netns.Namespace, nics: netlink.KernelPort, tampered: str) -> None:
+def test_what_somebody_removes_or_alters_is_named_and_put_back(own: netns.Namespace, nics: kernel_port.KernelPort, tampered: str) -> None:
     if tampered == "queue altered" and nics.shaping().fair_queues:
         pytest.skip("queues are no FIFOs here")
     before = own.state()
@@ -133,20 +133,20 @@ def test_what_somebody_removes_or_alters_is_named_and_put_back(own: netns.Namesp
 
 
 @pytest.mark.parametrize("tampered", ["root deleted", "hook deleted", "classifier deleted", "ifb deleted"])
-def test_what_was_altered_while_no_driver_ran_is_put_back_too(own: netns.Namespace, nics: netlink.KernelPort, tampered: str) -> None:
+def test_what_was_altered_while_no_driver_ran_is_put_back_too(own: netns.Namespace, nics: kernel_port.KernelPort, tampered: str) -> None:
     before = own.state()
     nics.install(uplink(own), share(own))
     nics.close()
     words, told = TAMPERING[tampered]
     own.run(*(f"drb{index(own)}" if word == IFB else word for word in words))
-    later = netlink.KernelPort(own.name)
+    later = kernel_port.KernelPort(own.name)
     assert any(told in why for why in later.repair(uplink(own), [share(own)]))
     assert later.check(uplink(own), [share(own)]) == ()
     later.remove("share-1", share(own))
     assert own.state() == before
 
 
-def test_prepare_again_puts_back_the_others_shares_too(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+def test_prepare_again_puts_back_the_others_shares_too(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     for number in (1, 2):
         nics.install(uplink(own), share(own, number))
     tc(own, "qdisc", "del", "dev", "nic0", "root")
@@ -154,8 +154,8 @@ def test_prepare_again_puts_back_the_others_shares_too(own: netns.Namespace, nic
     assert nics.check(uplink(own), [share(own, 1), share(own, 2)]) == ()
 
 
-def test_the_programs_of_another_revision_or_mode_are_replaced_and_members_stay(own: netns.Namespace, nics: netlink.KernelPort) -> None:
-    older = netlink.KernelPort(own.name, classifier=port.Classifier.MAC)
+def test_the_programs_of_another_revision_or_mode_are_replaced_and_members_stay(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+    older = kernel_port.KernelPort(own.name, classifier=port.Classifier.MAC)
     older.install(uplink(own), share(own))
     older.admit(share(own), cookie=7001, mac="02:aa:00:00:00:01")
     older.close()
@@ -167,7 +167,7 @@ def test_the_programs_of_another_revision_or_mode_are_replaced_and_members_stay(
 
 @pytest.mark.parametrize("left", [(1, 2), (2, 1)], ids=["the first share first", "the second share first"])
 def test_a_namespace_with_two_shares_keeps_the_other_ones_class(
-    own: netns.Namespace, nics: netlink.KernelPort, left: tuple[int, int]
+    own: netns.Namespace, nics: kernel_port.KernelPort, left: tuple[int, int]
 ) -> None:
     for number in (1, 2):
         nics.install(uplink(own), share(own, number))
@@ -180,8 +180,8 @@ def test_a_namespace_with_two_shares_keeps_the_other_ones_class(
     assert nics.check(uplink(own), [share(own, stays)]) == ()
 
 
-def test_a_member_that_another_process_admitted_has_a_class_of_its_own(own: netns.Namespace, nics: netlink.KernelPort) -> None:
-    other = netlink.KernelPort(own.name)
+def test_a_member_that_another_process_admitted_has_a_class_of_its_own(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+    other = kernel_port.KernelPort(own.name)
     nics.install(uplink(own), share(own))
     for number, process in enumerate((nics, other, nics, other, nics)):
         process.admit(share(own), cookie=7000 + number, mac=f"02:aa:00:00:00:{number:02x}")
@@ -194,7 +194,7 @@ def test_a_member_that_another_process_admitted_has_a_class_of_its_own(own: netn
 
 
 @pytest.mark.parametrize("others", [2, 40])
-def test_neither_a_verb_nor_a_sandbox_reads_a_whole_map(own: netns.Namespace, nics: netlink.KernelPort, others: int) -> None:
+def test_neither_a_verb_nor_a_sandbox_reads_a_whole_map(own: netns.Namespace, nics: kernel_port.KernelPort, others: int) -> None:
     for number in range(1, others + 1):
         nics.install(uplink(own), share(own, number))
         nics.admit(share(own, number), cookie=7000 + number, mac=f"02:aa:00:00:00:{number:02x}")
@@ -227,14 +227,14 @@ def calls_of(*watched: Callable[..., object]) -> Iterator[list[str]]:
         sys.setprofile(None)
 
 
-def test_a_sandbox_cannot_take_the_host_s_address(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+def test_a_sandbox_cannot_take_the_host_s_address(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     nics.install(uplink(own), share(own))
     with pytest.raises(errors.HardwareError, match=f"^admit: {MAC} is the address of nic0 itself$"):
         nics.admit(share(own), cookie=7001, mac=MAC)
     assert nics.check(uplink(own), [share(own)]) == ()
 
 
-def test_a_nic_of_another_speed_is_changed_in_place(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+def test_a_nic_of_another_speed_is_changed_in_place(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     nics.install(uplink(own), share(own))
     filters = tc(own, "filter", "show", "dev", "nic0")
     slower = uplink(own, speed=10**9)
@@ -245,7 +245,7 @@ def test_a_nic_of_another_speed_is_changed_in_place(own: netns.Namespace, nics: 
     assert tc(own, "filter", "show", "dev", "nic0") == filters
 
 
-def test_a_nic_that_has_gone_leaves_nothing_behind(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+def test_a_nic_that_has_gone_leaves_nothing_behind(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     own.make_nic("nic1", mac="02:00:00:00:00:21")
     nics.install(uplink(own), share(own))
     gone, kept = share(own), uplink(own)
@@ -258,7 +258,7 @@ def test_a_nic_that_has_gone_leaves_nothing_behind(own: netns.Namespace, nics: n
     assert not [name for name in own.links() if name.startswith("drb")]
 
 
-def test_rates_beyond_what_32_bits_hold_are_applied(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+def test_rates_beyond_what_32_bits_hold_are_applied(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     fast = uplink(own, speed=4 * 10**11)
     nics.install(fast, share(own, bandwidth=10**11))
     (traffic,) = nics.traffic()
@@ -281,7 +281,7 @@ def dying_after(requests: int) -> Callable[[], None]:
     return after_effect
 
 
-def life(nics: netlink.KernelPort, own: netns.Namespace) -> None:
+def life(nics: kernel_port.KernelPort, own: netns.Namespace) -> None:
     """Two shares that come and go, one of them changed and used by two sandboxes."""
     first, second = share(own, 1), share(own, 2)
     nics.install(uplink(own), first)
@@ -299,7 +299,7 @@ def requests_of_a_life() -> int:
     with netns.namespace() as own:
         own.make_nic("nic0", mac=MAC)
         seen: list[None] = []
-        life(netlink.KernelPort(own.name, after_effect=lambda: seen.append(None)), own)
+        life(kernel_port.KernelPort(own.name, after_effect=lambda: seen.append(None)), own)
         return len(seen)
 
 
@@ -314,11 +314,11 @@ def test_a_death_after_any_request_is_mended_and_nothing_is_left_behind(every: i
         with netns.namespace() as own:
             own.make_nic("nic0", mac=MAC)
             before = own.state()
-            victim = netlink.KernelPort(own.name, after_effect=dying_after(dies_after))
+            victim = kernel_port.KernelPort(own.name, after_effect=dying_after(dies_after))
             with pytest.raises(DiedError):
                 life(victim, own)
             victim.close()
-            heir = netlink.KernelPort(own.name)
+            heir = kernel_port.KernelPort(own.name)
             wanted = [share(own, 1), share(own, 2)]
             heir.repair(uplink(own), wanted)
             assert heir.check(uplink(own), wanted) == (), dies_after
@@ -328,7 +328,7 @@ def test_a_death_after_any_request_is_mended_and_nothing_is_left_behind(every: i
             heir.close()
 
 
-def test_hundred_shares_leave_the_kernel_as_it_was(own: netns.Namespace, nics: netlink.KernelPort) -> None:
+def test_hundred_shares_leave_the_kernel_as_it_was(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     before = own.state()
     listed = [share(own, number) for number in range(1, 101)]
     for item in listed:

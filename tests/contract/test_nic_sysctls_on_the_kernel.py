@@ -12,7 +12,7 @@ pytestmark = pytest.mark.root
 
 WRITE = """
 import os, sys
-from drakit.devices.nic import procsys
+from drakit.devices.nic.netlink import procsys
 before = os.stat("/proc/thread-self/ns/net").st_ino, os.stat("/proc/thread-self/ns/mnt").st_ino
 descriptor = os.open(sys.argv[1], os.O_RDONLY)
 procsys.write(descriptor, "net1", {"ipv4.arp_ignore": 2, "ipv4.forwarding": 1})

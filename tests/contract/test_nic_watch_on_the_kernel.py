@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic import netlink, port
+from drakit.devices.nic import kernel_port, port
 from fakes import netns
 
 pytestmark = pytest.mark.skipif(bool(netns.why_not()), reason=netns.why_not())
@@ -23,7 +23,7 @@ def node() -> Iterator[netns.Namespace]:
 
 @pytest.fixture
 def watch(node: netns.Namespace) -> Iterator[port.Watch]:
-    machine = netlink.KernelPort(node.name)
+    machine = kernel_port.KernelPort(node.name)
     made = machine.watch()
     nic = machine.interface("nic0")
     assert nic is not None
@@ -73,7 +73,7 @@ def test_what_happens_to_a_nic_is_heard_of(node: netns.Namespace, watch: port.Wa
 
 def test_hardware_needs_no_name_to_be_heard_of(node: netns.Namespace) -> None:
     """The loopback stands for hardware here, because it has no kind either."""
-    made = netlink.KernelPort(node.name).watch()
+    made = kernel_port.KernelPort(node.name).watch()
     try:
         made.narrow(port.Interest())
         node.ip("link", "set", "lo", "up")
@@ -103,7 +103,7 @@ def test_a_filter_that_the_kernel_refuses_is_logged_once_and_everything_is_heard
 
 
 def test_the_queueing_device_of_a_shared_nic_is_heard_of(node: netns.Namespace) -> None:
-    machine = netlink.KernelPort(node.name)
+    machine = kernel_port.KernelPort(node.name)
     made = machine.watch()
     try:
         made.narrow(port.Interest())
@@ -123,7 +123,7 @@ def test_the_queueing_device_of_a_shared_nic_is_heard_of(node: netns.Namespace) 
 
 
 def test_more_interfaces_than_a_filter_can_list_are_all_heard_of(node: netns.Namespace) -> None:
-    made = netlink.KernelPort(node.name).watch()
+    made = kernel_port.KernelPort(node.name).watch()
     try:
         made.narrow(port.Interest(ifindexes=frozenset(range(10**4, 10**4 + 5000))))
         made.drain()
@@ -134,7 +134,7 @@ def test_more_interfaces_than_a_filter_can_list_are_all_heard_of(node: netns.Nam
 
 
 def test_what_a_driver_reads_wakes_no_driver(node: netns.Namespace) -> None:
-    machine = netlink.KernelPort(node.name)
+    machine = kernel_port.KernelPort(node.name)
     made = machine.watch()
     try:
         nic = machine.interface("nic0")

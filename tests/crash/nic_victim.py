@@ -26,17 +26,18 @@ from drakit.core import driver as drivers
 from drakit.core import ports, records
 from drakit.devices import machines
 from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import mock, vf
 from drakit.devices.nic import settings as nic_settings
-from drakit.devices.nic.attach import attacher, client, messages, sandboxes
+from drakit.devices.nic.attach import attacher, hook_client, protocol, sandboxes
+from drakit.devices.nic.mock import mock_port
+from drakit.devices.nic.passthrough import sriov
 from drakit.node import engine, station
 from drakit.node import site as sites
 from fakes import claim_source, netns, nic_attach
 
 OPAQUE: records.Record = {"interfaceName": "fast0", "addresses": ["10.99.1.2/16"]}
-FUNCTION = vf.Function(parent="eth1", number=3)
-FRESH = vf.Settings(mac="02:d9:a1:00:10:00")
-HELD = vf.Settings(mac="02:d9:a1:00:10:00", min_rate=10**9, max_rate=10**9)
+FUNCTION = sriov.Function(parent="eth1", number=3)
+FRESH = sriov.Settings(mac="02:d9:a1:00:10:00")
+HELD = sriov.Settings(mac="02:d9:a1:00:10:00", min_rate=10**9, max_rate=10**9)
 MACHINE = """
 name: functions
 description: one NIC with one virtual function
@@ -88,14 +89,14 @@ class SteppingSite:
         self._step()
 
 
-class Functions(mock.MockPort):
+class Functions(mock_port.MockPort):
     """A mock machine with one virtual function, each change of which is a step."""
 
     def __init__(self, choice: machines.Choice, step: Callable[[], None]) -> None:
         super().__init__(choice)
         self._step = step
 
-    def set_function(self, of: vf.Function, wanted: vf.Settings) -> None:
+    def set_function(self, of: sriov.Function, wanted: sriov.Settings) -> None:
         super().set_function(of, wanted)
         self._step()
 
@@ -178,7 +179,7 @@ def attach(command: dict[str, str], killer: Killer) -> int:
         site: object = SteppingSite(running.local.site, killer)
         attaching = attacher.Attacher(running.machine, kernel, site, node=nic_attach.NODE)  # type: ignore[arg-type] # It passes all on.
         (grant,) = running.local.site.grants()
-        request = messages.Request(claim=grant.claim.uid, device="nic0", share_id=grant.share_id, container="c1", sandbox="5a4d", pod="uid")
+        request = protocol.Request(claim=grant.claim.uid, device="nic0", share_id=grant.share_id, container="c1", sandbox="5a4d", pod="uid")
         with pathlib.Path(netns.Namespace(command["pod"]).path).open("rb") as space, killer.watching():
             attaching.attach(request, space.fileno(), lambda: True)
     return killer.passed
@@ -205,7 +206,7 @@ def fork(command: dict[str, str], step: int | None) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    client.program()
+    hook_client.program()
     for line in sys.stdin:
         wanted = json.loads(line)
         print(json.dumps(fork(wanted, wanted.pop("step"))), flush=True)  # noqa: T201 - the answer

@@ -8,7 +8,7 @@ from drakit.core import inventory, lifecycle
 from drakit.core import site as sites
 from drakit.devices.gpu import gauges
 from drakit.devices.nic import port, reporting
-from drakit.devices.nic.attach import counting
+from drakit.devices.nic.attach import outcomes
 from drakit.node import metering, observing
 
 COUNTERS = port.Counters(rate=1, ceil=1, bytes=1, packets=1, drops=1, backlog=1)
@@ -39,7 +39,7 @@ class Shown:
         gpus = gauges.of_gpu(
             gauges.Count(gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True, monitored=True)
         )
-        return (*nics, *gpus, *counting.Calls().readings())
+        return (*nics, *gpus, *outcomes.Calls().readings())
 
 
 def told() -> str:

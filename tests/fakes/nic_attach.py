@@ -19,9 +19,10 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import names, ports, quantity, records
 from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import keeper, netlink, port
+from drakit.devices.nic import kernel_port, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.attach import sandboxes, service
+from drakit.devices.nic.shaping import tc_reconciler
 from drakit.node import engine, station
 from fakes import claim_source, netns
 
@@ -123,7 +124,7 @@ class World:
     ) -> Iterator["Running"]:
         """One life of the driver: opened, recovered and started; ``step`` is called after everything it does to the kernel."""
         kernel = sandboxes.KernelSandboxes(self.namespace, after_effect=step)
-        machine = netlink.KernelPort(self.namespace, owner=self.name, after_effect=step)
+        machine = kernel_port.KernelPort(self.namespace, owner=self.name, after_effect=step)
 
         def build(intents: station.Intents) -> Any:
             attachment = service.Service(self.home, machine, kernel, node=NODE)
@@ -165,7 +166,7 @@ class World:
 class Running:
     """A driver that serves."""
 
-    def __init__(self, world: World, local: station.Station, machine: netlink.KernelPort) -> None:
+    def __init__(self, world: World, local: station.Station, machine: kernel_port.KernelPort) -> None:
         self.world, self.local, self.machine = world, local, machine
 
     def prepare(self, wanted: claims.Claim) -> claims.ClaimRef:
@@ -193,7 +194,7 @@ def author_of(driver: Running) -> nic_driver.NicDriver:
 def look(driver: Running) -> dict[str, tuple[str, ...]]:
     """One look of a keeper of its own: what it found damaged, and mended."""
     author, local = author_of(driver), driver.local
-    made = keeper.Keeper(driver.machine, local.site, survey=author.survey, uplink=author.uplink, intents=local.journal.intents)
+    made = tc_reconciler.Keeper(driver.machine, local.site, survey=author.survey, uplink=author.uplink, intents=local.journal.intents)
     try:
         return dict(made.look())
     finally:

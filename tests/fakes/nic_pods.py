@@ -5,8 +5,10 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator
 
-from drakit.devices.nic import identity, mock_pods, netlink_pods, port
-from drakit.devices.nic import pods as nic_pods
+from drakit.devices.nic import pod_interfaces as nic_pods
+from drakit.devices.nic import port
+from drakit.devices.nic.mock import mock_pods
+from drakit.devices.nic.passthrough import identity, kernel_pods
 from fakes import netns
 
 NIC_MAC = "02:00:00:00:00:20"
@@ -31,7 +33,7 @@ class PodBench:
         return nic_pods.Child(namespace=self.namespace, name="net1")
 
 
-class KernelPods(netlink_pods.KernelPods):
+class KernelPods(kernel_pods.KernelPods):
     """The kernel's pods alone, without the rest of the port."""
 
     def __init__(self, namespace: str, after_effect: Callable[[], None] = lambda: None) -> None:

@@ -13,7 +13,8 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from drakit.devices.nic.tc import links, messages, rtnetlink
+from drakit.devices.nic.netlink import rtnetlink
+from drakit.devices.nic.shaping import ifb_links, tc_messages
 from fakes import nic_town
 
 OUT, IN = "out", "in"
@@ -80,8 +81,8 @@ def _socket(town: nic_town.Town) -> rtnetlink.Socket:
 
 
 def _look(sock: rtnetlink.Socket, town: nic_town.Town) -> _Look:
-    ifb = links.find(sock, town.nic.ifindex)
-    read = lambda: {OUT: messages.classes(sock, town.nic.ifindex), IN: messages.classes(sock, ifb.ifindex) if ifb else {}}  # noqa: E731
+    ifb = ifb_links.find(sock, town.nic.ifindex)
+    read = lambda: {OUT: tc_messages.classes(sock, town.nic.ifindex), IN: tc_messages.classes(sock, ifb.ifindex) if ifb else {}}  # noqa: E731
     moment, sides = nic_town.timed(read)
     passed = {(way, minor): item.counters.bytes for way, side in sides.items() for minor, item in side.items()}
     waiting = {

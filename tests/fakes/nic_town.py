@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from drakit.devices.nic import netlink, port
+from drakit.devices.nic import kernel_port, port
 from drakit.devices.nic.attach import sandboxes
-from drakit.devices.nic.tc import rtnetlink
+from drakit.devices.nic.netlink import rtnetlink
 from fakes import netns
 
 NIC_MAC = "02:00:00:00:00:20"
@@ -71,7 +71,7 @@ class Town:
         self, node: netns.Namespace, network: netns.Namespace, stack: contextlib.ExitStack, classifier: port.Classifier | None = None
     ) -> None:
         self.node, self.network, self._stack = node, network, stack
-        self.port = netlink.KernelPort(node.name, classifier=classifier)
+        self.port = kernel_port.KernelPort(node.name, classifier=classifier)
         stack.callback(self.port.close)
         nic = self.port.interface("nic0")
         assert nic is not None

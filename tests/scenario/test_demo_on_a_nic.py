@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.cli.demo.nic import note
-from drakit.devices.nic import netlink, port
+from drakit.devices.nic import kernel_port, port
 from fakes import demo, netns
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -339,7 +339,7 @@ def test_by_default_it_keeps_its_note_where_the_next_start_finds_it() -> None:
 
 
 def test_shares_of_a_driver_are_not_touched(host: Host) -> None:
-    machine = netlink.KernelPort(host.space.name)
+    machine = kernel_port.KernelPort(host.space.name)
     with contextlib.closing(machine):
         nic = machine.interface("nic0")
         assert nic is not None

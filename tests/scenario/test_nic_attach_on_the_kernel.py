@@ -18,7 +18,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import records
 from drakit.core import site as sites
-from drakit.devices.nic.attach import attacher, counting, messages, minder, plans, sandboxes
+from drakit.devices.nic.attach import attacher, attachment_gc, attachment_plan, outcomes, protocol, sandboxes
 from fakes import netns, nic_attach
 from fakes import site as fake_site
 
@@ -172,7 +172,7 @@ def test_a_sandbox_that_ends_before_unprepare_takes_its_interface_along(driver: 
     assert not driver.members()
 
 
-def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[minder.Minder, fake_site.FakeSite]:
+def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attachment_gc.Minder, fake_site.FakeSite]:
     """A minder of this driver's world that tells its notices to a fake."""
     world = driver.world
     told = fake_site.FakeSite(world.home)
@@ -180,7 +180,7 @@ def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[minder.Min
     site = driver.local.site
     site.carriers = type(site.carriers)(notice=told.notice)
     attaching = attacher.Attacher(driver.machine, kernel, site, node=nic_attach.NODE)
-    return minder.Minder(driver.machine, kernel, site, attaching, intents=tuple, monotonic=lambda: now[0]), told
+    return attachment_gc.Minder(driver.machine, kernel, site, attaching, intents=tuple, monotonic=lambda: now[0]), told
 
 
 def test_a_sandbox_that_is_gone_is_forgotten_and_the_next_one_of_the_claim_served(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
@@ -195,7 +195,7 @@ def test_a_sandbox_that_is_gone_is_forgotten_and_the_next_one_of_the_claim_serve
 
     nic_attach.until(is_forgotten, "the kernel takes a namespace down a moment later")
     (grant,) = driver.local.site.grants()
-    assert not any(map(plans.is_key, driver.local.site.notes(grant)))
+    assert not any(map(attachment_plan.is_key, driver.local.site.notes(grant)))
     assert driver.world.call(ref, pod).code == 0
     assert len(driver.members()) == 1
     driver.unprepare(ref)
@@ -217,7 +217,7 @@ def test_the_wait_for_a_container_is_not_begun_anew_by_a_restart(driver: nic_att
     now = [1000.0]
     minding(driver, now=now)[0].look()
     for _ in range(3):
-        now[0] += minder.GRACE / 3
+        now[0] += attachment_gc.GRACE / 3
         minds, told = minding(driver, now=now)
         minds.look()
     ((claim, notice),) = told.notices
@@ -239,7 +239,7 @@ def test_calls_of_runtimes_are_counted_timed_and_refusals_logged_with_their_clai
 
     calls, refusals = read()
     assert calls == {"ok": 0, "refused": 0}
-    assert refusals == dict.fromkeys([reason.value for reason in counting.Reason], 0)
+    assert refusals == dict.fromkeys([reason.value for reason in outcomes.Reason], 0)
     assert driver.world.call(ref, pod).code == 0
     assert driver.world.call(other, pod).code != 0
     calls, refusals = read()
@@ -262,7 +262,7 @@ def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Ru
     minds.look()
     assert not told.notices
     for _ in range(3):
-        now[0] += minder.GRACE
+        now[0] += attachment_gc.GRACE
         minds.look()
     ((claim, notice),) = told.notices
     assert (claim.uid, notice.reason, notice.weight) == (unused.uid, "ShareNotAttached", sites.Weight.WARNING)
@@ -270,7 +270,7 @@ def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Ru
     now[0] = 0.0
     again, _ = minding(driver, now=now)
     for _ in range(3):
-        now[0] += minder.GRACE
+        now[0] += attachment_gc.GRACE
         again.look()
     assert len(told.notices) == 1, "not even by the next process"
     for ref in (used, unused):
@@ -383,7 +383,7 @@ def late(driver: nic_attach.Running, pod: nic_attach.Pod, answers: list[bool]) -
     (grant,) = driver.local.site.grants()
     kernel = sandboxes.KernelSandboxes(driver.world.node.name)
     attaching = attacher.Attacher(driver.machine, kernel, driver.local.site, node=nic_attach.NODE)
-    request = messages.Request(claim=grant.claim.uid, device="nic0", share_id=grant.share_id, container="c1", sandbox=pod.sandbox)
+    request = protocol.Request(claim=grant.claim.uid, device="nic0", share_id=grant.share_id, container="c1", sandbox=pod.sandbox)
     with pathlib.Path(pod.space.path).open("rb") as space:
         attaching.attach(request, space.fileno(), lambda: answers.pop(0))
 
@@ -391,7 +391,7 @@ def late(driver: nic_attach.Running, pod: nic_attach.Pod, answers: list[bool]) -
 @pytest.mark.parametrize("answers", [[False], [True, False]], ids=["before the work", "after the work"])
 def test_an_interface_that_comes_too_late_is_undone(driver: nic_attach.Running, pod: nic_attach.Pod, answers: list[bool]) -> None:
     ref = driver.prepare(nic_attach.claim(1, parameters={"addresses": ["10.99.1.2/16"]}))
-    with pytest.raises(counting.RefusedError, match="nobody waits"):
+    with pytest.raises(outcomes.RefusedError, match="nobody waits"):
         late(driver, pod, list(answers))
     assert not children(pod)
     assert not driver.members()
@@ -403,7 +403,7 @@ def test_an_interface_that_comes_too_late_is_undone(driver: nic_attach.Running, 
 def test_a_late_call_of_a_second_container_leaves_the_first_one_s_interface(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
     ref = driver.prepare(nic_attach.claim(1))
     assert driver.world.call(ref, pod).code == 0
-    with pytest.raises(counting.RefusedError):
+    with pytest.raises(outcomes.RefusedError):
         late(driver, pod, [True, False])
     assert children(pod)
     assert len(driver.members()) == 1

@@ -22,8 +22,8 @@ from drakit.cluster.runtime import Mode
 from drakit.core import site as core_site
 from drakit.devices import machines, registry
 from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import netlink
-from drakit.devices.nic.attach import attacher, minder, sandboxes, service
+from drakit.devices.nic import kernel_port
+from drakit.devices.nic.attach import attacher, attachment_gc, sandboxes, service
 from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import beside, clock, engine, station
@@ -123,7 +123,7 @@ class City(Town):
     def __init__(self, space: netns.Namespace, folder: pathlib.Path) -> None:
         self.space = space
         self.cluster = LocalCluster(folder, nodes=(NODE,), timing=quick.QUICK, mode=Mode.ISOLATED)
-        self.machine = netlink.KernelPort(space.name)
+        self.machine = kernel_port.KernelPort(space.name)
 
     def author(self, home: pathlib.Path, intents: station.Intents) -> Any:
         attachment = service.Service(home, self.machine, sandboxes.KernelSandboxes(self.space.name), node=NODE)
@@ -273,8 +273,8 @@ def test_a_claim_that_no_container_lists_is_told_to_its_pod_by_an_event(city: Ci
         assert city.links("p") == {}
         kernel, now = sandboxes.KernelSandboxes(city.space.name), [0.0]
         attaching = attacher.Attacher(city.machine, kernel, site, node=NODE)
-        minds = minder.Minder(city.machine, kernel, site, attaching, intents=tuple, monotonic=lambda: now[0])
-        for now[0] in (0.0, minder.GRACE):
+        minds = attachment_gc.Minder(city.machine, kernel, site, attaching, intents=tuple, monotonic=lambda: now[0])
+        for now[0] in (0.0, attachment_gc.GRACE):
             minds.look()
         assert "list the claim in the resources.claims" in city.told("ShareNotAttached", "no container has attached")
         event: Any

@@ -13,8 +13,9 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import site as sites
-from drakit.devices.nic import keeper, port
+from drakit.devices.nic import port
 from drakit.devices.nic import settings as nic_settings
+from drakit.devices.nic.shaping import tc_reconciler
 from fakes import nic_attach
 from fakes import site as fake_site
 
@@ -52,7 +53,7 @@ def complaints(driver: nic_attach.Running) -> list[sites.HealthReport]:
     """What two looks at the NIC say of its health now."""
     author: Any = driver.local.made
     told = fake_site.FakeSite(driver.world.home)
-    looks = keeper.Keeper(
+    looks = tc_reconciler.Keeper(
         driver.machine,
         driver.local.site,
         survey=author.survey,

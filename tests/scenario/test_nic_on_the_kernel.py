@@ -18,7 +18,7 @@ from drakit.cdi import directory
 from drakit.core import api_server, driver, lifecycle, names, outcome, quantity, slices
 from drakit.core import claim as claims
 from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import netlink
+from drakit.devices.nic import kernel_port
 from drakit.devices.nic import settings as nic_settings
 from drakit.journal import journal, locks
 from drakit.node import engine, offer, publisher
@@ -128,7 +128,7 @@ class Node:
 
 @contextlib.contextmanager
 def started(space: netns.Namespace, folder: pathlib.Path, known: Claims) -> Iterator[Node]:
-    author = nic_driver.NicDriver(netlink.KernelPort(space.name), node=NODE, settings=SETTINGS)
+    author = nic_driver.NicDriver(kernel_port.KernelPort(space.name), node=NODE, settings=SETTINGS)
     served = cast("driver.Driver[object]", author)
     offered = offer.Offer(served)
     offered.refresh()

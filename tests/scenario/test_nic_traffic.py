@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
-from drakit.devices.nic import port, shaping
+from drakit.devices.nic import port
+from drakit.devices.nic.shaping import htb
 from fakes import flood, netns, nic_rates, nic_town
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -117,7 +118,7 @@ def test_the_host_keeps_its_reserve(town: nic_town.Town) -> None:
     full = 200 * MEGA
     pods = town.sharing(town.share(1, 100 * MEGA, ceil=full), speed=full, reserve=100 * MEGA)
     flows = [nic_town.Flow(pods[0].space, streams=4), nic_town.Flow(town.node)]
-    holds_rates(town, flows, {(nic_rates.OUT, shaping.HOST): 100, (nic_rates.OUT, FIRST): 100}, part=0.05)
+    holds_rates(town, flows, {(nic_rates.OUT, htb.HOST): 100, (nic_rates.OUT, FIRST): 100}, part=0.05)
 
 
 def test_no_frame_waits_for_long_however_many_flows_there_are(town: nic_town.Town) -> None:

@@ -17,7 +17,8 @@ from crash import nic_secluded, nic_victim
 from drakit.core import claim as claims
 from drakit.core import errors, records
 from drakit.core import site as core_sites
-from drakit.devices.nic import lookout, netlink, pods
+from drakit.devices.nic import kernel_port, pod_interfaces
+from drakit.devices.nic.discovery import link_monitor
 from drakit.node import site as sites
 from fakes import netns, nic_attach
 
@@ -376,14 +377,14 @@ def test_a_pod_whose_index_is_taken_gets_the_interface_under_another(world: nic_
 def test_hardware_that_no_namespace_shows_is_not_forgotten(world: nic_attach.World) -> None:
     """Bus addresses that exist stand for hardware that the kernel is about to give back, one that does not for hardware that was pulled out."""
     plugged = next(path.name for path in sorted(pathlib.Path("/sys/bus").glob("*/devices/*")))
-    machine = netlink.KernelPort(world.node.name)
+    machine = kernel_port.KernelPort(world.node.name)
     former = machine.former("nic0")
     assert former is not None
-    for address, where in ((plugged, pods.Where.RETURNING), ("0000:ff:1f.7", pods.Where.GONE)):
+    for address, where in ((plugged, pod_interfaces.Where.RETURNING), ("0000:ff:1f.7", pod_interfaces.Where.GONE)):
         place = dataclasses.replace(former.identity, place=f"{address} 02:00:00:00:00:99", kind="", other=0)
-        asked = pods.Passthrough(mark="drakit whole x", former=dataclasses.replace(former, name="eth9", identity=place))
+        asked = pod_interfaces.Passthrough(mark="drakit whole x", former=dataclasses.replace(former, name="eth9", identity=place))
         assert machine.locate(asked) is where
-        if where is pods.Where.RETURNING:
+        if where is pod_interfaces.Where.RETURNING:
             with pytest.raises(errors.HardwareError, match="it is the host's again when the namespace that has it ends"):
                 machine.bring_back(asked)
         else:
@@ -403,7 +404,7 @@ def test_the_status_says_attach_failed_until_an_attach_succeeds(world: nic_attac
             assert (status, reason) == (False, "AttachFailed")
             assert f"the pod has a route to {ROUTE}" in message
         author = nic_attach.author_of(driver)
-        assert isinstance(author._lookout, lookout.Lookout)
+        assert isinstance(author._lookout, link_monitor.Lookout)
         author._lookout.look()
         assert (said() or (True, ""))[:2] == (False, "AttachFailed"), "a later report does not overwrite it"
         pod.space.ip("route", "delete", ROUTE, "dev", "eth0")
@@ -422,7 +423,7 @@ def test_the_status_says_why_a_second_pod_has_no_address_until_it_has(world: nic
         nic_attach.until(lambda: (said() or (True, ""))[:2] == (False, "AttachFailed"), "the refusal was not said")
         assert world.call(ref, pod, "again").code == 0
         author = nic_attach.author_of(driver)
-        assert isinstance(author._lookout, lookout.Lookout)
+        assert isinstance(author._lookout, link_monitor.Lookout)
         author._lookout.look()
         _, reason, message = said() or (True, "", "")
         assert reason == "AttachFailed", "the first pod's success is not the second's"

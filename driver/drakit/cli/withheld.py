@@ -13,7 +13,7 @@ from drakit.core import driver as drivers
 
 if TYPE_CHECKING:
     from drakit.devices.gpu import discovery
-    from drakit.devices.nic import model, verdicts
+    from drakit.devices.nic.discovery import eligibility, offers
 
 COLUMNS = ("INTERFACE", "WHY", "WHAT WOULD CHANGE IT")
 NOTHING = "nothing"
@@ -23,9 +23,9 @@ NOTHING = "nothing"
 class Told:
     """What is withheld, by name, and the cautions of what is offered, by interface name. ``gpus`` are GPUs that are not offered."""
 
-    withheld: "tuple[model.Withheld, ...]" = ()
+    withheld: "tuple[offers.Withheld, ...]" = ()
     gpus: "tuple[discovery.Unoffered, ...]" = ()
-    cautions: "Mapping[str, verdicts.Caution]" = dataclasses.field(default_factory=dict)
+    cautions: "Mapping[str, eligibility.Caution]" = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ def documents(told: Told) -> list[dict[str, object]]:
 
 def groups(told: Told) -> Sequence[Group]:
     """The withheld interfaces by reason, in order of their first name: a node has one end of a pair for each pod, all for one reason."""
-    found: dict[verdicts.Refusal, list[str]] = {}
+    found: dict[eligibility.Refusal, list[str]] = {}
     for item in told.withheld:
         found.setdefault(item.refusal, []).append(item.name)
     return [

@@ -64,14 +64,15 @@ def _gpu(order: Order) -> drivers.Driver[Any]:
 
 
 def _nic(order: Order) -> drivers.Driver[Any]:
-    from drakit.devices.nic import driver, mock, netlink, port, settings  # noqa: PLC0415 - a family is imported when it is asked for
+    from drakit.devices.nic import driver, kernel_port, port, settings  # noqa: PLC0415 - a family is imported when it is asked for
     from drakit.devices.nic.attach import sandboxes, service  # noqa: PLC0415
+    from drakit.devices.nic.mock import mock_port  # noqa: PLC0415
 
     options = order.options
     if options is not None and not isinstance(options, settings.NicSettings):
         raise TypeError(f"the nic family takes NicSettings, not {type(options).__name__}")
     name = order.driver_name or driver.NAME
-    hardware: port.Port = netlink.KernelPort(order.netns, owner=name) if order.machine is None else mock.MockPort(order.machine)
+    hardware: port.Port = kernel_port.KernelPort(order.netns, owner=name) if order.machine is None else mock_port.MockPort(order.machine)
     home = options.home if options is not None and order.machine is None else None
     kernel = sandboxes.KernelSandboxes(order.netns)
     return driver.NicDriver(

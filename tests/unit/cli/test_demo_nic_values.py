@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from drakit.cli.demo.nic import figures, note, portrait
 from drakit.core import errors, quantity
-from drakit.devices.nic import model
 from drakit.devices.nic import settings as nic_settings
+from drakit.devices.nic.discovery import offers
 
 NOTE = note.Note(
     interface="eth1", ifindex=3, mac="02:00:00:00:00:01", cookie=2**63 + 1, boot="b", pid=7, lines=("link eth1", "qdisc mq 0:")
@@ -22,7 +22,7 @@ def test_what_is_asked_for_is_rounded_up_and_fits_at_either_speed(speed: int) ->
     rates = {"default": chosen.default, "min": chosen.step, "step": chosen.step}
     policy = nic_settings.BandwidthPolicy.of({name: quantity.Quantity.of(amount) for name, amount in rates.items()})
     for at in (speed, chosen.lowered):
-        capacity = model.shareable(at - chosen.reserve, policy)
+        capacity = offers.shareable(at - chosen.reserve, policy)
         assert capacity is not None
         assert sum(chosen.consumed.values()) <= capacity.value.value
     for name, amount in chosen.asked.items():

@@ -8,7 +8,7 @@ import yaml
 from drakit.cli import withheld
 from drakit.cli.doctor import hardware
 from drakit.cli.doctor.finding import Verdict
-from drakit.devices.nic import model, verdicts
+from drakit.devices.nic.discovery import eligibility, offers
 from fakes import desk as desks
 
 UPLINK = {
@@ -57,12 +57,12 @@ def test_the_doctor_warns_of_a_take_over_that_would_cut_the_host_off(desk: desks
 
 
 def test_interfaces_with_one_reason_are_told_in_one_line_and_cautions_beside_them() -> None:
-    virtual = verdicts.Refusal(reason="is virtual (veth), so its speed is not believed", change="nic.rules", expected=True)
-    alone = verdicts.Refusal(reason="is the loopback", expected=True)
+    virtual = eligibility.Refusal(reason="is virtual (veth), so its speed is not believed", change="nic.rules", expected=True)
+    alone = eligibility.Refusal(reason="is the loopback", expected=True)
     kept = [("lo", alone), ("veth1", virtual), ("veth2", virtual)]
     told = withheld.Told(
-        withheld=tuple(model.Withheld(name=name, refusal=refusal) for name, refusal in kept),
-        cautions={"eth1": verdicts.Caution(reason="has no reserve", change="nic.reserve")},
+        withheld=tuple(offers.Withheld(name=name, refusal=refusal) for name, refusal in kept),
+        cautions={"eth1": eligibility.Caution(reason="has no reserve", change="nic.reserve")},
     )
     found = [(one.subject, one.verdict, one.message, one.fix) for one in hardware.of_interfaces(told)]
     assert found == [

@@ -19,7 +19,8 @@ from typing import ClassVar
 from drakit.core import claim as claims
 from drakit.core import config as core_config
 from drakit.core import errors, quantity, records
-from drakit.devices.nic import addressing, sysctls
+from drakit.devices.nic import sysctls
+from drakit.devices.nic.addresses import ip_pools
 
 CLASS_ONLY = ("addressPools", "ceil", "forwarding", "mac", "mode", "sysctls", "vlan")
 MTU_MIN, MTU_MAX = 68, 65535
@@ -53,7 +54,7 @@ class Route:
     metric: int = 0
 
     def __post_init__(self) -> None:
-        destination = addressing.network(self.destination, "destination")
+        destination = ip_pools.network(self.destination, "destination")
         for field in ("gateway", "source"):
             _check_hop(getattr(self, field), destination.version, field)
         _check_table(self.table)
@@ -72,7 +73,7 @@ class Rule:
     def __post_init__(self) -> None:
         _check_range(self.priority, _PRIORITIES, "priority")
         _check_table(self.table)
-        ends = [addressing.network(getattr(self, field), field) for field in ("source", "destination") if getattr(self, field)]
+        ends = [ip_pools.network(getattr(self, field), field) for field in ("source", "destination") if getattr(self, field)]
         if not ends:
             raise errors.ConfigError(
                 "is required where no destination is given: a rule for every packet is not the share's", field="source"
@@ -94,7 +95,7 @@ class Neighbour:
     mac: str
 
     def __post_init__(self) -> None:
-        addressing.host(self.address, "address")
+        ip_pools.host(self.address, "address")
         _check_mac(self.mac)
 
 
@@ -121,7 +122,7 @@ class NicConfig:
     mode: Mode = Mode.PRIVATE
     mac: str = ""
     vlan: int | None = None
-    address_pools: tuple[addressing.AddressPool, ...] = ()
+    address_pools: tuple[ip_pools.AddressPool, ...] = ()
     sysctls: Mapping[str, int] = dataclasses.field(default_factory=dict)
     forwarding: bool = False
 
@@ -146,11 +147,11 @@ class NicConfig:
     def _check_addresses(self) -> None:
         seen: set[str] = set()
         for index, text in enumerate(self.addresses):
-            found = addressing.interface(text, f"addresses[{index}]")
+            found = ip_pools.interface(text, f"addresses[{index}]")
             if str(found.ip) in seen:
                 raise errors.ConfigError(f"{found.ip} is listed twice", field=f"addresses[{index}]")
             seen.add(str(found.ip))
-            if found.version == addressing.IPV6 and self.mtu is not None and self.mtu < MTU_MIN_IPV6:
+            if found.version == ip_pools.IPV6 and self.mtu is not None and self.mtu < MTU_MIN_IPV6:
                 raise errors.ConfigError(f"{self.mtu} is too small for IPv6, which needs {MTU_MIN_IPV6}", field="mtu")
 
     def _check_once(self) -> None:
@@ -194,7 +195,7 @@ def _check_author(source: claims.ConfigSource, parameters: records.Record) -> re
 
 def check(config: NicConfig, *, node: str) -> None:
     """What only the whole configuration shows: whether its parts fit each other and the node. Raises ConfigError."""
-    pools = addressing.pools_of(config.address_pools, node)
+    pools = ip_pools.pools_of(config.address_pools, node)
     if config.address_pools and not pools:
         raise errors.ConfigError(f"the DeviceClass has no address pool for node {node}", field="parameters.addressPools")
     for index, text in enumerate(config.addresses):
@@ -212,7 +213,7 @@ def check(config: NicConfig, *, node: str) -> None:
         _check_reached(neighbour.address, linked, f"parameters.neighbours[{index}].address")
 
 
-def _check_route(config: NicConfig, route: Route, linked: Sequence[addressing.Network], field: str) -> None:
+def _check_route(config: NicConfig, route: Route, linked: Sequence[ip_pools.Network], field: str) -> None:
     if route.gateway:
         _check_reached(route.gateway, linked, f"{field}.gateway")
     if route.source and route.source not in {str(ipaddress.ip_interface(text).ip) for text in config.addresses}:
@@ -221,13 +222,13 @@ def _check_route(config: NicConfig, route: Route, linked: Sequence[addressing.Ne
         raise errors.ConfigError("is of an address family of which the interface has no address", field=f"{field}.destination")
 
 
-def _check_reached(text: str, linked: Sequence[addressing.Network], field: str) -> None:
+def _check_reached(text: str, linked: Sequence[ip_pools.Network], field: str) -> None:
     address = ipaddress.ip_address(text)
     if not address.is_link_local and not any(address in network for network in linked if network.version == address.version):
         raise errors.ConfigError(f"{text} is not on the link: no address and no route without a gateway covers it", field=field)
 
 
-def _has_static(config: NicConfig, pool: addressing.AddressPool) -> bool:
+def _has_static(config: NicConfig, pool: ip_pools.AddressPool) -> bool:
     """Whether the configuration brings its own addresses of the pool's family."""
     return any(ipaddress.ip_interface(text).version == pool.version for text in config.addresses)
 
@@ -249,7 +250,7 @@ def _check_mac(mac: str) -> None:
 
 
 def _check_hop(text: str, version: int, field: str) -> None:
-    if text and addressing.host(text, field).version != version:
+    if text and ip_pools.host(text, field).version != version:
         raise errors.ConfigError(f"{text} is of another address family than destination", field=field)
 
 

@@ -15,26 +15,14 @@ from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver, errors, inventory, records
 from drakit.core import site as sites
-from drakit.devices.nic import (
-    addresses,
-    attributes,
-    checks,
-    config,
-    edits,
-    exclusive,
-    keeper,
-    lookout,
-    model,
-    names,
-    numbering,
-    port,
-    reporting,
-    siblings,
-    speeds,
-)
+from drakit.devices.nic import checks, claim_conflicts, config, container_env, port, reporting
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.attach import plans, service
+from drakit.devices.nic.addresses import address_leases
+from drakit.devices.nic.attach import attachment_plan, service
+from drakit.devices.nic.discovery import attributes, device_names, link_monitor, offers, speeds
+from drakit.devices.nic.passthrough import whole_interface
+from drakit.devices.nic.shaping import class_numbers, tc_reconciler
 
 NAME = "nic.drakit.dev"
 
@@ -69,19 +57,19 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._settings = settings or nic_settings.NicSettings()
         self._intents = intents
         self._attachment = attachment
-        self._keeper: keeper.Keeper | None = None
-        self._lookout: lookout.Lookout | None = None
+        self._keeper: tc_reconciler.Keeper | None = None
+        self._lookout: link_monitor.Lookout | None = None
         self._speeds = speeds.Remembered()
         self._counters = reporting.Counters()
-        self._numbers = numbering.Numbering()
-        self._siblings = siblings.Siblings()
+        self._numbers = class_numbers.Numbering()
+        self._siblings = claim_conflicts.Siblings()
         self._believed: Mapping[str, int] = {}
-        self._whole = exclusive.Whole(machine, node=node, settings=self._settings)
+        self._whole = whole_interface.Whole(machine, node=node, settings=self._settings)
 
-    def survey(self) -> model.Survey:
+    def survey(self) -> offers.Survey:
         """What is offered and what is withheld, with reasons; raises HardwareError. What is in a pod whole is still offered."""
         present = self._speeds.filled(self._machine.interfaces())
-        found = model.survey((*present, *exclusive.away(self._intents(), present)), self._settings, self._shaping())
+        found = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
         self._believed = {nic.name: nic.speed for nic in found.nics}
         return found
 
@@ -94,7 +82,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             return types.MappingProxyType({})
         interface = self._interface(grant.device)
         self._siblings.add(grant.claim, self._asked(grant, interface))
-        if exclusive.is_whole(grant.device):
+        if whole_interface.is_whole(grant.device):
             return self._whole.plan(grant, interface)
         checks.check_share(grant, interface, self._node)
         return shares.to_record(self._share(grant, interface))
@@ -104,7 +92,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._siblings.forget()
         if grant.admin_access:
             return driver.Prepared()
-        if exclusive.is_whole(grant.device):
+        if whole_interface.is_whole(grant.device):
             return self._prepare_whole(grant)
         lacking = self._shaping().lacking
         if lacking:
@@ -114,13 +102,13 @@ class NicDriver(driver.Driver[config.NicConfig]):
         uplink = self.uplink(interface, self._speed_of(grant.device, share))
         self._machine.install(uplink, uplink.allowed(share))
         announced = dataclasses.replace(share, mac=grant.config.mac or share.mac)
-        named = functools.partial(edits.of, announced, request=grant.request, device=grant.device.name)
+        named = functools.partial(container_env.of, announced, request=grant.request, device=grant.device.name)
         if self._attachment is None:
             if self._lookout is not None:
                 self._lookout.wake()  # Nobody attaches, after which there would be a look.
             return driver.Prepared(edits=named(interface_name=grant.config.interface_name), record=shares.to_record(share))
         client = self._attachment.client_for(grant.record)
-        told = named(interface_name=plans.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant))
+        told = named(interface_name=attachment_plan.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant))
         return driver.Prepared(edits=told, record={**shares.to_record(share), service.RECORDED: client})
 
     def _prepare_whole(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
@@ -133,7 +121,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
     def unprepare(self, grant: driver.Grant[config.NicConfig]) -> None:
         if grant.admin_access:
             return
-        if exclusive.is_whole(grant.device):
+        if whole_interface.is_whole(grant.device):
             self._whole.unprepare(grant, None if self._attachment is None else self._attachment.placement_of(grant))
             return
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
@@ -148,7 +136,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             self._attachment.start(site, self._intents)
         vitals = reporting.Vitals(site)
         reporter = reporting.Reporter(self._machine, site, node=self._node, attaches=self._attachment is not None)
-        self._lookout = lookout.Lookout(
+        self._lookout = link_monitor.Lookout(
             self._machine,
             site,
             survey=self.survey,
@@ -158,7 +146,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         )
         if self._attachment is not None:
             self._attachment.callbacks = service.Callbacks(attached=reporter.attached, failed=reporter.failed, finished=self._lookout.wake)
-        self._keeper = keeper.Keeper(
+        self._keeper = tc_reconciler.Keeper(
             self._machine,
             site,
             survey=self.survey,
@@ -243,14 +231,14 @@ class NicDriver(driver.Driver[config.NicConfig]):
         published = device.attributes[attributes.SPEED]
         return self._believed.get(device.name, published if isinstance(published, int) else share.bandwidth)
 
-    def _asked(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> siblings.Asked:
+    def _asked(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> claim_conflicts.Asked:
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
-        named = interface.name if exclusive.is_whole(grant.device) else plans.interface_name(grant.config, identity)
-        return siblings.Asked(
+        named = interface.name if whole_interface.is_whole(grant.device) else attachment_plan.interface_name(grant.config, identity)
+        return claim_conflicts.Asked(
             key=f"{grant.request} {identity}",
             request=grant.request,
             name=grant.config.interface_name or named,
-            hosts=addresses.hosts_of(grant.config),
+            hosts=address_leases.hosts_of(grant.config),
         )
 
     def _minor(self, identity: str, intent: records.Record, interface: port.Interface) -> int:
@@ -264,10 +252,10 @@ class NicDriver(driver.Driver[config.NicConfig]):
     def _interface(self, device: devices.Device) -> port.Interface:
         """The interface behind a device: the one of the name it was published with, or, where hardware was renamed since, found by its place."""
         found = self._machine.interface(str(device.attributes[attributes.IF_NAME]))
-        name = exclusive.base_name(device)
-        if found is not None and name in names.device_names([found]):
+        name = whole_interface.base_name(device)
+        if found is not None and name in device_names.device_names([found]):
             return found
-        present = names.device_names(self._machine.interfaces())
+        present = device_names.device_names(self._machine.interfaces())
         if name not in present:
             raise errors.DeviceGoneError(f"{device.name}: the interface is no longer there")
         return present[name]

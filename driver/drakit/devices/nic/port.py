@@ -9,7 +9,8 @@ import enum
 from collections.abc import Sequence
 from typing import Protocol
 
-from drakit.devices.nic import pods, vf
+from drakit.devices.nic import pod_interfaces
+from drakit.devices.nic.passthrough import sriov
 
 PHYSICAL = "physical"
 LOOPBACK = "loopback"
@@ -193,7 +194,7 @@ class Watch(Protocol):
         """Give back what it holds; nobody may be waiting."""
 
 
-class Port(pods.Pods, vf.Functions, Protocol):
+class Port(pod_interfaces.Pods, sriov.Functions, Protocol):
     """The machine's network hardware."""
 
     def interfaces(self) -> tuple[Interface, ...]:

@@ -13,9 +13,12 @@ from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import records
 from drakit.core import site as sites
-from drakit.devices.nic import addresses, attributes, config, exclusive, port, vf
+from drakit.devices.nic import config, port
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.attach import plans, service, wholes
+from drakit.devices.nic.addresses import address_leases
+from drakit.devices.nic.attach import attachment_plan, service
+from drakit.devices.nic.discovery import attributes
+from drakit.devices.nic.passthrough import sriov, whole_attacher, whole_interface
 
 READY = "Ready"
 FAILURE_SECONDS = 660.0
@@ -86,7 +89,7 @@ class Reporter:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine, self._site, self._attaches = machine, site, attaches
-        self._book = addresses.Book(site, node=node)
+        self._book = address_leases.Book(site, node=node)
         self._said: dict[tuple[str, str, str], sites.DeviceStatus] = {}
         self._failures: dict[tuple[str, str, str], dict[str, _Failure]] = {}
         self._monotonic = monotonic
@@ -140,9 +143,9 @@ class Reporter:
         self._site.status(claim, status)
 
     def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> sites.DeviceStatus | None:
-        if exclusive.is_whole(grant.device):
+        if whole_interface.is_whole(grant.device):
             return self._of_whole(grant)
-        noted = (plans.from_record(record) for key, record in self._site.notes(grant).items() if plans.is_key(key))
+        noted = (attachment_plan.from_record(record) for key, record in self._site.notes(grant).items() if attachment_plan.is_key(key))
         attached = sorted((one for one in noted if one is not None), key=lambda one: one.cookie)
         found = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
         if found is None:
@@ -164,7 +167,7 @@ class Reporter:
         chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
         prepared = shares.from_record(grant.record)
         network = sites.NetworkStatus(
-            interface=plans.interface_name(chosen, found.share_id),
+            interface=attachment_plan.interface_name(chosen, found.share_id),
             addresses=chosen.addresses[:_ADDRESSES_MAX],
             hardware_address=chosen.mac or (prepared.mac if prepared is not None else ""),
         )
@@ -173,7 +176,7 @@ class Reporter:
 
     def _of_whole(self, grant: Grant) -> sites.DeviceStatus | None:
         """The status of a whole interface; none while a container has yet to get it by the hook."""
-        planned, placement = exclusive.intent_of(grant.intent), wholes.placement_of(self._site, grant)
+        planned, placement = whole_interface.intent_of(grant.intent), whole_attacher.placement_of(self._site, grant)
         is_attached = placement is not None and placement.is_attached
         if planned is None or not (is_attached or service.RECORDED not in grant.record):
             return None
@@ -184,7 +187,7 @@ class Reporter:
             interface=chosen.interface_name or planned.former.name, addresses=told, hardware_address=chosen.mac or planned.former.mac
         )
         function = None if planned.function is None else self._machine.function(planned.function)
-        values: records.Record = {} if function is None else {"function": vf.to_record(function)}
+        values: records.Record = {} if function is None else {"function": sriov.to_record(function)}
         if function is not None and function != planned.function_is:
             message = "the physical function does not hold the virtual one to what the claim has"
             return _status(grant, (_condition("FunctionAltered", message, holds=False),), values=values, network=network)

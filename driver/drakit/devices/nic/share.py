@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import errors, names, quantity, records
-from drakit.devices.nic import attributes, port
+from drakit.devices.nic import port
+from drakit.devices.nic.discovery import attributes
 
 _LOCAL = 0b10
 _GROUP = 0b01

@@ -13,7 +13,8 @@ from drakit.core import config as core_config
 from drakit.core import driver as drivers
 from drakit.core import errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.nic import config, driver, mock, settings
+from drakit.devices.nic import config, driver, settings
+from drakit.devices.nic.mock import mock_port
 
 HEAD = {"apiVersion": "nic.drakit.dev/v1", "kind": "NicConfig"}
 CLASS, CLAIM = claims.ConfigSource.CLASS, claims.ConfigSource.CLAIM
@@ -108,7 +109,7 @@ BY_ADMIN: list[tuple[str, dict[str, object]]] = [
 BAD = [(CLAIM, *entry) for entry in BY_USER] + [(CLASS, *entry) for entry in BY_ADMIN]
 
 
-class Untouched(mock.MockPort):
+class Untouched(mock_port.MockPort):
     """A machine of which only reading is allowed: every call that would change something is an error of the test."""
 
 

@@ -11,13 +11,14 @@ from drakit.core import driver as drivers
 from drakit.core import edits, lifecycle
 from drakit.devices import machines
 from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import mock, port
+from drakit.devices.nic import port
 from drakit.devices.nic.attach import service
+from drakit.devices.nic.mock import mock_port
 
 NIC = "pci-0000-0c-00-0"
 
 
-class Machine(mock.MockPort):
+class Machine(mock_port.MockPort):
     """A machine whose interfaces can be changed, and that says what was taken away from whom."""
 
     change: Callable[[port.Interface], port.Interface | None] = staticmethod(lambda item: item)

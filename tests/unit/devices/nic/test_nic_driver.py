@@ -11,9 +11,10 @@ from hypothesis import strategies
 from drakit.core import claim as claims
 from drakit.core import degrade, device, driver, errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.nic import config, mock, port, settings
+from drakit.devices.nic import config, port, settings
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import share as shares
+from drakit.devices.nic.mock import mock_port
 
 NIC = "pci-0000-0c-00-0"
 SHARE = names.ShareId("a671734a-e8e5-11e4-8fde-42010af09327")
@@ -24,12 +25,12 @@ Grant = driver.Grant[config.NicConfig]
 
 
 @pytest.fixture
-def machine(tmp_path: pathlib.Path) -> mock.MockPort:
-    return mock.MockPort(machines.Choice(name="dgx-a100-40gb", directory=tmp_path))
+def machine(tmp_path: pathlib.Path) -> mock_port.MockPort:
+    return mock_port.MockPort(machines.Choice(name="dgx-a100-40gb", directory=tmp_path))
 
 
 @pytest.fixture
-def nics(machine: mock.MockPort) -> nic_driver.NicDriver:
+def nics(machine: mock_port.MockPort) -> nic_driver.NicDriver:
     return nic_driver.NicDriver(machine, node="node-1")
 
 
@@ -60,7 +61,7 @@ def test_two_nics_are_offered_and_the_uplink_is_withheld(nics: nic_driver.NicDri
     assert [(item.name, item.reason) for item in nics.survey().withheld] == [("eth0", "carries the host's default route")]
 
 
-def test_a_share_is_installed_told_to_the_container_and_remembered(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
+def test_a_share_is_installed_told_to_the_container_and_remembered(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
     asked = planned(nics)
     prepared = nics.prepare(asked)
     (installed,) = machine.shares()
@@ -76,20 +77,22 @@ def test_a_share_is_installed_told_to_the_container_and_remembered(nics: nic_dri
     }
 
 
-def test_preparing_again_gives_the_very_same(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
+def test_preparing_again_gives_the_very_same(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
     asked = planned(nics)
     first = nics.prepare(asked)
     assert nics.prepare(dataclasses.replace(asked, record=first.record)) == first
     assert len(machine.shares()) == 1
 
 
-def test_two_shares_of_one_nic_in_one_container_do_not_overwrite_each_other(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
+def test_two_shares_of_one_nic_in_one_container_do_not_overwrite_each_other(
+    nics: nic_driver.NicDriver, machine: mock_port.MockPort
+) -> None:
     first, second = (nics.prepare(planned(nics, share_id=share)) for share in (SHARE, OTHER))
     assert not set(first.edits.env) & set(second.edits.env)
     assert len({share.mac for share in machine.shares()}) == 2
 
 
-def test_unprepare_takes_its_own_share_only_and_may_be_repeated(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
+def test_unprepare_takes_its_own_share_only_and_may_be_repeated(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
     for share in (SHARE, OTHER):
         nics.prepare(planned(nics, share_id=share))
     for _ in range(2):
@@ -97,19 +100,21 @@ def test_unprepare_takes_its_own_share_only_and_may_be_repeated(nics: nic_driver
         assert [share.id for share in machine.shares()] == [OTHER]
 
 
-def test_another_process_unprepares_from_the_grant_alone_when_the_nic_is_gone(tmp_path: pathlib.Path, machine: mock.MockPort) -> None:
+def test_another_process_unprepares_from_the_grant_alone_when_the_nic_is_gone(tmp_path: pathlib.Path, machine: mock_port.MockPort) -> None:
     first = nic_driver.NicDriver(machine, node="node-1")
     asked = planned(first)
     first.prepare(asked)
-    later = nic_driver.NicDriver(Without(mock.MockPort(machines.Choice(name="dgx-a100-40gb", directory=tmp_path)), "eth1"), node="node-1")
+    later = nic_driver.NicDriver(
+        Without(mock_port.MockPort(machines.Choice(name="dgx-a100-40gb", directory=tmp_path)), "eth1"), node="node-1"
+    )
     later.unprepare(asked)
     assert machine.shares() == ()
 
 
-class Without(mock.MockPort):
+class Without(mock_port.MockPort):
     """The same machine, from which an interface has been pulled."""
 
-    def __init__(self, machine: mock.MockPort, pulled: str) -> None:
+    def __init__(self, machine: mock_port.MockPort, pulled: str) -> None:
         self.__dict__.update(machine.__dict__)
         self.pulled = pulled
 
@@ -120,7 +125,7 @@ class Without(mock.MockPort):
         return next((item for item in self.interfaces() if item.name == name), None)
 
 
-def test_a_nic_that_is_gone_is_refused_before_anything_is_installed(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
+def test_a_nic_that_is_gone_is_refused_before_anything_is_installed(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
     asked = planned(nics)
     pulled = nic_driver.NicDriver(Without(machine, "eth1"), node="node-1")
     for verb in (pulled.plan, pulled.prepare):
@@ -129,15 +134,15 @@ def test_a_nic_that_is_gone_is_refused_before_anything_is_installed(nics: nic_dr
     assert machine.shares() == ()
 
 
-class Renamed(mock.MockPort):
+class Renamed(mock_port.MockPort):
     """The same machine, on which an interface was given another name."""
 
-    def __init__(self, machine: mock.MockPort, name: str) -> None:
+    def __init__(self, machine: mock_port.MockPort, name: str) -> None:
         self.__dict__.update(machine.__dict__)
         self._interfaces = tuple(dataclasses.replace(item, name="lan") if item.name == name else item for item in machine.interfaces())
 
 
-def test_hardware_is_found_again_after_a_rename(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
+def test_hardware_is_found_again_after_a_rename(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
     asked = planned(nics)
     renamed = nic_driver.NicDriver(Renamed(machine, "eth1"), node="node-1")
     assert renamed.prepare(asked).record["interface"] == "lan"
@@ -159,7 +164,7 @@ def test_hardware_is_found_again_after_a_rename(nics: nic_driver.NicDriver, mach
     ],
 )
 def test_a_claim_that_lies_is_refused_by_its_field(
-    nics: nic_driver.NicDriver, machine: mock.MockPort, changes: dict[str, object], message: str
+    nics: nic_driver.NicDriver, machine: mock_port.MockPort, changes: dict[str, object], message: str
 ) -> None:
     for verb in (nics.plan, nics.prepare):
         with pytest.raises(errors.ClaimError) as refused:
@@ -173,7 +178,7 @@ def test_the_capacity_may_be_named_with_the_driver_s_domain(nics: nic_driver.Nic
     assert nics.prepare(asked).record["bandwidth"] == 40 * 10**9
 
 
-def test_where_sharing_is_switched_off_the_whole_nic_goes_to_the_claim(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
+def test_where_sharing_is_switched_off_the_whole_nic_goes_to_the_claim(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
     whole = degrade.without_sharing(nics.discover()).by_name()[NIC]
     asked = planned(nics, device=whole, share_id=None, consumed_capacity={})
     assert nics.prepare(asked).record["bandwidth"] == 100 * 10**9
@@ -182,7 +187,7 @@ def test_where_sharing_is_switched_off_the_whole_nic_goes_to_the_claim(nics: nic
     assert machine.shares() == ()
 
 
-def test_admin_access_takes_no_share(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
+def test_admin_access_takes_no_share(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
     asked = planned(nics, admin_access=True, share_id=None, consumed_capacity={})
     assert nics.prepare(asked) == driver.Prepared()
     assert machine.shares() == ()
@@ -221,14 +226,14 @@ def test_addresses_differ_by_node_and_by_share() -> None:
     assert len(found) == 9
 
 
-class Unable(mock.MockPort):
+class Unable(mock_port.MockPort):
     """The same machine with a kernel that holds no rates."""
 
     def shaping(self) -> port.Shaping:
         return port.Shaping(classifier=port.Classifier.NONE, lacking="this kernel has no HTB")
 
 
-def test_a_share_that_could_not_be_held_to_its_rate_is_not_prepared(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
+def test_a_share_that_could_not_be_held_to_its_rate_is_not_prepared(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
     asked = planned(nics)
     machine.__class__ = Unable
     with pytest.raises(errors.HardwareError, match=r"^prepare: this kernel has no HTB$"):
@@ -236,7 +241,7 @@ def test_a_share_that_could_not_be_held_to_its_rate_is_not_prepared(nics: nic_dr
     assert machine.shares() == ()
 
 
-def test_classes_that_are_promised_or_taken_are_passed_over_and_a_share_keeps_its_own(machine: mock.MockPort) -> None:
+def test_classes_that_are_promised_or_taken_are_passed_over_and_a_share_keeps_its_own(machine: mock_port.MockPort) -> None:
     nics = nic_driver.NicDriver(machine, node="node-1", intents=lambda: [{"minor": 0x100}, {}, {"minor": "no number"}])
     first = planned(nics)
     assert first.intent["minor"] == 0x101
@@ -245,7 +250,7 @@ def test_classes_that_are_promised_or_taken_are_passed_over_and_a_share_keeps_it
     assert planned(nics).intent["minor"] == 0x101, "after the journal was lost"
 
 
-def test_a_record_is_read_back_as_the_share_it_was_written_of(nics: nic_driver.NicDriver, machine: mock.MockPort) -> None:
+def test_a_record_is_read_back_as_the_share_it_was_written_of(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
     record = nics.prepare(planned(nics)).record
     assert (shares.from_record(record),) == machine.shares()
     older = {key: value for key, value in record.items() if key not in {"ceil", "minor"}}
@@ -259,7 +264,7 @@ def test_a_record_is_read_back_as_the_share_it_was_written_of(nics: nic_driver.N
     ids=["no bound", "above the bound", "below the bound", "nobody borrows", "nobody asked"],
 )
 def test_a_share_borrows_up_to_its_class_s_ceil_and_the_admin_s_and_remembers_what_was_asked(
-    machine: mock.MockPort, bound: str | None, asked: str | None, ceil: int
+    machine: mock_port.MockPort, bound: str | None, asked: str | None, ceil: int
 ) -> None:
     choices = settings.NicSettings(ceil=None if bound is None else quantity.Quantity.of(bound))
     nics = nic_driver.NicDriver(machine, node="node-1", settings=choices)

@@ -10,8 +10,9 @@ from drakit.cli.demo import stage as told
 from drakit.cli.demo.nic import asking, figures, pods, portrait, scene, sending
 from drakit.cluster import json_types
 from drakit.core import quantity
-from drakit.devices.nic import attributes, shaping
-from drakit.devices.nic import pods as wearing
+from drakit.devices.nic import pod_interfaces as wearing
+from drakit.devices.nic.discovery import attributes
+from drakit.devices.nic.shaping import htb
 
 COUNT = 7
 _SAID = ("ifName", "mac", "mtu", "driver", "kind", "state", "carrier", "speed", "shaping")
@@ -109,7 +110,7 @@ def prepare(act: scene.Scene) -> None:
         stage.show([bar.device, *drawing.draw_bar(bar)])
     stage.say(f"What tc -s class show dev {act.name} would list, and drb{act.written.ifindex} for what comes in:")
     stage.table(["CLASS", "FOR", "RATE", "CEIL"], act.class_rows())
-    stage.check("the root queueing discipline is the driver's HTB", _roots(act), [f"qdisc htb {shaping.MAJOR:x}:"])
+    stage.check("the root queueing discipline is the driver's HTB", _roots(act), [f"qdisc htb {htb.MAJOR:x}:"])
     _check_rates(act, chosen.speed)
     kept = portrait.only(act.written.lines, "address", "route")
     stage.check("the host's addresses and routes by it are as before", portrait.only(act.portrait(), "address", "route"), kept)
@@ -153,7 +154,7 @@ def lower(act: scene.Scene) -> None:
     before, worn = act.view(), {name: _worn(act, pod) for name, pod in act.living.items()}
     act.driver.stop()
     act.driver.start(chosen.lowered)
-    stage.wait("the driver has changed the classes", lambda: act.view().rates(shaping.ROOT)[0] == _whole(chosen.lowered))
+    stage.wait("the driver has changed the classes", lambda: act.view().rates(htb.ROOT)[0] == _whole(chosen.lowered))
     stage.table(["CLASS", "FOR", "RATE", "CEIL"], act.class_rows())
     _check_rates(act, chosen.lowered)
     after = act.view()
@@ -208,8 +209,8 @@ def _check_rates(act: scene.Scene, speed: int) -> None:
     found = {name: view.rates(share.minor) for name, share in shares.items()}
     wanted = {name: (_whole(amount), _whole(amount if act.figures.asked[name] else speed)) for name, amount in act.figures.consumed.items()}
     act.stage.check("rate and ceil of every share are its claim's, in both directions", found, wanted)
-    act.stage.check("all together have the interface's speed", view.rates(shaping.ROOT), (_whole(speed), _whole(speed)))
-    act.stage.check("the host has its reserve", view.rates(shaping.HOST)[0], _whole(act.figures.reserve))
+    act.stage.check("all together have the interface's speed", view.rates(htb.ROOT), (_whole(speed), _whole(speed)))
+    act.stage.check("the host has its reserve", view.rates(htb.HOST)[0], _whole(act.figures.reserve))
 
 
 def _check_silence(act: scene.Scene) -> None:

@@ -15,10 +15,12 @@ from drakit.cli import options
 from drakit.cli.demo.nic import figures, note
 from drakit.core import errors, quantity
 from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import model, netlink, port, verdicts
+from drakit.devices.nic import kernel_port, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.attach import service
-from drakit.devices.nic.tc import parts, rtnetlink
+from drakit.devices.nic.discovery import eligibility, offers
+from drakit.devices.nic.netlink import rtnetlink
+from drakit.devices.nic.shaping import parts
 
 _SPEED_FIX = "give it with --speed, for example --speed 1G"
 _SPEED_MAX = 10**15
@@ -59,7 +61,7 @@ def check_rights() -> None:
         raise errors.SettingsError("needs root: it changes the queueing of a real interface; drakit demo alone needs none", key="--nic")
 
 
-def find(machine: netlink.KernelPort, name: str) -> port.Interface:
+def find(machine: kernel_port.KernelPort, name: str) -> port.Interface:
     """The interface of this name; raises SettingsError that says which was meant."""
     found = machine.interface(name)
     if found is None:
@@ -68,7 +70,7 @@ def find(machine: netlink.KernelPort, name: str) -> port.Interface:
     return found
 
 
-def survey(machine: netlink.KernelPort, wish: Wish) -> Ground:
+def survey(machine: kernel_port.KernelPort, wish: Wish) -> Ground:
     """The interface, where the demo may use it; raises SettingsError, HardwareError."""
     interface = find(machine, wish.interface)
     shaping = machine.shaping()
@@ -98,17 +100,17 @@ def pattern(interface: str) -> str:
     return glob.escape(interface)
 
 
-def _verdict(machine: netlink.KernelPort, wish: Wish, *, take_over: bool) -> model.Nic | str:
+def _verdict(machine: kernel_port.KernelPort, wish: Wish, *, take_over: bool) -> offers.Nic | str:
     """What is offered of the interface, or why it is not. The host is given a reserve here as it is later, where the speed is known."""
     match = pattern(wish.interface)
     rule = nic_settings.InterfaceRule(match=match, speed=_speed(wish), reserve=quantity.ONE)
     chosen = nic_settings.NicSettings(include=(match,), take_over=(match,) if take_over else (), policy=_ANY, interfaces=(rule,))
-    found = model.survey(machine.interfaces(), chosen)
+    found = offers.survey(machine.interfaces(), chosen)
     offered = next((nic for nic in found.nics if nic.interface.name == wish.interface), None)
     return offered or next(_why(item.refusal) for item in found.withheld if item.name == wish.interface)
 
 
-def _why(refusal: verdicts.Refusal) -> str:
+def _why(refusal: eligibility.Refusal) -> str:
     """The reason, and where it is the speed, the option that gives one."""
     return f"{refusal.reason}; {_SPEED_FIX}" if refusal.is_of_speed else refusal.reason
 

@@ -15,7 +15,7 @@ import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
 
-from drakit.devices.nic.tc import rtnetlink
+from drakit.devices.nic.netlink import rtnetlink
 
 _CLONE_NEWNET = 0x40000000
 _IPV6 = tuple(pathlib.Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6") for which in ("all", "default"))

@@ -9,7 +9,8 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 
-from drakit.devices.nic.tc import links, messages, rtnetlink
+from drakit.devices.nic.netlink import rtnetlink
+from drakit.devices.nic.shaping import ifb_links, tc_messages
 
 Lines = tuple[str, ...]
 
@@ -29,7 +30,7 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 def read(sock: rtnetlink.Socket, ifindex: int) -> Lines:
     """The lines of the interface of this index; none where there is none. Raises OSError."""
-    if not links.name_of(sock, ifindex):
+    if not ifb_links.name_of(sock, ifindex):
         return ()
     parts = (_link, _ifb, _addresses, _routes, _qdiscs, _filters)
     return tuple(line for part in parts for line in part(sock, ifindex))
@@ -57,7 +58,7 @@ def _link(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
 
 
 def _ifb(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
-    found = links.find(sock, ifindex)
+    found = ifb_links.find(sock, ifindex)
     if found is not None:
         yield f"link {found.name} {found.kind}"
 
@@ -117,9 +118,9 @@ def _qdiscs(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
 
 
 def _filters(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
-    if messages.qdisc(sock, ifindex, messages.AT_INGRESS) is None:
+    if tc_messages.qdisc(sock, ifindex, tc_messages.AT_INGRESS) is None:
         return
-    for hook in (messages.HOOK_INGRESS, messages.HOOK_EGRESS):
+    for hook in (tc_messages.HOOK_INGRESS, tc_messages.HOOK_EGRESS):
         for body in sock.dump(_GETFILTER, _TCMSG.pack(0, ifindex, 0, hook, 0)):
             _, _, handle, _, order = _TCMSG.unpack_from(body)
             kind = rtnetlink.as_text(rtnetlink.attributes(body[_TCMSG.size :])[_KIND])

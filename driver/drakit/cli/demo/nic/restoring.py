@@ -9,8 +9,9 @@ import time
 from drakit.cli import local
 from drakit.cli.demo.nic import note, portrait, scene
 from drakit.core import errors
-from drakit.devices.nic import netlink, port
-from drakit.devices.nic.tc import parts, rtnetlink
+from drakit.devices.nic import kernel_port, port
+from drakit.devices.nic.netlink import rtnetlink
+from drakit.devices.nic.shaping import parts
 from drakit.node import station
 from drakit.telemetry import logs
 
@@ -19,7 +20,7 @@ _LOOK_SECONDS = 0.02
 _log = logs.get_logger(__name__)
 
 
-def restore(place: note.Place, found: note.Note, machine: netlink.KernelPort) -> portrait.Lines:
+def restore(place: note.Place, found: note.Note, machine: kernel_port.KernelPort) -> portrait.Lines:
     """Make it so, forget the note, and say what is still different, which is others' doing. Raises DrakitError; then the note stays.
 
     The kernel destroys namespaces in its own time, so equality is waited for, but not for ever.
@@ -29,7 +30,7 @@ def restore(place: note.Place, found: note.Note, machine: netlink.KernelPort) ->
     return left
 
 
-def _restored(place: note.Place, found: note.Note, machine: netlink.KernelPort) -> portrait.Lines:
+def _restored(place: note.Place, found: note.Note, machine: kernel_port.KernelPort) -> portrait.Lines:
     failure = _failure_of_giving_back(place, found)
     machine.repair(port.Uplink(interface=found.interface, ifindex=found.ifindex, mac=found.mac, speed=0), ())
     left = _settled(found)

@@ -13,14 +13,15 @@ from drakit.cli.demo import stage
 from drakit.cli.demo.nic import figures, ground, note, pods, portrait
 from drakit.core import claim as claims
 from drakit.core import ports
-from drakit.devices.nic import netlink, port, shaping
-from drakit.devices.nic.tc import links, messages, rtnetlink
+from drakit.devices.nic import kernel_port, port
+from drakit.devices.nic.netlink import rtnetlink
+from drakit.devices.nic.shaping import htb, ifb_links, tc_messages
 from drakit.kube import file_claims
 from drakit.node import station
 
 NODE = "this-node"
 EGRESS, INGRESS = "egress", "ingress"
-Classes = Mapping[int, messages.Class]
+Classes = Mapping[int, tc_messages.Class]
 
 
 def family(place: note.Place, interface: str, chosen: figures.Figures | None = None, *, speed: int = 0) -> composition.Family:
@@ -120,7 +121,7 @@ class Scene:
     ground: ground.Ground
     written: note.Note
     place: note.Place
-    machine: netlink.KernelPort
+    machine: kernel_port.KernelPort
     driver: Driver
     refs: dict[str, claims.ClaimRef] = dataclasses.field(default_factory=dict)
     living: dict[str, pods.Pod] = dataclasses.field(default_factory=dict)
@@ -152,9 +153,9 @@ class Scene:
     def view(self) -> View:
         """The classes in the kernel."""
         with rtnetlink.Socket.open() as sock:
-            ifb = links.find(sock, self.written.ifindex)
+            ifb = ifb_links.find(sock, self.written.ifindex)
             sides = {EGRESS: self.written.ifindex, INGRESS: ifb.ifindex if ifb else 0}
-            return View(sides={side: messages.classes(sock, ifindex) if ifindex else {} for side, ifindex in sides.items()})
+            return View(sides={side: tc_messages.classes(sock, ifindex) if ifindex else {} for side, ifindex in sides.items()})
 
     def cdi_files(self, ref: claims.ClaimRef) -> tuple[pathlib.Path, ...]:
         """The CDI files of a claim."""
@@ -163,15 +164,15 @@ class Scene:
     def class_rows(self) -> list[tuple[str, ...]]:
         """The classes of what leaves, as ``tc class show`` lists them, with whose they are."""
         named = {
-            shaping.ROOT: "all",
-            shaping.HOST: "the host itself",
-            shaping.STRAY: "frames of no known sender",
-            shaping.DEFAULT: "the rest",
+            htb.ROOT: "all",
+            htb.HOST: "the host itself",
+            htb.STRAY: "frames of no known sender",
+            htb.DEFAULT: "the rest",
         }
         named |= {share.minor: f"claim {name}" for name, share in self.shares().items()}
         found = self.view().sides[EGRESS]
         return [
-            (shaping.text(minor), named.get(minor, "a pod"), figures.rate(item.band.rate), figures.rate(item.band.ceil))
+            (htb.text(minor), named.get(minor, "a pod"), figures.rate(item.band.rate), figures.rate(item.band.ceil))
             for minor, item in sorted(found.items())
         ]
 

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.cli.demo.nic import asking, pods, scene
-from drakit.devices.nic import config, inside
-from drakit.devices.nic.tc import rtnetlink
+from drakit.devices.nic import config
+from drakit.devices.nic.netlink import link_requests, rtnetlink
 
 SECONDS = 2.0
 NOBODY = f"{asking.NETWORK}.254"
@@ -105,10 +105,10 @@ def _idle(before: tuple[int, int], after: tuple[int, int]) -> float:
 def _opened(pod: pods.Pod, *, fast: bool) -> tuple[socket.socket, int]:
     """A socket in the pod, aimed at nobody, and how much to give it at once."""
     with rtnetlink.Socket.open(pod.namespace) as route:
-        link = inside.find(route, asking.INTERFACE)
+        link = link_requests.find(route, asking.INTERFACE)
         if link is None:
             raise OSError(f"pod {pod.name} has no interface {asking.INTERFACE}")
-        inside.add_neighbour(route, link.ifindex, config.Neighbour(address=NOBODY, mac=link.mac))
+        link_requests.add_neighbour(route, link.ifindex, config.Neighbour(address=NOBODY, mac=link.mac))
     with pathlib.Path(pod.namespace).open("rb") as space, concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
         sock = thread.submit(_socket_in, space.fileno()).result()
     size = link.mtu - _HEADERS

@@ -14,8 +14,8 @@ from drakit.cli import hosting
 from drakit.cli.demo import child, interruption, stage
 from drakit.cli.demo.nic import chapters, ground, note, portrait, restoring, scene
 from drakit.core import errors
-from drakit.devices.nic import netlink
-from drakit.devices.nic.tc import rtnetlink
+from drakit.devices.nic import kernel_port
+from drakit.devices.nic.netlink import rtnetlink
 from drakit.telemetry import logs
 
 SHOWN: tuple[Callable[[scene.Scene], None], ...] = (
@@ -42,7 +42,7 @@ class _Ending:
 def play(wish: ground.Wish, out: rich.console.Console) -> int:
     """Show everything, or only restore; returns the exit status. Raises SettingsError before anything begins, HardwareError."""
     ground.check_rights()
-    machine = netlink.KernelPort()
+    machine = kernel_port.KernelPort()
     try:
         with interruption.interruptible(), contextlib.closing(machine), _alone(wish, machine) as place:
             return _play(wish, place, machine, out)
@@ -52,7 +52,7 @@ def play(wish: ground.Wish, out: rich.console.Console) -> int:
 
 
 @contextlib.contextmanager
-def _alone(wish: ground.Wish, machine: netlink.KernelPort) -> Iterator[note.Place]:
+def _alone(wish: ground.Wish, machine: kernel_port.KernelPort) -> Iterator[note.Place]:
     """The interface and the place, and nobody else on either; where nothing is left to remember, the place goes in the end."""
     place = wish.place
     found, earlier = machine.interface(wish.interface), place.read()
@@ -67,7 +67,7 @@ def _alone(wish: ground.Wish, machine: netlink.KernelPort) -> Iterator[note.Plac
                 place.leave()
 
 
-def _play(wish: ground.Wish, place: note.Place, machine: netlink.KernelPort, out: rich.console.Console) -> int:
+def _play(wish: ground.Wish, place: note.Place, machine: kernel_port.KernelPort, out: rich.console.Console) -> int:
     told = stage.Stage(out, chapters=chapters.COUNT)
     logs.setup(level=logs.Level.NOTHING, style=logs.Style.CONSOLE)
     earlier = place.read()
@@ -83,7 +83,7 @@ def _play(wish: ground.Wish, place: note.Place, machine: netlink.KernelPort, out
     return _perform(wish, place, machine, told, out)
 
 
-def _perform(wish: ground.Wish, place: note.Place, machine: netlink.KernelPort, told: stage.Stage, out: rich.console.Console) -> int:
+def _perform(wish: ground.Wish, place: note.Place, machine: kernel_port.KernelPort, told: stage.Stage, out: rich.console.Console) -> int:
     found = ground.survey(machine, wish)
     place.check()
     place.clear()

@@ -16,16 +16,17 @@ from typing import Protocol
 from drakit.core import driver as drivers
 from drakit.core import errors
 from drakit.core import site as sites
-from drakit.devices.nic import addresses, config, pods, port, register
+from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.attach import counting, messages, plans, sandboxes
+from drakit.devices.nic.addresses import address_leases, register
+from drakit.devices.nic.attach import attachment_plan, outcomes, protocol, sandboxes
 
 _log = logging.getLogger(__name__)
 
 Grant = drivers.Grant[object]
 
 
-def log_keys(grant: Grant | None, sandbox: messages.Request | plans.Attachment, **more: object) -> dict[str, object]:
+def log_keys(grant: Grant | None, sandbox: protocol.Request | attachment_plan.Attachment, **more: object) -> dict[str, object]:
     """Return the keys of a log line about a grant, None where it is unknown, and a sandbox that uses it."""
     named: dict[str, object] = {}
     if grant is not None:
@@ -33,7 +34,7 @@ def log_keys(grant: Grant | None, sandbox: messages.Request | plans.Attachment, 
     return {**named, "pod": sandbox.pod, "sandbox": sandbox.sandbox, **more}
 
 
-class Sandboxes(pods.Pods, Protocol):
+class Sandboxes(pod_interfaces.Pods, Protocol):
     """The kernel's side; see ``sandboxes.KernelSandboxes``."""
 
     def is_host(self, descriptor: int) -> bool: ...
@@ -51,7 +52,7 @@ class Sandboxes(pods.Pods, Protocol):
 class Call:
     """One call for an interface, with the sandbox's namespace open; ``descriptor`` is the caller's."""
 
-    request: messages.Request
+    request: protocol.Request
     grant: Grant
     share: port.Share
     sandbox: sandboxes.Sandbox
@@ -66,36 +67,36 @@ class Attacher:
     ) -> None:
         self._machine, self._kernel, self._site = machine, kernel, site
         self._node = node
-        self._book = addresses.Book(site, node=node, lives=self._lives, survey=self._survey, known=known)
+        self._book = address_leases.Book(site, node=node, lives=self._lives, survey=self._survey, known=known)
 
-    def attach(self, request: messages.Request, descriptor: int, is_waited_for: Callable[[], bool], *, known: Grant | None = None) -> None:
+    def attach(self, request: protocol.Request, descriptor: int, is_waited_for: Callable[[], bool], *, known: Grant | None = None) -> None:
         """Give the sandbox whose namespace is open as ``descriptor`` its interface; afterwards nothing is held. ``known`` is the grant, if just read.
 
         Raises RefusedError, DrakitError.
         """
         if self._kernel.is_host(descriptor):
-            raise counting.RefusedError(
-                "the pod uses the host's network (hostNetwork), into which no share of a NIC can be put", counting.Reason.HOST_NETWORK
+            raise outcomes.RefusedError(
+                "the pod uses the host's network (hostNetwork), into which no share of a NIC can be put", outcomes.Reason.HOST_NETWORK
             )
         grant = known or self._prepared(request)[0]
-        with self._site.hold((*grant.device.lock_names, *addresses.locks_for(_config(grant)))):
+        with self._site.hold((*grant.device.lock_names, *address_leases.locks_for(_config(grant)))):
             grant, share = self._wanted(request, is_waited_for)
             with self._kernel.opened(descriptor) as sandbox:
                 call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor)
                 self._attach(call, is_waited_for)
 
-    def attachments(self, grant: Grant) -> tuple[plans.Attachment, ...]:
+    def attachments(self, grant: Grant) -> tuple[attachment_plan.Attachment, ...]:
         """Every attachment that is noted of a grant."""
         notes = self._site.notes(grant)
-        found = (plans.from_record(record) for key, record in notes.items() if plans.is_key(key))
+        found = (attachment_plan.from_record(record) for key, record in notes.items() if attachment_plan.is_key(key))
         return tuple(attachment for attachment in found if attachment is not None)
 
-    def links(self, share: port.Share, attachment: plans.Attachment) -> tuple[sandboxes.Link, ...]:
+    def links(self, share: port.Share, attachment: attachment_plan.Attachment) -> tuple[sandboxes.Link, ...]:
         """The links of an attachment that are there now, usually one or none."""
-        own = plans.alias(share.id, attachment.sandbox)
+        own = attachment_plan.alias(share.id, attachment.sandbox)
         return tuple(link for link in self._kernel.children(attachment.nsid, share.ifindex) if _is_of(link, own, attachment.mac))
 
-    def undo(self, grant: Grant, share: port.Share, attachment: plans.Attachment) -> None:
+    def undo(self, grant: Grant, share: port.Share, attachment: attachment_plan.Attachment) -> None:
         """Take an attachment back; the caller holds the device's lock. What is gone already is success."""
         for link in self.links(share, attachment):
             self._kernel.delete(attachment.nsid, link)
@@ -108,30 +109,30 @@ class Attacher:
         """The grant is about to be unprepared; its addresses are known to be free."""
         self._book.end(grant)
 
-    def _undo_after_failure(self, grant: Grant, share: port.Share, attachment: plans.Attachment) -> None:
+    def _undo_after_failure(self, grant: Grant, share: port.Share, attachment: attachment_plan.Attachment) -> None:
         """Undo at once; what cannot be undone now is noted, and undone with the claim. The first error is the one to report."""
         try:
             self.undo(grant, share, attachment)
         except errors.DrakitError as error:
             _log.warning("attachment rollback failed", extra=log_keys(grant, attachment, interface=attachment.name, error=str(error)))
 
-    def _prepared(self, request: messages.Request) -> tuple[Grant, port.Share]:
+    def _prepared(self, request: protocol.Request) -> tuple[Grant, port.Share]:
         grant = self._site.grant(request.claim, request.device, request.share_id)
         share = None if grant is None else shares.from_record(grant.record)
         if grant is None or share is None:
-            raise counting.RefusedError(
+            raise outcomes.RefusedError(
                 f"the claim's share of {request.device} is not prepared on this node; it is tried again when the claim is",
-                counting.Reason.NOT_PREPARED,
+                outcomes.Reason.NOT_PREPARED,
             )
         return grant, share
 
     def _attach(self, call: Call, is_waited_for: Callable[[], bool]) -> None:
-        known = plans.from_record(self._site.notes(call.grant).get(plans.key_of(call.sandbox.cookie), {}))
+        known = attachment_plan.from_record(self._site.notes(call.grant).get(attachment_plan.key_of(call.sandbox.cookie), {}))
         attachment = self._planned(call, known)
         link = _own(call.sandbox.find(attachment.name), call.share, attachment)
         if known != attachment:
             self._check_mac(call, attachment)
-            self._site.note(call.grant, attachment.key, plans.to_record(attachment))
+            self._site.note(call.grant, attachment.key, attachment_plan.to_record(attachment))
         try:
             self._complete(call, attachment, link)
             self._wanted(call.request, is_waited_for)
@@ -142,22 +143,22 @@ class Attacher:
         if known is None:
             _log.info("sandbox attached", extra=log_keys(call.grant, attachment, interface=attachment.name, mac=attachment.mac))
 
-    def _planned(self, call: Call, known: plans.Attachment | None) -> plans.Attachment:
+    def _planned(self, call: Call, known: attachment_plan.Attachment | None) -> attachment_plan.Attachment:
         """What the attachment is to be: as it was noted, where it was."""
         nsid, cookie = call.sandbox.nsid(), call.sandbox.cookie
         if known is not None:
             return dataclasses.replace(known, nsid=nsid)
-        chosen, sandbox = _config(call.grant), plans.sandbox_name(call.request.sandbox, cookie)
-        return plans.Attachment(
+        chosen, sandbox = _config(call.grant), attachment_plan.sandbox_name(call.request.sandbox, cookie)
+        return attachment_plan.Attachment(
             cookie=cookie,
             nsid=nsid,
             sandbox=sandbox,
             pod=call.request.pod,
-            name=plans.interface_name(chosen, call.share.id),
-            mac=plans.mac_address(chosen, self._node, call.share.id, sandbox),
+            name=attachment_plan.interface_name(chosen, call.share.id),
+            mac=attachment_plan.mac_address(chosen, self._node, call.share.id, sandbox),
         )
 
-    def _check_mac(self, call: Call, attachment: plans.Attachment) -> None:
+    def _check_mac(self, call: Call, attachment: attachment_plan.Attachment) -> None:
         """Raise RefusedError where a configured address is in use: two interfaces of one NIC cannot have the same.
 
         Whose it is, and whether that one is still there, is looked up among all claims only where the kernel knows another sandbox with it.
@@ -169,53 +170,53 @@ class Attacher:
             for other in self.attachments(grant) if share is not None else ():
                 same = other.mac == attachment.mac and other.cookie != attachment.cookie
                 if same and share is not None and self.links(share, other):
-                    raise counting.RefusedError(
-                        f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}", counting.Reason.MAC_TAKEN
+                    raise outcomes.RefusedError(
+                        f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}", outcomes.Reason.MAC_TAKEN
                     )
 
-    def _complete(self, call: Call, attachment: plans.Attachment, link: sandboxes.Link | None) -> None:
+    def _complete(self, call: Call, attachment: attachment_plan.Attachment, link: sandboxes.Link | None) -> None:
         """Make what is not there yet. An address or a size that the pod has changed meanwhile stays as it is."""
         found = self._addresses(call, attachment)
-        outfit = pods.outfit_of(_config(call.grant), name=attachment.name, mac=attachment.mac, addresses=found)
+        outfit = pod_interfaces.outfit_of(_config(call.grant), name=attachment.name, mac=attachment.mac, addresses=found)
         was_up = link is not None and link.up
         if link is None:
             _make(call.sandbox, outfit, call.share)
             link = call.sandbox.find(outfit.name)
             if link is None:
                 raise errors.HardwareError("RTM_NEWLINK", f"{outfit.name} was made and is not there")
-        alias = plans.alias(call.share.id, attachment.sandbox)
+        alias = attachment_plan.alias(call.share.id, attachment.sandbox)
         if link.alias != alias:
             call.sandbox.mark(link, alias)
         self._machine.admit(call.share, cookie=attachment.cookie, mac=attachment.mac)
         if outfit.mode is config.Mode.BRIDGE and not was_up:
             call.sandbox.limit(link, max(call.share.bandwidth, call.share.ceil))
-        child = pods.Child(namespace=call.descriptor, name=outfit.name)
+        child = pod_interfaces.Child(namespace=call.descriptor, name=outfit.name)
         self._kernel.dress(child, dataclasses.replace(outfit, mac="", mtu=0) if was_up else outfit)
 
-    def _addresses(self, call: Call, attachment: plans.Attachment) -> tuple[str, ...]:
+    def _addresses(self, call: Call, attachment: attachment_plan.Attachment) -> tuple[str, ...]:
         """The sandbox's addresses. The book of the node is opened only for a configuration that asks for some."""
         chosen = _config(call.grant)
-        return self._book.take(call.grant, chosen, _who(attachment)) if addresses.locks_for(chosen) else ()
+        return self._book.take(call.grant, chosen, _who(attachment)) if address_leases.locks_for(chosen) else ()
 
-    def _lives(self, lease: addresses.Lease) -> bool:
+    def _lives(self, lease: address_leases.Lease) -> bool:
         """Whether the sandbox of a lease is there: it is as long as its frames are led to a class."""
         share = shares.from_record(lease.grant.record)
         return share is not None and any(member.cookie == lease.who.cookie for member in self._machine.members(of=share))
 
-    def _survey(self) -> addresses.Lives:
+    def _survey(self) -> address_leases.Lives:
         """The same of any lease, from one look at the kernel."""
         there = {(member.share_id, member.cookie) for member in self._machine.members()}
 
-        def lives(lease: addresses.Lease) -> bool:
+        def lives(lease: address_leases.Lease) -> bool:
             share = shares.from_record(lease.grant.record)
             return share is not None and (share.id, lease.who.cookie) in there
 
         return lives
 
-    def _wanted(self, request: messages.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
+    def _wanted(self, request: protocol.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
         """The grant as it is now. Raises RefusedError where the interface comes too late: a runtime that has given up never takes it back."""
         if not is_waited_for():
-            raise counting.RefusedError("nobody waits for the interface any more", counting.Reason.TOO_LATE)
+            raise outcomes.RefusedError("nobody waits for the interface any more", outcomes.Reason.TOO_LATE)
         return self._prepared(request)
 
 
@@ -223,19 +224,19 @@ def _config(grant: Grant) -> config.NicConfig:
     return grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
 
 
-def _who(attachment: plans.Attachment) -> addresses.Who:
-    return addresses.Who(cookie=attachment.cookie, pod=attachment.pod)
+def _who(attachment: attachment_plan.Attachment) -> address_leases.Who:
+    return address_leases.Who(cookie=attachment.cookie, pod=attachment.pod)
 
 
-def _make(sandbox: sandboxes.Sandbox, outfit: pods.Outfit, share: port.Share) -> None:
+def _make(sandbox: sandboxes.Sandbox, outfit: pod_interfaces.Outfit, share: port.Share) -> None:
     try:
         sandbox.make(outfit, share.ifindex)
     except OSError as error:
         if error.errno != errno.ENODEV:
             raise
-        raise counting.RefusedError(
+        raise outcomes.RefusedError(
             f"the NIC {share.interface} was replaced since the claim was prepared; delete the pod and its claim",
-            counting.Reason.NIC_REPLACED,
+            outcomes.Reason.NIC_REPLACED,
         ) from error
 
 
@@ -244,16 +245,16 @@ def _is_of(link: sandboxes.Link, alias: str, mac: str) -> bool:
 
     An address that an admin chose says nothing beside a mark: the sandbox before may have had the same.
     """
-    return link.alias == alias or (not plans.share_of(link.alias) and link.mac == mac)
+    return link.alias == alias or (not attachment_plan.share_of(link.alias) and link.mac == mac)
 
 
-def _own(link: sandboxes.Link | None, share: port.Share, attachment: plans.Attachment) -> sandboxes.Link | None:
+def _own(link: sandboxes.Link | None, share: port.Share, attachment: attachment_plan.Attachment) -> sandboxes.Link | None:
     """The link where it is the attachment's; raises RefusedError where the name is another's."""
     if link is None:
         return None
-    alias = plans.alias(share.id, attachment.sandbox)
+    alias = attachment_plan.alias(share.id, attachment.sandbox)
     if link.parent != share.ifindex or not _is_of(link, alias, attachment.mac):
-        raise counting.RefusedError(
-            f"the pod has another interface named {link.name!r}; choose a different NicConfig.interfaceName", counting.Reason.NAME_TAKEN
+        raise outcomes.RefusedError(
+            f"the pod has another interface named {link.name!r}; choose a different NicConfig.interfaceName", outcomes.Reason.NAME_TAKEN
         )
     return link

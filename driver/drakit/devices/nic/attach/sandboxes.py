@@ -17,9 +17,10 @@ import pathlib
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-from drakit.devices.nic import calls, config, netlink_pods, netns_ids, passthrough, pods
-from drakit.devices.nic.attach import plans
-from drakit.devices.nic.tc import rtnetlink
+from drakit.devices.nic import config, pod_interfaces
+from drakit.devices.nic.attach import attachment_plan
+from drakit.devices.nic.netlink import calls, netns_ids, rtnetlink
+from drakit.devices.nic.passthrough import kernel_pods, locator
 
 _NEWLINK, _DELLINK, _GETLINK, _SETLINK = 16, 17, 18, 19
 _IFINFO = struct.Struct("=BxHiII")
@@ -70,7 +71,7 @@ class Sandbox:
             raise
         return next(map(_link, answers), None)
 
-    def make(self, outfit: pods.Outfit, nic: int) -> None:
+    def make(self, outfit: pod_interfaces.Outfit, nic: int) -> None:
         """Make the child, down: nothing passes before its frames are counted. In private mode it reaches no sibling."""
         mode = rtnetlink.pack(_INFO_DATA, rtnetlink.number(_MACVLAN_MODE, _MODES[outfit.mode]))
         self._host.ask(
@@ -107,7 +108,7 @@ class Sandbox:
         self._inside.ask(_SETLINK, _IFINFO.pack(0, 0, link.ifindex, 0, 0) + rtnetlink.pack(_ALIAS, alias.encode()))
 
 
-class KernelSandboxes(netlink_pods.KernelPods):
+class KernelSandboxes(kernel_pods.KernelPods):
     """Sandboxes as the NIC's namespace sees them: None for the process's own, else a name under /run/netns, or a path.
 
     ``after_effect`` is called after every request that changes the kernel. What the kernel refuses is a HardwareError.
@@ -146,7 +147,7 @@ class KernelSandboxes(netlink_pods.KernelPods):
         """Return every child of a NIC here that has a mark of ours, in every namespace that has a number, with that number."""
         with calls.failing_as("RTM_GETNSID"), self._host() as host:
             found = _children(host, netns_ids.numbers(host.sock))
-            return tuple((nsid, link) for nsid, link in found if plans.share_of(link.alias))
+            return tuple((nsid, link) for nsid, link in found if attachment_plan.share_of(link.alias))
 
     def delete(self, nsid: int, link: Link) -> None:
         """Delete a link in the namespace of this number; one that is gone is success."""
@@ -164,7 +165,7 @@ def _gone_is_success() -> Iterator[None]:
             raise
 
 
-def _children(host: passthrough.Host, nsids: Iterable[int]) -> list[tuple[int, Link]]:
+def _children(host: locator.Host, nsids: Iterable[int]) -> list[tuple[int, Link]]:
     """Return the children of any NIC of the host's in the namespaces of these numbers, with the number.
 
     Another host on this machine, such as a node in a container, has NICs of the same index and children with marks of the same form.

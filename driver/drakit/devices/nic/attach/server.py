@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from drakit.core import errors
-from drakit.devices.nic.attach import counting, messages
+from drakit.devices.nic.attach import outcomes, protocol
 
 SECONDS = 8
 """How long a client waits for its answer."""
@@ -35,7 +35,7 @@ _GONE = select.POLLHUP | select.POLLRDHUP | select.POLLERR
 _CREDENTIALS = struct.Struct("=iII")
 _log = logging.getLogger(__name__)
 
-Attach = Callable[[messages.Request, int, Callable[[], bool]], None]
+Attach = Callable[[protocol.Request, int, Callable[[], bool]], None]
 
 
 class Server:
@@ -107,17 +107,17 @@ class Server:
         try:
             with _received(connection) as (request, descriptor):
                 self._attach(request, descriptor, lambda: is_waiting(connection))
-        except messages.MalformedError as error:
+        except protocol.MalformedError as error:
             _log.warning("attach request malformed", extra={"error": str(error)})
-            return messages.refusal(str(error))
-        except (counting.RefusedError, errors.DrakitError) as error:
-            return messages.refusal(str(error))
+            return protocol.refusal(str(error))
+        except (outcomes.RefusedError, errors.DrakitError) as error:
+            return protocol.refusal(str(error))
         except OSError:
             raise
         except Exception:  # noqa: BLE001 - a bug in one call must not end the thread without an answer
             _log.exception("attach failed")
-            return messages.refusal("the NIC driver failed by a bug of its own; its log says more")
-        return messages.OK
+            return protocol.refusal("the NIC driver failed by a bug of its own; its log says more")
+        return protocol.OK
 
 
 def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
@@ -187,15 +187,15 @@ def _is_root(connection: socket.socket) -> bool:
 
 
 @contextlib.contextmanager
-def _received(connection: socket.socket) -> Iterator[tuple[messages.Request, int]]:
+def _received(connection: socket.socket) -> Iterator[tuple[protocol.Request, int]]:
     """The request and the descriptor that came with it, which is closed in the end. Raises MalformedError."""
-    message, descriptors, flags, _ = socket.recv_fds(connection, messages.REQUEST_MAX + 1, _DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC)
+    message, descriptors, flags, _ = socket.recv_fds(connection, protocol.REQUEST_MAX + 1, _DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC)
     try:
-        if len(message) > messages.REQUEST_MAX or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-            raise messages.MalformedError("it is too long")
+        if len(message) > protocol.REQUEST_MAX or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise protocol.MalformedError("it is too long")
         if len(descriptors) != 1:
-            raise messages.MalformedError(f"it came with {len(descriptors)} descriptors, not one")
-        yield messages.decode(message), descriptors[0]
+            raise protocol.MalformedError(f"it came with {len(descriptors)} descriptors, not one")
+        yield protocol.decode(message), descriptors[0]
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

@@ -10,9 +10,11 @@ from typing import Any
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, records
 from drakit.core import site as sites
-from drakit.devices.nic import exclusive, identity, port, register, settings
+from drakit.devices.nic import port, settings
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.attach import attacher, client, counting, messages, minder, plans, server, wholes
+from drakit.devices.nic.addresses import register
+from drakit.devices.nic.attach import attacher, attachment_gc, attachment_plan, hook_client, outcomes, protocol, server
+from drakit.devices.nic.passthrough import identity, whole_attacher, whole_interface
 
 SOCKET = "attach.sock"
 TIMEOUT = server.SECONDS + 2
@@ -38,14 +40,14 @@ class Service:
 
     def __init__(self, home: pathlib.Path, machine: port.Port, kernel: attacher.Sandboxes, *, node: str) -> None:
         self._home, self._machine, self._kernel, self._node = home, machine, kernel, node
-        self._copies = client.Copies(home)
+        self._copies = hook_client.Copies(home)
         self._attacher: attacher.Attacher | None = None
-        self._wholes: wholes.Wholes | None = None
+        self._wholes: whole_attacher.Wholes | None = None
         self._site: sites.Site | None = None
-        self._calls = counting.Calls()
+        self._calls = outcomes.Calls()
         self.callbacks = Callbacks()
         self._server: server.Server | None = None
-        self._minder: minder.Minder | None = None
+        self._minder: attachment_gc.Minder | None = None
         self._is_able = False
 
     def lacking(self) -> str:
@@ -66,7 +68,7 @@ class Service:
     def hook(self, name: str, grant: Grant) -> edits.Hook:
         """The hook of a grant: which program to call, and for what."""
         socket = str(self._home / SOCKET)
-        of = (grant.claim.uid, grant.device.name, grant.share_id or messages.NO_SHARE)
+        of = (grant.claim.uid, grant.device.name, grant.share_id or protocol.NO_SHARE)
         return edits.Hook(
             name=edits.HookName.CREATE_RUNTIME,
             path=str(self._copies.path(name)),
@@ -83,16 +85,16 @@ class Service:
         if lacking:
             _log.error("NIC sharing unavailable", extra={"error": lacking})
             site.changed()
-        self._minder = minder.Minder(self._machine, self._kernel, site, self._attacher, intents=intents)
+        self._minder = attachment_gc.Minder(self._machine, self._kernel, site, self._attacher, intents=intents)
         self._minder.remove_orphans()
-        whole = exclusive.Whole(self._machine, node=self._node, settings=settings.NicSettings())
-        self._wholes = wholes.Wholes(whole, self._kernel, site, node=self._node, known=known)
+        whole = whole_interface.Whole(self._machine, node=self._node, settings=settings.NicSettings())
+        self._wholes = whole_attacher.Wholes(whole, self._kernel, site, node=self._node, known=known)
         self._site = site
         self._server = server.Server(self._home / SOCKET, self._attach)
         self._server.start()
         self._minder.start()
 
-    def _attach(self, request: messages.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
+    def _attach(self, request: protocol.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Attach, and report the outcome in the claim, the log and the metrics."""
         began = time.monotonic()
         grant = None if self._site is None else self._site.grant(request.claim, request.device, request.share_id)
@@ -100,12 +102,12 @@ class Service:
         try:
             self._attach_granted(request, grant, descriptor, is_waited_for)
         except Exception as error:
-            reason, seconds = counting.reason_of(error), time.monotonic() - began
+            reason, seconds = outcomes.reason_of(error), time.monotonic() - began
             self._calls.refused(reason, seconds)
             asked = {"claim_uid": request.claim, "device": request.device, "share_id": request.share_id, "container": request.container}
             outcome = {"duration_ms": round(seconds * 1000, 1), "reason": reason.value, "error": str(error)}
             _log.warning("attach refused", extra=attacher.log_keys(grant, request, **asked, **outcome))
-            if grant is not None and isinstance(error, counting.RefusedError | errors.DrakitError):
+            if grant is not None and isinstance(error, outcomes.RefusedError | errors.DrakitError):
                 self.callbacks.failed(grant, pod, str(error))
             raise
         else:
@@ -119,12 +121,12 @@ class Service:
         """What became of the calls of container runtimes, for the metrics."""
         return self._calls.readings()
 
-    def _attach_granted(self, request: messages.Request, grant: Grant | None, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
+    def _attach_granted(self, request: protocol.Request, grant: Grant | None, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """A share, or a whole interface, as the grant says."""
-        if grant is not None and exclusive.is_whole(grant.device) and self._wholes is not None:
+        if grant is not None and whole_interface.is_whole(grant.device) and self._wholes is not None:
             if self._kernel.is_host(descriptor):
-                raise counting.RefusedError(
-                    "the pod uses the host's network (hostNetwork), where the interface is already", counting.Reason.HOST_NETWORK
+                raise outcomes.RefusedError(
+                    "the pod uses the host's network (hostNetwork), where the interface is already", outcomes.Reason.HOST_NETWORK
                 )
             self._wholes.attach(request, grant, descriptor, is_waited_for)
         elif self._attacher is not None:
@@ -150,7 +152,7 @@ class Service:
 
     def placement_of(self, grant: Grant) -> identity.Placement | None:
         """Where a whole interface was moved to, as it was noted; None without memory, in a one-off command or while a start recovers claims."""
-        return None if self._site is None else wholes.placement_of(self._site, grant)
+        return None if self._site is None else whole_attacher.placement_of(self._site, grant)
 
     def detach(self, grant: Grant, share_id: str) -> None:
         """Delete the interfaces of a share that is being taken away; a sandbox that is gone took its own along. Raises HardwareError.
@@ -171,5 +173,5 @@ class Service:
 
     def _delete_marked(self, share_id: str) -> None:
         for nsid, link in self._kernel.marked():
-            if plans.share_of(link.alias) == share_id:
+            if attachment_plan.share_of(link.alias) == share_id:
                 self._kernel.delete(nsid, link)

@@ -1,0 +1,236 @@
+"""Which addresses a sandbox has: taken from its class's pools or written in its configuration, noted durably, and given back.
+
+The book is kept in the notes of grants, so that it lives exactly as long as they do: what is not given back when a sandbox ends is free when its
+claim is unprepared. A sandbox that asks again gets what it has. Who takes holds the lock ``LOCK`` beside the device's (``locks_for``), so that
+addresses of all shares of a node are told apart, also between processes.
+"""
+
+import contextlib
+import dataclasses
+import ipaddress
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from drakit.core import driver as drivers
+from drakit.core import errors, records
+from drakit.core import site as sites
+from drakit.devices.nic import config
+from drakit.devices.nic.addresses import ip_pools, register
+from drakit.devices.nic.passthrough import whole_interface
+
+LOCK = "nic-addresses"
+_NOTE = "address-"
+
+Grant = drivers.Grant[object]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Who:
+    """A sandbox: the cookie of its network namespace, and the pod (``namespace/name``, or a UID) for messages and for knowing it again."""
+
+    cookie: int
+    pod: str = ""
+
+    @property
+    def key(self) -> str:
+        """The key of its note."""
+        return f"{_NOTE}{self.cookie:x}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lease:
+    """The addresses a sandbox has of a grant, as CIDR."""
+
+    grant: Grant
+    who: Who
+    addresses: tuple[str, ...]
+
+    @property
+    def place(self) -> register.Place:
+        """Where it is noted."""
+        of = self.grant
+        return register.Place(claim=of.claim.uid, device=of.device.name, share_id=of.share_id, key=self.who.key)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The addresses without their prefixes."""
+        return frozenset(text.partition("/")[0] for text in self.addresses)
+
+
+Lives = Callable[[Lease], bool]
+
+
+def _lives(lease: Lease) -> bool:
+    del lease
+    return True
+
+
+def locks_for(chosen: config.NicConfig) -> tuple[str, ...]:
+    """The lock to hold beside the device's while ``take`` is called: none where there is nothing to take."""
+    return (LOCK,) if chosen.addresses or chosen.address_pools else ()
+
+
+class _Taken:
+    """Addresses that a pool may not give out: those in the register but for those that are about to be given back."""
+
+    def __init__(self, known: register.Register, freed: frozenset[str]) -> None:
+        self._known, self._freed = known, freed
+
+    def __contains__(self, host: object) -> bool:
+        return host not in self._freed and host in self._known
+
+
+class Book:
+    """Who has which address on this node. ``lives`` says whether the sandbox of a lease is still there; ``survey`` looks once at all that are there,
+    and gives what says the same of any lease.
+
+    Books of one process share a ``register``; what an address costs grows neither with the claims nor with the addresses of the node, until a pool
+    seems to be used up: then all notes are read once, and what ended sandboxes had is given back.
+    """
+
+    def __init__(
+        self,
+        site: sites.Site,
+        *,
+        node: str,
+        lives: Lives = _lives,
+        survey: Callable[[], Lives] | None = None,
+        known: register.Register | None = None,
+    ) -> None:
+        self._site, self._node, self._lives = site, node, lives
+        self._survey = survey or (lambda: lives)
+        self._register = known or register.Register(site.home)
+
+    def take(self, grant: Grant, chosen: config.NicConfig, who: Who) -> tuple[str, ...]:
+        """The sandbox's addresses, noted before anything is made; those of an earlier call if it has any.
+
+        Raises ConfigError for a static address that another pod of this node has, DeviceBusyError when a pool is used up.
+        """
+        own = self.of(grant)
+        kept = next((lease for lease in own if lease.who.cookie == who.cookie), None)
+        if kept is not None:
+            return kept.addresses
+        if not self._register.is_current():
+            self._register.learn(_noted(self.leases()))
+        over = [lease for lease in own if self._is_over(lease, grant, who)]
+        over += self._over_holders(chosen, grant, who, over)
+        try:
+            found = (*chosen.addresses, *self._from_pools(chosen, who, _hosts(over)))
+        except errors.DeviceBusyError:
+            every = tuple(self.leases())
+            self._register.learn(_noted(every))
+            lives = self._survey()
+            over = [lease for lease in every if self._is_over(lease, grant, who, lives)]
+            found = (*chosen.addresses, *self._from_pools(chosen, who, _hosts(over)))
+        for lease in over:
+            with contextlib.suppress(errors.ClaimError):  # Its claim has just been unprepared, and its notes are gone with it.
+                self.give_back(lease.grant, lease.who)
+        if found:
+            lease = Lease(grant=grant, who=who, addresses=found)
+            for host in lease.hosts:
+                self._register.add(host, lease.place)
+            self._site.note(grant, who.key, {"cookie": f"{who.cookie:x}", "pod": who.pod, "addresses": found})
+        return found
+
+    def give_back(self, grant: Grant, who: Who) -> None:
+        """The sandbox's addresses are free again; none is success. Raises ClaimError when the claim is no longer prepared: then they are free."""
+        for lease in self.of(grant):
+            if lease.who.cookie == who.cookie:
+                self._forget(lease)
+        self._site.note(grant, who.key, None)
+
+    def end(self, grant: Grant) -> None:
+        """The grant is about to be unprepared, and its notes go with it."""
+        for lease in self.of(grant):
+            self._forget(lease)
+
+    def of(self, grant: Grant) -> tuple[Lease, ...]:
+        """The leases of one grant."""
+        found = (_lease(grant, record) for key, record in self._site.notes(grant).items() if key.startswith(_NOTE))
+        return tuple(lease for lease in found if lease is not None)
+
+    def leases(self) -> Iterator[Lease]:
+        """Every lease of the node; costs as much as there are claims."""
+        for grant in self._site.grants():
+            yield from self.of(grant)
+
+    def _forget(self, lease: Lease) -> None:
+        for host in lease.hosts:
+            self._register.forget(host, lease.place)
+
+    def _holders(self, host: str) -> Iterator[Lease]:
+        """The leases that have an address now: the register's places, looked up."""
+        for place in sorted(self._register.places(host), key=lambda place: (place.claim, place.key)):
+            grant = self._site.grant(place.claim, place.device, place.share_id)
+            record = None if grant is None else self._site.notes(grant).get(place.key)
+            lease = None if grant is None or record is None else _lease(grant, record)
+            if lease is not None and host in lease.hosts:
+                yield lease
+            else:
+                self._register.forget(host, place)
+
+    def _is_over(self, lease: Lease, grant: Grant, who: Who, lives: Lives | None = None) -> bool:
+        """Whether a lease's sandbox is gone, or is the earlier one of the same pod, which has a new one now.
+
+        A whole interface is in one pod at a time and is no member of a share: its lease ends when another sandbox takes it.
+        """
+        if whole_interface.is_whole(lease.grant.device):
+            return _is_same(lease.grant, grant) and lease.who.cookie != who.cookie
+        replaced = bool(who.pod) and lease.who.pod == who.pod and lease.who.cookie != who.cookie and _is_same(lease.grant, grant)
+        return replaced or not (lives or self._lives)(lease)
+
+    def _over_holders(self, chosen: config.NicConfig, grant: Grant, who: Who, over: Sequence[Lease]) -> Iterator[Lease]:
+        """The leases of configured addresses whose sandboxes are gone, beside those known; raises ConfigError for one that somebody still has."""
+        found = list(over)
+        for address in sorted(hosts_of(chosen)):
+            for lease in self._holders(address):
+                if lease in found:
+                    continue
+                if not self._is_over(lease, grant, who):
+                    raise errors.ConfigError(_taken(address, lease, grant, who), field="parameters.addresses")
+                found.append(lease)
+                yield lease
+
+    def _from_pools(self, chosen: config.NicConfig, who: Who, freed: frozenset[str]) -> tuple[str, ...]:
+        own = {ipaddress.ip_interface(text).version for text in chosen.addresses}
+        pools = [pool for pool in ip_pools.pools_of(chosen.address_pools, self._node) if pool.version not in own]
+        return ip_pools.take(pools, _Taken(self._register, freed), start=zlib.crc32(f"{who.cookie:x}".encode()))
+
+
+def _hosts(leases: Iterable[Lease]) -> frozenset[str]:
+    return frozenset(host for lease in leases for host in lease.hosts)
+
+
+def _noted(leases: Iterable[Lease]) -> Iterator[tuple[str, register.Place]]:
+    return ((host, lease.place) for lease in leases for host in lease.hosts)
+
+
+def hosts_of(chosen: config.NicConfig) -> frozenset[str]:
+    """The configured addresses without their prefixes."""
+    return frozenset(text.partition("/")[0] for text in chosen.addresses)
+
+
+def _taken(address: str, lease: Lease, grant: Grant, who: Who) -> str:
+    holder = f"claim {lease.grant.claim}{f' in pod {lease.who.pod}' if lease.who.pod else ''}"
+    if _is_same(lease.grant, grant):
+        return f"{address} is used by another pod of the {holder}; pods that share a claim need an address pool in the DeviceClass"
+    if lease.who.cookie == who.cookie:
+        return f"{address} is used by the {holder}, which is this pod's too"
+    return f"{address} is used by the {holder}"
+
+
+def _is_same(one: Grant, other: Grant) -> bool:
+    return (one.claim.uid, one.request, one.device.name, one.share_id) == (
+        other.claim.uid,
+        other.request,
+        other.device.name,
+        other.share_id,
+    )
+
+
+def _lease(grant: Grant, record: records.Record) -> Lease | None:
+    match record:
+        case {"cookie": str(cookie), "pod": str(pod), "addresses": (*texts,)}:
+            return Lease(grant=grant, who=Who(cookie=int(cookie, 16), pod=pod), addresses=tuple(map(str, texts)))
+        case _:
+            return None

@@ -1,0 +1,135 @@
+"""Looks after attachments beside the verbs.
+
+At start, children with our mark whose share nobody knows are removed: a driver died between a claim's end and the child's. A share is known while
+the journal plans or holds it, or while it is installed; so after the journal was lost, pods keep what they have. Then and at intervals, each noted
+attachment is compared with the kernel: where its sandbox is gone it is forgotten, and where its frames are no longer led to the share's class they
+are again.
+
+A claim that no container lists is prepared and never attached: kubelet and runtime see nothing wrong with it, so its pods are told by an Event. It
+comes once for a claim, after a while in which an image may be pulled, and never for one that was attached at any time.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from drakit.core import driver as drivers
+from drakit.core import errors, names, records
+from drakit.core import site as sites
+from drakit.devices.nic import port
+from drakit.devices.nic import share as shares
+from drakit.devices.nic.attach import attacher, attachment_plan
+
+INTERVAL = 30.0
+AGAIN = 2.0
+GRACE = 120.0
+_JOIN_SECONDS = 10.0
+_USED, _WARNED, _WAITING = "attached", "warned", "waiting"
+_NOT_ATTACHED = (
+    "no container has attached to the claim's share of {device} in {seconds:.0f} seconds; if containers are running, list the claim in the "
+    "resources.claims of one of them, else the pod gets no interface"
+)
+_log = logging.getLogger(__name__)
+
+Grant = drivers.Grant[object]
+
+
+class Minder:
+    """Minds the attachments of one driver; ``start`` begins, ``stop`` ends the thread that looks."""
+
+    def __init__(
+        self,
+        machine: port.Port,
+        kernel: attacher.Sandboxes,
+        site: sites.Site,
+        attaching: attacher.Attacher,
+        *,
+        intents: Callable[[], Iterable[records.Record]],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._machine, self._kernel, self._site = machine, kernel, site
+        self._attacher = attaching
+        self._intents = intents
+        self._monotonic = monotonic
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nic-minder", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(_JOIN_SECONDS)
+
+    def remove_orphans(self) -> None:
+        """Remove children with our mark whose share nobody knows. Raises HardwareError."""
+        marked = self._kernel.marked()
+        if not marked:
+            return
+        known = {share.id for share in self._machine.shares()} | {intent.get("id") for intent in self._intents()}
+        for nsid, link in marked:
+            if attachment_plan.share_of(link.alias) not in known:
+                _log.warning("removing interface without a claim", extra={"interface": link.name, "alias": link.alias})
+                self._kernel.delete(nsid, link)
+
+    def look(self) -> None:
+        """Compare every prepared share's attachments with the kernel once. Raises DrakitError."""
+        admitted = {(member.share_id, member.cookie, member.mac) for member in self._machine.members()}
+        for grant in self._site.grants():
+            share = shares.from_record(grant.record)
+            if share is None:
+                continue
+            self._mend(grant, share, admitted)
+            self._warn(grant)
+
+    def _mend(self, grant: Grant, share: port.Share, admitted: set[tuple[str, int, str]]) -> None:
+        for attachment in self._attacher.attachments(grant):
+            here = bool(self._attacher.links(share, attachment))
+            if here and (share.id, attachment.cookie, attachment.mac) in admitted:
+                continue
+            with self._site.hold(grant.device.lock_names):
+                if attachment not in self._attacher.attachments(grant) or self._site.grant(*_key(grant)) is None:
+                    continue
+                if self._attacher.links(share, attachment):
+                    self._machine.admit(share, cookie=attachment.cookie, mac=attachment.mac)
+                else:
+                    self._forget(grant, share, attachment)
+
+    def _forget(self, grant: Grant, share: port.Share, attachment: attachment_plan.Attachment) -> None:
+        """The sandbox is gone, which is how most end."""
+        if _USED not in self._site.notes(grant):
+            self._site.note(grant, _USED, {})
+        self._attacher.undo(grant, share, attachment)
+        _log.info("attachment of a deleted sandbox removed", extra=attacher.log_keys(grant, attachment, interface=attachment.name))
+
+    def _warn(self, grant: Grant) -> None:
+        """Tell the users of a claim, once, that nothing attached to it for long: counted from the first look, also that of an earlier process."""
+        notes, now = self._site.notes(grant), self._monotonic()
+        if notes.keys() - {_WAITING}:
+            return
+        since = notes.get(_WAITING, {}).get("since")
+        if not isinstance(since, int) or since > now:
+            with contextlib.suppress(errors.ClaimError):  # It was unprepared meanwhile.
+                self._site.note(grant, _WAITING, {"since": int(now)})
+            return
+        if now - since < GRACE:
+            return
+        self._site.note(grant, _WARNED, {})
+        message = _NOT_ATTACHED.format(device=grant.device.name, seconds=GRACE)
+        self._site.notice(grant.claim, sites.Notice(reason="ShareNotAttached", message=message))
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            pause = INTERVAL
+            try:
+                self.look()
+            except errors.DrakitError as error:
+                pause = AGAIN
+                _log.warning("checking attachments failed", extra={"error": str(error), "retry_in_s": pause})
+            self._stopping.wait(pause)
+
+
+def _key(grant: Grant) -> tuple[names.ClaimUid, str, names.ShareId | None]:
+    return (grant.claim.uid, grant.device.name, grant.share_id)

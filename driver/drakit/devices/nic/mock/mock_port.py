@@ -1,0 +1,266 @@
+"""A mock machine's NICs: interfaces from the machine's file, shares and their members in a state file that outlives the driver.
+
+No traffic passes here, so nothing is shaped and every counter stays 0; what is to be kept is kept as the kernel keeps it. The state file stands
+for the hardware: what is in it is installed, and stays so when the driver is killed. It is replaced whole and durably (fsync, rename, fsync of the
+directory) under a lock file that processes share; what an earlier boot of the machine installed is forgotten, as a kernel would.
+"""
+
+import contextlib
+import dataclasses
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from drakit.core import errors
+from drakit.devices import machines, tables
+from drakit.devices.nic import port
+from drakit.devices.nic.mock import mock_functions, mock_pods
+
+_VERSION = "1"
+_KEY = "nics"
+_STATE = "nics.json"
+_LOCK = "nics.lock"
+_MEGA = 10**6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Held:
+    """What is installed: shares by id, and members by share and address."""
+
+    shares: Mapping[str, port.Share] = dataclasses.field(default_factory=dict)
+    members: Mapping[tuple[str, str], port.Member] = dataclasses.field(default_factory=dict)
+
+    def with_share(self, share: port.Share) -> "_Held":
+        return dataclasses.replace(self, shares={**self.shares, share.id: share})
+
+    def without(self, share_id: str) -> "_Held":
+        return _Held(
+            shares={key: share for key, share in self.shares.items() if key != share_id},
+            members={key: member for key, member in self.members.items() if member.share_id != share_id},
+        )
+
+    def with_member(self, member: port.Member) -> "_Held":
+        others = {key: item for key, item in self.members.items() if item.mac != member.mac}
+        return dataclasses.replace(self, members={**others, (member.share_id, member.mac): member})
+
+    def without_member(self, member: port.Member) -> "_Held":
+        return dataclasses.replace(self, members={key: item for key, item in self.members.items() if item != member})
+
+
+class _Uneventful:
+    """A watch of a machine to which nothing happens."""
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+
+    def narrow(self, interest: port.Interest) -> bool:  # noqa: ARG002
+        return False
+
+    def wait(self, seconds: float) -> bool:
+        return self._woken.wait(seconds)
+
+    def drain(self) -> None:
+        self._woken.clear()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class MockPort(mock_pods.MockPods, mock_functions.MockFunctions):
+    """The NICs of a mock machine in a directory of its own.
+
+    ``after_effect`` is called with the name of a call between its effect and its answer, which is where a test dies. Raises SettingsError for a
+    machine that is unknown or whose file is malformed, HardwareError when the state cannot be read or written.
+    """
+
+    def __init__(self, choice: machines.Choice, *, after_effect: Callable[[str], None] = lambda _: None) -> None:
+        self._machine = choice.name
+        self._interfaces = from_machine(machines.load(choice.name))
+        self._directory = choice.directory
+        self._after_effect = after_effect
+        machines.boot_id(self._directory)
+        mock_pods.MockPods.__init__(self, self.interface)
+        mock_functions.MockFunctions.__init__(self, choice)
+
+    def interfaces(self) -> tuple[port.Interface, ...]:
+        return self._interfaces
+
+    def interface(self, name: str) -> port.Interface | None:
+        return next((item for item in self._interfaces if item.name == name), None)
+
+    def shaping(self) -> port.Shaping:
+        return port.Shaping(classifier=port.Classifier.NONE)
+
+    def install(self, uplink: port.Uplink, share: port.Share) -> None:
+        if self.interface(uplink.interface) is None:
+            raise errors.HardwareError("install", f"no interface {uplink.interface!r}")
+        self._change("install", lambda held: held.with_share(share))
+
+    def remove(self, share_id: str, hint: port.Share | None = None) -> None:
+        del hint
+        self._change("remove", lambda held: held.without(share_id))
+
+    def shares(self) -> tuple[port.Share, ...]:
+        held = self._look("shares")
+        return tuple(held.shares[key] for key in sorted(held.shares))
+
+    def share(self, ifindex: int, minor: int) -> port.Share | None:
+        return next((share for share in self.shares() if (share.ifindex, share.minor) == (ifindex, minor)), None)
+
+    def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
+        def admitted(held: _Held) -> _Held:
+            if share.id not in held.shares:
+                raise errors.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
+            return held.with_member(port.Member(share_id=share.id, cookie=cookie, mac=mac.lower()))
+
+        self._change("admit", admitted)
+
+    def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
+        gone = port.Member(share_id=share.id, cookie=cookie, mac=mac.lower())
+        self._change("dismiss", lambda held: held.without_member(gone))
+
+    def members(self, of: port.Share | None = None) -> tuple[port.Member, ...]:
+        held = self._look("members")
+        return tuple(held.members[key] for key in sorted(held.members) if of is None or key[0] == of.id)
+
+    def members_at(self, mac: str) -> tuple[port.Member, ...]:
+        return tuple(member for member in self.members() if member.mac == mac.lower())
+
+    def check(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+        return _differences(self._look("check"), uplink, shares)
+
+    def repair(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+        mended: list[str] = []
+
+        def as_wanted(held: _Held) -> _Held:
+            mended.extend(_differences(held, uplink, shares))
+            for share in held.shares.values():
+                held = held.without(share.id) if share.ifindex == uplink.ifindex and share.id not in {item.id for item in shares} else held
+            for share in shares:
+                held = held.with_share(share)
+            return held
+
+        self._change("repair", as_wanted)
+        return tuple(mended)
+
+    def traffic(self) -> tuple[port.Traffic, ...]:
+        still = [(share, port.Counters(rate=share.bandwidth, ceil=max(share.ceil, share.bandwidth))) for share in self.shares()]
+        return tuple(port.Traffic(share_id=share.id, egress=counters, ingress=counters) for share, counters in still)
+
+    def watch(self) -> port.Watch:
+        return _Uneventful()
+
+    def _look(self, call: str) -> _Held:
+        with self._locked(call):
+            return self._read()
+
+    def _change(self, call: str, change: Callable[[_Held], _Held]) -> None:
+        with self._locked(call):
+            held = self._read()
+            wanted = change(held)
+            if wanted != held:
+                self._write(wanted)
+        self._after_effect(call)
+
+    @contextlib.contextmanager
+    def _locked(self, call: str) -> Iterator[None]:
+        """Hold the machine's lock; what goes wrong with its files is a HardwareError of the call."""
+        try:
+            with machines.locked(self._directory, _LOCK):
+                yield
+        except (OSError, ValueError, errors.SettingsError) as error:
+            raise errors.HardwareError(call, f"the mock machine's state: {error}") from error
+
+    def _read(self) -> _Held:
+        file = self._directory / _STATE
+        if not file.exists():
+            return _Held()
+        top = tables.Table(json.loads(file.read_text("utf-8")), f"{file.name}: ")
+        top.choice("version", [_VERSION])
+        top.choice("machine", [self._machine])
+        boot_id, shares, members = top.text("bootID"), top.rows("shares"), top.optional("members", top.rows) or ()
+        top.close()
+        if boot_id != machines.boot_id(self._directory):
+            return _Held()
+        return _Held(
+            shares={share.id: share for share in map(_share, shares)},
+            members={(member.share_id, member.mac): member for member in map(_member, members)},
+        )
+
+    def _write(self, held: _Held) -> None:
+        document = {
+            "version": _VERSION,
+            "machine": self._machine,
+            "bootID": machines.boot_id(self._directory),
+            "shares": [dataclasses.asdict(held.shares[key]) for key in sorted(held.shares)],
+            "members": [dataclasses.asdict(held.members[key]) for key in sorted(held.members)],
+        }
+        machines.rewrite(self._directory / _STATE, json.dumps(document, indent=1))
+
+
+def from_machine(machine: machines.Machine) -> tuple[port.Interface, ...]:
+    """The interfaces a machine's file lists, if any, numbered from 2 (1 is lo's, which no file lists); raises SettingsError."""
+    part = machine.family(_KEY)
+    rows = part.optional(_KEY, part.rows) or ()
+    return tuple(_interface(index, row) for index, row in enumerate(rows, start=2))
+
+
+def _interface(index: int, row: tables.Table) -> port.Interface:
+    speed = row.optional("speedMbps", lambda field: row.integer(field, least=1))
+    carrier = row.optional("carrier", row.flag)
+    linked = carrier is not False
+    found = port.Interface(
+        ifindex=index,
+        name=row.text("name"),
+        mac=row.text("mac").lower(),
+        mtu=row.integer("mtu", least=68),
+        driver=row.text("driver"),
+        speed=speed * _MEGA if speed is not None and linked else None,
+        carrier=linked,
+        state="up" if linked else "down",
+        pci=port.PciFunction(
+            bus_id=row.text("pciBusID").lower(),
+            root=row.optional("pcieRoot", row.text) or "",
+            numa_node=row.optional("numaNode", row.integer),
+            physical_function=row.optional("physicalFunction", row.text) or "",
+            function_number=row.optional("functionNumber", row.integer),
+            virtual_functions=row.optional("virtualFunctions", row.integer) or 0,
+            vendor=row.optional("vendor", row.text) or "",
+            rdma_device=row.optional("rdmaDevice", row.text) or "",
+        ),
+        default_route=row.optional("defaultRoute", row.flag) or False,
+    )
+    row.close()
+    return found
+
+
+def _share(row: tables.Table) -> port.Share:
+    found = port.Share(
+        id=row.text("id"),
+        interface=row.text("interface"),
+        ifindex=row.integer("ifindex", least=1),
+        mac=row.text("mac"),
+        bandwidth=row.integer("bandwidth", least=1),
+        ceil=row.optional("ceil", row.integer) or 0,
+        minor=row.optional("minor", row.integer) or 0,
+    )
+    row.close()
+    return found
+
+
+def _member(row: tables.Table) -> port.Member:
+    found = port.Member(share_id=row.text("share_id"), cookie=row.integer("cookie"), mac=row.text("mac"))
+    row.close()
+    return found
+
+
+def _differences(held: _Held, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+    found = {share.id: share for share in held.shares.values() if share.ifindex == uplink.ifindex}
+    wanted = {share.id: share for share in shares}
+    nobodys = [f"share {key} belongs to nobody" for key in sorted(found.keys() - wanted.keys())]
+    missing = [f"share {key} is missing" for key in sorted(wanted.keys() - found.keys())]
+    altered = [f"share {key} has other figures" for key in sorted(found.keys() & wanted.keys()) if found[key] != wanted[key]]
+    return (*nobodys, *missing, *altered)

@@ -1,0 +1,219 @@
+"""The rtnetlink requests that dress an interface: addresses, routes, rules, neighbours, and the link's own figures.
+
+Each is asked for in the form that makes it exactly once: what is there already as wanted is success, what is there otherwise and not ours is
+refused. Layouts: linux/if_addr.h, linux/rtnetlink.h, linux/fib_rules.h, linux/neighbour.h. Raises OSError.
+"""
+
+import errno
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterator
+
+from drakit.devices.nic import config
+from drakit.devices.nic.addresses import ip_pools
+from drakit.devices.nic.netlink import netns_ids, rtnetlink
+
+_NEWLINK, _DELLINK, _GETLINK, _SETLINK = 16, 17, 18, 19
+_NEWADDR, _GETADDR = 20, 22
+_NEWROUTE, _GETROUTE = 24, 26
+_NEWNEIGH = 28
+_NEWRULE, _DELRULE = 32, 33
+_IFINFO = struct.Struct("=BxHiII")
+_IFADDR = struct.Struct("=BBBBI")
+_RTMSG = struct.Struct("=BBBBBBBBI")
+_NDMSG = struct.Struct("=BxHiHBB")
+_RULE = struct.Struct("=BBBBBBBBI")
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_NET_NS_FD = 1, 3, 4, 5, 18, 20, 28
+_IFLA_LINK_NETNSID, _IFLA_PHYS_PORT_NAME, _IFLA_NEW_IFINDEX, _IFLA_PERM_ADDRESS, _IFLA_PARENT = 37, 38, 49, 54, 56
+_INFO_KIND = 1
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_TABLE = 1, 4, 5, 6, 7, 15
+_NDA_DST, _NDA_LLADDR = 1, 2
+_FRA_DST, _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 6, 15
+_UP = 1
+_NODAD = 0x02
+_LINK, _UNIVERSE = 253, 0
+_STATIC, _UNICAST, _PERMANENT, _TO_TABLE = 4, 1, 0x80, 1
+_TABLE_SHORT = 256
+_UNSPECIFIED = 0
+_FAMILY = {ip_pools.IPV4: socket.AF_INET, ip_pools.IPV6: socket.AF_INET6}
+_IPV6_METRIC = 1024
+_GONE = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EAFNOSUPPORT})
+
+
+class Link:
+    """One link as the kernel answers it.
+
+    ``place`` is what of hardware no pod can alter: its bus address and burnt-in MAC, empty for other links. ``other`` is the index of its other
+    end, and ``other_nsid`` the number of the namespace that has it, as the asking socket's namespace counts; None where it is in the link's own.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        _, _, self.ifindex, flags, _ = _IFINFO.unpack_from(body)
+        told = rtnetlink.attributes(body[_IFINFO.size :])
+        self.up = bool(flags & _UP)
+        self.name = rtnetlink.as_text(told[_IFLA_IFNAME])
+        self.mac = told.get(_IFLA_ADDRESS, b"").hex(":")
+        self.mtu = rtnetlink.as_number(told[_IFLA_MTU])
+        self.alias = rtnetlink.as_text(told.get(_IFLA_IFALIAS, b""))
+        self.kind = rtnetlink.as_text(rtnetlink.attributes(told.get(_IFLA_LINKINFO, b"")).get(_INFO_KIND, b""))
+        self.other = rtnetlink.as_number(told[_IFLA_LINK]) if _IFLA_LINK in told else 0
+        self.other_nsid = struct.unpack("=i", told[_IFLA_LINK_NETNSID])[0] if _IFLA_LINK_NETNSID in told else None
+        self.port = rtnetlink.as_text(told.get(_IFLA_PHYS_PORT_NAME, b""))
+        parent = rtnetlink.as_text(told.get(_IFLA_PARENT, b""))
+        self.place = f"{parent} {told.get(_IFLA_PERM_ADDRESS, b'').hex(':')}" if parent else ""
+
+
+def find(sock: rtnetlink.Socket, name: str) -> Link | None:
+    """The link of exactly this name."""
+    try:
+        answers = sock.ask(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + rtnetlink.text(_IFLA_IFNAME, name))
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise
+    return next((link for link in map(Link, answers) if link.name == name), None)
+
+
+def links(sock: rtnetlink.Socket, number: int | None = None) -> tuple[Link, ...]:
+    """Every link of the socket's namespace, or of the one that it knows by this number; none where there is no such namespace any more."""
+    target = b"" if number is None else netns_ids.target(number)
+    return tuple(map(Link, sock.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + target)))
+
+
+def alter(
+    sock: rtnetlink.Socket,
+    ifindex: int,
+    *,
+    up: bool | None = None,
+    name: str = "",
+    mtu: int = 0,
+    mac: str = "",
+    alias: str | None = None,
+) -> None:
+    """Change what is given, in one request."""
+    flags, mask = (0, 0) if up is None else (_UP if up else 0, _UP)
+    body = _IFINFO.pack(0, 0, ifindex, flags, mask)
+    body += rtnetlink.text(_IFLA_IFNAME, name) if name else b""
+    body += rtnetlink.number(_IFLA_MTU, mtu) if mtu else b""
+    body += rtnetlink.pack(_IFLA_ADDRESS, bytes.fromhex(mac.replace(":", ""))) if mac else b""
+    body += rtnetlink.pack(_IFLA_IFALIAS, alias.encode(errors="surrogateescape")) if alias is not None else b""
+    sock.ask(_SETLINK, body)
+
+
+def move(sock: rtnetlink.Socket, ifindex: int, namespace: int, *, name: str = "", new_index: int = 0) -> None:
+    """Move a link, which must be down, into the namespace of an open descriptor, under a name and with an index where they are given."""
+    body = _IFINFO.pack(0, 0, ifindex, 0, 0) + rtnetlink.number(_IFLA_NET_NS_FD, namespace)
+    body += rtnetlink.number(_IFLA_NEW_IFINDEX, new_index) if new_index else b""
+    body += rtnetlink.text(_IFLA_IFNAME, name) if name else b""
+    sock.ask(_SETLINK, body)
+
+
+def delete(sock: rtnetlink.Socket, ifindex: int, number: int) -> None:
+    """Delete a link in the namespace that the socket's knows by this number; one that is gone is success."""
+    try:
+        sock.ask(_DELLINK, _IFINFO.pack(0, 0, ifindex, 0, 0) + netns_ids.target(number))
+    except OSError as error:
+        if error.errno not in {errno.ENODEV, errno.EINVAL}:
+            raise
+
+
+def addresses(sock: rtnetlink.Socket, ifindex: int) -> tuple[str, ...]:
+    """The addresses of a link in CIDR form, sorted, but for IPv6's link-local ones."""
+    found = []
+    for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)):
+        _, prefix, _, _, index = _IFADDR.unpack_from(body)
+        told = rtnetlink.attributes(body[_IFADDR.size :])
+        packed = told.get(_IFA_LOCAL, told.get(_IFA_ADDRESS, b""))
+        address = ipaddress.ip_address(packed) if packed else None
+        if index == ifindex and address is not None and not (address.version == ip_pools.IPV6 and address.is_link_local):
+            found.append(f"{address}/{prefix}")
+    return tuple(sorted(found))
+
+
+def add_address(sock: rtnetlink.Socket, ifindex: int, text: str) -> None:
+    """An address; IPv6's is used at once (no duplicate address detection), because a container starts now."""
+    wanted = ipaddress.ip_interface(text)
+    flags = _NODAD if wanted.version == ip_pools.IPV6 else 0
+    body = _IFADDR.pack(_FAMILY[wanted.version], wanted.network.prefixlen, flags, _UNIVERSE, ifindex)
+    body += rtnetlink.pack(_IFA_LOCAL, wanted.ip.packed) + rtnetlink.pack(_IFA_ADDRESS, wanted.ip.packed)
+    sock.ask(_NEWADDR, body, rtnetlink.CREATE | rtnetlink.REPLACE)
+
+
+def add_neighbour(sock: rtnetlink.Socket, ifindex: int, wanted: config.Neighbour) -> None:
+    """A permanent neighbour."""
+    address = ipaddress.ip_address(wanted.address)
+    body = _NDMSG.pack(_FAMILY[address.version], 0, ifindex, _PERMANENT, 0, 0)
+    body += rtnetlink.pack(_NDA_DST, address.packed) + rtnetlink.pack(_NDA_LLADDR, bytes.fromhex(wanted.mac.replace(":", "")))
+    sock.ask(_NEWNEIGH, body, rtnetlink.CREATE | rtnetlink.REPLACE)
+
+
+def add_route(sock: rtnetlink.Socket, ifindex: int, wanted: config.Route) -> None:
+    """A route by this link; one of the same destination, table and metric by another link is the pod's own and is refused."""
+    try:
+        sock.ask(_NEWROUTE, _route(ifindex, wanted), rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
+    except OSError as error:
+        if error.errno != errno.EEXIST:
+            raise
+        if (ifindex, wanted.gateway) not in _hops(sock, wanted):
+            reason = f"the pod has a route to {wanted.destination} in table {wanted.table} already; give this one another metric or table"
+            raise OSError(errno.EEXIST, reason) from error
+
+
+def add_rule(sock: rtnetlink.Socket, wanted: config.Rule) -> None:
+    """A rule of the namespace; the very same one is success."""
+    try:
+        sock.ask(_NEWRULE, _rule(wanted), rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
+    except OSError as error:
+        if error.errno != errno.EEXIST:
+            raise
+
+
+def drop_rule(sock: rtnetlink.Socket, wanted: config.Rule) -> None:
+    """Take a rule away; one that is not there is success."""
+    try:
+        sock.ask(_DELRULE, _rule(wanted))
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise
+
+
+def _route(ifindex: int, wanted: config.Route) -> bytes:
+    destination = ipaddress.ip_network(wanted.destination)
+    scope = _LINK if destination.version == ip_pools.IPV4 and not wanted.gateway else _UNIVERSE
+    short = wanted.table if wanted.table < _TABLE_SHORT else _UNSPECIFIED
+    body = _RTMSG.pack(_FAMILY[destination.version], destination.prefixlen, 0, 0, short, _STATIC, scope, _UNICAST, 0)
+    body += rtnetlink.number(_RTA_TABLE, wanted.table) + rtnetlink.number(_RTA_OIF, ifindex)
+    body += rtnetlink.pack(_RTA_DST, destination.network_address.packed) if destination.prefixlen else b""
+    body += rtnetlink.number(_RTA_PRIORITY, wanted.metric) if wanted.metric else b""
+    for kind, text in ((_RTA_GATEWAY, wanted.gateway), (_RTA_PREFSRC, wanted.source)):
+        body += rtnetlink.pack(kind, ipaddress.ip_address(text).packed) if text else b""
+    return body
+
+
+def _hops(sock: rtnetlink.Socket, wanted: config.Route) -> Iterator[tuple[int, str]]:
+    """Link and gateway of every route with the wanted one's destination, table and metric."""
+    destination = ipaddress.ip_network(wanted.destination)
+    metric = wanted.metric or (_IPV6_METRIC if destination.version == ip_pools.IPV6 else 0)
+    for body in sock.dump(_GETROUTE, _RTMSG.pack(_FAMILY[destination.version], 0, 0, 0, 0, 0, 0, 0, 0)):
+        fields = _RTMSG.unpack_from(body)
+        told = rtnetlink.attributes(body[_RTMSG.size :])
+        network = told.get(_RTA_DST, bytes(len(destination.network_address.packed)))
+        table = rtnetlink.as_number(told[_RTA_TABLE]) if _RTA_TABLE in told else fields[4]
+        same = (fields[1], network, table) == (destination.prefixlen, destination.network_address.packed, wanted.table)
+        if same and (rtnetlink.as_number(told[_RTA_PRIORITY]) if _RTA_PRIORITY in told else 0) == metric and _RTA_OIF in told:
+            gateway = str(ipaddress.ip_address(told[_RTA_GATEWAY])) if _RTA_GATEWAY in told else ""
+            yield rtnetlink.as_number(told[_RTA_OIF]), gateway
+
+
+def _rule(wanted: config.Rule) -> bytes:
+    ends = {_FRA_SRC: wanted.source, _FRA_DST: wanted.destination}
+    networks = {kind: ipaddress.ip_network(text) for kind, text in ends.items() if text}
+    lengths = [networks[kind].prefixlen if kind in networks else 0 for kind in (_FRA_DST, _FRA_SRC)]
+    short = wanted.table if wanted.table < _TABLE_SHORT else _UNSPECIFIED
+    body = _RULE.pack(_FAMILY[wanted.version], lengths[0], lengths[1], 0, short, 0, 0, _TO_TABLE, 0)
+    body += rtnetlink.number(_FRA_PRIORITY, wanted.priority) + rtnetlink.number(_FRA_TABLE, wanted.table)
+    for kind, network in networks.items():
+        body += rtnetlink.pack(kind, network.network_address.packed)
+    return body

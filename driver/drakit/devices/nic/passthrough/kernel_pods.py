@@ -1,0 +1,323 @@
+"""Pods' namespaces on the real kernel: dressing an interface there, moving a whole one in, and bringing it back.
+
+Where an interface is, ``passthrough`` finds out from the host. It is moved by a socket inside the namespace that has it: of a sandbox that the
+caller has open, else of one that a process or /run/netns shows. A virtual interface ends with its namespace, and hardware is then the host's again,
+so there may be nothing to bring back.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import logging
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+
+from drakit.core import errors
+from drakit.devices.nic import pod_interfaces
+from drakit.devices.nic.netlink import calls, link_requests, netns_ids, procsys, rtnetlink
+from drakit.devices.nic.passthrough import identity, locator, routing
+
+_NAMED = pathlib.Path("/run/netns")
+_PROC = pathlib.Path("/proc")
+_OWN = pathlib.Path("/proc/self/ns/net")
+_CANNOT_ENTER = (
+    "a pod's network namespace has the interface and cannot be entered from here; it is brought back when the namespace ends, or when the driver can "
+    "see /run/netns"
+)
+_RETURNING = "the hardware is in no network namespace that can be seen; it is the host's again when the namespace that has it ends"
+_ENDING_SECONDS, _PAUSE_SECONDS = 1.0, 0.02
+"""How long to wait for a namespace that may be about to end: the kernel takes some milliseconds after its last process."""
+_log = logging.getLogger(__name__)
+
+
+class _OutOfReachError(OSError):
+    """The interface is where nothing can be done about it, until a namespace ends."""
+
+
+class KernelPods:
+    """Pods as seen from a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor."""
+
+    _namespace: str | int | None
+    _after_effect: Callable[[], None]
+
+    def dress(self, child: pod_interfaces.Child, outfit: pod_interfaces.Outfit) -> None:
+        with calls.failing_as("dress"), self._sock_in(child.namespace) as sock:
+            link = _existing(sock, outfit.name)
+            _set_figures(sock, link, outfit)
+            with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
+                procsys.write(descriptor, outfit.name, outfit.sysctls)
+            link_requests.alter(sock, link.ifindex, up=True)
+            _dress_up(sock, link.ifindex, outfit)
+
+    def undress(self, child: pod_interfaces.Child, outfit: pod_interfaces.Outfit) -> None:
+        with calls.failing_as("undress"), self._sock_in(child.namespace) as sock:
+            for rule in outfit.rules:
+                link_requests.drop_rule(sock, rule)
+
+    def worn(self, child: pod_interfaces.Child) -> pod_interfaces.Worn | None:
+        with calls.failing_as("worn"), self._sock_in(child.namespace) as sock:
+            link = link_requests.find(sock, child.name)
+            if link is None:
+                return None
+            return pod_interfaces.Worn(
+                name=link.name, mac=link.mac, mtu=link.mtu, up=link.up, addresses=link_requests.addresses(sock, link.ifindex)
+            )
+
+    def former(self, name: str) -> pod_interfaces.Former | None:
+        with calls.failing_as("former"), self._sock_in(self._namespace) as sock:
+            link = link_requests.find(sock, name)
+            if link is None:
+                return None
+            own = link_requests.addresses(sock, link.ifindex)
+            given, left_out = routing.read(sock, link.ifindex)
+            return pod_interfaces.Former(
+                name=name,
+                mac=link.mac,
+                mtu=link.mtu,
+                up=link.up,
+                addresses=own,
+                alias=link.alias,
+                identity=locator.on_host(link),
+                routes=given,
+                routes_left_out=left_out,
+            )
+
+    def mark(self, former: pod_interfaces.Former, mark: str) -> None:
+        with calls.failing_as("mark"), self._sock_in(self._namespace) as sock:
+            link = _existing(sock, former.name)
+            if link.alias != mark:
+                link_requests.alter(sock, link.ifindex, alias=mark)
+
+    def locate(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.Child | None = None) -> pod_interfaces.Where:
+        with calls.failing_as("locate"), self._host() as host, contextlib.ExitStack() as stack:
+            if sandbox is None:
+                return locator.locate(host, whole, netns_ids.NONE)
+            descriptor = stack.enter_context(rtnetlink.opened(sandbox.namespace))
+            where = locator.locate(host, whole, netns_ids.number_of(host.sock, descriptor))
+            cookie = stack.enter_context(self._sock_in(descriptor)).cookie
+            is_recorded = locator.is_recorded_by_earlier_version(whole, cookie)
+            return pod_interfaces.Where.HERE if where is pod_interfaces.Where.GONE and is_recorded else where
+
+    def planned_placement(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.Child, pod: str) -> identity.Placement:
+        with calls.failing_as("planned_placement"), self._host() as host, self._sock_in(sandbox.namespace) as sock:
+            link = _on_host(host, whole)
+            if locator.was_away(whole, link):
+                _delete_upper_links(host, link.ifindex)
+            _check_unused(host, link)
+            taken = {other.ifindex for other in link_requests.links(sock)}
+            index = max(taken) + 1 if link.ifindex in taken else link.ifindex
+            return identity.Placement(cookie=sock.cookie, pod=pod, identity=locator.on_host(link), ifindex=index)
+
+    def move_in(self, whole: pod_interfaces.Passthrough, child: pod_interfaces.Child, outfit: pod_interfaces.Outfit) -> None:
+        with calls.failing_as("move_in"), self._host() as host, rtnetlink.opened(child.namespace) as target:
+            there = locator.find(host, whole, netns_ids.assign(host.sock, target)) or self._moved_by_earlier_version(whole, target, outfit)
+            if there is None:
+                self._move(host, whole, target, outfit.name)
+            name = outfit.name if there is None else there.name
+            self.dress(pod_interfaces.Child(namespace=target, name=name), dataclasses.replace(outfit, name=name))
+
+    def _moved_by_earlier_version(
+        self, whole: pod_interfaces.Passthrough, target: int, outfit: pod_interfaces.Outfit
+    ) -> link_requests.Link | None:
+        """Return the interface that an earlier version moved into a sandbox without recording an identity; None where that is not recorded.
+
+        The pod can put another of its own interfaces in its place, which is then configured instead, and changes nothing outside the pod.
+        """
+        with self._sock_in(target) as sock:
+            if not locator.is_recorded_by_earlier_version(whole, sock.cookie):
+                return None
+            found = [link for link in link_requests.links(sock) if link.alias == whole.mark or link.name == outfit.name]
+            if not found:
+                raise OSError(errno.ENODEV, f"the pod no longer has the interface {outfit.name}")
+            return found[0]
+
+    def _move(self, host: locator.Host, whole: pod_interfaces.Passthrough, target: int, name: str) -> None:
+        with self._sock_in(target) as sock:
+            if link_requests.find(sock, name) is not None:
+                raise OSError(errno.EEXIST, f"the pod has an interface {name} already")
+        link = _on_host(host, whole)
+        index = whole.placement.ifindex if whole.placement is not None else 0
+        link_requests.alter(host.sock, link.ifindex, up=False)
+        link_requests.move(host.sock, link.ifindex, target, name=name, new_index=index)
+
+    def bring_back(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.Child | None = None) -> bool:
+        deadline = time.monotonic() + _ENDING_SECONDS
+        while True:
+            try:
+                with calls.failing_as("bring_back"), self._host() as host:
+                    return self._bring_back(host, whole, sandbox)
+            except errors.HardwareError as error:
+                if not isinstance(error.__cause__, _OutOfReachError) or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
+
+    def _bring_back(self, host: locator.Host, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.Child | None) -> bool:
+        there = locator.find_on_host(host, whole)
+        here = there or self._fetch(host, whole, sandbox)
+        if here is None:
+            return _is_back(host, whole)
+        if there is None or locator.was_away(whole, here):
+            _delete_upper_links(host, here.ifindex)
+        _restore(host.sock, here, whole.former, whole.mark)
+        return True
+
+    def _fetch(
+        self, host: locator.Host, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.Child | None
+    ) -> link_requests.Link | None:
+        """Move the interface from the pod that has it to the host; None where no pod has one that is proved to be it."""
+        place = locator.search(host, whole)
+        if place is None or not whole.identity.is_provable:
+            return None
+        with self._entered(host, place.nsid, sandbox) as (sock, descriptor):
+            if not locator.is_noted(whole, sock.cookie):
+                return None
+            link_requests.alter(sock, place.link.ifindex, up=False, alias=pod_interfaces.returning(whole.mark))
+            link_requests.move(sock, place.link.ifindex, host.descriptor, name=whole.former.name)
+            came = _existing(host.sock, whole.former.name)
+            if not identity.is_same(whole.identity, locator.on_host(came)):
+                link_requests.move(host.sock, came.ifindex, descriptor)
+                raise OSError(errno.ENODEV, "the pod put another interface in its place, which was sent back")
+            return came
+
+    @contextlib.contextmanager
+    def _entered(self, host: locator.Host, nsid: int, sandbox: pod_interfaces.Child | None) -> Iterator[tuple[rtnetlink.Socket, int]]:
+        """A socket in the namespace of this number, and its descriptor. Raises OSError where it cannot be entered."""
+        for namespace in (*([sandbox.namespace] if sandbox is not None else []), *_others()):
+            with contextlib.ExitStack() as stack:
+                try:
+                    descriptor = stack.enter_context(rtnetlink.opened(namespace))
+                    if netns_ids.number_of(host.sock, descriptor) != nsid:
+                        continue
+                    sock = stack.enter_context(self._sock_in(descriptor))
+                except OSError:
+                    continue
+                yield sock, descriptor
+                return
+        raise _OutOfReachError(errno.EACCES, _CANNOT_ENTER)
+
+    @contextlib.contextmanager
+    def _host(self) -> Iterator[locator.Host]:
+        """The NICs' own namespace, open."""
+        with self._sock_in(self._namespace) as sock, rtnetlink.opened(self._namespace or str(_OWN)) as descriptor:
+            yield locator.Host(sock=sock, descriptor=descriptor)
+
+    @contextlib.contextmanager
+    def _sock_in(self, namespace: str | int | None) -> Iterator[rtnetlink.Socket]:
+        with rtnetlink.Socket.open(self._namespace if namespace == pod_interfaces.HOST else namespace, self._after_effect) as sock:
+            yield sock
+
+
+def _others() -> Iterator[str]:
+    """Every namespace that a process or a name shows, each once, the first process's first."""
+    seen: set[tuple[int, int]] = set()
+    processes = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
+    shown = [_PROC / str(pid) / "ns/net" for pid in processes]
+    named = sorted(_NAMED.iterdir()) if _NAMED.is_dir() else []
+    for path in (*shown, *named):
+        with contextlib.suppress(OSError):
+            found = path.stat()
+            if (found.st_dev, found.st_ino) not in seen:
+                seen.add((found.st_dev, found.st_ino))
+                yield str(path)
+
+
+def _delete_upper_links(host: locator.Host, ifindex: int) -> None:
+    """Delete what pods made on an interface that the host has again, such as a macvlan: the kernel keeps it, and its pod would keep using the NIC."""
+    for upper in _upper_links(host, ifindex):
+        link_requests.delete(host.sock, upper.link.ifindex, upper.nsid)
+
+
+def _check_unused(host: locator.Host, link: link_requests.Link) -> None:
+    """Raise OSError where an interface in another namespace sits on a link of the host's: its owner and the pod would share the NIC."""
+    for upper in _upper_links(host, link.ifindex):
+        reason = (
+            f"{upper.link.name}, a {upper.link.kind} in another network namespace (nsid {upper.nsid}), uses {link.name}; delete it first"
+        )
+        raise OSError(errno.EBUSY, reason)
+
+
+def _upper_links(host: locator.Host, ifindex: int) -> tuple[locator.Place, ...]:
+    """Return the links of other namespaces on a link of the host's. Every namespace that can be seen gets a number, by which links are listed."""
+    with rtnetlink.Socket.open(host.descriptor) as sock:
+        for namespace in _others():
+            with contextlib.suppress(OSError), rtnetlink.opened(namespace) as descriptor:
+                netns_ids.assign(sock, descriptor)
+    return locator.upper_links(host, ifindex)
+
+
+def _on_host(host: locator.Host, whole: pod_interfaces.Passthrough) -> link_requests.Link:
+    link = locator.find_on_host(host, whole)
+    if link is None:
+        raise OSError(errno.ENODEV, f"the interface {whole.former.name} is not in the host's network namespace")
+    return link
+
+
+def _existing(sock: rtnetlink.Socket, name: str) -> link_requests.Link:
+    link = link_requests.find(sock, name)
+    if link is None:
+        raise OSError(errno.ENODEV, f"there is no interface {name}")
+    return link
+
+
+def _set_figures(sock: rtnetlink.Socket, link: link_requests.Link, outfit: pod_interfaces.Outfit) -> None:
+    """MAC and MTU where they differ; a MAC is changed while the link is down, because not every driver can otherwise."""
+    if outfit.mac and link.mac != outfit.mac:
+        link_requests.alter(sock, link.ifindex, up=False)
+        link_requests.alter(sock, link.ifindex, mac=outfit.mac)
+    if outfit.mtu and link.mtu != outfit.mtu:
+        link_requests.alter(sock, link.ifindex, mtu=outfit.mtu)
+
+
+def _dress_up(sock: rtnetlink.Socket, ifindex: int, outfit: pod_interfaces.Outfit) -> None:
+    """What needs a link that is up; routes onto the link come before those by a gateway, which they make reachable."""
+    present = set(link_requests.addresses(sock, ifindex))
+    for address in outfit.addresses:
+        if address not in present:
+            link_requests.add_address(sock, ifindex, address)
+    for neighbour in outfit.neighbours:
+        link_requests.add_neighbour(sock, ifindex, neighbour)
+    for route in sorted(outfit.routes, key=lambda route: bool(route.gateway)):
+        link_requests.add_route(sock, ifindex, route)
+    for rule in outfit.rules:
+        link_requests.add_rule(sock, rule)
+
+
+def _is_back(host: locator.Host, whole: pod_interfaces.Passthrough) -> bool:
+    """Whether the interface, which is neither known on the host nor in a pod, is the host's already. Raises OSError while hardware is on its way."""
+    link = link_requests.find(host.sock, whole.former.name)
+    if link is not None and (link.mac, link.alias) == (whole.former.mac, whole.former.alias):
+        return True
+    if locator.is_plugged(whole.identity):
+        raise _OutOfReachError(errno.EAGAIN, _RETURNING)
+    return False
+
+
+def _restore(sock: rtnetlink.Socket, link: link_requests.Link, former: pod_interfaces.Former, mark: str) -> None:
+    """The interface as it was; its mark goes last, so that a crash before finds it again.
+
+    That it has been away is written into the mark first: with its addresses back it looks as if it had never left, and one that never left keeps
+    the routes that it has, also those that an admin took away meanwhile.
+    """
+    was_away = link.alias == pod_interfaces.returning(mark) or _is_changed(sock, link, former)
+    if was_away and link.alias != pod_interfaces.returning(mark):
+        link_requests.alter(sock, link.ifindex, alias=pod_interfaces.returning(mark))
+    if link.name != former.name or link.mac != former.mac:
+        link_requests.alter(sock, link.ifindex, up=False)
+        link_requests.alter(sock, link.ifindex, name=former.name, mac=former.mac if link.mac != former.mac else "")
+    if link.mtu != former.mtu:
+        link_requests.alter(sock, link.ifindex, mtu=former.mtu)
+    link_requests.alter(sock, link.ifindex, up=former.up)
+    present = set(link_requests.addresses(sock, link.ifindex))
+    for address in former.addresses:
+        if address not in present:
+            link_requests.add_address(sock, link.ifindex, address)
+    for route, error in routing.restore(sock, link.ifindex, former.name, former.routes) if was_away else ():
+        _log.warning("route restore failed", extra={"interface": former.name, "route": str(route), "error": str(error)})
+    link_requests.alter(sock, link.ifindex, alias=former.alias)
+
+
+def _is_changed(sock: rtnetlink.Socket, link: link_requests.Link, former: pod_interfaces.Former) -> bool:
+    """Whether the interface lacks what it loses by leaving: it is down, has another name, or not all its addresses."""
+    lost = set(former.addresses) - set(link_requests.addresses(sock, link.ifindex))
+    return link.name != former.name or link.up != former.up or bool(lost)

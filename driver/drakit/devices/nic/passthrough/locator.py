@@ -1,0 +1,120 @@
+"""Where whole interfaces are, as the host's network namespace sees it: among its own links, and among those of every namespace it has a number for.
+
+An interface is known by its identity, and only where exactly one fits. On the host a virtual interface must carry the mark as well: no pod writes
+there, and the numbers in its identity can be reused after it was deleted. Raises OSError.
+"""
+
+import dataclasses
+import pathlib
+
+from drakit.devices.nic import pod_interfaces
+from drakit.devices.nic.netlink import link_requests, netns_ids, rtnetlink
+from drakit.devices.nic.passthrough import identity
+
+_BUSES = pathlib.Path("/sys/bus")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Host:
+    """The host's network namespace, open: a socket there, and its descriptor."""
+
+    sock: rtnetlink.Socket
+    descriptor: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """A link in the namespace that the host's knows by this number."""
+
+    nsid: int
+    link: link_requests.Link
+
+
+def on_host(link: link_requests.Link) -> identity.Identity:
+    """The identity of a link of the host's."""
+    return _identity(link, identity.HOST if link.other_nsid is None else link.other_nsid)
+
+
+def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests.Link | None:
+    """The interface where the host has it, under whatever name."""
+    marks, wanted = {whole.mark, pod_interfaces.returning(whole.mark)}, whole.identity
+    links = link_requests.links(host.sock)
+    if wanted.place:
+        return _only([link for link in links if identity.is_same(wanted, on_host(link))])
+    return _only([link for link in links if link.alias in marks and (not wanted.kind or identity.is_same(wanted, on_host(link)))])
+
+
+def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_requests.Link | None:
+    """The interface in the namespace of this number."""
+    links = link_requests.links(host.sock, nsid)
+    own = netns_ids.number_of(host.sock, host.descriptor)
+
+    def seen(link: link_requests.Link) -> identity.Identity:
+        if link.other_nsid is None:
+            return _identity(link, identity.INSIDE)
+        return _identity(link, identity.HOST if link.other_nsid == own else link.other_nsid)
+
+    return _only([link for link in links if identity.is_in_pod(whole.identity, whole.placement, seen(link), link.ifindex)])
+
+
+def search(host: Host, whole: pod_interfaces.Passthrough) -> Place | None:
+    """The interface in any namespace but the host's."""
+    own = netns_ids.number_of(host.sock, host.descriptor)
+    for nsid in netns_ids.numbers(host.sock):
+        link = find(host, whole, nsid) if nsid != own else None
+        if link is not None:
+            return Place(nsid=nsid, link=link)
+    return None
+
+
+def upper_links(host: Host, ifindex: int) -> tuple[Place, ...]:
+    """Return the links of all other namespaces that sit on a link of the host's, such as a macvlan child that a pod made."""
+    places = [Place(nsid=nsid, link=link) for nsid in netns_ids.numbers(host.sock) for link in link_requests.links(host.sock, nsid)]
+    # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
+    own = netns_ids.number_of(host.sock, host.descriptor)
+    if own == netns_ids.NONE:
+        return ()
+    uppers = (one for one in places if (one.link.other, one.link.other_nsid) == (ifindex, own))
+    return tuple(one for one in uppers if one.nsid != own and one.link.kind not in identity.PAIRS)
+
+
+def locate(host: Host, whole: pod_interfaces.Passthrough, here: int) -> pod_interfaces.Where:
+    """Where the interface is; HERE is the namespace of the number ``here``."""
+    if find_on_host(host, whole) is not None:
+        return pod_interfaces.Where.HOST
+    place = search(host, whole)
+    if place is not None:
+        return pod_interfaces.Where.HERE if place.nsid == here else pod_interfaces.Where.ELSEWHERE
+    return pod_interfaces.Where.RETURNING if is_plugged(whole.identity) else pod_interfaces.Where.GONE
+
+
+def is_noted(whole: pod_interfaces.Passthrough, cookie: int) -> bool:
+    """Whether a namespace is the one that the interface was moved to; hardware that a pod moved on is proved without it."""
+    return whole.placement is None or bool(whole.identity.place) or whole.placement.cookie == cookie
+
+
+def is_recorded_by_earlier_version(whole: pod_interfaces.Passthrough, cookie: int) -> bool:
+    """Whether an earlier version recorded that it moved the interface to the namespace of this cookie, and nothing else can show where it is."""
+    moved = whole.placement
+    return moved is not None and moved.is_of_earlier_version and moved.cookie == cookie and not whole.identity.is_unique
+
+
+def was_away(whole: pod_interfaces.Passthrough, link: link_requests.Link) -> bool:
+    """Whether an interface that the host has was in a sandbox since it was given away."""
+    return whole.placement is not None or link.alias == pod_interfaces.returning(whole.mark)
+
+
+def is_plugged(of: identity.Identity, buses: pathlib.Path = _BUSES) -> bool:
+    """Whether there is hardware at the interface's bus address."""
+    address, _, _ = of.place.partition(" ")
+    return bool(address) and any(buses.glob(f"*/devices/{address}"))
+
+
+def _identity(link: link_requests.Link, other_nsid: int) -> identity.Identity:
+    if link.place:
+        return identity.Identity(place=link.place, port=link.port)
+    return identity.Identity(kind=link.kind, other=link.other, other_nsid=other_nsid if link.other else identity.HOST)
+
+
+def _only(found: list[link_requests.Link]) -> link_requests.Link | None:
+    return found[0] if len(found) == 1 else None

@@ -1,0 +1,155 @@
+"""SR-IOV virtual functions, as a protocol and as rtnetlink messages: what a physical function holds its functions to.
+
+The parent enforces it in hardware, outside of the pod: address, VLAN, and rates of what the function sends. Rates on the wire are whole Mbit/s. The
+messages are written after linux/if_link.h and have not been tried on hardware; the mock machine keeps the same values.
+"""
+
+import dataclasses
+import errno
+import struct
+from collections.abc import Callable
+from typing import Protocol
+
+from drakit.core import records
+from drakit.devices.nic.netlink import calls, link_requests, rtnetlink
+
+_GETLINK, _SETLINK = 18, 19
+_IFINFO = struct.Struct("=BxHiII")
+_IFLA_EXT_MASK, _IFLA_VFINFO_LIST = 29, 22
+_EXT_VF = 1
+_VF_INFO = 1
+_VF_MAC, _VF_VLAN, _VF_RATE = 1, 2, 6
+_MAC = struct.Struct("=I32s")
+_TRIPLE = struct.Struct("=III")
+_MAC_BYTES = 6
+_MEGA = 10**6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Function:
+    """Where a virtual function is: its parent's interface and its number there."""
+
+    parent: str
+    number: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the parent holds it to. ``vlan`` 0 is none; rates in bits per second, 0 for no limit or guarantee."""
+
+    mac: str
+    vlan: int = 0
+    quality: int = 0
+    min_rate: int = 0
+    max_rate: int = 0
+
+
+class Functions(Protocol):
+    """The part of the port that speaks to physical functions."""
+
+    def function(self, of: Function) -> Settings | None:
+        """What a virtual function is held to now; None when there is none. Raises HardwareError."""
+
+    def set_function(self, of: Function, wanted: Settings) -> None:
+        """Hold a virtual function to these, whole; the same again is success. Raises HardwareError, also where the driver knows no rates."""
+
+
+def wanted(former: Settings, *, mac: str, vlan: int | None, min_rate: int, max_rate: int) -> Settings:
+    """What a share makes of a function: its own address or the one it had, a VLAN if the class says so, rates in whole Mbit/s, at least one."""
+    return Settings(
+        mac=mac or former.mac,
+        vlan=former.vlan if vlan is None else vlan,
+        quality=former.quality if vlan is None else 0,
+        min_rate=min_rate // _MEGA * _MEGA,
+        max_rate=max(max_rate // _MEGA, 1) * _MEGA,
+    )
+
+
+def to_record(settings: Settings) -> records.Record:
+    """As the journal keeps it."""
+    return {
+        "mac": settings.mac,
+        "vlan": settings.vlan,
+        "quality": settings.quality,
+        "minRate": settings.min_rate,
+        "maxRate": settings.max_rate,
+    }
+
+
+def from_record(record: object) -> Settings | None:
+    """What a record describes; None for anything else."""
+    match record:
+        case {"mac": str(mac), "vlan": int(vlan), "quality": int(quality), "minRate": int(least), "maxRate": int(most)}:
+            return Settings(mac=mac, vlan=vlan, quality=quality, min_rate=least, max_rate=most)
+        case _:
+            return None
+
+
+class KernelFunctions:
+    """Physical functions of a namespace, as of ``netlink_pods.KernelPods``."""
+
+    _namespace: str | int | None
+    _after_effect: Callable[[], None]
+
+    def function(self, of: Function) -> Settings | None:
+        with calls.failing_as("function"), rtnetlink.Socket.open(self._namespace) as sock:
+            ifindex = _index_of(sock, of.parent)
+            return read(sock, ifindex, of.number) if ifindex else None
+
+    def set_function(self, of: Function, wanted: Settings) -> None:
+        with calls.failing_as("set_function"), rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
+            ifindex = _index_of(sock, of.parent)
+            if not ifindex:
+                raise OSError(errno.ENODEV, f"there is no interface {of.parent}")
+            if read(sock, ifindex, of.number) != wanted:
+                write(sock, ifindex, of.number, wanted)
+
+
+def read(sock: rtnetlink.Socket, ifindex: int, number: int) -> Settings | None:
+    """What the parent of this index says of one of its functions. Raises OSError."""
+    body = _IFINFO.pack(0, 0, ifindex, 0, 0) + rtnetlink.number(_IFLA_EXT_MASK, _EXT_VF)
+    for answer in sock.ask(_GETLINK, body):
+        listed = rtnetlink.attributes(answer[_IFINFO.size :]).get(_IFLA_VFINFO_LIST, b"")
+        for told in parse(listed):
+            if told[0] == number:
+                return told[1]
+    return None
+
+
+def parse(listed: bytes) -> tuple[tuple[int, Settings], ...]:
+    """The functions of IFLA_VFINFO_LIST, with their numbers. Several attributes of one kind stand beside each other there."""
+    found = []
+    at = 0
+    while at + 4 <= len(listed):
+        size = struct.unpack_from("=H", listed, at)[0]
+        if size <= 4:
+            break
+        found.append(_parsed(rtnetlink.attributes(listed[at + 4 : at + size])))
+        at += size + -size % 4
+    return tuple(found)
+
+
+def write(sock: rtnetlink.Socket, ifindex: int, number: int, settings: Settings) -> None:
+    """Set address, VLAN and rates, in one request. Raises OSError."""
+    sock.ask(_SETLINK, _IFINFO.pack(0, 0, ifindex, 0, 0) + rtnetlink.pack(_IFLA_VFINFO_LIST, encode(number, settings)))
+
+
+def encode(number: int, settings: Settings) -> bytes:
+    """One function as IFLA_VF_INFO."""
+    mac = bytes.fromhex(settings.mac.replace(":", ""))
+    content = rtnetlink.pack(_VF_MAC, _MAC.pack(number, mac))
+    content += rtnetlink.pack(_VF_VLAN, _TRIPLE.pack(number, settings.vlan, settings.quality))
+    content += rtnetlink.pack(_VF_RATE, _TRIPLE.pack(number, settings.min_rate // _MEGA, settings.max_rate // _MEGA))
+    return rtnetlink.pack(_VF_INFO, content)
+
+
+def _parsed(told: rtnetlink.Attributes) -> tuple[int, Settings]:
+    number, mac = _MAC.unpack_from(told[_VF_MAC])
+    _, vlan, quality = _TRIPLE.unpack_from(told.get(_VF_VLAN, bytes(_TRIPLE.size)))
+    _, least, most = _TRIPLE.unpack_from(told.get(_VF_RATE, bytes(_TRIPLE.size)))
+    return number, Settings(mac=mac[:_MAC_BYTES].hex(":"), vlan=vlan, quality=quality, min_rate=least * _MEGA, max_rate=most * _MEGA)
+
+
+def _index_of(sock: rtnetlink.Socket, name: str) -> int:
+    link = link_requests.find(sock, name)
+    return link.ifindex if link else 0

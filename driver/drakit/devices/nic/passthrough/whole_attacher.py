@@ -1,0 +1,152 @@
+"""What is done when a runtime asks for a whole interface in a sandbox: it is moved there, under the NIC's device lock.
+
+The interface can be in one pod at a time. While it is in one, another sandbox of the claim is refused; when the host has it again, the next one gets
+it. What no pod can write about the interface and the sandbox is noted before it is moved. Until a container has it, every failure takes it back at
+once, through the caller's descriptor of the sandbox: nothing else needs to be visible from here. The note is removed when the interface is back,
+and stays where it is not, so that the next try, of this process or a later one, goes on from there.
+"""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import cast
+
+from drakit.core import driver as drivers
+from drakit.core import errors
+from drakit.core import site as sites
+from drakit.devices.nic import config, pod_interfaces
+from drakit.devices.nic.addresses import address_leases, register
+from drakit.devices.nic.attach import attacher, outcomes, protocol
+from drakit.devices.nic.passthrough import identity, whole_interface
+
+_NOTE = "whole"
+_log = logging.getLogger(__name__)
+
+Grant = drivers.Grant[object]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Call:
+    """One call for the interface, with the sandbox open."""
+
+    request: protocol.Request
+    grant: whole_interface.Grant
+    sandbox: pod_interfaces.Child
+    who: address_leases.Who
+    placement: identity.Placement
+
+
+class Wholes:
+    """Attaches whole interfaces to sandboxes."""
+
+    def __init__(
+        self,
+        whole: whole_interface.Whole,
+        kernel: "attacher.Sandboxes",
+        site: sites.Site,
+        *,
+        node: str,
+        known: register.Register | None = None,
+    ) -> None:
+        self._whole, self._kernel, self._site = whole, kernel, site
+        self._book = address_leases.Book(site, node=node, known=known)
+
+    def attach(self, request: protocol.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
+        """Move the interface of a prepared grant into the sandbox; raises RefusedError, DrakitError."""
+        locks = (*grant.device.lock_names, *address_leases.locks_for(_config(grant)))
+        with self._site.hold(locks), self._kernel.opened(descriptor) as sandbox:
+            current = self._wanted(request, is_waited_for)
+            who = address_leases.Who(cookie=sandbox.cookie, pod=request.pod)
+            call = self._begun(request, current, pod_interfaces.Child(namespace=descriptor, name=""), who)
+            try:
+                self._complete(call, is_waited_for)
+            except Exception as error:
+                left = "" if call.placement.is_attached else self._undo(call)
+                if left:
+                    raise outcomes.RefusedError(f"{error}; {left}", outcomes.reason_of(error)) from error
+                raise
+            _log.info("interface moved into pod", extra=_keys(call))
+
+    def _begun(self, request: protocol.Request, grant: Grant, sandbox: pod_interfaces.Child, who: address_leases.Who) -> _Call:
+        """Return the call with its placement: the recorded one where the sandbox has the interface, else a new one.
+
+        Raises RefusedError, HardwareError.
+        """
+        typed, known = cast("whole_interface.Grant", grant), placement_of(self._site, grant)
+        where = self._whole.locate(typed, known, sandbox)
+        if where is pod_interfaces.Where.HERE:
+            if known is None or known.cookie != who.cookie:
+                known = self._whole.unrecorded_placement(typed, who.cookie, request.pod)
+        else:
+            _check_free(grant, where)
+            known = self._whole.planned_placement(typed, known, sandbox, request.pod)
+        return _Call(request=request, grant=typed, sandbox=sandbox, who=who, placement=known)
+
+    def _complete(self, call: _Call, is_waited_for: Callable[[], bool]) -> None:
+        grant = cast("Grant", call.grant)
+        if not call.placement.is_attached:
+            self._site.note(grant, _NOTE, identity.placement_to_record(call.placement))
+        found = self._book.take(grant, _config(grant), call.who)
+        self._whole.attach(call.grant, call.placement, call.sandbox, found)
+        self._wanted(call.request, is_waited_for)
+        if not call.placement.is_attached:
+            self._site.note(grant, _NOTE, identity.placement_to_record(dataclasses.replace(call.placement, is_attached=True)))
+
+    def _undo(self, call: _Call) -> str:
+        """Return the interface to the host and remove its record; returns what to report to the pod's owner where that fails, else nothing."""
+        grant = cast("Grant", call.grant)
+        try:
+            is_back = self._whole.detach(call.grant, call.placement, call.sandbox)
+        except errors.DrakitError as error:
+            _log.error("interface not returned to host", extra=_keys(call, error=str(error)))
+            return f"returning the interface to the host failed: {error}"
+        if not is_back:
+            _log.error("interface gone", extra=_keys(call))
+            return "the interface is lost: no interface in the pod has its identity"
+        with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
+            self._book.give_back(grant, call.who)
+            self._site.note(grant, _NOTE, None)
+        _log.info("interface returned to host", extra=_keys(call))
+        try:
+            self._whole.remove_rules(call.grant, call.sandbox)
+        except errors.HardwareError as error:
+            _log.warning("pod rules not removed", extra=_keys(call, error=str(error)))
+        return ""
+
+    def _wanted(self, request: protocol.Request, is_waited_for: Callable[[], bool]) -> Grant:
+        current = self._site.grant(request.claim, request.device, request.share_id)
+        if current is None:
+            raise outcomes.RefusedError(
+                f"the claim's {request.device} is not prepared on this node; it is tried again when the claim is",
+                outcomes.Reason.NOT_PREPARED,
+            )
+        if not is_waited_for():
+            raise outcomes.RefusedError("nobody waits for the interface any more", outcomes.Reason.TOO_LATE)
+        return current
+
+
+def placement_of(site: sites.Site, grant: Grant) -> identity.Placement | None:
+    """What was noted of a grant's interface when it was moved last; None where it was not moved, or is known to be back."""
+    return identity.placement_from_record(site.notes(grant).get(_NOTE))
+
+
+def _keys(call: _Call, **more: object) -> dict[str, object]:
+    return attacher.log_keys(cast("Grant", call.grant), call.request, **more)
+
+
+def _check_free(grant: Grant, where: pod_interfaces.Where) -> None:
+    """Raise RefusedError, HardwareError where the interface cannot be moved from the host."""
+    if where is pod_interfaces.Where.ELSEWHERE:
+        reason = f"{grant.device.name} is a whole interface and in another pod of claim {grant.claim}; only one pod at a time can have it"
+        raise outcomes.RefusedError(reason, outcomes.Reason.IN_ANOTHER_POD)
+    if where is pod_interfaces.Where.RETURNING:
+        reason = f"{grant.device.name} is in no network namespace that can be seen; it is the host's again when the one that has it ends"
+        raise errors.HardwareError("attach", reason)
+    if where is pod_interfaces.Where.GONE:
+        reason = f"the interface of {grant.device.name} is gone; a virtual interface ends with the network namespace of the pod that had it"
+        raise outcomes.RefusedError(f"{reason}: delete the pod and claim {grant.claim}", outcomes.Reason.INTERFACE_GONE)
+
+
+def _config(grant: Grant) -> config.NicConfig:
+    return grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()

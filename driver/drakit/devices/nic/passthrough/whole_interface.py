@@ -1,0 +1,271 @@
+"""The exclusive form: a whole interface given to one claim, moved into its pod and brought back as it was.
+
+What the interface was (name, MAC, MTU, addresses, up or down; of a virtual function also what its parent held it to) is planned, so it is on disk
+before anything is changed. ``prepare`` marks it and, for a virtual function, sets address, VLAN and rates by its parent. It is moved by the attach
+hook, or by the container runtime where that knows CDI's netDevices. ``unprepare`` brings it back from wherever it is: the pod's namespace, or where
+the kernel puts hardware whose namespace ended. A virtual interface (veth, VLAN) ends with its pod; then there is nothing to bring back.
+
+An interface that is away is still offered, from what the intents say of it: a device that is in use must not vanish from its slice.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from drakit.core import device as devices
+from drakit.core import driver as drivers
+from drakit.core import edits, errors, records
+from drakit.devices.nic import config, pod_interfaces, port
+from drakit.devices.nic import container_env as told
+from drakit.devices.nic import settings as nic_settings
+from drakit.devices.nic import share as shares
+from drakit.devices.nic.discovery import attributes, offers, rdma
+from drakit.devices.nic.passthrough import host_routes, identity, sriov
+
+_KEY = "whole"
+_log = logging.getLogger(__name__)
+
+Grant = drivers.Grant[config.NicConfig]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Intent:
+    """What is planned for a whole interface; ``function`` and its settings are None where it is no virtual function."""
+
+    mark: str
+    interface: port.Interface
+    former: pod_interfaces.Former
+    function: sriov.Function | None = None
+    function_was: sriov.Settings | None = None
+    function_is: sriov.Settings | None = None
+
+    def to_record(self) -> records.Record:
+        """As the journal keeps it."""
+        return {
+            _KEY: {
+                "mark": self.mark,
+                "interface": dataclasses.asdict(self.interface),
+                "former": pod_interfaces.to_record(self.former),
+                "function": dataclasses.asdict(self.function) if self.function else None,
+                "was": sriov.to_record(self.function_was) if self.function_was else None,
+                "is": sriov.to_record(self.function_is) if self.function_is else None,
+            }
+        }
+
+
+def is_whole(device: devices.Device) -> bool:
+    """Whether a device is the exclusive form of an interface."""
+    return device.attributes.get(attributes.FORM) == attributes.WHOLE
+
+
+def base_name(device: devices.Device) -> str:
+    """The name of the device's shared form, which is the interface's."""
+    return device.name.removesuffix(offers.WHOLE_SUFFIX) if is_whole(device) else device.name
+
+
+def intent_of(record: records.Record) -> Intent | None:
+    """What was planned; None for a record of another kind, such as a share's."""
+    match record.get(_KEY):
+        case {"mark": str(mark), "interface": {**interface}, "former": former, "function": function, "was": was, "is": settings}:
+            found = pod_interfaces.from_record(former)
+            if found is None:
+                return None
+            place = sriov.Function(**function) if isinstance(function, Mapping) else None
+            return Intent(
+                mark=mark,
+                interface=_interface({str(key): value for key, value in interface.items()}),
+                former=found,
+                function=place,
+                function_was=sriov.from_record(was),
+                function_is=sriov.from_record(settings),
+            )
+        case _:
+            return None
+
+
+def away(intents: Iterable[records.Record], present: Sequence[port.Interface]) -> Iterator[port.Interface]:
+    """The interfaces that are somebody's whole and not among those present, as they were."""
+    there = {(item.name, item.mac) for item in present} | {item.pci.bus_id for item in present if item.pci}
+    for record in intents:
+        found = intent_of(record)
+        if found is None:
+            continue
+        interface = found.interface
+        if (interface.name, interface.mac) not in there and (interface.pci is None or interface.pci.bus_id not in there):
+            yield interface
+
+
+class Whole:
+    """The verbs for whole interfaces. ``runtime_moves`` says that the container runtime knows CDI's netDevices."""
+
+    def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings) -> None:
+        self._machine, self._node = machine, node
+        self._settings, self._runtime_moves = settings, settings.net_devices
+
+    def plan(self, grant: Grant, interface: port.Interface) -> records.Record:
+        """What the interface is now, and what it will be; raises ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
+        config.check(grant.config, node=self._node)
+        self._check_config(grant.config, interface)
+        mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        former = self._machine.former(interface.name)
+        if former is None:
+            raise errors.DeviceGoneError(f"{grant.device.name}: the interface is no longer there")
+        if former.alias.startswith(pod_interfaces.mark_of("")) and former.alias != mark:
+            raise errors.DeviceBusyError(f"{grant.device.name} is still marked as another claim's: {former.alias}")
+        _check_routes(former)
+        function = self._function_of(interface)
+        was = None if function is None else self._machine.function(function)
+        planned = None
+        if was is not None:
+            rate = shares.bandwidth(grant.device, grant.consumed_capacity, "")
+            most = self._ceil(grant.config, interface)
+            planned = sriov.wanted(was, mac=grant.config.mac, vlan=grant.config.vlan, min_rate=rate, max_rate=max(rate, most))
+        elif grant.config.vlan is not None:
+            raise errors.ConfigError(
+                f"{interface.name} is no virtual function, and only those have a VLAN by their parent", field="parameters.vlan"
+            )
+        return Intent(
+            mark=mark, interface=interface, former=former, function=function if was else None, function_was=was, function_is=planned
+        ).to_record()
+
+    def prepare(self, grant: Grant, hook: edits.Hook | None) -> drivers.Prepared:
+        """Mark the interface, set its virtual function, and say how it gets into the container. In the pod already: nothing is changed."""
+        planned = _planned(grant)
+        if planned.function is not None and planned.function_is is not None:
+            self._machine.set_function(planned.function, planned.function_is)
+        name = grant.config.interface_name or planned.former.name
+        here = self._machine.former(planned.former.name)
+        if here is not None and here.mac in {planned.former.mac, grant.config.mac, ""}:
+            self._machine.mark(here, planned.mark)
+            if self._runtime_moves:
+                self._machine.dress(pod_interfaces.Child(namespace=pod_interfaces.HOST, name=here.name), self._outfit(grant, here.name))
+        pci = planned.interface.pci
+        return drivers.Prepared(
+            edits=edits.Edits(
+                env=_told(grant, planned, name),
+                device_nodes=rdma.nodes_of(pci.rdma_device) if pci else (),
+                net_devices=(edits.NetDevice(host_interface_name=planned.former.name, name=name),) if self._runtime_moves else (),
+                hooks=(hook,) if hook is not None and not self._runtime_moves else (),
+            ),
+            record=grant.intent,
+        )
+
+    def unprepare(self, grant: Grant, placement: identity.Placement | None = None) -> None:
+        """Bring the interface back, and give its virtual function back what it had. Raises HardwareError while it is somewhere out of reach."""
+        planned = intent_of(grant.intent) or intent_of(grant.record)
+        former = planned.former if planned else _former_of(grant.device)
+        mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        if not self._machine.bring_back(pod_interfaces.Passthrough(mark=mark, former=former, placement=placement)):
+            _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": former.name})
+        if planned and planned.function is not None and planned.function_was is not None:
+            self._machine.set_function(planned.function, planned.function_was)
+
+    def locate(self, grant: Grant, placement: identity.Placement | None, sandbox: pod_interfaces.Child) -> pod_interfaces.Where:
+        """Where the interface is now; ``placement`` is what was noted when it was moved last. Raises HardwareError."""
+        return self._machine.locate(_passthrough(grant, placement), sandbox)
+
+    def planned_placement(
+        self, grant: Grant, last: identity.Placement | None, sandbox: pod_interfaces.Child, pod: str
+    ) -> identity.Placement:
+        """Return what to record before ``attach`` moves the interface from the host. ``last`` is the record of the last. Raises HardwareError."""
+        return self._machine.planned_placement(_passthrough(grant, last), sandbox, pod)
+
+    def unrecorded_placement(self, grant: Grant, cookie: int, pod: str) -> identity.Placement:
+        """Return the placement of an interface that is in a pod already and that this version did not move there: it counts as attached."""
+        return identity.Placement(cookie=cookie, pod=pod, identity=_planned(grant).former.identity, ifindex=0, is_attached=True)
+
+    def attach(
+        self, grant: Grant, placement: identity.Placement, sandbox: pod_interfaces.Child, addresses: tuple[str, ...]
+    ) -> pod_interfaces.Outfit:
+        """Move the interface into a pod, for the hook; what it is configured with then. Any number of times for one pod."""
+        outfit = dataclasses.replace(self._outfit(grant, grant.config.interface_name or _planned(grant).former.name), addresses=addresses)
+        self._machine.move_in(_passthrough(grant, placement), dataclasses.replace(sandbox, name=outfit.name), outfit)
+        return outfit
+
+    def detach(self, grant: Grant, placement: identity.Placement, sandbox: pod_interfaces.Child) -> bool:
+        """Undo ``attach`` in a pod that is open; the interface is as ``prepare`` left it. False where it is gone. Raises HardwareError."""
+        whole = _passthrough(grant, placement)
+        # The interface gets the mark with the last request, so that a crash never leaves it on the host without one.
+        marked = dataclasses.replace(whole.former, alias=whole.mark)
+        return self._machine.bring_back(dataclasses.replace(whole, former=marked), sandbox)
+
+    def remove_rules(self, grant: Grant, sandbox: pod_interfaces.Child) -> None:
+        """Remove the rules of ``attach`` from a pod, which outlive the interface there. Raises HardwareError."""
+        self._machine.undress(sandbox, self._outfit(grant, _planned(grant).former.name))
+
+    def _outfit(self, grant: Grant, name: str) -> pod_interfaces.Outfit:
+        return pod_interfaces.outfit_of(grant.config, name=name)
+
+    def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
+        """What a virtual function may send beyond its rate: as its class says, but not above the admin's bound."""
+        bound = self._settings.rule_for(interface).ceil
+        asked = chosen.ceil.value if chosen.ceil else 0
+        return asked if bound is None else min(asked, bound.value)
+
+    def _function_of(self, interface: port.Interface) -> sriov.Function | None:
+        """Where the interface is a virtual function; None when it is none, or its parent has no interface here."""
+        pci = interface.pci
+        if pci is None or not pci.physical_function or pci.function_number is None:
+            return None
+        parents = (item.name for item in self._machine.interfaces() if item.pci and item.pci.bus_id == pci.physical_function)
+        parent = next(parents, "")
+        return sriov.Function(parent=parent, number=pci.function_number) if parent else None
+
+    def _check_config(self, chosen: config.NicConfig, interface: port.Interface) -> None:
+        """Raises ConfigError for what a runtime that moves the interface itself cannot give it."""
+        if not self._runtime_moves:
+            return
+        given = ("routes", "rules", "neighbours", "sysctls", "forwarding", "address_pools")
+        for name in given:
+            if getattr(chosen, name):
+                wire = "addressPools" if name == "address_pools" else name
+                reason = f"cannot be given to {interface.name}: this node's runtime moves it itself (nic.net_devices) and gives it addresses only"
+                raise errors.ConfigError(reason, field=f"parameters.{wire}")
+
+
+def _check_routes(former: pod_interfaces.Former) -> None:
+    """Raise HardwareError where not all routes can be remembered: they would be lost with the first pod, silently."""
+    if former.routes_left_out:
+        found = len(former.routes) + former.routes_left_out
+        bound = f"of which at most {host_routes.MOST} can be put back"
+        raise errors.HardwareError(
+            "plan", f"the host has {found} routes by {former.name}, {bound}; remove some, or take it out of nic.whole"
+        )
+
+
+def _planned(grant: Grant) -> Intent:
+    planned = intent_of(grant.intent)
+    if planned is None:
+        raise errors.HardwareError("plan", f"{grant.device.name} was not planned as a whole interface")
+    return planned
+
+
+def _passthrough(grant: Grant, placement: identity.Placement | None) -> pod_interfaces.Passthrough:
+    planned = _planned(grant)
+    return pod_interfaces.Passthrough(mark=planned.mark, former=planned.former, placement=placement)
+
+
+def _told(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
+    facts = {"DEVICE": grant.device.name, "NIC": planned.former.name, "INTERFACE": name, "MAC": grant.config.mac or planned.former.mac}
+    if planned.function_is is not None:
+        facts |= {"BANDWIDTH": str(planned.function_is.min_rate), "MAC": planned.function_is.mac}
+    return told.variables(grant.request, shares.identity(grant.claim, grant.device, grant.share_id), facts)
+
+
+def _former_of(device: devices.Device) -> pod_interfaces.Former:
+    """The interface as it was published, where memory was lost: its addresses are not known."""
+    mtu = device.attributes.get("mtu")
+    name, mac = (str(device.attributes.get(key, "")) for key in (attributes.IF_NAME, "mac"))
+    return pod_interfaces.Former(name=name, mac=mac, mtu=mtu if isinstance(mtu, int) else 1500, up=True)
+
+
+def _interface(record: Mapping[str, object]) -> port.Interface:
+    """An interface as ``dataclasses.asdict`` wrote it; fields of a later version are passed over."""
+    known = {field.name for field in dataclasses.fields(port.Interface)}
+    values = {key: value for key, value in record.items() if key in known}
+    pci = values.get("pci")
+    known_pci = {field.name for field in dataclasses.fields(port.PciFunction)}
+    if isinstance(pci, Mapping):
+        values["pci"] = port.PciFunction(**{key: value for key, value in pci.items() if key in known_pci})
+    values["altnames"] = tuple(str(name) for name in values.get("altnames") or ())  # type: ignore[attr-defined] # A list, as asdict wrote it.
+    return port.Interface(**values)  # type: ignore[arg-type] # As it was written by asdict.

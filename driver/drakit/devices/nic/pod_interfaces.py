@@ -1,0 +1,201 @@
+"""What the driver does inside pods' network namespaces, as a protocol, and the values it is told.
+
+Two things happen there: a child of a NIC is dressed with all its pod is to have of it, and a whole interface is moved in and brought back. Both are
+idempotent. Nothing that a pod can write decides what is brought back (``identity``). Adapters: the kernel (``netlink_pods``) and a mock machine
+(``mock_pods``). Every failure is a HardwareError that names the call.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Protocol
+
+from drakit.core import records
+from drakit.devices.nic import config, sysctls
+from drakit.devices.nic.passthrough import host_routes
+from drakit.devices.nic.passthrough import identity as identities
+
+HOST = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Child:
+    """An interface in a namespace; ``namespace`` is a name under /run/netns, a path, an open descriptor, or HOST for the NICs' own."""
+
+    namespace: str | int
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outfit:
+    """All that an interface in a pod is to be. ``mtu`` 0 and ``mac`` "" leave what it has; ``sysctls`` are values by name (``ipv4.arp_ignore``)."""
+
+    name: str
+    mtu: int = 0
+    mac: str = ""
+    mode: config.Mode = config.Mode.PRIVATE
+    addresses: tuple[str, ...] = ()
+    routes: tuple[config.Route, ...] = ()
+    rules: tuple[config.Rule, ...] = ()
+    neighbours: tuple[config.Neighbour, ...] = ()
+    sysctls: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Worn:
+    """An interface in a pod as it is: ``addresses`` in canonical CIDR form, sorted, without the kernel's own link-local ones."""
+
+    name: str
+    mac: str
+    mtu: int
+    up: bool
+    addresses: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Former:
+    """A whole interface as the host had it, by which it is restored. ``alias`` is what an admin had written there (ifalias).
+
+    ``identity`` is what tells it from every other; ``routes`` are the host's by it, ``host_routes.MOST`` at most, without those that the kernel or a
+    routing daemon makes; ``routes_left_out`` says how many more there were, and is not kept: an interface that has some is not given away.
+    """
+
+    name: str
+    mac: str
+    mtu: int
+    up: bool
+    addresses: tuple[str, ...] = ()
+    alias: str = ""
+    identity: identities.Identity = dataclasses.field(default_factory=identities.Identity)
+    routes: tuple[host_routes.HostRoute, ...] = ()
+    routes_left_out: int = 0
+
+
+class Where(enum.Enum):
+    """Where a whole interface is: on the host, in the sandbox that was asked about, in another one, or in no namespace that can be seen.
+
+    Hardware that is plugged in and nowhere to be seen is RETURNING: the kernel gives it back to the host when the namespace that has it ends.
+    """
+
+    HOST = "host"
+    HERE = "here"
+    ELSEWHERE = "elsewhere"
+    RETURNING = "returning"
+    GONE = "gone"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Passthrough:
+    """A whole interface that is given away: its ``mark`` on the host, what it was, and where it was moved, if that is known."""
+
+    mark: str
+    former: Former
+    placement: identities.Placement | None = None
+
+    @property
+    def identity(self) -> identities.Identity:
+        """What tells it from every other, as it was when it was last seen on the host."""
+        moved = self.placement
+        return self.former.identity if moved is None or moved.is_of_earlier_version else moved.identity
+
+
+class Pods(Protocol):
+    """The part of the port that reaches into pods."""
+
+    def dress(self, child: Child, outfit: Outfit) -> None:
+        """Give the interface everything of the outfit and set it up; it must be there under the outfit's name. What is there already stays.
+
+        Raises HardwareError; what was given before the error goes with the interface, but for rules, which ``undress`` takes away.
+        """
+
+    def undress(self, child: Child, outfit: Outfit) -> None:
+        """Take away what would outlive the interface in the pod (its rules); nothing to take away is success. Raises HardwareError."""
+
+    def worn(self, child: Child) -> Worn | None:
+        """The interface as it is in the pod now; None when it is not there. Raises HardwareError."""
+
+    def former(self, name: str) -> Former | None:
+        """An interface of the host, to be remembered before it is moved; None when there is none of this name. Raises HardwareError."""
+
+    def mark(self, former: Former, mark: str) -> None:
+        """Mark an interface of the host as somebody's (by its ifalias), for people and for drivers. Raises HardwareError."""
+
+    def locate(self, whole: Passthrough, sandbox: Child | None = None) -> Where:
+        """Where the interface is; HERE is the namespace of ``sandbox``. Raises HardwareError."""
+
+    def planned_placement(self, whole: Passthrough, sandbox: Child, pod: str) -> identities.Placement:
+        """Return what to record before the interface is moved from the host into the sandbox.
+
+        Raises HardwareError where the host does not have it, or an interface in another namespace sits on it and no pod of ours can have made that.
+        """
+
+    def move_in(self, whole: Passthrough, child: Child, outfit: Outfit) -> None:
+        """Move the interface from the host into the pod under the outfit's name, and dress it. In the pod already: only dress it.
+
+        Raises HardwareError when the host does not have it, or the pod has another interface of that name.
+        """
+
+    def bring_back(self, whole: Passthrough, sandbox: Child | None = None) -> bool:
+        """Make the interface the host's again, as it was; ``sandbox`` is a namespace that is open already and may have it.
+
+        False when it is gone (a virtual one ends with its pod), or no pod's interface can be proved to be it: then nothing is changed. Routes are
+        restored where it has been away; one that cannot be is logged, and does not keep the rest from coming back.
+
+        Raises HardwareError, for example when the host has another interface of its name by now, or a namespace has it that cannot be entered.
+        """
+
+
+def outfit_of(chosen: config.NicConfig, *, name: str, mac: str = "", addresses: tuple[str, ...] = ()) -> Outfit:
+    """What a configuration makes of an interface, under a name and with addresses chosen for one sandbox (``addresses.Book``)."""
+    forwarding = dict.fromkeys(sysctls.FORWARDING, 1) if chosen.forwarding else {}
+    return Outfit(
+        name=name,
+        mtu=chosen.mtu or 0,
+        mac=chosen.mac or mac,
+        mode=chosen.mode,
+        addresses=addresses or chosen.addresses,
+        routes=chosen.routes,
+        rules=chosen.rules,
+        neighbours=chosen.neighbours,
+        sysctls={**chosen.sysctls, **forwarding},
+    )
+
+
+def mark_of(share_id: str) -> str:
+    """The mark of an interface that is one grant's whole."""
+    return f"drakit whole {share_id}"
+
+
+def returning(mark: str) -> str:
+    """The mark of an interface that has been away and is not yet all that it was: whoever finds it so goes on putting back."""
+    return f"{mark} coming back"
+
+
+def to_record(former: Former) -> records.Record:
+    """A former interface as the journal keeps it."""
+    return {
+        "name": former.name,
+        "mac": former.mac,
+        "mtu": former.mtu,
+        "up": former.up,
+        "addresses": former.addresses,
+        "alias": former.alias,
+        "identity": identities.to_record(former.identity),
+        "routes": [host_routes.to_record(route) for route in former.routes],
+    }
+
+
+def from_record(record: object) -> Former | None:
+    """The former interface a record describes; None for anything else."""
+    if not isinstance(record, Mapping):
+        return None
+    match record:
+        case {"name": str(name), "mac": str(mac), "mtu": int(mtu), "up": bool(up), "addresses": (*addresses,)}:
+            alias, told = str(record.get("alias") or ""), identities.from_record(record.get("identity") or record)
+            listed = record.get("routes")
+            found = map(host_routes.from_record, listed if isinstance(listed, list | tuple) else ())
+            kept = tuple(route for route in found if route is not None)
+            listed_addresses = tuple(map(str, addresses))
+            return Former(name=name, mac=mac, mtu=mtu, up=up, addresses=listed_addresses, alias=alias, identity=told, routes=kept)
+        case _:
+            return None

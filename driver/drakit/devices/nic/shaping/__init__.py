@@ -1,0 +1,1 @@
+"""The bandwidth of shares: HTB classes, eBPF classifiers and their maps on each shared NIC, and what keeps them right."""

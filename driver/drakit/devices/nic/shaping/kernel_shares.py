@@ -1,0 +1,289 @@
+"""The shares of all NICs of one network namespace: the port's calls on the real kernel.
+
+Calls of one object never overlap. It keeps descriptors of the maps of every NIC it has seen, so that what they hold survives an admin who deletes the
+qdiscs and filters that use them; a process that starts later finds them by the filters.
+"""
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from drakit.core import errors
+from drakit.devices.nic import port
+from drakit.devices.nic.netlink import link_events, rtnetlink
+from drakit.devices.nic.shaping import htb, ifb_links, maps, parts, shared_nic, tc_messages
+
+_TRIAL = port.Share(id="trial", interface="", ifindex=0, mac="02:00:00:00:00:02", bandwidth=10**7, minor=htb.SHARES[0])
+
+
+class KernelShares:
+    """Shares in a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor.
+
+    ``owner`` is the name of the driver whose shares these are: NICs that another one shares out are read and never changed; without a name, all are
+    its own. ``classifier`` is used instead of the best this kernel can. ``after_effect`` is called after every request that changes the kernel,
+    before its answer counts.
+    """
+
+    def __init__(
+        self,
+        namespace: str | int | None = None,
+        *,
+        owner: str = "",
+        classifier: port.Classifier | None = None,
+        after_effect: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._namespace = namespace
+        self._owner = owner
+        self._after_effect = after_effect
+        self._lock = threading.RLock()
+        self._held: dict[int, maps.Maps] = {}
+        self._classifier = classifier
+        self._shaping: port.Shaping | None = None
+
+    def close(self) -> None:
+        """Give back what is held open; the kernel keeps all that is installed."""
+        with self._lock:
+            while self._held:
+                self._held.popitem()[1].close()
+
+    def shaping(self) -> port.Shaping:
+        with self._lock:
+            if self._shaping is None:
+                tried = _try_out() if self._classifier is None else port.Shaping(classifier=self._classifier)
+                self._shaping = dataclasses.replace(tried, fair_queues=not tried.lacking and _has_fair_queues())
+            return self._shaping
+
+    def install(self, uplink: port.Uplink, share: port.Share) -> None:
+        if share.minor not in htb.SHARES:
+            raise errors.HardwareError("install", f"{share.minor} is not a class number of a share")
+        with self._sock("install") as sock, self._own_nic(sock, uplink.ifindex, uplink.interface) as found:
+            found.install(uplink, share)
+
+    def remove(self, share_id: str, hint: port.Share | None = None) -> None:
+        with self._sock("remove") as sock:
+            if hint is not None and self._remove_at(sock, hint):
+                return
+            place = self._search(sock, share_id)
+            if place is not None:
+                ifindex, minor = place
+                with self._nic(sock, ifindex) as found:
+                    found.remove(minor)
+            elif hint is not None:
+                ifb_links.clear(sock, hint.ifindex, self._owner)
+                with self._nic(sock, hint.ifindex, hint.interface) as found:
+                    if not found.stranger:
+                        found.tidy()
+
+    def _remove_at(self, sock: rtnetlink.Socket, hint: port.Share) -> bool:
+        """Whether the share was where it was planned to be."""
+        with self._nic(sock, hint.ifindex, hint.interface) as found:
+            is_there = _holds(found, hint) and not found.stranger
+            if is_there:
+                found.remove(hint.minor)
+            return is_there
+
+    def shares(self) -> tuple[port.Share, ...]:
+        with self._sock("shares") as sock:
+            found = [share for ifindex, name, memory in self._memories(sock) for share in memory.read_shares(ifindex, name).values()]
+        return tuple(sorted(found, key=lambda share: share.id))
+
+    def share(self, ifindex: int, minor: int) -> port.Share | None:
+        with self._sock("share") as sock, self._memory(sock, ifindex) as memory:
+            found = None if memory is None else memory.share(minor)
+            return None if found is None else dataclasses.replace(found, ifindex=ifindex, interface=ifb_links.name_of(sock, ifindex))
+
+    def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
+        with self._sock("admit") as sock, self._own_nic(sock, share.ifindex, share.interface) as found:
+            kept = found.memory.share(share.minor)
+            if kept is None or kept.id != share.id:
+                raise errors.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
+            found.admit(kept, cookie, mac.lower())  # As it is installed: the admin may allow it less than it was planned with.
+
+    def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
+        with self._sock("dismiss") as sock, self._nic(sock, share.ifindex, share.interface) as found:
+            kept = found.memory.share(share.minor)
+            if kept is not None and kept.id == share.id and not found.stranger:
+                found.dismiss(kept, cookie, mac.lower())
+
+    def members(self, of: port.Share | None = None) -> tuple[port.Member, ...]:
+        if of is not None:
+            return self._members_of(of)
+        found = []
+        with self._sock("members") as sock:
+            for ifindex, _, memory in self._memories(sock):
+                ids = {minor: share.id for minor, share in memory.read_shares(ifindex, "").items()}
+                found += [port.Member(share_id=ids.get(seat.share, ""), cookie=seat.cookie, mac=seat.mac) for seat in memory.read_seats()]
+        return tuple(sorted(found, key=lambda member: (member.share_id, member.mac)))
+
+    def _members_of(self, share: port.Share) -> tuple[port.Member, ...]:
+        with self._sock("members") as sock, self._memory(sock, share.ifindex) as memory:
+            kept = None if memory is None else memory.share(share.minor)
+            if memory is None or kept is None or kept.id != share.id:
+                return ()
+            found = [port.Member(share_id=share.id, cookie=seat.cookie, mac=seat.mac) for seat in memory.seats_of(share.minor)]
+        return tuple(sorted(found, key=lambda member: member.mac))
+
+    def members_at(self, mac: str) -> tuple[port.Member, ...]:
+        found = []
+        with self._sock("members") as sock:
+            for _, _, memory in self._memories(sock):
+                seat = memory.seat_at(mac.lower())
+                share = None if seat is None else memory.share(seat.share)
+                found += [port.Member(share_id=share.id if share else "", cookie=seat.cookie, mac=seat.mac)] if seat else []
+        return tuple(sorted(found, key=lambda member: member.share_id))
+
+    def check(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+        with self._sock("check") as sock, self._own_nic(sock, uplink.ifindex, uplink.interface) as found:
+            return tuple(why for why, _ in found.differences(uplink, shares))
+
+    def repair(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+        mended = []
+        with self._sock("repair") as sock:
+            self._sweep(sock)
+            with self._own_nic(sock, uplink.ifindex, uplink.interface) as found:
+                for why, step in found.differences(uplink, shares):
+                    step()
+                    mended.append(why)
+        return tuple(mended)
+
+    def traffic(self) -> tuple[port.Traffic, ...]:
+        with self._sock("traffic") as sock:
+            found = [traffic for item in self._nics(sock) if not item.stranger for traffic in item.traffic()]
+        return tuple(sorted(found, key=lambda traffic: traffic.share_id))
+
+    def watch(self) -> port.Watch:
+        with _failing_as("watch"):
+            return link_events.KernelWatch(self._namespace)
+
+    @contextlib.contextmanager
+    def _sock(self, call: str) -> Iterator[rtnetlink.Socket]:
+        """A socket in the namespace, alone; what the kernel refuses is a HardwareError of the call."""
+        with _failing_as(call), self._lock, rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
+            yield sock
+
+    @contextlib.contextmanager
+    def _nic(self, sock: rtnetlink.Socket, ifindex: int, name: str = "") -> Iterator[shared_nic.Nic]:
+        """One NIC; afterwards its maps are kept as long as they hold shares."""
+        able = self.shaping()
+        place = parts.Place(
+            sock=sock,
+            nic=ifindex,
+            name=name or ifb_links.name_of(sock, ifindex),
+            classifier=able.classifier,
+            owner=self._owner,
+            fair=able.fair_queues,
+        )
+        held = self._held.get(ifindex)
+        found = shared_nic.Nic(place, held)
+        self._held.pop(ifindex, None)
+        if held is not None and found.memory is not held:
+            held.close()
+        try:
+            yield found
+        finally:
+            if found.memory.has_shares() and not found.stranger:
+                self._held[ifindex] = found.memory
+            else:
+                found.memory.close()
+
+    @contextlib.contextmanager
+    def _own_nic(self, sock: rtnetlink.Socket, ifindex: int, name: str) -> Iterator[shared_nic.Nic]:
+        """One NIC, to be changed; raises HardwareError where another driver shares it out."""
+        with self._nic(sock, ifindex, name) as found:
+            parts.refuse_stranger(found.found.link, self._owner, name)
+            yield found
+
+    def _nics(self, sock: rtnetlink.Socket) -> Iterator[shared_nic.Nic]:
+        for ifindex in sorted(ifb_links.ours(sock).keys() | self._held.keys()):
+            with self._nic(sock, ifindex) as found:
+                yield found
+
+    def _memories(self, sock: rtnetlink.Socket) -> Iterator[tuple[int, str, maps.Maps]]:
+        """Index, name and maps of every NIC: the maps held, as long as the very classifiers are there that are known to use them."""
+        ours = ifb_links.ours(sock)
+        for ifindex in sorted(ours.keys() | self._held.keys()):
+            with self._memory(sock, ifindex) as memory:
+                if memory is not None:
+                    yield ifindex, ifb_links.name_of(sock, ifindex), memory
+
+    @contextlib.contextmanager
+    def _memory(self, sock: rtnetlink.Socket, ifindex: int) -> Iterator[maps.Maps | None]:
+        """The maps of a NIC, None where it has none: those held, as long as the very classifiers are there that are known to use them."""
+        held, ifb = self._held.get(ifindex), ifb_links.find(sock, ifindex)
+        if held is None and (ifb is None or not ifb.is_ours):
+            yield None
+        elif held is not None and ifb is not None and parts.are_verified(parts.classifiers(sock, ifindex, ifb.ifindex), held):
+            yield held
+        else:
+            with self._nic(sock, ifindex) as found:
+                yield found.memory
+
+    def _search(self, sock: rtnetlink.Socket, share_id: str) -> tuple[int, int] | None:
+        """Interface index and class of a share."""
+        for ifindex, _, memory in self._memories(sock):
+            for minor, share in memory.read_shares(ifindex, "").items():
+                if share.id == share_id and not parts.stranger(ifb_links.find(sock, ifindex), self._owner):
+                    return ifindex, minor
+        return None
+
+    def _sweep(self, sock: rtnetlink.Socket) -> None:
+        """Delete the ifbs of NICs that are gone, and forget their maps."""
+        for ifindex, link in ifb_links.ours(sock).items():
+            if not ifb_links.name_of(sock, ifindex) and not parts.stranger(link, self._owner):
+                ifb_links.delete(sock, link.ifindex)
+                held = self._held.pop(ifindex, None)
+                if held is not None:
+                    held.close()
+
+
+@contextlib.contextmanager
+def _failing_as(call: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise errors.HardwareError(call, str(error)) from error
+
+
+def _holds(found: shared_nic.Nic, share: port.Share) -> bool:
+    kept = found.memory.share(share.minor)
+    return kept is not None and kept.id == share.id
+
+
+def _try_out() -> port.Shaping:
+    """What this kernel can do, found out by doing it: a share on a device of a namespace that is gone when this returns."""
+    lacking = ""
+    for classifier in (port.Classifier.NETNS, port.Classifier.MAC):
+        try:
+            _try(classifier)
+        except OSError as error:
+            lacking = f"this kernel cannot enforce shares ({error}); it needs HTB, ifb, clsact, cls_bpf, mirred and root's rights"
+        else:
+            return port.Shaping(classifier=classifier)
+    return port.Shaping(classifier=port.Classifier.NONE, lacking=lacking)
+
+
+def _has_fair_queues() -> bool:
+    """Whether this kernel has the queue that is fair between flows, found out by making one."""
+    with rtnetlink.Socket.scratch() as sock:
+        ifb_links.make(sock, ifb_links.name_for(0))
+        device = ifb_links.find(sock, 0)
+        try:
+            return device is not None and tc_messages.try_fair_queue(sock, device.ifindex)
+        except OSError:
+            return False
+
+
+def _try(classifier: port.Classifier) -> None:
+    with rtnetlink.Socket.scratch() as sock:
+        ifb_links.make(sock, ifb_links.name_for(0))
+        device = ifb_links.find(sock, 0)
+        if device is None:
+            raise OSError("an ifb that was made is not there")
+        trial = shared_nic.Nic(parts.Place(sock=sock, nic=device.ifindex, name=device.name, classifier=classifier))
+        try:
+            uplink = port.Uplink(interface=device.name, ifindex=device.ifindex, mac="02:00:00:00:00:01", speed=10**9)
+            trial.install(uplink, _TRIAL)
+            trial.admit(_TRIAL, 1, _TRIAL.mac)
+        finally:
+            trial.memory.close()

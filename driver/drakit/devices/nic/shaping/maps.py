@@ -1,0 +1,279 @@
+"""The three maps of a shared NIC, typed: the memory of the kernel that the classifiers read and that outlives the driver.
+
+``owners``  (namespace cookie, source address) -> class: what the egress classifier looks up
+``routes``  destination address -> class of the member, its share's class, its namespace's cookie: what the ingress classifier looks up
+``ledger``  class of a share -> the share: which share a class is for; no classifier looks into it
+
+So that no verb reads a whole map, two of them say where to look. A share's entry in the ledger lists the addresses of its members, and may list one
+too many; the entry of a namespace in ``owners`` counts its members, and may count one too many. A list or a count that is not known says so, and then
+the whole map is read. What an entry promises is looked up before it is believed.
+
+A map lives while a descriptor or a loaded program holds it. Both classifiers hold the ledger, so it is found again as long as one of them is there.
+Keys and values are in the machine's byte order, addresses as on the wire.
+"""
+
+import contextlib
+import os
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from typing import Self
+
+from drakit.devices.nic import port
+from drakit.devices.nic.netlink import bpf
+from drakit.devices.nic.shaping import class_numbers, htb
+
+ENTRIES = 65536
+NAMES = ("drakit_owners", "drakit_routes", "drakit_ledger")
+
+_OWNER, _CLASS = struct.Struct("=Q6sxx"), struct.Struct("=II")
+_ROUTE, _SEAT = struct.Struct("=6sxx"), struct.Struct("=IIQ")
+_MINOR, _SHARE = struct.Struct("=I"), struct.Struct("=6sBxQQ112s")
+_TEXT_BYTES, _MAC_BYTES = 112, 6
+_UNKNOWN = 0
+_SIZES = {
+    "drakit_owners": (_OWNER.size, _CLASS.size),
+    "drakit_routes": (_ROUTE.size, _SEAT.size),
+    "drakit_ledger": (_MINOR.size, _SHARE.size),
+}
+_MAJOR = htb.MAJOR << 16
+
+
+class Maps:
+    """Descriptors of the three maps; ``close`` gives them back.
+
+    ``verified`` are the programs that were found to look into these maps and no others of ours. What a program looks into never changes, and the
+    kernel gives a number again only after two thousand million others, so a program is asked once. ``members`` are the class numbers that members
+    are known to have; another process may have given away more.
+    """
+
+    def __init__(self, found: Mapping[str, int]) -> None:
+        self._found = dict(found)
+        self.verified: set[int] = set()
+        self._members: class_numbers.Numbers | None = None
+
+    @classmethod
+    def complete(cls, found: Mapping[str, int]) -> Self:
+        """The maps that were found, and new ones in the place of those that were not."""
+        made = dict(found)
+        for name, (key, value) in _SIZES.items():
+            if name not in made:
+                made[name] = bpf.create_map(name, key=key, value=value, entries=ENTRIES)
+        return cls(made)
+
+    @property
+    def owners(self) -> int:
+        return self._found["drakit_owners"]
+
+    @property
+    def routes(self) -> int:
+        return self._found["drakit_routes"]
+
+    @property
+    def ledger(self) -> int:
+        return self._found["drakit_ledger"]
+
+    def descriptors(self) -> Mapping[str, int]:
+        """The descriptors, by name; they stay this object's."""
+        return dict(self._found)
+
+    def numbers(self) -> Mapping[str, int]:
+        """The kernel's numbers of the maps, by name."""
+        return {name: bpf.map_id(descriptor) for name, descriptor in self._found.items()}
+
+    def close(self) -> None:
+        for descriptor in self._found.values():
+            os.close(descriptor)
+        self._found = {}
+
+    def read_owners(self) -> htb.Owners:
+        """The whole map ``owners``."""
+        return {_owner(key): _CLASS.unpack(value)[0] & 0xFFFF for key, value in bpf.entries(self.owners, _OWNER.size, _CLASS.size).items()}
+
+    def own(self, owner: tuple[int, str], minor: int, *, unless_owned: bool = False) -> None:
+        """Lead an owner's frames to a class."""
+        bpf.update(self.owners, _owner_key(owner), _CLASS.pack(_MAJOR | minor, 0), bpf.NOT_EXISTING if unless_owned else 0)
+
+    def join(self, cookie: int, minor: int) -> None:
+        """Count one more member of a namespace; the first one's class gets its frames of any other address."""
+        first, count = self._joined(cookie)
+        self._count(cookie, first or minor, count + 1 if count or not first else _UNKNOWN)
+
+    def part(self, cookie: int, minor: int) -> bool:
+        """Count one member of a namespace less; whether this class is known to have been its only one's."""
+        first, count = self._joined(cookie)
+        if count > 1:
+            self._count(cookie, first, count - 1)
+        return (first, count) == (minor, 1)
+
+    def bequeath(self, cookie: int, minor: int) -> None:
+        """Another member of a namespace gets its frames of any other address."""
+        self._count(cookie, minor, self._joined(cookie)[1])
+
+    def _joined(self, cookie: int) -> tuple[int, int]:
+        """The class of a namespace's first member, and how many members are counted; both may be 0."""
+        value = bpf.look_up(self.owners, _owner_key((cookie, htb.ANY)), _CLASS.size)
+        first, count = (0, 0) if value is None else _CLASS.unpack(value)
+        return first & 0xFFFF, count
+
+    def _count(self, cookie: int, first: int, count: int) -> None:
+        bpf.update(self.owners, _owner_key((cookie, htb.ANY)), _CLASS.pack(_MAJOR | first, count))
+
+    def disown(self, owner: tuple[int, str]) -> None:
+        """Forget an owner."""
+        bpf.delete(self.owners, _owner_key(owner))
+
+    def owner(self, owner: tuple[int, str]) -> int | None:
+        """The class an owner's frames go to."""
+        value = bpf.look_up(self.owners, _owner_key(owner), _CLASS.size)
+        return None if value is None else _CLASS.unpack(value)[0] & 0xFFFF
+
+    def read_seats(self) -> tuple[htb.Seat, ...]:
+        """The members, from the whole map ``routes``, by class."""
+        found = (_seat(key[:6].hex(":"), value) for key, value in bpf.entries(self.routes, _ROUTE.size, _SEAT.size).items())
+        return tuple(sorted((seat for seat in found if seat is not None), key=lambda seat: seat.minor))
+
+    def seat_at(self, mac: str) -> htb.Seat | None:
+        """The member of an address."""
+        value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _SEAT.size)
+        return None if value is None else _seat(mac, value)
+
+    def seats_of(self, minor: int) -> tuple[htb.Seat, ...]:
+        """The members of a share, by class. Costs as much as they are, unless they are too many to be listed."""
+        listed = self.listed(minor)
+        if listed is None:
+            return tuple(seat for seat in self.read_seats() if seat.share == minor)
+        found = (self.seat_at(mac) for mac in listed)
+        return tuple(sorted((seat for seat in found if seat is not None and seat.share == minor), key=lambda seat: seat.minor))
+
+    def listed(self, minor: int) -> frozenset[str] | None:
+        """The addresses that a share's entry lists, None where it does not know them; empty without an entry."""
+        value = bpf.look_up(self.ledger, _MINOR.pack(minor), _SHARE.size)
+        return frozenset() if value is None else _listed(value)
+
+    def relist(self, minor: int, macs: Collection[str]) -> None:
+        """Let a share's entry list exactly these addresses, or say that they are too many. A class without an entry is left without."""
+        share = self.share(minor)
+        if share is not None:
+            self._enter(share, macs)
+
+    def members(self) -> class_numbers.Numbers:
+        """The class numbers that members have, read from the map once; kept up by ``seat`` and ``unseat``."""
+        return self.recount() if self._members is None else self._members
+
+    def recount(self) -> class_numbers.Numbers:
+        """The same, read anew."""
+        self._members = class_numbers.Numbers(htb.MEMBERS, (seat.minor for seat in self.read_seats()))
+        return self._members
+
+    def route(self, mac: str) -> int | None:
+        """The class to which frames for an address go."""
+        value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _SEAT.size)
+        return None if value is None else _SEAT.unpack(value)[0] & 0xFFFF
+
+    def route_to(self, mac: str, minor: int) -> None:
+        """Lead the frames for an address that is no member's to a class."""
+        bpf.update(self.routes, _ROUTE.pack(_octets(mac)), _SEAT.pack(_MAJOR | minor, 0, 0))
+
+    def seat(self, seat: htb.Seat) -> None:
+        """Lead the frames for a member's address to its class; it is listed before, so that no list lacks one."""
+        listed = {item.mac for item in self.seats_of(seat.share)}
+        self.relist(seat.share, listed | {seat.mac})
+        self.members().take(seat.minor)
+        bpf.update(self.routes, _ROUTE.pack(_octets(seat.mac)), _SEAT.pack(_MAJOR | seat.minor, seat.share, seat.cookie))
+
+    def unseat(self, mac: str) -> None:
+        """Forget an address; it is listed no more afterwards."""
+        seat = self.seat_at(mac)
+        bpf.delete(self.routes, _ROUTE.pack(_octets(mac)))
+
+        if seat is not None:
+            self.members().give_back(seat.minor)
+            self.relist(seat.share, {item.mac for item in self.seats_of(seat.share)})
+
+    def addresses(self) -> frozenset[str]:
+        """Every address that is led to a class."""
+        return frozenset(key[:6].hex(":") for key in set(bpf.keys(self.routes, _ROUTE.size)))
+
+    def read_shares(self, ifindex: int, interface: str) -> Mapping[int, port.Share]:
+        """The shares of the NIC, by class."""
+        return {
+            _MINOR.unpack(key)[0]: _share(_MINOR.unpack(key)[0], value, ifindex, interface)
+            for key, value in bpf.entries(self.ledger, _MINOR.size, _SHARE.size).items()
+        }
+
+    def share(self, minor: int) -> port.Share | None:
+        """The share of a class; its interface is left out."""
+        value = bpf.look_up(self.ledger, _MINOR.pack(minor), _SHARE.size)
+        return None if value is None else _share(minor, value, 0, "")
+
+    def has_shares(self) -> bool:
+        """Whether the ledger holds anything; costs the same for any number."""
+        return next(bpf.keys(self.ledger, _MINOR.size), None) is not None
+
+    def enter(self, share: port.Share) -> None:
+        """Write a share into the ledger; its members stay listed."""
+        former = self.share(share.minor)
+        self._enter(share, self.listed(share.minor) if former is not None and former.id == share.id else ())
+
+    def _enter(self, share: port.Share, macs: Collection[str] | None) -> None:
+        identity = share.id.encode()
+        if len(identity) > _TEXT_BYTES:
+            raise ValueError(f"the share id {share.id[:64]!r} is longer than {_TEXT_BYTES} bytes")
+        listing = None if macs is None else b"".join(_octets(mac) for mac in sorted(macs))
+        known = listing is not None and len(identity) + 1 + len(listing) <= _TEXT_BYTES
+        text = identity.ljust(_TEXT_BYTES - len(listing), b"\0") + listing if known and listing else identity
+        mark = 1 + len(macs) if known and macs is not None else _UNKNOWN
+        bpf.update(self.ledger, _MINOR.pack(share.minor), _SHARE.pack(_octets(share.mac), mark, share.bandwidth, share.ceil, text))
+
+    def strike(self, minor: int) -> None:
+        """Take a share out of the ledger."""
+        bpf.delete(self.ledger, _MINOR.pack(minor))
+
+
+@contextlib.contextmanager
+def lent(found: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+    """Descriptors that are closed in the end."""
+    try:
+        yield found
+    finally:
+        for descriptor in found.values():
+            os.close(descriptor)
+
+
+def _owner_key(owner: tuple[int, str]) -> bytes:
+    return _OWNER.pack(owner[0], _octets(owner[1]))
+
+
+def _owner(key: bytes) -> tuple[int, str]:
+    cookie, octets = _OWNER.unpack(key)
+    return cookie, octets.hex(":")
+
+
+def _octets(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+def _seat(mac: str, value: bytes) -> htb.Seat | None:
+    """The member of a route; None for one that is the host's."""
+    minor, share, cookie = _SEAT.unpack(value)
+    return htb.Seat(minor=minor & 0xFFFF, share=share, cookie=cookie, mac=mac) if share else None
+
+
+def _listed(value: bytes) -> frozenset[str] | None:
+    _, mark, _, _, text = _SHARE.unpack(value)
+    listing = text[_TEXT_BYTES - _MAC_BYTES * (mark - 1) :] if mark > 1 else b""
+    macs = (listing[at : at + _MAC_BYTES].hex(":") for at in range(0, len(listing), _MAC_BYTES))
+    return None if mark == _UNKNOWN else frozenset(macs)
+
+
+def _share(minor: int, value: bytes, ifindex: int, interface: str) -> port.Share:
+    octets, _, bandwidth, ceil, identity = _SHARE.unpack(value)
+    return port.Share(
+        id=identity.split(b"\0", 1)[0].decode(),
+        interface=interface,
+        ifindex=ifindex,
+        mac=octets.hex(":"),
+        bandwidth=bandwidth,
+        ceil=ceil,
+        minor=minor,
+    )

@@ -1,0 +1,337 @@
+"""What one shared NIC has besides classes: ifb, roots, hooks and filters; found, judged and made one by one.
+
+Each part is there or lacking, and is made alone, so that a crash or an admin's hand between any two leaves something that the next call completes.
+They are made in an order in which nothing passes unshaped that was not before: the redirection comes after what it redirects to.
+"""
+
+import dataclasses
+import enum
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from drakit.core import errors
+from drakit.devices.nic import port
+from drakit.devices.nic.netlink import bpf, rtnetlink
+from drakit.devices.nic.shaping import classifier_programs, htb, ifb_links, maps, tc_messages
+
+_OWN = "_own"
+_CLAIM_TRIES = 5
+_EGRESS_MAPS = frozenset({"drakit_owners", "drakit_ledger"})
+_INGRESS_MAPS = frozenset({"drakit_routes", "drakit_ledger"})
+
+
+class Part(enum.Enum):
+    """A part, by what is wrong without it."""
+
+    IFB = "the device that ingress is shaped on is missing or down"
+    IFB_ROOT = "the root qdisc of the ingress device is not ours"
+    INGRESS = "the classifier of ingress is missing"
+    ROOT = "the root qdisc is not ours"
+    EGRESS = "the classifier of egress is missing"
+    HOOK = "there is no ingress qdisc"
+    REDIRECT = "ingress is not redirected"
+    GUARD = "the guard of socket priorities is missing"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """The parts of a NIC as they are."""
+
+    root: tc_messages.Qdisc | None
+    hook: tc_messages.Qdisc | None
+    link: ifb_links.Link | None
+    ifb_root: tc_messages.Qdisc | None
+    egress: tc_messages.Filter | None
+    ingress: tc_messages.Filter | None
+    redirect: tc_messages.Filter | None
+    guard: tc_messages.Filter | None
+
+    @property
+    def any_of_ours(self) -> bool:
+        """Whether anything of ours is there."""
+        return is_our_root(self.root) or any((self.link and self.link.is_ours, self.redirect, self.guard))
+
+    @property
+    def owns_hook(self) -> bool:
+        """Whether the hook qdisc is ours: the ifb remembers it, and, for when the ifb is lost, the names of our filters there."""
+        marked = any(item.name.endswith(_OWN) for item in (self.redirect, self.guard) if item)
+        return marked or (self.link is not None and self.link.owns_hook)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where parts are: the socket of the NIC's namespace, the NIC's index and name, how egress is classified, and whether queues are fair.
+
+    ``owner`` is the driver that asks, empty for one without a name.
+    """
+
+    sock: rtnetlink.Socket
+    nic: int
+    name: str
+    classifier: port.Classifier
+    owner: str = ""
+    fair: bool = False
+
+
+def find(sock: rtnetlink.Socket, nic: int) -> Found:
+    """Read all parts of a NIC, which need not be there.
+
+    The ifb is the first that is made and the last that goes. Where it is not there and others are, somebody may have made it since, and what is there
+    is that driver's: it is looked for again.
+    """
+    found = _read(sock, nic)
+    if found.link is None and found.any_of_ours and ifb_links.find(sock, nic) is not None:
+        return _read(sock, nic)
+    return found
+
+
+def _read(sock: rtnetlink.Socket, nic: int) -> Found:
+    link = ifb_links.find(sock, nic)
+    root, hook = (tc_messages.qdisc(sock, nic, parent) for parent in (tc_messages.AT_ROOT, tc_messages.AT_INGRESS))
+    ifb = link.ifindex if link else 0
+    return Found(
+        root=root,
+        hook=hook,
+        link=link,
+        ifb_root=tc_messages.qdisc(sock, ifb, tc_messages.AT_ROOT) if ifb else None,
+        egress=tc_messages.filter_at(sock, nic, tc_messages.OURS) if is_our_root(root) else None,
+        ingress=tc_messages.filter_at(sock, ifb, tc_messages.OURS) if ifb else None,
+        redirect=tc_messages.filter_at(sock, nic, tc_messages.HOOK_INGRESS) if hook else None,
+        guard=tc_messages.filter_at(sock, nic, tc_messages.HOOK_EGRESS) if has_egress_hook(hook) else None,
+    )
+
+
+def classifiers(sock: rtnetlink.Socket, nic: int, ifb: int) -> Iterator[tc_messages.Filter | None]:
+    """The two filters that look into maps: of what comes in, and of what goes out."""
+    yield tc_messages.filter_at(sock, ifb, tc_messages.OURS)
+    yield tc_messages.filter_at(sock, nic, tc_messages.OURS)
+
+
+def is_our_root(root: tc_messages.Qdisc | None) -> bool:
+    """Whether a root qdisc is our HTB."""
+    return root is not None and root.kind == "htb" and root.handle == tc_messages.OURS
+
+
+def chosen_by_others(root: tc_messages.Qdisc | None) -> str:
+    """The root qdisc as text where somebody chose it; empty for the kernel's default (handle 0) and for ours."""
+    return str(root) if root and root.handle and not is_our_root(root) else ""
+
+
+def stranger(link: ifb_links.Link | None, owner: str) -> str:
+    """The driver that shares a NIC out, by the NIC's ifb, where it is another than the one that asks; a driver without a name knows no other."""
+    return link.owner if link is not None and owner and link.is_ours and link.owner != owner else ""
+
+
+def refuse_stranger(link: ifb_links.Link | None, owner: str, name: str) -> None:
+    """Raise HardwareError where another driver shares the NIC of this name out."""
+    other = stranger(link, owner)
+    if other:
+        fix = "only one driver can share out an interface; exclude it from the other (nic.exclude)"
+        raise errors.HardwareError("RTM_NEWQDISC", f"{name} is shared out by the driver {other}; {fix}")
+
+
+def has_egress_hook(hook: tc_messages.Qdisc | None) -> bool:
+    """Whether a NIC's hook qdisc has an egress side; an admin's plain ``ingress`` has not."""
+    return hook is not None and hook.kind == "clsact"
+
+
+def refuse_foreign(found: Found, name: str) -> None:
+    """Raise HardwareError where somebody else's root qdisc or link is in the way."""
+    if chosen_by_others(found.root):
+        fix = "remove it, or take the interface out of nic.include"
+        raise errors.HardwareError("RTM_NEWQDISC", f"{name} has a root qdisc of somebody else's ({found.root}); {fix}")
+    if found.link and not found.link.is_ours:
+        raise errors.HardwareError("RTM_NEWLINK", f"the name {found.link.name} belongs to a link of somebody else's; rename it")
+
+
+def memory_of(found: Found, held: maps.Maps | None) -> maps.Maps:
+    """The maps that the classifiers use: those held where they are known to, else all that can be found, completed. The caller closes them."""
+    if held is not None and are_verified((found.ingress, found.egress), held):
+        return held
+    return maps.Maps.complete(_used_maps(found, held))
+
+
+def are_verified(classifiers: Iterable[tc_messages.Filter | None], held: maps.Maps) -> bool:
+    """Whether all of these classifiers are there and known to look into these maps."""
+    return all(item is not None and item.program in held.verified for item in classifiers)
+
+
+def _used_maps(found: Found, held: maps.Maps | None) -> dict[str, int]:
+    """Descriptors of the maps that the classifiers use; of those that none uses, what is still held."""
+    kept: dict[str, int] = {}
+    for item in (found.ingress, found.egress):
+        for name, descriptor in (bpf.maps_of(item.program) if item else {}).items():
+            if name in maps.NAMES and name not in kept:
+                kept[name] = descriptor
+            else:
+                os.close(descriptor)
+    for name, descriptor in held.descriptors().items() if held else ():
+        if name not in kept:
+            kept[name] = os.dup(descriptor)
+    return kept
+
+
+def lacking(place: Place, found: Found, memory: maps.Maps) -> tuple[Part, ...]:
+    """The parts that are missing or not as they should be, in the order in which they are to be made."""
+    is_there: Mapping[Part, bool] = {
+        Part.IFB: _is_marked(place, found.link),
+        Part.IFB_ROOT: is_our_root(found.ifb_root),
+        Part.INGRESS: _is_current(place, Part.INGRESS, found.ingress) and _uses(found.ingress, _INGRESS_MAPS, memory),
+        Part.ROOT: is_our_root(found.root),
+        Part.EGRESS: _is_current(place, Part.EGRESS, found.egress) and _uses(found.egress, _EGRESS_MAPS, memory),
+        Part.HOOK: found.hook is not None,
+        Part.REDIRECT: _is_current(place, Part.REDIRECT, found.redirect) and _leads_to(found.redirect, found.link),
+        Part.GUARD: _is_current(place, Part.GUARD, found.guard) or (found.hook is not None and not has_egress_hook(found.hook)),
+    }
+    return tuple(part for part, there in is_there.items() if not there)
+
+
+def make(part: Part, place: Place, memory: maps.Maps) -> None:
+    """Make one part; those before it must be there."""
+    _MAKERS[part](place, memory)
+
+
+def release(place: Place) -> None:
+    """Take away all parts, so that the NIC is as it was; the default root qdisc comes back by itself. The ifb goes last: until then it is ours."""
+    sock, nic = place.sock, place.nic
+    found = find(sock, nic)
+    refuse_stranger(found.link, place.owner, place.name)
+    if found.hook:
+        tc_messages.delete_filter(sock, nic, tc_messages.HOOK_INGRESS)
+        if has_egress_hook(found.hook):
+            tc_messages.delete_filter(sock, nic, tc_messages.HOOK_EGRESS)
+        if found.owns_hook and has_egress_hook(found.hook) and not _is_used(sock, nic):
+            tc_messages.delete_hooks(sock, nic)
+    if is_our_root(found.root):
+        tc_messages.delete_root(sock, nic)
+    if found.link and found.link.is_ours:
+        ifb_links.delete(sock, found.link.ifindex)
+
+
+def _is_used(sock: rtnetlink.Socket, nic: int) -> bool:
+    return any(tc_messages.has_filters(sock, nic, hook) for hook in (tc_messages.HOOK_INGRESS, tc_messages.HOOK_EGRESS))
+
+
+def _label(place: Place, part: Part) -> str:
+    """The name of a filter, which says what its program does and in which revision."""
+    kind = f"_{place.classifier.value}" if part is Part.EGRESS else ""
+    return f"drakit_{part.name.lower()}{kind}_{classifier_programs.REVISION}"
+
+
+def _is_current(place: Place, part: Part, item: tc_messages.Filter | None) -> bool:
+    return item is not None and item.name.removesuffix(_OWN) == _label(place, part)
+
+
+def _is_marked(place: Place, link: ifb_links.Link | None) -> bool:
+    """Whether the ifb is up and marked, and by name where the driver has one: a mark of an older version is completed."""
+    return link is not None and link.up and bool(link.alias) and (not place.owner or link.owner == place.owner)
+
+
+def _leads_to(item: tc_messages.Filter | None, link: ifb_links.Link | None) -> bool:
+    return item is not None and link is not None and item.redirect == link.ifindex
+
+
+def _uses(item: tc_messages.Filter | None, names: frozenset[str], memory: maps.Maps) -> bool:
+    """Whether a classifier looks into just these of our maps."""
+    if item is None:
+        return False
+    if item.program not in memory.verified:
+        numbers = memory.numbers()
+        with maps.lent(bpf.maps_of(item.program)) as used:
+            if {name: bpf.map_id(descriptor) for name, descriptor in used.items()} != {name: numbers[name] for name in names}:
+                return False
+        memory.verified.add(item.program)
+    return True
+
+
+def _ifb(place: Place) -> int:
+    """The index of the ifb, which tells it from any other that had or will have its name."""
+    link = ifb_links.find(place.sock, place.nic)
+    if link is None:
+        raise OSError(errno.ENODEV, f"{ifb_links.name_for(place.nic)} has just gone")
+    refuse_stranger(link, place.owner, place.name)
+    return link.ifindex
+
+
+def _make_ifb(place: Place, memory: maps.Maps) -> None:
+    """Make the ifb, by which the NIC is this driver's, or mark the one that is there."""
+    del memory
+    for _ in range(_CLAIM_TRIES):
+        found = find(place.sock, place.nic)
+        refuse_stranger(found.link, place.owner, place.name)
+        refuse_foreign(found, place.name)
+        is_own_hook = found.owns_hook or (found.hook is None and not (found.link and found.link.alias))
+        if found.link is None:
+            if ifb_links.claim(place.sock, place.nic, owner=place.owner, owns_hook=is_own_hook):
+                return
+        elif found.link.alias or is_our_root(found.ifb_root):
+            ifb_links.mark(place.sock, found.link.ifindex, place.nic, owner=place.owner, owns_hook=is_own_hook)
+            return
+        else:  # Two drivers could mark it, but only one can put its own in its place.
+            ifb_links.delete(place.sock, found.link.ifindex)
+    raise OSError(errno.EBUSY, f"{ifb_links.name_for(place.nic)} is made and deleted again by somebody else")
+
+
+def _make_ifb_root(place: Place, memory: maps.Maps) -> None:
+    del memory
+    tc_messages.add_root(place.sock, _ifb(place))
+
+
+def _make_root(place: Place, memory: maps.Maps) -> None:
+    del memory
+    tc_messages.add_root(place.sock, place.nic)
+
+
+def _make_hook(place: Place, memory: maps.Maps) -> None:
+    del memory
+    tc_messages.add_hooks(place.sock, place.nic)
+    ifb_links.mark(place.sock, _ifb(place), place.nic, owner=place.owner, owns_hook=True)
+
+
+def _make_egress(place: Place, memory: maps.Maps) -> None:
+    by_namespace = place.classifier is port.Classifier.NETNS
+    program = classifier_programs.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=by_namespace)
+    _attach(place, place.nic, tc_messages.OURS, _label(place, Part.EGRESS), program)
+
+
+def _make_ingress(place: Place, memory: maps.Maps) -> None:
+    program = classifier_programs.ingress(routes=memory.routes, ledger=memory.ledger, group_class=tc_messages.OURS | htb.HOST)
+    _attach(place, _ifb(place), tc_messages.OURS, _label(place, Part.INGRESS), program)
+
+
+def _make_redirect(place: Place, memory: maps.Maps) -> None:
+    del memory
+    _attach(
+        place, place.nic, tc_messages.HOOK_INGRESS, _named(place, Part.REDIRECT), classifier_programs.everything(), redirect=_ifb(place)
+    )
+
+
+def _make_guard(place: Place, memory: maps.Maps) -> None:
+    del memory
+    _attach(place, place.nic, tc_messages.HOOK_EGRESS, _named(place, Part.GUARD), classifier_programs.guard(), action=True)
+
+
+def _named(place: Place, part: Part) -> str:
+    """A filter's name at the hook, which remembers whose the hook is."""
+    return _label(place, part) + (_OWN if find(place.sock, place.nic).owns_hook else "")
+
+
+def _attach(place: Place, ifindex: int, parent: int, name: str, program: bytes, *, redirect: int = 0, action: bool = False) -> None:
+    descriptor = bpf.load(name, program)
+    try:
+        tc_messages.put_filter(place.sock, ifindex, parent, program=descriptor, name=name, redirect=redirect, action=action)
+    finally:
+        os.close(descriptor)
+
+
+_MAKERS: Mapping[Part, Callable[[Place, maps.Maps], None]] = {
+    Part.IFB: _make_ifb,
+    Part.IFB_ROOT: _make_ifb_root,
+    Part.INGRESS: _make_ingress,
+    Part.ROOT: _make_root,
+    Part.EGRESS: _make_egress,
+    Part.HOOK: _make_hook,
+    Part.REDIRECT: _make_redirect,
+    Part.GUARD: _make_guard,
+}

@@ -1,0 +1,287 @@
+"""The shares of one NIC in the kernel: installed, removed, joined and left, compared and mended.
+
+Everything that is known is read from the kernel at each call: parts and classes by netlink, shares and members from the maps. So two processes of a
+rolling update, or one that was killed between any two steps, go on from what is there. Order: a share is in the ledger before it has classes, and
+leaves it after them; a member has its class before frames are led there.
+"""
+
+import dataclasses
+import errno
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from drakit.core import errors
+from drakit.devices.nic import port
+from drakit.devices.nic.shaping import htb, ifb_links, maps, parts, tc_messages
+
+Step = tuple[str, Callable[[], object]]
+
+_OUT, _IN = "egress", "ingress"
+
+
+class Nic:
+    """One NIC, read for one call. ``held`` are maps known from before, for where no classifier has them any more.
+
+    ``memory``, which may be these very maps, is the caller's to close.
+    """
+
+    def __init__(self, place: parts.Place, held: maps.Maps | None = None) -> None:
+        self.place = place
+        self.found = parts.find(place.sock, place.nic)
+        self.memory = parts.memory_of(self.found, held)
+
+    @property
+    def stranger(self) -> str:
+        """The driver that shares this NIC out, where it is not the one that asks."""
+        return parts.stranger(self.found.link, self.place.owner)
+
+    @property
+    def _sides(self) -> Mapping[str, int]:
+        """The interfaces that have classes now, by direction: the NIC, and its ifb."""
+        found = self.found
+        sides = {_OUT: (self.place.nic, found.root), _IN: (found.link.ifindex if found.link else 0, found.ifb_root)}
+        return {side: ifindex for side, (ifindex, root) in sides.items() if parts.is_our_root(root)}
+
+    def install(self, uplink: port.Uplink, share: port.Share) -> None:
+        """Make what is lacking of the NIC, then the share."""
+        former = self.memory.share(share.minor)
+        if former is not None and former.id != share.id:
+            self._take(share.minor)
+        fresh = [step for _, step in self._part_steps(uplink)]
+        for step in fresh:
+            step()
+        self.memory.enter(share)
+        if fresh:
+            for _, step in self._owner_steps(uplink, self.memory.read_seats()):
+                step()
+        self._put(htb.share_bands(uplink, share, self.memory.seats_of(share.minor)))
+
+    def remove(self, minor: int) -> None:
+        """Take a share away, and with the last one all of the NIC's parts."""
+        self._take(minor)
+        if not self.memory.has_shares():
+            parts.release(self.place)
+
+    def tidy(self) -> None:
+        """Leave the NIC as it was where nobody has a share of it: a death in the first ``install`` or the last ``remove`` leaves parts alone.
+
+        Where classes of shares are there and the memory of whose they are is lost, all stays: their pods go on with what they have.
+        """
+        classes = {minor for ifindex in self._sides.values() for minor in tc_messages.classes(self.place.sock, ifindex)}
+        if self.found.any_of_ours and not self.memory.has_shares() and classes.isdisjoint(htb.SHARES):
+            parts.release(self.place)
+
+    def _empty(self) -> None:
+        """Take every share, and leave the NIC as it was."""
+        for minor in self.memory.read_shares(self.place.nic, self.place.name):
+            self._take(minor)
+        parts.release(self.place)
+
+    def admit(self, share: port.Share, cookie: int, mac: str) -> None:
+        """Seat a member. An address that another member had is this one's now; the host's own is refused."""
+        if self.memory.route(mac) == htb.HOST:
+            raise errors.HardwareError("admit", f"{mac} is the address of {self.place.name} itself")
+        seat = self.memory.seat_at(mac)
+        if seat is not None and (seat.share, seat.cookie) != (share.minor, cookie):
+            self._unseat(seat)
+            seat = None
+        others = [item for item in self.memory.seats_of(share.minor) if item.mac != mac]
+        is_new = seat is None
+        if seat is None:
+            seat = htb.Seat(minor=self._free_member(share.minor, others), share=share.minor, cookie=cookie, mac=mac)
+        self._put(htb.share_bands(self._uplink(), share, [*others, seat]))
+        if is_new and self.place.classifier is not port.Classifier.MAC:
+            self.memory.join(cookie, seat.minor)
+        self.memory.seat(seat)
+        self._own(seat)
+
+    def _free_member(self, share: int, seats: Iterable[htb.Seat]) -> int:
+        """A class number for one more member: the lowest that is not known to be taken and is not another's in the kernel.
+
+        A class below the share without a member was left by a death, and is taken over.
+        """
+        own = {seat.minor for seat in seats}
+        for read in (self.memory.members, self.memory.recount):
+            numbers = read()
+            while (minor := numbers.lowest()) is not None:
+                found = tc_messages.class_at(self.place.sock, self.place.nic, minor)
+                if found is None or (found.band.parent == share and minor not in own):
+                    return minor
+                numbers.take(minor)
+        raise errors.HardwareError("admit", f"{self.place.name} has no class number left for one more sandbox")
+
+    def dismiss(self, share: port.Share, cookie: int, mac: str) -> None:
+        """Unseat a member; the others of its share are given its part."""
+        seat = self.memory.seat_at(mac)
+        if seat is not None and (seat.share, seat.cookie) == (share.minor, cookie):
+            self._unseat(seat)
+            self._put(htb.share_bands(self._uplink(), share, self.memory.seats_of(share.minor)))
+
+    def traffic(self) -> tuple[port.Traffic, ...]:
+        """Counters of every share that has its classes in both directions."""
+        sides = {side: tc_messages.classes(self.place.sock, ifindex) for side, ifindex in self._sides.items()}
+        if len(sides) < len((_OUT, _IN)):
+            return ()
+        shares = self.memory.read_shares(self.place.nic, self.place.name)
+        queues = tc_messages.queues(self.place.sock, fair=self.place.fair)
+        drops = {side: {minor: queue.drops for minor, queue in queues.get(ifindex, {}).items()} for side, ifindex in self._sides.items()}
+        return tuple(
+            port.Traffic(
+                share_id=share.id,
+                egress=_counters(sides[_OUT], minor, drops[_OUT]),
+                ingress=_counters(sides[_IN], minor, drops[_IN]),
+            )
+            for minor, share in shares.items()
+            if all(minor in side for side in sides.values())
+        )
+
+    def differences(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> Iterator[Step]:
+        """What is not as wanted, each with what mends it. To mend, run each before asking for the next."""
+        if not shares:
+            if self.found.any_of_ours:
+                yield "the NIC carries our queueing though nobody uses it", self._empty
+            return
+        yield from self._part_steps(uplink)
+        yield from self._ledger_steps(shares)
+        wanted = {share.minor for share in shares}
+        seats = [seat for seat in self.memory.read_seats() if seat.share in wanted]
+        yield from self._listing_steps(shares, seats)
+        yield from self._owner_steps(uplink, seats)
+        bands = htb.bands(uplink, shares, seats)
+        queues = tc_messages.queues(self.place.sock, fair=self.place.fair)
+        for side, ifindex in self._sides.items():
+            limits = {minor: queue.limit for minor, queue in queues.get(ifindex, {}).items()}
+            found = {minor: item.band for minor, item in tc_messages.classes(self.place.sock, ifindex, limits).items()}
+            for change in htb.differences(bands, found):
+                yield f"{side}: {change.why}", _change(self.place, ifindex, change)
+
+    def _part_steps(self, uplink: port.Uplink) -> Iterator[Step]:
+        if not ifb_links.name_of(self.place.sock, self.place.nic):
+            raise errors.HardwareError("RTM_GETLINK", f"{self.place.name} is no longer there")
+        parts.refuse_foreign(self.found, self.place.name)
+        for part in parts.lacking(self.place, self.found, self.memory):
+            yield part.value, functools.partial(self._make, part, uplink)
+
+    def _make(self, part: parts.Part, uplink: port.Uplink) -> None:
+        """Make a part, and all classes in a fresh HTB."""
+        parts.make(part, self.place, self.memory)
+        self.found = parts.find(self.place.sock, self.place.nic)
+        parts.refuse_stranger(self.found.link, self.place.owner, self.place.name)
+        if part in {parts.Part.ROOT, parts.Part.IFB_ROOT}:
+            shares = self.memory.read_shares(self.place.nic, self.place.name).values()
+            ifindex = self._sides.get(_OUT if part is parts.Part.ROOT else _IN)
+            if ifindex is None:
+                raise errors.HardwareError("RTM_NEWQDISC", f"somebody has just taken the root qdisc for {self.place.name} away")
+            for band in htb.bands(uplink, shares, self.memory.read_seats()).values():
+                tc_messages.put_class(self.place.sock, ifindex, band, fair=self.place.fair)
+
+    def _ledger_steps(self, shares: Iterable[port.Share]) -> Iterator[Step]:
+        wanted = {share.minor: share for share in shares}
+        found = self.memory.read_shares(self.place.nic, self.place.name)
+        for minor in found.keys() - wanted.keys():
+            yield f"share {found[minor].id} belongs to nobody", functools.partial(self._take, minor)
+        for minor, share in wanted.items():
+            kept = found.get(minor)
+            if kept is None:
+                yield f"share {share.id} is missing", functools.partial(self.memory.enter, share)
+            elif dataclasses.replace(kept, interface=share.interface) != share:
+                yield f"share {share.id} has other figures", functools.partial(self.memory.enter, share)
+
+    def _listing_steps(self, shares: Iterable[port.Share], seats: Iterable[htb.Seat]) -> Iterator[Step]:
+        """Where a share's entry lists fewer members than there are: somebody else wrote one of the two."""
+        present: dict[int, set[str]] = {}
+        for seat in seats:
+            present.setdefault(seat.share, set()).add(seat.mac)
+        for share in shares:
+            listed, macs = self.memory.listed(share.minor), present.get(share.minor, set())
+            if listed is not None and not macs <= listed:
+                yield f"share {share.id} does not list its members", functools.partial(self.memory.relist, share.minor, macs)
+
+    def _owner_steps(self, uplink: port.Uplink, seats: Sequence[htb.Seat]) -> Iterator[Step]:
+        memory = self.memory
+        wanted = htb.owners(self.place.classifier, host=self._host, mac=uplink.mac, seats=seats)
+        found = memory.read_owners()
+        for owner in found.keys() - wanted.keys():
+            yield f"frames of {owner[1]} in namespace {owner[0]} are led astray", functools.partial(memory.disown, owner)
+        for owner, minor in wanted.items():
+            if found.get(owner) != minor:
+                why = f"frames of {owner[1]} in namespace {owner[0]} are not led to {htb.text(minor)}"
+                yield why, functools.partial(memory.own, owner, minor)
+        for mac in memory.addresses() - {uplink.mac} - {seat.mac for seat in seats}:
+            yield f"frames to {mac} are led astray", functools.partial(memory.unseat, mac)
+        if memory.route(uplink.mac) != htb.HOST:
+            yield "frames to the host are not led to its class", functools.partial(memory.route_to, uplink.mac, htb.HOST)
+
+    @property
+    def _host(self) -> int:
+        return self.place.sock.cookie if self.place.classifier is port.Classifier.NETNS else htb.ANY_NAMESPACE
+
+    def _uplink(self) -> port.Uplink:
+        """The NIC as it is shaped now: by its root class."""
+        root = tc_messages.class_at(self.place.sock, self.place.nic, htb.ROOT)
+        if root is None:
+            raise errors.HardwareError("RTM_GETTCLASS", f"{self.place.name} has lost its classes; they are put back at the next check")
+        return port.Uplink(interface=self.place.name, ifindex=self.place.nic, mac="", speed=root.band.rate)
+
+    def _put(self, bands: Iterable[htb.Band]) -> None:
+        listed = tuple(bands)
+        for ifindex in self._sides.values():
+            for band in listed:
+                tc_messages.put_class(self.place.sock, ifindex, band, fair=self.place.fair)
+
+    def _take(self, minor: int) -> None:
+        for seat in self.memory.seats_of(minor):
+            self._unseat(seat)
+        for ifindex in self._sides.values():
+            self._delete(ifindex, minor)
+        self.memory.strike(minor)
+
+    def _delete(self, ifindex: int, minor: int) -> None:
+        """Delete a share's class, and below it what a death left between a member's class and its seat."""
+        try:
+            tc_messages.delete_class(self.place.sock, ifindex, minor)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            for child, found in tc_messages.classes(self.place.sock, ifindex).items():
+                if found.band.parent == minor:
+                    tc_messages.delete_class(self.place.sock, ifindex, child)
+            tc_messages.delete_class(self.place.sock, ifindex, minor)
+
+    def _own(self, seat: htb.Seat) -> None:
+        if self.place.classifier is port.Classifier.MAC:
+            self.memory.own((htb.ANY_NAMESPACE, seat.mac), seat.minor)
+            return
+        for owner, minor in htb.owners_of(seat).items():
+            self.memory.own(owner, minor)
+        self.memory.own((seat.cookie, htb.ANY), seat.minor, unless_owned=True)
+
+    def _unseat(self, seat: htb.Seat) -> None:
+        memory = self.memory
+        for owner in htb.owners_of(seat):
+            memory.disown(owner)
+        memory.unseat(seat.mac)
+        if self.place.classifier is not port.Classifier.MAC and memory.part(seat.cookie, seat.minor):
+            memory.disown((seat.cookie, htb.ANY))
+        elif memory.owner((seat.cookie, htb.ANY)) == seat.minor:
+            heir = next((item.minor for item in memory.read_seats() if item.cookie == seat.cookie), None)
+            if heir is None:
+                memory.disown((seat.cookie, htb.ANY))
+            else:
+                memory.bequeath(seat.cookie, heir)
+        for ifindex in self._sides.values():
+            tc_messages.delete_class(self.place.sock, ifindex, seat.minor)
+
+
+def _change(place: parts.Place, ifindex: int, change: htb.Change) -> Callable[[], object]:
+    if change.verb is htb.Verb.DROP:
+        return functools.partial(tc_messages.delete_class, place.sock, ifindex, change.band.minor)
+    return functools.partial(tc_messages.put_class, place.sock, ifindex, change.band, fair=place.fair)
+
+
+def _counters(side: Mapping[int, tc_messages.Class], minor: int, drops: Mapping[int, int]) -> port.Counters:
+    """A share's counters: what passed by its own class, what waits by its members' or, while it has none, its own, and what their queues dropped."""
+    own = side[minor].counters
+    members = [number for number, item in side.items() if item.band.parent == minor]
+    waiting = sum(side[number].counters.backlog for number in members)
+    return dataclasses.replace(own, drops=sum(drops.get(number, 0) for number in (minor, *members)), backlog=own.backlog + waiting)

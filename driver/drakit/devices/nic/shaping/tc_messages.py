@@ -1,0 +1,316 @@
+"""Messages of traffic control: qdiscs, HTB classes, leaf queues and eBPF filters, encoded and read through one rtnetlink socket.
+
+Layouts: struct tcmsg, tc_htb_glob, tc_htb_opt, tc_fifo_qopt, tc_mirred (linux/pkt_sched.h, linux/tc_act/tc_mirred.h). A class or qdisc that is
+put is made or changed in place; one that is deleted may be gone already. Errors are OSError. The kernel answers a request for one object only when
+asked to echo, and tells every listener of it too, as if it were new.
+"""
+
+import dataclasses
+import errno
+import struct
+from collections.abc import Mapping
+
+from drakit.devices.nic import port
+from drakit.devices.nic.netlink import rtnetlink
+from drakit.devices.nic.shaping import htb
+
+AT_ROOT, AT_INGRESS = 0xFFFFFFFF, 0xFFFFFFF1
+HOOK_INGRESS, HOOK_EGRESS = 0xFFFFFFF2, 0xFFFFFFF3
+OURS = htb.MAJOR << 16
+PRIORITY = 0xDA00
+
+_NEWQDISC, _DELQDISC, _GETQDISC = 36, 37, 38
+_NEWCLASS, _DELCLASS, _GETCLASS = 40, 41, 42
+_NEWFILTER, _DELFILTER, _GETFILTER = 44, 45, 46
+_TCMSG = struct.Struct("=BxxxiIII")
+_KIND, _OPTIONS, _STATS = 1, 2, 7
+_ALL_FRAMES = 0x0300 if struct.pack("=H", 1)[0] else 0x0003
+_FILTER = PRIORITY << 16 | _ALL_FRAMES
+
+_HTB_PARMS, _HTB_INIT, _HTB_DIRECT, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 5, 6, 7
+_HTB_GLOBAL = struct.Struct("=IIIII")
+_HTB_VERSION, _RATE_TO_QUANTUM = 3, 10
+_RATESPEC = "BBHhHI"
+_HTB_CLASS = struct.Struct(f"={_RATESPEC}{_RATESPEC}IIIII")
+_ETHERNET = 1
+_WORD_MAX = 2**32 - 1
+_SOME_QUANTUM = 65536
+
+_FIFO, _FAIR = "bfifo", "fq_codel"
+_FAIR_TARGET, _FAIR_MEMORY = 1, 9
+_FAIR_TARGET_US = 20_000
+MEMORY_FOR_BYTE = 4
+"""Bytes of memory that a fair queue may use for each byte of its limit."""
+_BASIC, _QUEUE = 1, 3
+_BPF_ACT, _BPF_FD, _BPF_NAME, _BPF_FLAGS, _BPF_ID = 1, 6, 7, 8, 11
+_DIRECT_ACTION = 1
+_MIRRED = struct.Struct("=IIiiiiI")
+_MIRRED_PARMS, _REDIRECT, _STOLEN = 2, 1, 4
+_GONE = frozenset({errno.ENOENT, errno.EINVAL, errno.ENODEV})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Qdisc:
+    """A qdisc as found: its kind, and its handle, 0 for one the kernel chose by default."""
+
+    kind: str
+    handle: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.handle >> 16:x}:"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Class:
+    """An HTB class as found, with its counters; its band's limit is -1 where the queue is not the one we gave it."""
+
+    band: htb.Band
+    counters: port.Counters
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Filter:
+    """One of our filters as found: the program's number, the name it was given, and where it redirects to (0: nowhere)."""
+
+    program: int
+    name: str = ""
+    redirect: int = 0
+
+
+def qdisc(sock: rtnetlink.Socket, ifindex: int, parent: int) -> Qdisc | None:
+    """The qdisc at the root or the ingress of an interface; None where there is none, also no interface."""
+    try:
+        answers = sock.ask(_GETQDISC, _TCMSG.pack(0, ifindex, 0, parent, 0), rtnetlink.ECHO)
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise
+    return next(map(_qdisc, answers), None)
+
+
+def roots(sock: rtnetlink.Socket) -> Mapping[int, Qdisc]:
+    """The root qdiscs of all interfaces, by index."""
+    answers = sock.dump(_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0))
+    return {_TCMSG.unpack_from(answer)[1]: _qdisc(answer) for answer in answers if _TCMSG.unpack_from(answer)[3] == AT_ROOT}
+
+
+def add_root(sock: rtnetlink.Socket, ifindex: int) -> None:
+    """Put our HTB at the root; EEXIST where someone else's is. Frames that a sender aims past the classes are dropped (direct queue of length 0)."""
+    glob = _HTB_GLOBAL.pack(_HTB_VERSION, _RATE_TO_QUANTUM, htb.DEFAULT, 0, 0)
+    options = rtnetlink.pack(_HTB_INIT, glob) + rtnetlink.number(_HTB_DIRECT, 0)
+    body = _TCMSG.pack(0, ifindex, OURS, AT_ROOT, 0) + rtnetlink.text(_KIND, "htb") + rtnetlink.pack(_OPTIONS, options)
+    sock.ask(_NEWQDISC, body, rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
+
+
+def delete_root(sock: rtnetlink.Socket, ifindex: int) -> None:
+    """Take our HTB from the root; the kernel puts its default there."""
+    _delete(sock, _DELQDISC, _TCMSG.pack(0, ifindex, OURS, AT_ROOT, 0))
+
+
+def add_hooks(sock: rtnetlink.Socket, ifindex: int) -> None:
+    """Add a clsact qdisc; EEXIST where an ingress or clsact is."""
+    body = _TCMSG.pack(0, ifindex, AT_INGRESS & 0xFFFF0000, AT_INGRESS, 0) + rtnetlink.text(_KIND, "clsact")
+    sock.ask(_NEWQDISC, body, rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
+
+
+def delete_hooks(sock: rtnetlink.Socket, ifindex: int) -> None:
+    """Delete the clsact qdisc."""
+    body = _TCMSG.pack(0, ifindex, AT_INGRESS & 0xFFFF0000, AT_INGRESS, 0) + rtnetlink.text(_KIND, "clsact")
+    _delete(sock, _DELQDISC, body)
+
+
+def has_filters(sock: rtnetlink.Socket, ifindex: int, parent: int) -> bool:
+    """Whether any filter, ours or not, is at a hook."""
+    return bool(sock.dump(_GETFILTER, _TCMSG.pack(0, ifindex, 0, parent, 0)))
+
+
+def put_class(sock: rtnetlink.Socket, ifindex: int, band: htb.Band, *, fair: bool = False) -> None:
+    """Make or change a class and its queue, a ``fair`` one or a FIFO."""
+    rate, ceil = band.rate // 8, band.ceil // 8
+    specs = [part for amount in (rate, ceil) for part in (0, _ETHERNET, 0, 0, 0, min(amount, _WORD_MAX))]
+    parms = _HTB_CLASS.pack(*specs, band.burst, band.cburst, band.quantum or _SOME_QUANTUM, 0, band.prio)
+    options = rtnetlink.pack(_HTB_PARMS, parms)
+    for kind, amount in ((_HTB_RATE64, rate), (_HTB_CEIL64, ceil)):
+        if amount > _WORD_MAX:
+            options += rtnetlink.pack(kind, struct.pack("=Q", amount))
+    parent = OURS | band.parent if band.parent else AT_ROOT
+    body = _TCMSG.pack(0, ifindex, OURS | band.minor, parent, 0) + rtnetlink.text(_KIND, "htb") + rtnetlink.pack(_OPTIONS, options)
+    sock.ask(_NEWCLASS, body, rtnetlink.CREATE)
+    if band.limit:
+        _put_queue(sock, ifindex, band, fair=fair)
+
+
+def _put_queue(sock: rtnetlink.Socket, ifindex: int, band: htb.Band, *, fair: bool) -> None:
+    head = _TCMSG.pack(0, ifindex, band.minor << 16, OURS | band.minor, 0)
+    options = _fair_options(band.limit) if fair else rtnetlink.number(_OPTIONS, band.limit)
+    body = head + rtnetlink.text(_KIND, _FAIR if fair else _FIFO) + options
+    try:
+        sock.ask(_NEWQDISC, body, rtnetlink.CREATE | rtnetlink.REPLACE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        # A queue of another kind, as an older driver or another kernel had it, is not changed in place.
+        _delete(sock, _DELQDISC, head)
+        sock.ask(_NEWQDISC, body, rtnetlink.CREATE | rtnetlink.REPLACE)
+
+
+def _fair_options(limit: int) -> bytes:
+    """The options of a fair queue that drops when frames have waited as long as a FIFO of this length would have them wait, or take its room.
+
+    With the kernel's own target of 5 ms a single flow loses 3 to 5% of its rate. The kernel counts the memory that frames take, not their bytes.
+    """
+    memory = rtnetlink.number(_FAIR_MEMORY, limit * MEMORY_FOR_BYTE)
+    return rtnetlink.pack(_OPTIONS, rtnetlink.number(_FAIR_TARGET, _FAIR_TARGET_US) + memory)
+
+
+def try_fair_queue(sock: rtnetlink.Socket, ifindex: int) -> bool:
+    """Put a fair queue at the root of an interface that is given up afterwards; raises OSError where the kernel has none."""
+    sock.ask(_NEWQDISC, _TCMSG.pack(0, ifindex, OURS, AT_ROOT, 0) + rtnetlink.text(_KIND, _FAIR) + _fair_options(1 << 16), rtnetlink.CREATE)
+    return True
+
+
+def delete_class(sock: rtnetlink.Socket, ifindex: int, minor: int) -> None:
+    """Delete a class that has none below it, with its queue."""
+    _delete(sock, _DELCLASS, _TCMSG.pack(0, ifindex, OURS | minor, 0, 0))
+
+
+def classes(sock: rtnetlink.Socket, ifindex: int, limits: Mapping[int, int] | None = None) -> Mapping[int, Class]:
+    """The classes of our HTB at an interface, by number. With ``limits``, what ``queues`` found for it, a queue that is not ours shows."""
+    answers = sock.dump(_GETCLASS, _TCMSG.pack(0, ifindex, 0, 0, 0))
+    found = (_class(answer, limits) for answer in answers if _TCMSG.unpack_from(answer)[2] & 0xFFFF0000 == OURS)
+    return {item.band.minor: item for item in found}
+
+
+def class_at(sock: rtnetlink.Socket, ifindex: int, minor: int) -> Class | None:
+    """One class of our HTB, or None."""
+    try:
+        answers = sock.ask(_GETCLASS, _TCMSG.pack(0, ifindex, OURS | minor, 0, 0), rtnetlink.ECHO)
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise
+    return next((_class(answer, None) for answer in answers), None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Queue:
+    """A class's queue as found: its length in bytes, -1 where it is not of the kind we give, and how many frames it dropped."""
+
+    limit: int
+    drops: int
+
+
+def queues(sock: rtnetlink.Socket, *, fair: bool = False) -> Mapping[int, Mapping[int, Queue]]:
+    """The queues of our classes, by interface and class; costs as much as there are qdiscs in the namespace."""
+    found: dict[int, dict[int, Queue]] = {}
+    for answer in sock.dump(_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)):
+        _, ifindex, handle, parent, _ = _TCMSG.unpack_from(answer)
+        told = rtnetlink.attributes(answer[_TCMSG.size :])
+        if handle >> 16 == parent & 0xFFFF and parent & 0xFFFF0000 == OURS:
+            drops = _counters(told.get(_STATS, b""), 0, 0).drops
+            found.setdefault(ifindex, {})[parent & 0xFFFF] = Queue(limit=_limit(told, fair=fair), drops=drops)
+    return found
+
+
+def _limit(told: rtnetlink.Attributes, *, fair: bool) -> int:
+    kind = rtnetlink.as_text(told[_KIND])
+    if kind != (_FAIR if fair else _FIFO):
+        return -1
+    if not fair:
+        return rtnetlink.as_number(told[_OPTIONS])
+    memory = rtnetlink.attributes(told[_OPTIONS]).get(_FAIR_MEMORY, b"")
+    return rtnetlink.as_number(memory) // MEMORY_FOR_BYTE if memory else -1
+
+
+def put_filter(
+    sock: rtnetlink.Socket, ifindex: int, parent: int, *, program: int, name: str, redirect: int = 0, action: bool = False
+) -> None:
+    """Make or replace our filter at a qdisc or hook: a loaded program's descriptor, with what happens to the frames it matches.
+
+    ``redirect`` is the interface whose egress they go to; ``action`` says that the program itself answers with an action.
+    """
+    options = rtnetlink.number(_BPF_FD, program) + rtnetlink.text(_BPF_NAME, name)
+    if action:
+        options += rtnetlink.number(_BPF_FLAGS, _DIRECT_ACTION)
+    if redirect:
+        parms = rtnetlink.pack(_MIRRED_PARMS, _MIRRED.pack(0, 0, _STOLEN, 0, 0, _REDIRECT, redirect))
+        step = rtnetlink.text(_KIND, "mirred") + rtnetlink.pack(_OPTIONS, parms)
+        options += rtnetlink.pack(_BPF_ACT, rtnetlink.pack(1, step))
+    body = _TCMSG.pack(0, ifindex, 1, parent, _FILTER) + rtnetlink.text(_KIND, "bpf") + rtnetlink.pack(_OPTIONS, options)
+    sock.ask(_NEWFILTER, body, rtnetlink.CREATE)
+
+
+def filter_at(sock: rtnetlink.Socket, ifindex: int, parent: int) -> Filter | None:
+    """Our filter at a qdisc or hook, or None."""
+    try:
+        answers = sock.ask(_GETFILTER, _TCMSG.pack(0, ifindex, 1, parent, _FILTER) + rtnetlink.text(_KIND, "bpf"), rtnetlink.ECHO)
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise
+    for answer in answers:
+        options = rtnetlink.attributes(rtnetlink.attributes(answer[_TCMSG.size :]).get(_OPTIONS, b""))
+        if _BPF_ID in options:
+            return Filter(
+                program=rtnetlink.as_number(options[_BPF_ID]),
+                name=rtnetlink.as_text(options.get(_BPF_NAME, b"")),
+                redirect=_redirect(options.get(_BPF_ACT, b"")),
+            )
+    return None
+
+
+def delete_filter(sock: rtnetlink.Socket, ifindex: int, parent: int) -> None:
+    """Delete our filter at a qdisc or hook."""
+    _delete(sock, _DELFILTER, _TCMSG.pack(0, ifindex, 0, parent, _FILTER))
+
+
+def _qdisc(answer: bytes) -> Qdisc:
+    kind = rtnetlink.attributes(answer[_TCMSG.size :])[_KIND]
+    return Qdisc(kind=rtnetlink.as_text(kind), handle=_TCMSG.unpack_from(answer)[2])
+
+
+def _redirect(actions: bytes) -> int:
+    step = rtnetlink.attributes(rtnetlink.attributes(actions).get(1, b""))
+    parms = rtnetlink.attributes(step.get(_OPTIONS, b"")).get(_MIRRED_PARMS, b"")
+    return _MIRRED.unpack_from(parms)[6] if len(parms) >= _MIRRED.size else 0
+
+
+def _class(answer: bytes, limits: Mapping[int, int] | None) -> Class:
+    _, _, handle, parent, queue = _TCMSG.unpack_from(answer)
+    told = rtnetlink.attributes(answer[_TCMSG.size :])
+    options = rtnetlink.attributes(told[_OPTIONS])
+    parms = _HTB_CLASS.unpack_from(options[_HTB_PARMS])
+    burst, cburst, quantum, level, prio = parms[12:]
+    rate, ceil = (_rate(options.get(kind), short) for kind, short in ((_HTB_RATE64, parms[5]), (_HTB_CEIL64, parms[11])))
+    minor, inner = handle & 0xFFFF, level > 0
+    band = htb.Band(
+        minor=minor,
+        parent=0 if parent == AT_ROOT else parent & 0xFFFF,
+        rate=rate,
+        ceil=ceil,
+        burst=burst,
+        cburst=cburst,
+        quantum=0 if inner else quantum,
+        prio=0 if inner else prio,
+        limit=0 if inner else (limits or {}).get(minor, -1) if queue == minor << 16 else -1,
+    )
+    return Class(band=band, counters=_counters(told.get(_STATS, b""), rate, ceil))
+
+
+def _rate(wide: bytes | None, short: int) -> int:
+    return 8 * (struct.unpack("=Q", wide[:8])[0] if wide else short)
+
+
+def _counters(stats: bytes, rate: int, ceil: int) -> port.Counters:
+    told = rtnetlink.attributes(stats)
+    passed, packets = struct.unpack_from("=QI", told[_BASIC]) if _BASIC in told else (0, 0)
+    _, backlog, drops = struct.unpack_from("=III", told[_QUEUE]) if _QUEUE in told else (0, 0, 0)
+    return port.Counters(rate=rate, ceil=ceil, bytes=passed, packets=packets, drops=drops, backlog=backlog)
+
+
+def _delete(sock: rtnetlink.Socket, kind: int, body: bytes) -> None:
+    try:
+        sock.ask(kind, body)
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise

@@ -1,0 +1,121 @@
+"""Each interface that is not offered says what would change that, and what it says does."""
+
+import dataclasses
+
+import pytest
+
+from drakit.core import quantity
+from drakit.devices.nic import port
+from drakit.devices.nic import settings as nic_settings
+from drakit.devices.nic.discovery import eligibility, offers
+
+BITS = quantity.Quantity.of
+GIGA = 10**9
+RULE = nic_settings.InterfaceRule
+
+
+def nic(**facts: object) -> port.Interface:
+    base = port.Interface(ifindex=2, name="eth0", mac="02:00:00:00:00:01", mtu=1500, speed=100 * GIGA, driver="mlx5_core")
+    return dataclasses.replace(base, **facts)  # type: ignore[arg-type]
+
+
+def survey(interface: port.Interface, **choices: object) -> offers.Survey:
+    return offers.survey([interface], nic_settings.NicSettings(**choices))  # type: ignore[arg-type]
+
+
+def refusal(interface: port.Interface, **choices: object) -> eligibility.Refusal:
+    (withheld,) = survey(interface, **choices).withheld
+    return withheld.refusal
+
+
+VIRTUAL_FUNCTION = {"pci": port.PciFunction(bus_id="0000:8a:00.2", physical_function="0000:8a:00.0")}
+
+
+@pytest.mark.parametrize(
+    "facts, before, keys, after",
+    [
+        ({"name": "ib7"}, {"include": ("eth*",)}, ["nic.include"], {"include": ("eth*", "ib*")}),
+        ({}, {"exclude": ("driver:mlx5_*",)}, ["nic.exclude"], {}),
+        ({}, {"exclude": ("eth*",)}, ["nic.exclude"], {"exclude": ()}),
+        ({"default_route": True}, {}, ["nic.take_over", "nic.reserve"], {"take_over": ("eth0",), "reserve": BITS("1G")}),
+        ({"addressed": True}, {}, ["nic.offer_addressed", "nic.take_over"], {"offer_addressed": True}),
+        ({"default_route": True}, {"take_over": ("*",)}, ["nic.take_over", "nic.reserve", "nic.rules"], {"reserve": BITS("1G")}),
+        ({"addressed": True}, {"take_over": ("*",)}, ["nic.reserve"], {"interfaces": (RULE(match="eth0", reserve=BITS("1G")),)}),
+        (VIRTUAL_FUNCTION, {}, ["nic.rules"], {"interfaces": (RULE(match="pci:*", speed=BITS("10G")),)}),
+        ({"kind": "veth"}, {}, ["nic.rules"], {"interfaces": (RULE(match="eth0", speed=BITS("10G")),)}),
+        ({"speed": None}, {}, ["nic.rules"], {"interfaces": (RULE(match="eth0", speed=BITS("10G")),)}),
+        ({}, {"reserve": BITS("99990M")}, ["nic.reserve", "nic.rules"], {"reserve": BITS("90G")}),
+    ],
+    ids=[
+        "not included",
+        "excluded by driver",
+        "excluded by name",
+        "default route",
+        "addressed",
+        "taken over without a reserve",
+        "taken over without a reserve, a rule",
+        "virtual function",
+        "virtual",
+        "no speed",
+        "too little",
+    ],
+)
+def test_the_settings_that_are_named_make_it_offered(
+    facts: dict[str, object], before: dict[str, object], keys: list[str], after: dict[str, object]
+) -> None:
+    told = refusal(nic(**facts), **before)
+    assert all(key in f"{told.reason} {told.change}" for key in keys), told
+    kept = {key: value for key, value in before.items() if key != "exclude"}
+    assert [item.interface.name for item in survey(nic(**facts), **{**kept, **after}).nics] == [nic(**facts).name]
+
+
+@pytest.mark.parametrize("facts", [{"kind": port.LOOPBACK}, {"encapsulation": "infiniband"}, {"kind": "ifb"}, {"master": 9}])
+def test_what_no_setting_can_change_names_none_and_warns_nobody(facts: dict[str, object]) -> None:
+    told = refusal(nic(**facts))
+    assert (told.change, told.expected) == ("", True)
+
+
+@pytest.mark.parametrize(
+    "facts, choices, expected",
+    [
+        ({"default_route": True}, {}, True),
+        ({"kind": "veth"}, {}, True),
+        ({"speed": None, "carrier": False}, {}, True),
+        ({"speed": None}, {}, False),
+        ({"queueing": "fq 8001:"}, {}, False),
+        ({"sharer": "other.example.com"}, {}, False),
+        ({"addressed": True, "queueing": "fq 8001:"}, {"take_over": ("eth0",), "reserve": BITS("1G")}, False),
+        ({"default_route": True}, {"take_over": ("eth0",)}, False),
+    ],
+)
+def test_only_what_an_admin_may_not_expect_is_worth_a_warning(
+    facts: dict[str, object], choices: dict[str, object], *, expected: bool
+) -> None:
+    assert refusal(nic(**facts), **choices).expected is expected
+
+
+def test_a_take_over_that_an_admin_s_queueing_prevents_says_who_must_act() -> None:
+    told = refusal(nic(default_route=True, queueing="fq 8001:"), take_over=("eth0",), reserve=BITS("1G"))
+    assert told.reason == "has a root qdisc of somebody else's (fq 8001:)"
+    assert told.change == "no setting: whoever made it removes it (tc qdisc delete dev eth0 root)"
+
+
+@pytest.mark.parametrize("used", [{"default_route": True}, {"addressed": True}])
+def test_a_take_over_never_leaves_the_host_the_smallest_class(used: dict[str, object]) -> None:
+    told = refusal(nic(**used), take_over=("eth0",))
+    assert told.reason == (
+        "is named by nic.take_over and its reserve is 0 (nic.reserve), which would hold the host's own traffic by it to 1M bit/s"
+    )
+    assert survey(nic(**used), take_over=("eth0",), reserve=BITS("1M")).nics, "an admin may choose that little by saying so"
+    assert survey(nic(), take_over=("eth0",)).nics, "an interface that the host does not use needs no reserve"
+
+
+def test_an_addressed_interface_that_is_offered_without_a_reserve_comes_with_a_caution() -> None:
+    (offered,) = survey(nic(addressed=True), offer_addressed=True).nics
+    assert offered.caution == eligibility.Caution(
+        reason="has an address of the host and no reserve: while it has shares, the host's own traffic by it is held to 1M bit/s",
+        change="a reserve above 0, by nic.reserve or by a rule in nic.rules",
+    )
+    (with_reserve,) = survey(nic(addressed=True), offer_addressed=True, reserve=BITS("1G")).nics
+    (unused,) = survey(nic()).nics
+    assert (with_reserve.caution, unused.caution) == (None, None)

@@ -1,0 +1,274 @@
+"""What is told of NICs beside the verbs: changes, links lost and found, statuses of claims, counters."""
+
+import dataclasses
+import pathlib
+from typing import cast
+
+import pytest
+
+from drakit.core import claim as claims
+from drakit.core import device, driver, names, quantity, records
+from drakit.core import site as sites
+from drakit.devices import machines
+from drakit.devices.nic import config, port, reporting, settings
+from drakit.devices.nic import driver as nic_driver
+from drakit.devices.nic.addresses import address_leases
+from drakit.devices.nic.attach import attachment_plan
+from drakit.devices.nic.discovery import link_monitor, speeds
+from drakit.devices.nic.mock import mock_port
+from fakes import site as fake_site
+
+NIC = "pci-0000-0c-00-0"
+SHARE = names.ShareId("a671734a-e8e5-11e4-8fde-42010af09327")
+CLAIM = claims.ClaimRef(uid=names.ClaimUid("0a6b1c1e-0000-4000-8000-000000000001"), namespace="default", name="net")
+
+
+class Machine(mock_port.MockPort):
+    """A mock machine whose links the test loses and finds."""
+
+    def link(self, name: str, *, carrier: bool) -> None:
+        whole = {item.name: item for item in mock_port.from_machine(machines.load("dgx-a100-40gb"))}[name]
+        changed = whole if carrier else dataclasses.replace(whole, carrier=False, state="down", speed=None)
+        self._interfaces = tuple(changed if item.name == name else item for item in self._interfaces)
+
+
+class Town:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        carrier_loss: settings.CarrierLoss = settings.CarrierLoss.REPORT,
+        *,
+        take_over: tuple[str, ...] = (),
+    ) -> None:
+        self.machine = Machine(machines.Choice(name="dgx-a100-40gb", directory=folder))
+        chosen = settings.NicSettings(carrier_loss=carrier_loss, take_over=take_over)
+        self.driver = nic_driver.NicDriver(self.machine, node="node-1", settings=chosen)
+        self.site = fake_site.FakeSite(folder)
+        self.vitals = reporting.Vitals(self.site)
+        self.reporter = reporting.Reporter(self.machine, self.site, node="node-1")
+        self.lookout = link_monitor.Lookout(
+            self.machine,
+            self.site,
+            survey=self.driver.survey,
+            carrier_loss=carrier_loss,
+            vitals=self.vitals,
+            reporter=self.reporter,
+        )
+
+    def prepared(self) -> fake_site.Grant:
+        grant = driver.Grant(
+            claim=CLAIM,
+            request="uplink",
+            pool="node-1",
+            device=self.driver.discover().by_name()[NIC],
+            config=config.NicConfig(),
+            share_id=SHARE,
+            consumed_capacity={"bandwidth": quantity.Quantity.of("1G")},
+        )
+        grant = dataclasses.replace(grant, intent=self.driver.plan(grant))
+        grant = dataclasses.replace(grant, record=self.driver.prepare(grant).record)
+        return self.site.put(cast("fake_site.Grant", grant))
+
+    def attach(self, grant: fake_site.Grant, cookie: int = 7) -> None:
+        noted = attachment_plan.Attachment(
+            cookie=cookie, nsid=1, sandbox=f"s{cookie}", pod=f"pod-{cookie}", name="net1", mac=f"02:aa:00:00:00:{cookie:02x}"
+        )
+        self.site.note(grant, noted.key, attachment_plan.to_record(noted))
+        who = address_leases.Who(cookie=cookie, pod=noted.pod)
+        self.site.note(grant, who.key, {"cookie": f"{cookie:x}", "pod": noted.pod, "addresses": (f"10.9.1.{cookie}/16",)})
+
+
+def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    town = Town(tmp_path, take_over=("eth0",))
+    for _ in range(2):
+        town.lookout.look()
+    (line,) = (vars(record) for record in caplog.records if record.levelname == "WARNING")
+    assert (line["msg"], line["interface"]) == ("interface not offered", "eth0")
+    assert line["reason"].startswith("is named by nic.take_over and its reserve is 0 (nic.reserve)")
+    assert "eth0" not in [nic.interface.name for nic in town.driver.survey().nics]
+
+
+def test_what_is_withheld_as_on_every_node_is_not_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    town = Town(tmp_path)
+    town.lookout.look()
+    assert [item.name for item in town.driver.survey().withheld] == ["eth0"]
+    assert [record.levelname for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_a_change_is_published_and_no_change_is_not(tmp_path: pathlib.Path) -> None:
+    town = Town(tmp_path)
+    town.lookout.look()
+    town.lookout.look()
+    assert town.site.changes == 0
+    town.machine.link("eth1", carrier=False)
+    town.lookout.look()
+    assert town.site.changes == 1
+
+
+@pytest.mark.parametrize(
+    "setting, effect",
+    [
+        (settings.CarrierLoss.REPORT, None),
+        (settings.CarrierLoss.TAINT, device.TaintEffect.NO_SCHEDULE),
+        (settings.CarrierLoss.EVICT, device.TaintEffect.NO_EXECUTE),
+    ],
+)
+def test_a_link_that_is_lost_is_told_until_it_is_back(
+    tmp_path: pathlib.Path, setting: settings.CarrierLoss, effect: device.TaintEffect | None
+) -> None:
+    town = Town(tmp_path, setting)
+    town.lookout.look()
+    for _ in range(2):
+        town.machine.link("eth1", carrier=False)
+        for _ in range(2):
+            town.lookout.look()
+        report = town.site.health_of(NIC)
+        assert report == sites.HealthReport(
+            device=NIC, health=sites.Health.UNHEALTHY, message="the interface eth1 has no link (no carrier)"
+        )
+        assert [taint.effect for taint in town.site.taints().get(NIC, ())] == ([effect] if effect else [])
+        assert NIC in town.driver.discover().by_name(), "it keeps the speed it had, and its place in the slice"
+        town.machine.link("eth1", carrier=True)
+        town.lookout.look()
+        assert town.site.health_of(NIC) == sites.HealthReport(device=NIC, health=sites.Health.HEALTHY)
+        assert town.site.taints() == {}
+    assert len(town.site.reports) == 4
+
+
+def test_a_device_is_healthy_when_nobody_complains_any_more(tmp_path: pathlib.Path) -> None:
+    site = fake_site.FakeSite(tmp_path)
+    vitals = reporting.Vitals(site)
+    vitals.report("queueing")(sites.HealthReport(device="eth1", health=sites.Health.UNHEALTHY, message="a class is missing"))
+    vitals.tell("eth1", "carrier", "no link")
+    vitals.report("queueing")(sites.HealthReport(device="eth1", health=sites.Health.HEALTHY))
+    vitals.tell("eth1", "carrier", "")
+    assert [(report.health.value, report.message) for report in site.reports] == [
+        ("Unhealthy", "a class is missing"),
+        ("Unhealthy", "no link; a class is missing"),
+        ("Unhealthy", "no link"),
+        ("Healthy", ""),
+    ]
+
+
+def test_a_claim_is_told_nothing_before_a_sandbox_uses_it_and_then_what_is_there(tmp_path: pathlib.Path) -> None:
+    town = Town(tmp_path)
+    grant = town.prepared()
+    town.lookout.look()
+    assert town.site.statuses == []
+    town.attach(grant)
+    for _ in range(2):
+        town.lookout.look()
+    ((claim, status),) = town.site.statuses
+    assert claim == CLAIM
+    assert (status.device, status.pool, status.share_id) == (NIC, "node-1", SHARE)
+    assert status.network == sites.NetworkStatus(interface="net1", addresses=("10.9.1.7/16",), hardware_address="02:aa:00:00:00:07")
+    assert status.conditions == (
+        sites.Condition(
+            type="Ready",
+            status=True,
+            reason="Attached",
+            message="1000000000 bit/s out, 1000000000 bit/s in, read back from the kernel; 1 in use",
+        ),
+    )
+    rates = {"rate": 10**9, "ceil": 10**9}
+    assert records.thaw(status.values) == {"interface": "eth1", "egress": rates, "ingress": rates}
+
+
+def test_two_pods_of_a_claim_are_told_together(tmp_path: pathlib.Path) -> None:
+    town = Town(tmp_path)
+    grant = town.prepared()
+    for cookie in (7, 8):
+        town.attach(grant, cookie)
+    town.lookout.look()
+    status = town.site.status_of(CLAIM.uid, NIC, SHARE)
+    assert status is not None
+    assert status.network == sites.NetworkStatus(interface="net1", addresses=("10.9.1.7/16", "10.9.1.8/16"))
+
+
+def test_a_claim_is_told_what_went_wrong(tmp_path: pathlib.Path) -> None:
+    town = Town(tmp_path)
+    grant = town.prepared()
+    town.reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
+    town.lookout.look()
+    failed = town.site.status_of(CLAIM.uid, NIC, SHARE)
+    assert failed is not None
+    assert [(one.status, one.reason, one.message) for one in failed.conditions] == [
+        (False, "AttachFailed", "the pod has another interface named 'net1'")
+    ]
+    town.attach(grant)
+    town.reporter.attached(grant, "pod-1")
+    town.machine.remove(SHARE)
+    town.lookout.look()
+    missing = town.site.status_of(CLAIM.uid, NIC, SHARE)
+    assert missing is not None
+    assert [(one.status, one.reason) for one in missing.conditions] == [(False, "ShareMissing")]
+
+
+def test_a_pod_s_failure_is_told_until_that_pod_is_attached(tmp_path: pathlib.Path) -> None:
+    town = Town(tmp_path)
+    grant = town.prepared()
+    town.attach(grant)
+    for pod, reason in (("pod-1", "first reason"), ("pod-2", "second reason"), ("pod-1", "third reason")):
+        town.reporter.failed(grant, pod, reason)
+    told = []
+    for pod in ("", "pod-1", "pod-3", "pod-2"):
+        town.reporter.attached(grant, pod)
+        town.lookout.look()
+        status = town.site.status_of(CLAIM.uid, NIC, SHARE)
+        assert status is not None
+        assert status.network is not None, "what other pods of the claim have is told all the same"
+        told += [one.message if one.reason == "AttachFailed" else one.reason for one in status.conditions]
+    assert told == ["third reason", "second reason", "second reason", "Attached"]
+
+
+def test_a_failure_that_is_not_repeated_is_forgotten(tmp_path: pathlib.Path) -> None:
+    town, now = Town(tmp_path), [0.0]
+    grant = town.prepared()
+    town.attach(grant)
+    reporter = reporting.Reporter(town.machine, town.site, node="node-1", monotonic=lambda: now[0])
+    reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
+    reasons = []
+    for now[0] in (300.0, reporting.FAILURE_SECONDS, reporting.FAILURE_SECONDS + 1):
+        reporter.report()
+        status = town.site.status_of(CLAIM.uid, NIC, SHARE)
+        reasons += [one.reason for one in status.conditions] if status is not None else []
+    assert reasons == ["AttachFailed", "AttachFailed", "Attached"], "the kubelet tries again within five minutes"
+
+
+def test_every_share_is_counted_in_both_directions(tmp_path: pathlib.Path) -> None:
+    town = Town(tmp_path)
+    town.prepared()
+    found = town.driver.measure()
+    assert {(one.name, one.labels["direction"]) for one in found if one.total} == {
+        (f"nic_share_{what}", way) for what in ("bytes", "packets", "drops") for way in ("egress", "ingress")
+    }
+    rates = [one for one in found if one.name == "nic_share_rate_bits_per_second"]
+    assert [(dict(one.labels), one.value) for one in rates] == [
+        ({"nic": "eth1", "share": SHARE, "direction": way}, 1e9) for way in ("egress", "ingress")
+    ]
+
+
+def test_a_speed_is_remembered_while_the_link_is_away_only() -> None:
+    linked = port.Interface(ifindex=2, name="eth1", mtu=1500, speed=10**10)
+    unlinked = dataclasses.replace(linked, speed=None, carrier=False)
+    known = speeds.Remembered()
+    assert known.filled([unlinked]) == (unlinked,)
+    assert known.filled([linked]) == (linked,)
+    assert known.filled([unlinked]) == (dataclasses.replace(unlinked, speed=10**10),)
+    assert known.filled([dataclasses.replace(linked, speed=None)]) == (dataclasses.replace(linked, speed=None),), "a link of unknown speed"
+
+
+def test_it_looks_by_itself_until_it_is_stopped(tmp_path: pathlib.Path) -> None:
+    town = Town(tmp_path)
+    grant = town.prepared()
+    town.attach(grant)
+    town.driver.start(town.site)
+    try:
+        with town.site.told:
+            assert town.site.told.wait_for(lambda: bool(town.site.statuses), 30)
+    finally:
+        town.driver.stop()
+
+
+def test_what_never_began_can_be_stopped(tmp_path: pathlib.Path) -> None:
+    Town(tmp_path).lookout.stop()

@@ -1,0 +1,241 @@
+"""The keeper puts back what somebody alters and says so, and touches nothing that anybody still wants."""
+
+import dataclasses
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import pytest
+
+from drakit.core import claim as claims
+from drakit.core import driver as drivers
+from drakit.core import errors, names, quantity, records
+from drakit.core import site as sites
+from drakit.devices import machines
+from drakit.devices.nic import config, kernel_port, port
+from drakit.devices.nic import driver as nic_driver
+from drakit.devices.nic import settings as nic_settings
+from drakit.devices.nic import share as shares
+from drakit.devices.nic.discovery import offers
+from drakit.devices.nic.mock import mock_port
+from drakit.devices.nic.shaping import tc_reconciler
+from fakes import netns, site
+
+NIC = "pci-0000-0c-00-0"
+PATIENCE = 90.0
+Grant = drivers.Grant[object]
+
+
+@dataclasses.dataclass
+class Node:
+    """One driver on a mock machine, the site it was given, and intents the journal would know."""
+
+    machine: mock_port.MockPort
+    driver: nic_driver.NicDriver
+    site: site.FakeSite
+    intents: list[records.Record]
+
+    def keeper(self) -> tc_reconciler.Keeper:
+        return tc_reconciler.Keeper(
+            self.machine, self.site, survey=self.driver.survey, uplink=self.driver.uplink, intents=lambda: self.intents
+        )
+
+    def prepared(self, number: int) -> port.Share:
+        """A share of a prepared claim."""
+        grant = prepared(self.driver, NIC, number)
+        self.site.put(grant)
+        return next(share for share in self.machine.shares() if share.id == grant.share_id)
+
+
+def prepared(author: nic_driver.NicDriver, device: str, number: int) -> Grant:
+    asked = drivers.Grant(
+        claim=claims.ClaimRef(uid=names.ClaimUid(f"00000000-0000-4000-8000-{number:012}"), namespace="default", name="net"),
+        request="uplink",
+        pool="node-1",
+        device=author.discover().by_name()[device],
+        config=config.NicConfig(),
+        share_id=names.ShareId(f"a671734a-0000-4000-8000-{number:012}"),
+        consumed_capacity={"bandwidth": quantity.Quantity.of("100M")},
+    )
+    planned = dataclasses.replace(asked, intent=author.plan(asked))
+    return cast("Grant", dataclasses.replace(planned, record=author.prepare(planned).record))
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path) -> Node:
+    machine = mock_port.MockPort(machines.Choice(name="dgx-a100-40gb", directory=tmp_path))
+    return Node(machine=machine, driver=nic_driver.NicDriver(machine, node="node-1"), site=site.FakeSite(tmp_path), intents=[])
+
+
+def test_a_whole_nic_is_not_spoken_of(node: Node) -> None:
+    node.prepared(1)
+    assert node.keeper().look() == {NIC: ()}
+    assert node.site.reports == []
+    assert node.site.held == [frozenset({NIC})]
+
+
+def test_what_is_gone_is_put_back_and_the_nic_is_unhealthy_until_it_is_found_whole(node: Node) -> None:
+    share = node.prepared(1)
+    looking = node.keeper()
+    looking.look()
+    node.machine.remove(share.id)
+    assert looking.look() == {NIC: (f"share {share.id} is missing",)}
+    assert node.machine.shares() == (share,)
+    assert node.site.health_of(NIC) == sites.HealthReport(device=NIC, health=sites.Health.UNHEALTHY, message=f"share {share.id} is missing")
+    looking.look()
+    assert node.site.health_of(NIC) == sites.HealthReport(device=NIC, health=sites.Health.HEALTHY)
+
+
+class OnceNewInterest:
+    """A watch without events, which may have missed some before its first filter."""
+
+    def __init__(self) -> None:
+        self._is_new = True
+
+    def narrow(self, interest: port.Interest) -> bool:
+        was_new, self._is_new = self._is_new, False
+        return was_new
+
+    def wait(self, seconds: float) -> bool:
+        return False
+
+    def drain(self) -> None:
+        """Nothing is waiting."""
+
+    def wake(self) -> None:
+        """Nobody waits."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_nics_are_read_again_when_events_may_have_been_missed(node: Node) -> None:
+    node.prepared(1)
+    surveys: list[offers.Survey] = []
+
+    class Watched(mock_port.MockPort):
+        def watch(self) -> port.Watch:
+            return OnceNewInterest()
+
+    node.machine.__class__ = Watched
+
+    def survey() -> offers.Survey:
+        surveys.append(node.driver.survey())
+        return surveys[-1]
+
+    looking = tc_reconciler.Keeper(node.machine, node.site, survey=survey, uplink=node.driver.uplink, intents=lambda: node.intents)
+    looking.look()
+    assert len(surveys) == 2
+    looking.look()
+    assert len(surveys) == 3
+
+
+def test_hardware_without_shares_takes_no_room_in_the_filter_of_events(node: Node) -> None:
+    assert node.driver.survey().nics
+    assert node.driver.survey().interest.ifindexes == frozenset()
+
+
+def test_the_first_look_after_a_reboot_puts_everything_back_without_alarm(node: Node) -> None:
+    shares = [node.prepared(1), node.prepared(2)]
+    for share in shares:
+        node.machine.remove(share.id)
+    node.keeper().look()
+    assert node.machine.shares() == tuple(shares)
+    assert node.site.reports == []
+
+
+def test_a_share_nobody_knows_goes_unless_a_sandbox_uses_it_or_a_claim_is_half_way(node: Node) -> None:
+    orphan, used, half = (node.prepared(number) for number in (1, 2, 3))
+    for grant in node.site.grants():
+        node.site.remove(grant)
+    node.machine.admit(used, cookie=7001, mac="02:aa:00:00:00:01")
+    node.intents.append({"id": half.id})
+    node.keeper().look()
+    assert orphan not in node.machine.shares()
+    assert node.machine.shares() == (used, half)
+
+
+def test_a_nic_that_cannot_be_mended_is_unhealthy_with_the_reason(node: Node) -> None:
+    node.prepared(1)
+
+    class Refusing(mock_port.MockPort):
+        def repair(self, uplink: port.Uplink, shares: object) -> tuple[str, ...]:
+            raise errors.HardwareError("repair", "no buffers")
+
+    node.machine.__class__ = Refusing
+    node.keeper().look()
+    told = node.site.health_of(NIC)
+    assert told is not None
+    assert (told.health, told.message) == (sites.Health.UNHEALTHY, "repair: no buffers")
+
+
+def test_admin_access_and_shares_of_other_nics_are_left_out(node: Node) -> None:
+    share = node.prepared(1)
+    (grant,) = node.site.grants()
+    node.site.remove(grant)
+    node.site.put(dataclasses.replace(grant, admin_access=True, record={}))
+    node.machine.remove(share.id)
+    assert node.keeper().look() == {}
+
+
+def test_start_and_stop_leave_no_thread(node: Node) -> None:
+    node.prepared(1)
+    for _ in range(2):
+        node.driver.start(node.site)
+        assert "nic-keeper" in {thread.name for thread in threading.enumerate()}
+        node.driver.stop()
+        assert "nic-keeper" not in {thread.name for thread in threading.enumerate()}
+    node.driver.stop()
+
+
+@pytest.fixture
+def own() -> Iterator[netns.Namespace]:
+    if netns.why_not():
+        pytest.skip(netns.why_not())
+    with netns.namespace() as made:
+        made.make_nic("nic0", mac="02:00:00:00:00:20")
+        yield made
+
+
+@pytest.mark.root
+def test_on_the_kernel_a_deleted_qdisc_is_back_soon_and_health_tells_of_it(own: netns.Namespace, tmp_path: pathlib.Path) -> None:
+    rule = nic_settings.InterfaceRule(match="nic0", speed=quantity.Quantity.of("10G"))
+    machine = kernel_port.KernelPort(own.name)
+    author = nic_driver.NicDriver(machine, node="node-1", settings=nic_settings.NicSettings(exclude=("*-wire",), interfaces=(rule,)))
+    node = site.FakeSite(tmp_path)
+    node.put(prepared(author, "nic0", 1))
+    assert author.discover().by_name()["nic0"].attributes["shaping"] == "netns"
+    author.start(node)
+    try:
+        eventually(lambda: len(node.held) >= 1)
+        own.run("tc", "qdisc", "del", "dev", "nic0", "root")
+        eventually(lambda: "htb" in own.run("tc", "qdisc", "show", "dev", "nic0", "root"))
+        # A look that meets the deletion or the repair half-way may report more often; the damage is told, and the end is sound.
+        eventually(lambda: any("the root qdisc is not ours" in report.message for report in node.reports), lambda: node.reports)
+        eventually(lambda: node.reports[-1].health is sites.Health.HEALTHY, lambda: node.reports)
+    finally:
+        author.stop()
+        machine.close()
+
+
+def eventually(holds: Callable[[], bool], evidence: Callable[[], object] = str) -> None:
+    waiting, deadline = threading.Event(), time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, f"did not come to hold within {PATIENCE:.0f} s: {evidence()}"
+        waiting.wait(0.1)
+
+
+def test_what_the_admin_allows_is_changed_in_place_and_is_no_damage(node: Node) -> None:
+    share = node.prepared(1)
+    wide = dataclasses.replace(share, ceil=5 * 10**9)
+    (grant,) = node.site.grants()
+    node.site.put(dataclasses.replace(grant, record=shares.to_record(wide)))
+    for bound, ceil in ((None, 5 * 10**9), ("2G", 2 * 10**9), ("0", 0), (None, 5 * 10**9)):
+        choices = nic_settings.NicSettings(ceil=None if bound is None else quantity.Quantity.of(bound))
+        node.driver = nic_driver.NicDriver(node.machine, node="node-1", settings=choices)
+        looks = node.keeper()
+        assert not any(looks.look().values())
+        assert node.machine.shares() == (dataclasses.replace(wide, ceil=ceil),)
+    assert not node.site.reports

@@ -1,0 +1,67 @@
+"""Waiting until a burst of changes is over."""
+
+import dataclasses
+
+from drakit.devices.nic import debounce, port
+
+
+@dataclasses.dataclass
+class Town:
+    """A watch on which something happens at given times, and an event that is waited for instead of sleeping; ``stopped`` is when it is set."""
+
+    events: list[float]
+    stopped: float = float("inf")
+    now: float = 0.0
+    waited: float = 0.0
+
+    def wait(self, timeout: float) -> bool:
+        """Both a watch's wait, which is asked with 0 only, and an event's."""
+        if timeout:
+            self.now += timeout
+            return self.now >= self.stopped
+        return any(self.waited < event <= self.now for event in self.events)
+
+    def drain(self) -> None:
+        self.waited = self.now
+
+    def wake(self) -> None:
+        """Nothing waits here."""
+
+    def narrow(self, interest: port.Interest) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def settled(town: Town) -> float:
+    debounce.settle(town, town, quiet=1.0, most=5.0, monotonic=town.monotonic)
+    return town.now
+
+
+def test_one_change_is_looked_at_a_moment_later() -> None:
+    assert settled(Town([])) == 1.0
+
+
+def test_changes_are_waited_for_until_there_are_none() -> None:
+    assert settled(Town([0.5, 1.5, 2.5])) == 4.0
+
+
+def test_changes_without_end_are_looked_at_all_the_same() -> None:
+    assert settled(Town([number / 10 for number in range(1000)])) == 5.0
+
+
+def test_whoever_stops_is_not_kept_waiting() -> None:
+    assert settled(Town([number / 10 for number in range(1000)], stopped=2.0)) == 2.0
+
+
+def test_a_burst_of_a_hundred_changes_costs_a_few_looks() -> None:
+    town, looks = Town([number / 10 for number in range(1, 101)]), 0
+    while town.now < 20.0:
+        looks += 1
+        settled(town)
+        town.now = max([town.now, *[min(event for event in town.events if event > town.now)]]) if town.now < town.events[-1] else 20.0
+    assert looks <= 4
