@@ -12,12 +12,12 @@ import re
 import uuid
 from collections.abc import Sequence
 
-from drakit.cluster import json_types
-from drakit.cluster.json_types import Json, Object
 from drakit.core import paging, reconcile, records
 from drakit.core import slices as core_slices
 from drakit.devices import machines, registry
 from drakit.kube import slice_codec
+from drakit_cluster import json_types
+from drakit_cluster.json_types import Json, Object
 
 DRIVER = "gpu.drakit.dev"
 MACHINE = "dgx-a100-40gb"

@@ -21,12 +21,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from bench import allocator_inputs as inputs
-from drakit.cluster import json_types, ports
-from drakit.cluster.allocator import Allocator
-from drakit.cluster.features import FeatureGates
-from drakit.cluster.json_types import Object
-from drakit.cluster.selectors import EnvType, Selectors
-from drakit.cluster.state import AllocatedState
+from drakit_cluster import json_types, ports
+from drakit_cluster.allocator import Allocator
+from drakit_cluster.features import FeatureGates
+from drakit_cluster.json_types import Object
+from drakit_cluster.selectors import EnvType, Selectors
+from drakit_cluster.state import AllocatedState
 
 SEEDS = range(5)
 WARM_RUNS = 3

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from drakit.cluster import apiserver, registry, resources
+from drakit_cluster import apiserver, registry, resources
 
 DRIVER, POOL = "bench.example.com", "node-1"
 PIPE = "pipe"

@@ -1,6 +1,6 @@
 """Answers conformance cases: one JSON document a line in, one a line out, in order.
 
-Only a codec: every decision is made by ``drakit.cluster``. A case whose kind has no owner yet, and any error, is answered as
+Only a codec: every decision is made by ``drakit_cluster``. A case whose kind has no owner yet, and any error, is answered as
 ``{"crash": "..."}``.
 """
 
@@ -12,13 +12,14 @@ from collections.abc import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "driver"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "cluster"))
 
 from conformance import validate_case
-from drakit.cluster import allocator, capacity, json_types, known_errors, ports, quantity, state, taints
-from drakit.cluster.devices import DeviceId, DeviceView, view_of
-from drakit.cluster.features import FeatureGates, Gate
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.quantity import Quantity
+from drakit_cluster import allocator, capacity, json_types, known_errors, ports, quantity, state, taints
+from drakit_cluster.devices import DeviceId, DeviceView, view_of
+from drakit_cluster.features import FeatureGates, Gate
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.quantity import Quantity
 
 GATES = {
     "AdminAccess": Gate.ADMIN_ACCESS,
@@ -54,7 +55,7 @@ def gates(case: Object) -> FeatureGates:
 
 def selectors(features: FeatureGates) -> ports.SelectorPort:
     """Return the CEL selectors, imported on first use so that the other kinds need none of their libraries."""
-    module = importlib.import_module("drakit.cluster.selectors")
+    module = importlib.import_module("drakit_cluster.selectors")
     port: ports.SelectorPort = module.Selectors(features)
     return port
 
@@ -97,7 +98,7 @@ def device_id(item: Object) -> DeviceId:
 
 def cel(case: Object) -> Object:
     """Compile and evaluate one device selector."""
-    module = importlib.import_module("drakit.cluster.selectors")
+    module = importlib.import_module("drakit_cluster.selectors")
     return module.conformance(  # type: ignore[no-any-return]  # The package is imported late, so its types are unknown here.
         json_types.text(case, "expression"),
         device_view(json_types.mapping(case, "device")),

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cluster import apiserver, registry, resources
 from drakit.core import claim as claims
 from drakit.core import ports
 from drakit.kube import claim_codec, client, fields
 from drakit.kube import claims as kube_claims
+from drakit_cluster import apiserver, registry, resources
 from fakes import claim_statuses
 from unit.cluster import samples
 

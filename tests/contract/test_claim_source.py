@@ -7,11 +7,11 @@ import pathlib
 
 import pytest
 
-from drakit.cluster import apiserver, registry, resources
 from drakit.core import claim as claims
 from drakit.core import errors, names, ports, quantity
 from drakit.kube import claim_codec, client, fields, file_claims
 from drakit.kube import claims as kube_claims
+from drakit_cluster import apiserver, registry, resources
 from fakes import claim_samples as samples
 from fakes import claim_source
 

@@ -5,9 +5,9 @@ import pathlib
 
 import pytest
 
-from drakit.cluster import apiserver, registry
 from drakit.core import errors
 from drakit.kube import claims, client
+from drakit_cluster import apiserver, registry
 from fakes import claim_samples as samples
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from drakit.cluster import apiserver, json_types, registry, resources
-from drakit.cluster.access import drivers, users
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
 from drakit.core import site as sites
 from drakit.kube import client, status, status_patch
+from drakit_cluster import apiserver, json_types, registry, resources
+from drakit_cluster.access import drivers, users
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
 from fakes import byte_comparing, claim_statuses, real_clock
 from unit.cluster import samples
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cluster import apiserver, json_types, registry, resources
-from drakit.cluster.access import drivers
-from drakit.cluster.json_types import Object
 from drakit.core import claim as claims
 from drakit.core import errors, names
 from drakit.core import site as sites
 from drakit.kube import client, events
+from drakit_cluster import apiserver, json_types, registry, resources
+from drakit_cluster.access import drivers
+from drakit_cluster.json_types import Object
 from unit.cluster import samples
 
 NOON = datetime.datetime(2026, 11, 22, 12, 0, tzinfo=datetime.UTC)

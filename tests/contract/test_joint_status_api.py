@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 import pytest
 import yaml
 
-from drakit.cluster import apiserver, json_types, registry, resources
-from drakit.cluster.access import drivers, users
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
 from drakit.core import site as sites
 from drakit.kube import client, status, transport
+from drakit_cluster import apiserver, json_types, registry, resources
+from drakit_cluster.access import drivers, users
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
 from fakes import byte_comparing, real_clock
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -7,9 +7,9 @@ import pathlib
 
 import pytest
 
-from drakit.cluster import apiserver, registry, resources
 from drakit.core import errors, leasing, ports
 from drakit.kube import client, leases
+from drakit_cluster import apiserver, registry, resources
 from fakes import lease_store
 
 NOON = datetime.datetime(2026, 1, 2, 12, 0, 0, 123456, tzinfo=datetime.UTC)

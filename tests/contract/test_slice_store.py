@@ -4,10 +4,10 @@ import collections.abc
 
 import pytest
 
-from drakit.cluster import apiserver, features, registry, resources
 from drakit.core import errors, ports, slices
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
+from drakit_cluster import apiserver, features, registry, resources
 from fakes import real_clock, slice_follower, slice_store
 from fakes import slice_samples as samples
 

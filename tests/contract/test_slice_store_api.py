@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from drakit.cluster import apiserver, features, registry, resources
-from drakit.cluster.json_types import Object
 from drakit.core import errors, slices
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
+from drakit_cluster import apiserver, features, registry, resources
+from drakit_cluster.json_types import Object
 from fakes import real_clock, slice_follower
 from fakes import slice_samples as samples
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from drakit.cluster import apiserver, features, registry, resources
 from drakit.core import counters, device, errors, inventory, quantity
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
 from drakit.node import publisher
+from drakit_cluster import apiserver, features, registry, resources
 from fakes import real_clock, ticking
 
 NODE, DRIVER = "node-1", "lists.example.com"

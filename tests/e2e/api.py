@@ -12,12 +12,12 @@ from typing import TypeVar
 import kubernetes.client
 import kubernetes.config
 
-from drakit.cluster import json_types
-from drakit.cluster.json_types import Object
 from drakit.core import errors
 from drakit.core.errors import ApiError
 from drakit.core.records import thaw
 from drakit.kube import client
+from drakit_cluster import json_types
+from drakit_cluster.json_types import Object
 
 __all__ = ["Api", "ApiError", "WaitError"]
 

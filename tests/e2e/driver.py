@@ -9,8 +9,8 @@ import tempfile
 
 import yaml
 
-from drakit.cluster import json_types
-from drakit.cluster.json_types import Object
+from drakit_cluster import json_types
+from drakit_cluster.json_types import Object
 from e2e.api import Api
 
 NAMESPACE = "drakit-system"

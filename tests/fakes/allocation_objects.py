@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from drakit.cluster import allocator, json_types, known_errors, ports
-from drakit.cluster.features import FeatureGates, Gate
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.known_errors import KnownErrors
-from drakit.cluster.state import AllocatedState
+from drakit_cluster import allocator, json_types, known_errors, ports
+from drakit_cluster.features import FeatureGates, Gate
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.known_errors import KnownErrors
+from drakit_cluster.state import AllocatedState
 from fakes.simple_selectors import SimpleSelectors
 
 DRIVER = "drv"

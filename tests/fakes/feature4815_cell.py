@@ -5,16 +5,16 @@ Nothing waits and nothing runs beside the test. What a pod got is read from its 
 
 from collections.abc import Mapping, Sequence
 
-from drakit.cluster import json_types, placement, pod_claims, reservation, resources, selectors
-from drakit.cluster.allocator import Allocator
-from drakit.cluster.features import FeatureGates, Gate
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.placement import Placement, Refusal
-from drakit.cluster.registry import Registry
-from drakit.cluster.resources import CLAIM, CLASS, NODE, POD, SLICE
-from drakit.cluster.state import AllocatedState
-from drakit.cluster.store import Key, Store
+from drakit_cluster import json_types, placement, pod_claims, reservation, resources, selectors
+from drakit_cluster.allocator import Allocator
+from drakit_cluster.features import FeatureGates, Gate
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.placement import Placement, Refusal
+from drakit_cluster.registry import Registry
+from drakit_cluster.resources import CLAIM, CLASS, NODE, POD, SLICE
+from drakit_cluster.state import AllocatedState
+from drakit_cluster.store import Key, Store
 
 DRIVER = "gpu.nvidia.com"
 MIXINS = FeatureGates.of({"DRAMixins": True})

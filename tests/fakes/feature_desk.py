@@ -5,19 +5,19 @@ import itertools
 import uuid
 from collections.abc import Iterator
 
-from drakit.cluster import json_types
-from drakit.cluster.allocator import Allocator
-from drakit.cluster.api import Api
-from drakit.cluster.apiserver import ApiServer
-from drakit.cluster.client import ApiClient
-from drakit.cluster.features import FeatureGates, Gate
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.registry import Registry
-from drakit.cluster.resources import CLAIM, CLASS, SLICE
-from drakit.cluster.selectors import Selectors
-from drakit.cluster.state import AllocatedState
-from drakit.cluster.store import Store
-from drakit.cluster.taint_rules import tainted
+from drakit_cluster import json_types
+from drakit_cluster.allocator import Allocator
+from drakit_cluster.api import Api
+from drakit_cluster.apiserver import ApiServer
+from drakit_cluster.client import ApiClient
+from drakit_cluster.features import FeatureGates, Gate
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.registry import Registry
+from drakit_cluster.resources import CLAIM, CLASS, SLICE
+from drakit_cluster.selectors import Selectors
+from drakit_cluster.state import AllocatedState
+from drakit_cluster.store import Store
+from drakit_cluster.taint_rules import tainted
 from unit.cluster_kubelet import objects
 
 ON = FeatureGates()

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from typer import testing
 
-from drakit.cluster import json_types, manifests, resources
-from drakit.cluster.api import Api
-from drakit.cluster.json_types import Json, Object
+from drakit_cluster import json_types, manifests, resources
+from drakit_cluster.api import Api
+from drakit_cluster.json_types import Json, Object
 
 FOLDER = pathlib.Path(__file__).parents[1] / "scenario" / "features" / "samples"
 _HEAD = "apiVersion: resource.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n"

@@ -7,13 +7,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
-from drakit.cluster import json_types
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.kubelet import Timing
-from drakit.cluster.resources import CLAIM, CLASS
 from drakit.core import driver as drivers
 from drakit.kube import claims, client, slices
 from drakit.node import clock, engine, node, station
+from drakit_cluster import json_types
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.kubelet import Timing
+from drakit_cluster.resources import CLAIM, CLASS
 from fakes import author
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.town import QUICK, Town

@@ -12,10 +12,10 @@ import yaml
 
 from drakit import settings as values
 from drakit.cli import composition, options, publish, run
-from drakit.cluster import json_types, resources
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import CLAIM, POD, SLICE
 from drakit.kube import client
+from drakit_cluster import json_types, resources
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.resources import CLAIM, POD, SLICE
 from unit.cluster_kubelet.town import Town
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -116,8 +116,8 @@ def test_nothing_is_compiled_at_run_time_and_every_module_can_be_imported(everyt
     assert isinstance(imported, list)
     assert isinstance(without, list)
     assert isinstance(log, str)
-    assert len(imported) > 300
-    assert [name for name in without if not name.startswith(("drakit.cluster", "drakit.testing", "drakit.cli"))] == []
+    assert len(imported) > 200
+    assert [name for name in without if not name.startswith("drakit.cli.demo.")] == []
     compiled = set(re.findall(r"code object from '?(/usr/[^']*[.]py)'?$", log, re.MULTILINE))
     # This one has the architecture in its name, so a machine of another architecture does not have it to compile.
     assert {name for name in compiled if "/_sysconfigdata_" not in name} == set()

@@ -8,12 +8,12 @@ import pkgutil
 
 import drakit
 
-CLUSTER_EXTRA = {"httpx", "re2", "starlette", "trustme", "uvicorn", "cryptography"}
-"""The local cluster's libraries, which the image does not have."""
+LOCAL_CLUSTER = "drakit_cluster"
+"""The package of the local cluster, which the image does not have."""
 
 
 def modules() -> tuple[list[str], list[str]]:
-    """Import every module; return the names of those that were imported, and of those that need the local cluster's libraries."""
+    """Import every module; return the names of those that were imported, and of those that need the local cluster."""
     imported, without_cluster = [], []
     for module in pkgutil.walk_packages(drakit.__path__, "drakit."):
         if module.name == "drakit.__main__":
@@ -21,7 +21,7 @@ def modules() -> tuple[list[str], list[str]]:
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:
-            if error.name not in CLUSTER_EXTRA:
+            if error.name != LOCAL_CLUSTER:
                 raise
             without_cluster.append(module.name)
         else:

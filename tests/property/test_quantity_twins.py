@@ -4,9 +4,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from drakit.cluster import quantity as judge
 from drakit.core import errors
 from drakit.core import quantity as ours
+from drakit_cluster import quantity as judge
 from fakes.core_strategies import quantity_texts
 
 

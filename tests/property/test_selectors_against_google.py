@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from drakit.cluster.selectors import CompileError, RunError, Selectors, parsing
+from drakit_cluster.selectors import CompileError, RunError, Selectors, parsing
 from unit.cluster_selectors.asking import ALL_ON
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from drakit import testing
-from drakit.cluster import json_types
-from drakit.cluster.resources import CLAIM, EVENT, SLICE
 from drakit.core import device, errors
 from drakit.core import site as sites
+from drakit_cluster import json_types
+from drakit_cluster.resources import CLAIM, EVENT, SLICE
 from fakes import author
 
 DRIVER = author.FakeDriver.name

@@ -13,7 +13,7 @@ from kubernetes import client as official
 from kubernetes import config
 
 from drakit.cli.demo import samples
-from drakit.cluster import client, json_types, resources
+from drakit_cluster import client, json_types, resources
 from fakes import demo
 
 KINDS = {resource.kind: resource for resource in resources.ALL}

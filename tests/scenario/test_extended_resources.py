@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from drakit.cluster import json_types, whatif
-from drakit.cluster.features import FeatureGates
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import CLAIM, CLASS, NODE, POD
+from drakit_cluster import json_types, whatif
+from drakit_cluster.features import FeatureGates
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.resources import CLAIM, CLASS, NODE, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE, UNPREPARE
 from unit.cluster_kubelet.town import Town

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 import pytest
 import yaml
 
-from drakit.cluster import errors, json_types
-from drakit.cluster.client import ApiClient
-from drakit.cluster.components import Components
-from drakit.cluster.features import FeatureGates
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import (
+from drakit_cluster import errors, json_types
+from drakit_cluster.client import ApiClient
+from drakit_cluster.components import Components
+from drakit_cluster.features import FeatureGates
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import (
     CLAIM,
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -26,7 +26,7 @@ from drakit.cluster.resources import (
     SLICE,
     TAINT_RULE,
 )
-from drakit.cluster.watching import EventType
+from drakit_cluster.watching import EventType
 from fakes.feature4815_cell import Cell
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE, Plugin

@@ -15,10 +15,6 @@ from typing import Any
 import pytest
 
 from drakit import testing
-from drakit.cluster import errors as api_errors
-from drakit.cluster import resources
-from drakit.cluster.cluster import LocalCluster
-from drakit.cluster.runtime import Mode
 from drakit.core import site as core_site
 from drakit.devices import machines, registry
 from drakit.devices.nic import driver as nic_driver
@@ -28,6 +24,10 @@ from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import beside, clock, engine, station
 from drakit.node import node as nodes
+from drakit_cluster import errors as api_errors
+from drakit_cluster import resources
+from drakit_cluster.cluster import LocalCluster
+from drakit_cluster.runtime import Mode
 from fakes import netns, nic_attach
 from unit.cluster_kubelet import town as quick
 

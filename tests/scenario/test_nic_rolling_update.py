@@ -34,7 +34,7 @@ def world() -> Iterator[nic_attach.World]:
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The driver's folder as an earlier version had it."""
     copy = tmp_path_factory.mktemp("earlier") / "driver"
-    shutil.copytree(DRIVER, copy, ignore=shutil.ignore_patterns("__pycache__", "cluster"))
+    shutil.copytree(DRIVER, copy, ignore=shutil.ignore_patterns("__pycache__"))
     source = copy / "attach" / "attach.c"
     source.write_text(f'{source.read_text()}\n__attribute__((used)) static const char version[] = "earlier";\n')
     return copy

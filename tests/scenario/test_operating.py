@@ -16,8 +16,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drakit import testing
-from drakit.cluster import cluster as clusters
-from drakit.cluster import resources
+from drakit_cluster import cluster as clusters
+from drakit_cluster import resources
 
 SECONDS = 30
 

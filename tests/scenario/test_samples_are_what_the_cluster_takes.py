@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from drakit.cli.demo import samples
-from drakit.cluster import json_types, registry, resources
+from drakit_cluster import json_types, registry, resources
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "daemonset" / "samples"

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.cli.demo import samples
-from drakit.cluster import cluster as clusters
-from drakit.cluster import json_types, resources
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import POD, SLICE
+from drakit_cluster import cluster as clusters
+from drakit_cluster import json_types, resources
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.resources import POD, SLICE
 
 FAMILIES = ("gpu", "nic")
 SECONDS = 30.0

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit import testing
-from drakit.cluster import cluster as clusters
-from drakit.cluster import json_types, resources
+from drakit_cluster import cluster as clusters
+from drakit_cluster import json_types, resources
 
 pytestmark = pytest.mark.timeout(180)
 SECONDS = 60.0

@@ -11,8 +11,8 @@ import yaml
 
 from drakit import settings
 from drakit.cli import webhook
-from drakit.cluster import apiserver, client, errors, registry, resources
 from drakit.node import metrics
+from drakit_cluster import apiserver, client, errors, registry, resources
 from fakes import parameters as p
 from fakes import tls_files
 

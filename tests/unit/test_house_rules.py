@@ -8,8 +8,8 @@ import statistics
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-PACKAGE = ROOT / "driver" / "drakit"
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_proto" not in path.parts)
+PACKAGES = (ROOT / "driver" / "drakit", ROOT / "cluster" / "drakit_cluster")
+MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py") if "_proto" not in path.parts)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -19,7 +19,7 @@ def parsed(path: pathlib.Path) -> ast.Module:
 
 
 def name_of(path: pathlib.Path) -> str:
-    return str(path.relative_to(PACKAGE))
+    return str(path.relative_to(ROOT))
 
 
 def functions(tree: ast.Module) -> list[Function]:

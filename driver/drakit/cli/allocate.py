@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drakit import extras
 from drakit.cli import manifests as sources
 from drakit.cli import options, output
 from drakit.core import errors
 from drakit.telemetry import escaping
 
 if TYPE_CHECKING:
-    from drakit.cluster import obstacles, whatif
-    from drakit.cluster.features import FeatureGates
-    from drakit.cluster.json_types import Object
-    from drakit.cluster.known_errors import KnownErrors
+    from drakit_cluster import obstacles, whatif
+    from drakit_cluster.features import FeatureGates
+    from drakit_cluster.json_types import Object
+    from drakit_cluster.known_errors import KnownErrors
 
 DOES_NOT_FIT = 1
 BAD_INPUT = 2
@@ -58,7 +59,7 @@ def allocate(
     """
     try:
         wanted = [*(given or []), *(files or [])]
-        sources.check_installed()
+        extras.require_local_cluster()
         if not wanted and not live and kubeconfig is None:
             raise errors.ConfigError("nothing to look at: give FILE, -f FILE, or --live")
         chosen, repeated = sources.feature_gates(gates or []), sources.errors_of(as_kubernetes)
@@ -78,7 +79,7 @@ def allocate(
 
 
 def _decide(world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGates", repeated: "KnownErrors") -> "list[whatif.Decision]":
-    from drakit.cluster import whatif
+    from drakit_cluster import whatif
 
     decisions = list(whatif.Scheduler(world, gates, nodes, repeated).decide())
     if not decisions:
@@ -87,7 +88,7 @@ def _decide(world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGat
 
 
 def _from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
-    from drakit.cluster import manifests, whatif
+    from drakit_cluster import manifests, whatif
 
     documents = sources.read(files)
     intake = manifests.take(documents, gates)
@@ -106,7 +107,7 @@ def _from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
 
 def _with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whatif.World":
     """Add what a cluster has. Its pending pods and claims are decided only where the files ask for nothing."""
-    from drakit.cluster import pod_claims, resources, whatif
+    from drakit_cluster import pod_claims, resources, whatif
 
     kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE)
     found = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE, resources.POD])
@@ -135,7 +136,7 @@ def _nodes(world: "whatif.World", wanted: str | None) -> "list[Object]":
 
 
 def _name(obj: "Object") -> str:
-    from drakit.cluster import json_types
+    from drakit_cluster import json_types
 
     return json_types.text(obj, "metadata", "name")
 
@@ -158,7 +159,7 @@ def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) 
 
 
 def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
-    from drakit.cluster import json_types
+    from drakit_cluster import json_types
 
     asked = "" if decision.asked.startswith("claim ") else decision.asked
     if decision.fits and not decision.given:

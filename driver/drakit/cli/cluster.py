@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drakit import extras
 from drakit.cli import hosting, output, stopping
 from drakit.cli import manifests as sources
 from drakit.core import errors
 from drakit.telemetry import escaping, logs
 
 if TYPE_CHECKING:
-    from drakit.cluster import cluster as clusters
+    from drakit_cluster import cluster as clusters
 
 DEFAULT_NODE = "node-1"
 _MACHINE = "dgx-a100-40gb-2gpu"
@@ -63,7 +64,7 @@ def cluster(
 
       drakit cluster --folder /tmp/dra --keep-state --gate scheduler:DRAConsumableCapacity=false
     """
-    hosting.check_installed()
+    extras.require_local_cluster()
     names, switched = list(nodes or [DEFAULT_NODE]), _gates(gates or [])
     if len(set(names)) != len(names):
         raise errors.SettingsError("each node needs a name of its own", key="--node")

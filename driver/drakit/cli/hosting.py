@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import importlib.util
 import os
 import pathlib
 import shutil
@@ -15,7 +14,7 @@ from drakit.core import errors
 from drakit.telemetry import logs
 
 if TYPE_CHECKING:
-    from drakit.cluster import cluster as clusters
+    from drakit_cluster import cluster as clusters
 
 # A node's folder may have 44 bytes; /drakit-12345678/node-1 are 23 of them.
 _PARENT_BYTES = 20
@@ -26,19 +25,11 @@ COMPONENTS = ("apiserver", "scheduler", "controllers", "kubelet")
 """What may have feature gates of its own."""
 Gates: TypeAlias = Mapping[str, Mapping[str, bool]]
 """Feature gates by component; those under "" are for all, where a component does not say otherwise."""
-_LIBRARIES = ("httpx", "re2", "starlette", "trustme", "uvicorn")
-
-
-def check_installed() -> None:
-    """Raise SettingsError when the libraries of the local cluster are not installed."""
-    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise errors.SettingsError(f"the local cluster needs {', '.join(missing)}; install them with: pip install 'drakit[cluster]'")
 
 
 def claim_folder(folder: pathlib.Path, nodes: Sequence[str]) -> pathlib.Path:
     """Make the folder where missing, for its owner only, and return its absolute path; raises SettingsError when no cluster could live in it."""
-    from drakit.cluster import node_folder
+    from drakit_cluster import node_folder
 
     folder = folder.absolute()
     folders.check_own(folder)
@@ -122,9 +113,9 @@ def running(
     With ``keep_state`` it goes on with the objects of the cluster before it in this folder. With ``as_kubernetes`` its scheduler repeats
     the known errors of that version. With ``run_pods`` containers that have a command run it.
     """
-    from drakit.cluster import apiserver, components, features, state_log
-    from drakit.cluster import cluster as clusters
-    from drakit.cluster.runtime import Mode
+    from drakit_cluster import apiserver, components, features, state_log
+    from drakit_cluster import cluster as clusters
+    from drakit_cluster.runtime import Mode
 
     def of(component: str) -> features.FeatureGates:
         return features.FeatureGates.of({**(gates or {}).get("", {}), **(gates or {}).get(component, {})})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drakit import extras
 from drakit import settings as values
 from drakit.admission import opaque
 from drakit.cli import composition, options, output
@@ -15,8 +16,8 @@ from drakit.core import errors
 from drakit.telemetry import escaping
 
 if TYPE_CHECKING:
-    from drakit.cluster.linting import Finding
-    from drakit.cluster.manifests import Document
+    from drakit_cluster.linting import Finding
+    from drakit_cluster.manifests import Document
 
 HAS_ERRORS = 1
 BAD_INPUT = 2
@@ -71,8 +72,8 @@ def lint(
 
 
 def _lint(files: Sequence[str], gates: Sequence[str]) -> _Looked:
-    sources.check_installed()
-    from drakit.cluster import linting
+    extras.require_local_cluster()
+    from drakit_cluster import linting
 
     if not files:
         raise errors.ConfigError("nothing to check: give FILE, or -f FILE")
@@ -85,7 +86,7 @@ def _lint(files: Sequence[str], gates: Sequence[str]) -> _Looked:
 
 def _refused(document: "Document") -> "Iterator[Finding]":
     """Yield the opaque parameters that our drivers would refuse to prepare, as ``drakit webhook`` does."""
-    from drakit.cluster import linting
+    from drakit_cluster import linting
 
     kind, version = document.body.get("kind"), document.body.get("apiVersion")
     if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):

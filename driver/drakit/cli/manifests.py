@@ -1,6 +1,5 @@
 """Files and live clusters as sources of Kubernetes objects, for the commands that judge them before a cluster does."""
 
-import importlib.util
 import os
 import pathlib
 import sys
@@ -14,11 +13,11 @@ from drakit.inputs import files as inputs
 from drakit.kube import client
 
 if TYPE_CHECKING:
-    from drakit.cluster import manifests
-    from drakit.cluster.features import FeatureGates
-    from drakit.cluster.json_types import Object
-    from drakit.cluster.known_errors import KnownErrors
-    from drakit.cluster.resources import Resource
+    from drakit_cluster import manifests
+    from drakit_cluster.features import FeatureGates
+    from drakit_cluster.json_types import Object
+    from drakit_cluster.known_errors import KnownErrors
+    from drakit_cluster.resources import Resource
 
 STANDARD_INPUT = "-"
 LIST_SECONDS = 30.0
@@ -27,7 +26,6 @@ SIZE_MAX = 64 << 20
 _NAMED = 3
 _ABSENT = (403, 404)
 """What a server answers of a kind that it does not serve, or that this user may not see."""
-_LIBRARIES = ("re2",)
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 Files = Annotated[
@@ -54,16 +52,9 @@ AsKubernetes = Annotated[
 ]
 
 
-def check_installed() -> None:
-    """Raise SettingsError when the libraries that decide as a cluster does are not installed."""
-    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise errors.SettingsError(f"this command needs {', '.join(missing)}; install it with: pip install 'drakit[cluster]'")
-
-
 def read(files: Sequence[str], *, samples: bool = False) -> "list[manifests.Document]":
     """Return the objects of all files; raises ConfigError that names the file. With ``samples``, they need not be whole."""
-    from drakit.cluster import manifests
+    from drakit_cluster import manifests
 
     documents = []
     for file in _expanded(files):
@@ -133,7 +124,7 @@ def gates(texts: Sequence[str]) -> dict[str, bool]:
 
 def feature_gates(texts: Sequence[str]) -> "FeatureGates":
     """Return the gates as a cluster would have them; raises ConfigError for one that nobody knows."""
-    from drakit.cluster import features
+    from drakit_cluster import features
 
     try:
         return features.FeatureGates.of(gates(texts))
@@ -143,7 +134,7 @@ def feature_gates(texts: Sequence[str]) -> "FeatureGates":
 
 def errors_of(version: str | None) -> "KnownErrors":
     """Return the known errors of a version, none without one; raises SettingsError for one whose errors are not known."""
-    from drakit.cluster import known_errors
+    from drakit_cluster import known_errors
 
     try:
         return known_errors.of_version(version or "")

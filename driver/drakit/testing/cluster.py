@@ -17,6 +17,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from drakit import extras
 from drakit.core import driver as drivers
 from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
@@ -25,7 +26,7 @@ from drakit.node import node as nodes
 from drakit.testing import node as small
 
 if TYPE_CHECKING:
-    from drakit.cluster import cluster as clusters
+    from drakit_cluster import cluster as clusters
 
 SECONDS = 30.0
 Object = dict[str, Any]
@@ -53,7 +54,8 @@ class Cluster:
         self.drivers: dict[str, drivers.Driver[Any]] = {}
 
     def __enter__(self) -> Self:
-        from drakit.cluster import cluster as clusters  # noqa: PLC0415 - an extra that the smaller parts of the kit do without
+        extras.require_local_cluster()
+        from drakit_cluster import cluster as clusters  # noqa: PLC0415 - an extra that the smaller parts of the kit do without
 
         with contextlib.ExitStack() as stack:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp")))
@@ -76,7 +78,7 @@ class Cluster:
 
     def apply(self, *objects: Object) -> None:
         """Create objects as a user does."""
-        from drakit.cluster import resources  # noqa: PLC0415
+        from drakit_cluster import resources  # noqa: PLC0415
 
         for item in objects:
             kind = next(one for one in resources.ALL if (one.api_version, one.kind) == (item["apiVersion"], item["kind"]))
@@ -84,19 +86,19 @@ class Cluster:
 
     def pod(self, name: str, *, namespace: str = "default") -> Object:
         """A pod as it is now."""
-        from drakit.cluster import resources  # noqa: PLC0415
+        from drakit_cluster import resources  # noqa: PLC0415
 
         return dict(self.local.api.get(resources.POD, name, namespace=namespace))
 
     def claim(self, name: str, *, namespace: str = "default") -> Object:
         """A claim as it is now."""
-        from drakit.cluster import resources  # noqa: PLC0415
+        from drakit_cluster import resources  # noqa: PLC0415
 
         return dict(self.local.api.get(resources.CLAIM, name, namespace=namespace))
 
     def slices(self) -> list[Object]:
         """The ResourceSlices that are published."""
-        from drakit.cluster import resources  # noqa: PLC0415
+        from drakit_cluster import resources  # noqa: PLC0415
 
         return [dict(item) for item in self.local.api.list(resources.SLICE).items]
 
@@ -136,7 +138,7 @@ class Cluster:
 
     def wait_events(self, reason: str, *, containing: str = "", seconds: float = SECONDS) -> list[str]:
         """Wait for events with this reason whose message contains a text; their messages."""
-        from drakit.cluster import resources  # noqa: PLC0415
+        from drakit_cluster import resources  # noqa: PLC0415
 
         def found() -> list[str]:
             told = self.local.api.list(resources.EVENT).items
@@ -147,7 +149,7 @@ class Cluster:
 
     def delete_pod(self, name: str, *, namespace: str = "default", seconds: float = SECONDS) -> None:
         """Delete a pod and wait until it is gone, its devices given back."""
-        from drakit.cluster import errors, resources  # noqa: PLC0415
+        from drakit_cluster import errors, resources  # noqa: PLC0415
 
         self.local.api.delete(resources.POD, name, namespace=namespace)
 

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Self
 
-from drakit.cluster import apiserver, errors, json_types
-from drakit.cluster.faults import ApiFault, Ill
-from drakit.cluster.features import FeatureGates
-from drakit.cluster.json_types import Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import CLAIM, CLASS, POD, SLICE
 from drakit.core import lifecycle
 from drakit.journal import copying, journal
+from drakit_cluster import apiserver, errors, json_types
+from drakit_cluster.faults import ApiFault, Ill
+from drakit_cluster.features import FeatureGates
+from drakit_cluster.json_types import Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import CLAIM, CLASS, POD, SLICE
 from fakes.storm import hardware, keeper, process
 from fakes.storm.schedule import Do, Step
 from unit.cluster_kubelet import objects

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from drakit.cdi import directory, spec
-from drakit.cluster import json_types
-from drakit.cluster.features import Gate
-from drakit.cluster.json_types import Object
-from drakit.cluster.resources import CLAIM, POD
 from drakit.core import lifecycle
 from drakit.node import resolution
+from drakit_cluster import json_types
+from drakit_cluster.features import Gate
+from drakit_cluster.json_types import Object
+from drakit_cluster.resources import CLAIM, POD
 from fakes.storm import hardware, process
 from fakes.storm.place import MEDDLED, Place
 from fakes.storm.schedule import SHARES_MAX, Do, Shop, Step, draw

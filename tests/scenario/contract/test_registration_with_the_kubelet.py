@@ -14,11 +14,11 @@ from drakit._proto import dra_v1beta1_pb2 as v1beta1
 from drakit._proto import dra_v1beta1_pb2_grpc as v1beta1_services
 from drakit._proto import pluginregistration_v1_pb2 as registration_wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as registration_services
-from drakit.cluster import json_types
-from drakit.cluster.resources import POD
 from drakit.core import errors
 from drakit.core import site as sites
 from drakit.kubelet import registration
+from drakit_cluster import json_types
+from drakit_cluster.resources import POD
 from fakes import served
 from unit.cluster_kubelet import objects
 

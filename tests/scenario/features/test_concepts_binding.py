@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cluster import errors, json_types, moments, scheduler
-from drakit.cluster.components import Components
-from drakit.cluster.features import FeatureGates
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import CLAIM, CLASS, NODE, POD, SLICE
+from drakit_cluster import errors, json_types, moments, scheduler
+from drakit_cluster.components import Components
+from drakit_cluster.features import FeatureGates
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import CLAIM, CLASS, NODE, POD, SLICE
 from fakes import feature_samples, feature_town
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.town import Town

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from drakit.cluster import json_types
-from drakit.cluster.api import Api
-from drakit.cluster.features import FeatureGates
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, SLICE
-from drakit.cluster.store import Store
+from drakit_cluster import json_types
+from drakit_cluster.api import Api
+from drakit_cluster.features import FeatureGates
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, SLICE
+from drakit_cluster.store import Store
 from fakes import feature_desk
 from unit.cluster_kubelet import objects
 

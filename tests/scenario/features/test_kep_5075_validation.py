@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cluster import errors, json_types
-from drakit.cluster.api import Api
-from drakit.cluster.features import FeatureGates
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, SLICE, Resource
+from drakit_cluster import errors, json_types
+from drakit_cluster.api import Api
+from drakit_cluster.features import FeatureGates
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, SLICE, Resource
 from fakes import feature_desk
 from unit.cluster_kubelet import objects
 

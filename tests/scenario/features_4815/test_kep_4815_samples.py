@@ -6,10 +6,10 @@ from collections.abc import Callable
 import kubernetes_validate
 import pytest
 
-from drakit.cluster import errors, json_types, linting, manifests, mixins
-from drakit.cluster.json_types import Object
-from drakit.cluster.linting import Finding, Severity
-from drakit.cluster.manifests import Document
+from drakit_cluster import errors, json_types, linting, manifests, mixins
+from drakit_cluster.json_types import Object
+from drakit_cluster.linting import Finding, Severity
+from drakit_cluster.manifests import Document
 from fakes import feature4815_samples as samples
 from fakes.feature4815_cell import MIXINS, Cell
 

@@ -13,13 +13,13 @@ import pytest
 from drakit.cli import output, withheld
 from drakit.cli.doctor import gpus, nics, places
 from drakit.cli.doctor.finding import Verdict
-from drakit.cluster import cluster as clusters
-from drakit.cluster import json_types, resources
 from drakit.core import errors
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, mock, nvml
 from drakit.devices.nic import port
+from drakit_cluster import cluster as clusters
+from drakit_cluster import json_types, resources
 from fakes import desk as desks
 from fakes import nvml_library
 

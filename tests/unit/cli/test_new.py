@@ -26,7 +26,7 @@ def files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def python(folder: pathlib.Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'driver'}", **variables}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'driver'}{os.pathsep}{ROOT / 'cluster'}", **variables}
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=110
     )

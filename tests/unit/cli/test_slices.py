@@ -6,7 +6,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from drakit.cluster import features, json_types, patching, registry, resources
+from drakit_cluster import features, json_types, patching, registry, resources
 from fakes import desk as desks
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit import testing
-from drakit.cluster import cluster as clusters
-from drakit.cluster import json_types, resources
 from drakit.devices.gpu import mps, processes
+from drakit_cluster import cluster as clusters
+from drakit_cluster import json_types, resources
 from fakes import desk as desks
 
 MPS = [

@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import pytest
 
-from drakit.cluster import apiserver, client, registry
-from drakit.cluster.api import Api
+from drakit_cluster import apiserver, client, registry
+from drakit_cluster.api import Api
 
 Connect: TypeAlias = Callable[[str], client.ApiClient]
 

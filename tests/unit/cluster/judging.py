@@ -1,11 +1,11 @@
 """Asks the rules, as the API server does, and names their failures in short."""
 
-from drakit.cluster import json_types
-from drakit.cluster.features import FeatureGates
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import Resource
-from drakit.cluster.schema import table as shapes
-from drakit.cluster.validation import compiler, context, table
+from drakit_cluster import json_types
+from drakit_cluster.features import FeatureGates
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.resources import Resource
+from drakit_cluster.schema import table as shapes
+from drakit_cluster.validation import compiler, context, table
 
 GATES = FeatureGates()
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit.cluster import apiserver, client, errors, json_types, registry
-from drakit.cluster.access import users
-from drakit.cluster.admission import expressions, matching
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import ADMISSION_BINDING, ADMISSION_POLICY, CLASS, CONFIGMAP, NAMESPACE, SLICE
+from drakit_cluster import apiserver, client, errors, json_types, registry
+from drakit_cluster.access import users
+from drakit_cluster.admission import expressions, matching
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import ADMISSION_BINDING, ADMISSION_POLICY, CLASS, CONFIGMAP, NAMESPACE, SLICE
 from unit.cluster import samples
 
 Connect = Callable[[str], client.ApiClient]

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cluster.apiserver import ApiServer
-from drakit.cluster.faults import ApiFault, Ill
-from drakit.cluster.registry import Registry
 from drakit.core import errors, records
 from drakit.kube import client, fields
+from drakit_cluster.apiserver import ApiServer
+from drakit_cluster.faults import ApiFault, Ill
+from drakit_cluster.registry import Registry
 
 NODES = "/api/v1/nodes"
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from drakit.cluster import apiserver, client, errors, json_types, registry, tls, watching
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import CLASS, SLICE
+from drakit_cluster import apiserver, client, errors, json_types, registry, tls, watching
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.resources import CLASS, SLICE
 from unit.cluster import samples
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

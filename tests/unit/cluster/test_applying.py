@@ -5,11 +5,11 @@ import itertools
 
 import pytest
 
-from drakit.cluster import applying, errors, json_types, registry
-from drakit.cluster.api import Api
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import CLAIM, CLASS, POD
+from drakit_cluster import applying, errors, json_types, registry
+from drakit_cluster.api import Api
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import CLAIM, CLASS, POD
 from unit.cluster import samples
 
 OTHER = "nic.drakit.dev"

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit.cluster import apiserver, client, errors, json_types, registry
-from drakit.cluster.access import drivers, users
-from drakit.cluster.admission import claim_status
-from drakit.cluster.features import FeatureGates
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, CLUSTER_ROLE, NAMESPACE
+from drakit_cluster import apiserver, client, errors, json_types, registry
+from drakit_cluster.access import drivers, users
+from drakit_cluster.admission import claim_status
+from drakit_cluster.features import FeatureGates
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, CLUSTER_ROLE, NAMESPACE
 from unit.cluster import samples
 from unit.cluster.test_roles import grant, rule
 

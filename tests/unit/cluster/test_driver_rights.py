@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
-from drakit.cluster import apiserver, json_types, registry
-from drakit.cluster.access import drivers
-from drakit.cluster.json_types import Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import CLAIM, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, NODE, POD, SERVED, SERVICEACCOUNT
 from drakit.core import claim as claims
 from drakit.core import errors, names, records, slices
 from drakit.kube import claims as kube_claims
 from drakit.kube import client as kube_client
 from drakit.kube import slices as kube_slices
+from drakit_cluster import apiserver, json_types, registry
+from drakit_cluster.access import drivers
+from drakit_cluster.json_types import Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import CLAIM, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, NODE, POD, SERVED, SERVICEACCOUNT
 from fakes import real_clock, slice_samples
 from unit.cluster import samples
 

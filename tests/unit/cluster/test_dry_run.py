@@ -2,9 +2,9 @@
 
 import pytest
 
-from drakit.cluster import client, errors, json_types, registry
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import CLAIM, CLASS, NAMESPACE, POD, SLICE
+from drakit_cluster import client, errors, json_types, registry
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.resources import CLAIM, CLASS, NAMESPACE, POD, SLICE
 from unit.cluster import samples
 
 MERGE = "application/merge-patch+json"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from drakit.cluster import errors, json_types, registry
-from drakit.cluster.features import FeatureGates
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import CLAIM, CLAIM_TEMPLATE, NAMESPACE, SLICE
-from drakit.cluster.rest import openapi
+from drakit_cluster import errors, json_types, registry
+from drakit_cluster.features import FeatureGates
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, NAMESPACE, SLICE
+from drakit_cluster.rest import openapi
 from unit.cluster import samples
 
 RICH: dict[str, Json] = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from drakit.cluster import fragments, json_types, linting, manifests, reading
-from drakit.cluster.features import FeatureGates
+from drakit_cluster import fragments, json_types, linting, manifests, reading
+from drakit_cluster.features import FeatureGates
 
 CLAIM = """\
 kind: ResourceClaim

@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-from drakit.cluster import apiserver, json_types, registry, tls
-from drakit.cluster.json_types import Object
-from drakit.cluster.resources import CONFIGMAP, SELF_REVIEW
+from drakit_cluster import apiserver, json_types, registry, tls
+from drakit_cluster.json_types import Object
+from drakit_cluster.resources import CONFIGMAP, SELF_REVIEW
 from unit.cluster.test_roles import grant, rule
 
 ACCOUNT = "system:serviceaccount:default:driver"

@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from drakit.cluster import apiserver, json_types, tls
-from drakit.cluster.json_types import Json
+from drakit_cluster import apiserver, json_types, tls
+from drakit_cluster.json_types import Json
 
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 

@@ -4,11 +4,11 @@ import base64
 
 import pytest
 
-from drakit.cluster import errors, json_types, registry
-from drakit.cluster.api import Api
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import CONFIGMAP, DAEMON_SET, DEPLOYMENT, LEASE, NAMESPACE, SECRET, Resource
+from drakit_cluster import errors, json_types, registry
+from drakit_cluster.api import Api
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import CONFIGMAP, DAEMON_SET, DEPLOYMENT, LEASE, NAMESPACE, SECRET, Resource
 
 
 def workload(**spec: Json) -> Object:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from drakit.cluster import errors, patching
-from drakit.cluster.json_types import Json
-from drakit.cluster.resources import CLAIM, POD
-from drakit.cluster.schema import table
+from drakit_cluster import errors, patching
+from drakit_cluster.json_types import Json
+from drakit_cluster.resources import CLAIM, POD
+from drakit_cluster.schema import table
 
 
 @pytest.mark.parametrize(

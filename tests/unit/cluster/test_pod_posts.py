@@ -2,10 +2,10 @@
 
 import pytest
 
-from drakit.cluster import apiserver, client, errors, json_types, registry
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import DEPLOYMENT, NAMESPACE, NODE, POD, SERVICEACCOUNT
+from drakit_cluster import apiserver, client, errors, json_types, registry
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import DEPLOYMENT, NAMESPACE, NODE, POD, SERVICEACCOUNT
 from unit.cluster import samples
 from unit.cluster.test_roles import grant, rule
 

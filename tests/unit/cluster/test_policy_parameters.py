@@ -2,9 +2,9 @@
 
 import pytest
 
-from drakit.cluster import apiserver, client, errors, registry
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import ADMISSION_BINDING, ADMISSION_POLICY, CLAIM, CLASS, CONFIGMAP, NAMESPACE
+from drakit_cluster import apiserver, client, errors, registry
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.resources import ADMISSION_BINDING, ADMISSION_POLICY, CLAIM, CLASS, CONFIGMAP, NAMESPACE
 from unit.cluster import samples
 
 CONFIG: Json = {"apiVersion": "v1", "kind": "ConfigMap"}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as any_
 
-from drakit.cluster import errors
-from drakit.cluster.json_types import Object
-from drakit.cluster.rest import protobuf
+from drakit_cluster import errors
+from drakit_cluster.json_types import Object
+from drakit_cluster.rest import protobuf
 
 
 def field(number: int, content: bytes) -> bytes:

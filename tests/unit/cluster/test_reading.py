@@ -2,7 +2,7 @@
 
 import pytest
 
-from drakit.cluster import manifests, reading
+from drakit_cluster import manifests, reading
 
 CLAIMS = """\
 apiVersion: v1

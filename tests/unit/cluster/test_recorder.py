@@ -2,10 +2,10 @@
 
 import threading
 
-from drakit.cluster import recorder, registry
-from drakit.cluster.json_types import Object
-from drakit.cluster.resources import EVENT, POD, Resource
-from drakit.cluster.reviewing import TRUSTED, Review
+from drakit_cluster import recorder, registry
+from drakit_cluster.json_types import Object
+from drakit_cluster.resources import EVENT, POD, Resource
+from drakit_cluster.reviewing import TRUSTED, Review
 from unit.cluster import samples
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from drakit.cluster import apiserver, client, errors, json_types, registry, tls
-from drakit.cluster.access import rules, users
-from drakit.cluster.access.authorizer import KnownUsers, Rbac
-from drakit.cluster.access.users import Attributes, User
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import (
+from drakit_cluster import apiserver, client, errors, json_types, registry, tls
+from drakit_cluster.access import rules, users
+from drakit_cluster.access.authorizer import KnownUsers, Rbac
+from drakit_cluster.access.users import Attributes, User
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import (
     CLAIM,
     CLASS,
     CLUSTER_ROLE,

@@ -7,11 +7,11 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from drakit.cluster import apiserver, client, json_types, registry, tls
-from drakit.cluster.json_types import Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import CLASS, POOL_STATUS_REQUEST, SLICE, TAINT_RULE
-from drakit.cluster.watching import closing
+from drakit_cluster import apiserver, client, json_types, registry, tls
+from drakit_cluster.json_types import Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import CLASS, POOL_STATUS_REQUEST, SLICE, TAINT_RULE
+from drakit_cluster.watching import closing
 from unit.cluster import samples
 
 BETA = replace(SLICE, version="v1beta2")

@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from drakit.cluster import client, errors, json_types, registry, store, watching
-from drakit.cluster.api import Api
-from drakit.cluster.json_types import Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import CLASS, POD, SLICE
-from drakit.cluster.watching import EventType
+from drakit_cluster import client, errors, json_types, registry, store, watching
+from drakit_cluster.api import Api
+from drakit_cluster.json_types import Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import CLASS, POD, SLICE
+from drakit_cluster.watching import EventType
 from unit.cluster import samples
 
 

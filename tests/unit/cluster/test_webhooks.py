@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from drakit.cluster import client, errors, json_types, registry, tls
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.resources import CLASS, MUTATING_WEBHOOKS, NODE, SLICE, WEBHOOKS, Resource
+from drakit_cluster import client, errors, json_types, registry, tls
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.resources import CLASS, MUTATING_WEBHOOKS, NODE, SLICE, WEBHOOKS, Resource
 from unit.cluster import samples
 
 

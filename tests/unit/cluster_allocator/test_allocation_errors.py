@@ -2,11 +2,11 @@
 
 import pytest
 
-from drakit.cluster.devices import DeviceId
-from drakit.cluster.features import Gate
-from drakit.cluster.json_types import Object
-from drakit.cluster.ports import AllocationError
-from drakit.cluster.state import AllocatedState
+from drakit_cluster.devices import DeviceId
+from drakit_cluster.features import Gate
+from drakit_cluster.json_types import Object
+from drakit_cluster.ports import AllocationError
+from drakit_cluster.state import AllocatedState
 from fakes.allocation_objects import (
     bandwidth,
     chosen,

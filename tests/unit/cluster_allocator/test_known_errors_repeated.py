@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from drakit.cluster import known_errors
-from drakit.cluster.allocator import Allocator
-from drakit.cluster.devices import DeviceId
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.known_errors import KnownError, KnownErrors
-from drakit.cluster.state import AllocatedState
+from drakit_cluster import known_errors
+from drakit_cluster.allocator import Allocator
+from drakit_cluster.devices import DeviceId
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.known_errors import KnownError, KnownErrors
+from drakit_cluster.state import AllocatedState
 from fakes.allocation_objects import (
     ALL_FEATURES,
     CLASSES,

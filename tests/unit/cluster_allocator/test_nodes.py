@@ -1,8 +1,8 @@
 import pytest
 
-from drakit.cluster import nodes
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.ports import AllocationError
+from drakit_cluster import nodes
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.ports import AllocationError
 
 NODE: Object = {"metadata": {"name": "n1", "labels": {"zone": "a", "cores": "16", "underscored": "1_0"}}}
 

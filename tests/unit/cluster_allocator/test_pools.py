@@ -1,12 +1,12 @@
 import pytest
 
-from drakit.cluster import json_types
-from drakit.cluster.devices import DeviceId
-from drakit.cluster.features import FeatureGates, Gate
-from drakit.cluster.json_types import Object
-from drakit.cluster.pools import Condition, Pool, SliceIndex
-from drakit.cluster.ports import AllocationError
-from drakit.cluster.state import AllocatedState
+from drakit_cluster import json_types
+from drakit_cluster.devices import DeviceId
+from drakit_cluster.features import FeatureGates, Gate
+from drakit_cluster.json_types import Object
+from drakit_cluster.pools import Condition, Pool, SliceIndex
+from drakit_cluster.ports import AllocationError
+from drakit_cluster.state import AllocatedState
 from fakes.allocation_objects import ALL_FEATURES, NODE, chosen, claim, decide, device, partitioned, request, resource_slice, without
 
 

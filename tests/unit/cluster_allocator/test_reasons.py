@@ -1,8 +1,8 @@
-from drakit.cluster.allocator import Allocator
-from drakit.cluster.devices import DeviceId
-from drakit.cluster.json_types import Object
-from drakit.cluster.reasons import Reason
-from drakit.cluster.state import AllocatedState
+from drakit_cluster.allocator import Allocator
+from drakit_cluster.devices import DeviceId
+from drakit_cluster.json_types import Object
+from drakit_cluster.reasons import Reason
+from drakit_cluster.state import AllocatedState
 from fakes.allocation_objects import (
     ALL_FEATURES,
     CLASSES,

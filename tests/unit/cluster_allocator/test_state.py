@@ -2,10 +2,10 @@
 
 import pytest
 
-from drakit.cluster import quantity
-from drakit.cluster.devices import DeviceId
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.state import AllocatedState
+from drakit_cluster import quantity
+from drakit_cluster.devices import DeviceId
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.state import AllocatedState
 
 GPU, NIC = DeviceId("drv", "pool", "gpu"), DeviceId("drv", "pool", "nic")
 

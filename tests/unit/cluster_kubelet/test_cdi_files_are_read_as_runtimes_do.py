@@ -6,9 +6,9 @@ import pathlib
 
 import pytest
 
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.runtime import Hook, Mount, SpecCache, UnresolvableError
-from drakit.cluster.runtime.specs import merge
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.runtime import Hook, Mount, SpecCache, UnresolvableError
+from drakit_cluster.runtime.specs import merge
 
 ENV: Object = {"env": ["A=1"]}
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cluster import json_types
-from drakit.cluster.resources import CLAIM, POD
-from drakit.cluster.runtime import Config, Hook, Identity, Mode, Runtime, RuntimeFailureError, State
+from drakit_cluster import json_types
+from drakit_cluster.resources import CLAIM, POD
+from drakit_cluster.runtime import Config, Hook, Identity, Mode, Runtime, RuntimeFailureError, State
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.town import Town
 

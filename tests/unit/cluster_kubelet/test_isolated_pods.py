@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cluster.runtime import Config, Identity, Mode, Runtime, RuntimeFailureError
+from drakit_cluster.runtime import Config, Identity, Mode, Runtime, RuntimeFailureError
 from fakes import netns
 
 pytestmark = pytest.mark.root

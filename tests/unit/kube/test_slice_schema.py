@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from drakit.cluster import apiserver, features, registry, resources
 from drakit.core import errors, ports, records
 from drakit.kube import client, discovery, transport
 from drakit.kube import slices as kube_slices
+from drakit_cluster import apiserver, features, registry, resources
 from fakes import fake_transport, real_clock, ticking
 from fakes import slice_samples as samples
 

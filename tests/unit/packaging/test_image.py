@@ -30,7 +30,7 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 runpy.run_path(program, run_name="__main__")
 """
-NOT_IN_THE_IMAGE = "httpx,re2,starlette,trustme,uvicorn,cryptography,kubernetes_validate"
+NOT_IN_THE_IMAGE = "drakit_cluster,httpx,re2,starlette,trustme,uvicorn,cryptography,kubernetes_validate"
 
 
 def dockerfile() -> str:

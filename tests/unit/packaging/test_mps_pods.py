@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from drakit.cluster import apiserver, client, errors, json_types, registry, resources
-from drakit.cluster.access import users
-from drakit.cluster.json_types import Object
-from drakit.cluster.patching import PatchKind
 from drakit.core import errors as core_errors
 from drakit.core import pods as core_pods
 from drakit.kube import client as kube_client
 from drakit.kube import pods as kube_pods
+from drakit_cluster import apiserver, client, errors, json_types, registry, resources
+from drakit_cluster.access import users
+from drakit_cluster.json_types import Object
+from drakit_cluster.patching import PatchKind
 from fakes import manifests
 
 pytestmark = manifests.needs_kubectl

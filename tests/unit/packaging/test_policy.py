@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from drakit.cluster import apiserver, client, errors, json_types, registry, resources
-from drakit.cluster.access import users
-from drakit.cluster.json_types import Json, Object
-from drakit.cluster.patching import PatchKind
-from drakit.cluster.resources import SLICE
+from drakit_cluster import apiserver, client, errors, json_types, registry, resources
+from drakit_cluster.access import users
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.resources import SLICE
 from fakes import manifests
 from unit.cluster import samples
 

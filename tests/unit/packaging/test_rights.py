@@ -16,8 +16,6 @@ import pytest
 import yaml
 
 from drakit.cli.doctor import api as doctor
-from drakit.cluster import apiserver, json_types, registry, resources
-from drakit.cluster.access import drivers
 from drakit.core import claim as claims
 from drakit.core import claim_status, leasing, names, ports, slices
 from drakit.core import reach as reaches
@@ -25,6 +23,8 @@ from drakit.core import site as sites
 from drakit.kube import claims as kube_claims
 from drakit.kube import client, events, leases, status, transport
 from drakit.kube import slices as kube_slices
+from drakit_cluster import apiserver, json_types, registry, resources
+from drakit_cluster.access import drivers
 from fakes import real_clock
 from fakes import slice_samples as samples
 from unit.cluster import samples as objects

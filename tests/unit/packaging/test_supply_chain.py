@@ -23,7 +23,7 @@ def pins(path: pathlib.Path) -> dict[str, str]:
 
 
 def names(requirements: list[str]) -> set[str]:
-    return {normalized(re.split(r"[<>=\[]", requirement)[0]) for requirement in requirements} - {"drakit"}
+    return {normalized(re.split(r"[<>=\[]", requirement)[0]) for requirement in requirements} - {"drakit", "drakit-cluster"}
 
 
 @pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
@@ -35,12 +35,22 @@ def test_every_pin_of_a_lock_has_hashes(lock: pathlib.Path) -> None:
 
 def test_the_locks_hold_every_direct_dependency_and_the_build_back_end() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    local_cluster = tomllib.loads((ROOT / "cluster" / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"]
     image = names(project["project"]["dependencies"] + extras["gpu"] + extras["nic"])
     (back_end,) = project["build-system"]["requires"]
     assert image <= set(pins(LOCKS["image"]))
-    assert image | names(extras["cluster"] + extras["dev"]) <= set(pins(LOCKS["dev"]))
+    assert image | names(local_cluster["project"]["dependencies"] + extras["dev"]) <= set(pins(LOCKS["dev"]))
+    assert local_cluster["build-system"] == project["build-system"]
     assert [f"hatchling=={pins(lock)['hatchling']}" for lock in LOCKS.values()] == [back_end, back_end]
+
+
+def test_the_local_cluster_and_drakit_need_each_other_in_the_same_version() -> None:
+    drakit, local_cluster = (tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8"))["project"] for folder in ("", "cluster"))
+    assert local_cluster["version"] == drakit["version"]
+    assert drakit["optional-dependencies"]["cluster"] == [f"drakit-cluster=={drakit['version']}"]
+    assert f"drakit=={drakit['version']}" in local_cluster["dependencies"]
+    assert (ROOT / "cluster" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def test_the_image_has_the_versions_that_are_tested() -> None:

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from drakit.cli import hosting, output
+from drakit import extras
 from drakit.cli import manifests as sources
+from drakit.cli import output
 from drakit.core import errors
 
 DEFAULT_MACHINE = "dgx-a100-40gb-2gpu"
@@ -67,7 +68,7 @@ def demo(
 
       drakit demo --nic eth1 --restore
     """
-    hosting.check_installed()
+    extras.require_local_cluster()
     if nic is None:
         _check_not_given({"--speed": speed, "--traffic": traffic, "--yes-take-over": yes_take_over, "--restore": restore})
         from drakit.cli.demo import story

@@ -5,7 +5,7 @@ import pathlib
 
 import yaml
 
-from drakit.cluster import json_types
+from drakit_cluster import json_types
 
 NAMESPACE = "drakit-demo"
 _PACKAGE = "drakit.cli"

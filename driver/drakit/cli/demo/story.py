@@ -13,8 +13,8 @@ from drakit import settings as values
 from drakit.cli import hosting, options
 from drakit.cli.demo import child, interruption, onlooker, samples, stage, world
 from drakit.cli.demo.chapters import container, crash, farewell, partitions, publishing, sharing
-from drakit.cluster import errors as api_errors
 from drakit.core import errors
+from drakit_cluster import errors as api_errors
 
 NODE = "node-1"
 CHAPTERS: tuple[Callable[[world.World], None], ...] = (

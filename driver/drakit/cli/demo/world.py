@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterable
 
 from drakit.cli.demo import child, onlooker, samples, stage
-from drakit.cluster import api as apis
-from drakit.cluster import cluster as clusters
-from drakit.cluster import errors, json_types, resources
+from drakit_cluster import api as apis
+from drakit_cluster import cluster as clusters
+from drakit_cluster import errors, json_types, resources
 
 KINDS = {resource.kind: resource for resource in resources.ALL}
 

@@ -1,7 +1,7 @@
 """All pods go, and nothing stays behind."""
 
 from drakit.cli.demo import onlooker, samples, world
-from drakit.cluster import json_types, resources
+from drakit_cluster import json_types, resources
 
 
 def show(scene: world.World) -> None:

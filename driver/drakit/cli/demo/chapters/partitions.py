@@ -1,7 +1,7 @@
 """KEP-4815's claim: four partitions of one GPU, made on demand; and a whole GPU beside them."""
 
 from drakit.cli.demo import samples, world
-from drakit.cluster import json_types
+from drakit_cluster import json_types
 
 _POD = "four-partitions"
 _WHOLE = "whole-gpu"

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 from drakit.cli import output, slices
 from drakit.cli.demo import world
-from drakit.cluster import json_types
 from drakit.core import inventory
 from drakit.core import slices as forms
+from drakit_cluster import json_types
 
 GATES = {"": {"DRAMixins": True}}
 """What this chapter needs of the cluster; no released Kubernetes has it, so that it is off elsewhere."""

@@ -3,8 +3,8 @@
 import time
 
 from drakit.cli.demo import samples, world
-from drakit.cluster import json_types
 from drakit.core import quantity
+from drakit_cluster import json_types
 
 _DEVICE = "bandwidth"
 _SHARED = {"training": "33340M", "storage": "14290M", "metrics": "100M"}

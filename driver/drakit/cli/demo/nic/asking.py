@@ -6,10 +6,10 @@ import yaml
 
 from drakit.cli import composition, slices
 from drakit.cli.demo.nic import figures
-from drakit.cluster import features, json_types, manifests, resources, whatif
 from drakit.core import errors, inventory
 from drakit.core import slices as forms
 from drakit.devices.nic import driver as nic_driver
+from drakit_cluster import features, json_types, manifests, resources, whatif
 
 NAMESPACE = "drakit-demo"
 INTERFACE = "net1"

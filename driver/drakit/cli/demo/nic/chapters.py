@@ -8,11 +8,11 @@ import yaml
 from drakit.cli import drawing, show
 from drakit.cli.demo import stage as told
 from drakit.cli.demo.nic import asking, figures, pods, portrait, scene, sending
-from drakit.cluster import json_types
 from drakit.core import quantity
 from drakit.devices.nic import pod_interfaces as wearing
 from drakit.devices.nic.discovery import attributes
 from drakit.devices.nic.shaping import htb
+from drakit_cluster import json_types
 
 COUNT = 7
 _SAID = ("ifName", "mac", "mtu", "driver", "kind", "state", "carrier", "speed", "shaping")

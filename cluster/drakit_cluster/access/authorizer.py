@@ -1,0 +1,94 @@
+"""Who may do what: administrators all, kubelets what their node needs, everybody else what roles give them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from drakit_cluster import json_types
+from drakit_cluster.access import nodes, rules
+from drakit_cluster.access.users import Attributes, User
+from drakit_cluster.json_types import Object
+from drakit_cluster.query import parse
+from drakit_cluster.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING, Resource
+from drakit_cluster.store import Key, Store
+
+
+class Authorizer(Protocol):
+    """Decides about requests of known users."""
+
+    def allows(self, user: User, wanted: Attributes) -> bool:
+        """Say whether ``user`` may do what ``wanted`` describes."""
+
+    def rules_of(self, user: User, namespace: str) -> list[Object]:
+        """Return the PolicyRules that hold for ``user`` in a namespace."""
+
+
+_ALL: tuple[Object, ...] = (
+    {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+    {"verbs": ["*"], "nonResourceURLs": ["*"]},
+)
+
+
+class KnownUsers:
+    """Lets every known user do everything."""
+
+    def allows(self, user: User, wanted: Attributes) -> bool:
+        """Say whether the request has a user and a verb."""
+        return bool(user.name and wanted.verb)
+
+    def rules_of(self, user: User, namespace: str) -> list[Object]:  # noqa: ARG002 -- the same for all.
+        """Return the rules that allow everything."""
+        return list(_ALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rbac:
+    """Roles and bindings as they are stored now, and the node authorizer for kubelets. Without a matching rule the answer is no."""
+
+    store: Store
+
+    def allows(self, user: User, wanted: Attributes) -> bool:
+        """Say whether administration, the node authorizer or any rule allows the request."""
+        if user.is_admin or (user.node and nodes.allows(self.store, user.node, wanted)):
+            return True
+        return any(rules.allows(rule, wanted) for rule in self._rules(user, wanted.namespace))
+
+    def rules_of(self, user: User, namespace: str) -> list[Object]:
+        """Return every rule that bindings give the user in the cluster or the namespace."""
+        return list(_ALL) if user.is_admin else list(self._rules(user, namespace))
+
+    def _rules(self, user: User, namespace: str) -> Iterator[Object]:
+        for binding in self._bindings(CLUSTER_ROLE_BINDING, ""):
+            if _binds(binding, user, ""):
+                yield from self._role(binding, "")
+        for binding in self._bindings(ROLE_BINDING, namespace) if namespace else ():
+            if _binds(binding, user, namespace):
+                yield from self._role(binding, namespace)
+
+    def _bindings(self, resource: Resource, namespace: str) -> Iterator[Object]:
+        entries, _ = self.store.scan(resource)
+        yield from (entry.view for entry in entries if entry.key.namespace == namespace)
+
+    def _role(self, binding: Object, namespace: str) -> list[Object]:
+        name = json_types.text(binding, "roleRef", "name")
+        if json_types.text(binding, "roleRef", "kind") == "Role":
+            found = self.store.get(ROLE, Key(namespace, name))
+        else:
+            found = self.store.get(CLUSTER_ROLE, Key("", name))
+        if found is None:
+            return []
+        return [*json_types.objects(found.view, "rules"), *self._aggregated(found.view)]
+
+    def _aggregated(self, role: Object) -> Iterator[Object]:
+        """Yield the rules of the cluster roles that an aggregated role selects by label."""
+        for selector in json_types.objects(role, "aggregationRule", "clusterRoleSelectors"):
+            wanted = json_types.mapping(selector, "matchLabels")
+            chosen = parse(CLUSTER_ROLE, label_selector=",".join(f"{key}={value}" for key, value in wanted.items()))
+            for entry in self.store.scan(CLUSTER_ROLE)[0] if wanted else ():
+                if entry.view is not role and chosen.matches(entry.view):
+                    yield from json_types.objects(entry.view, "rules")
+
+
+def _binds(binding: Object, user: User, namespace: str) -> bool:
+    subjects = json_types.objects(binding, "subjects")
+    return any(rules.is_subject(one, user.name, user.groups, user.account, namespace) for one in subjects)

@@ -1,0 +1,79 @@
+"""Who may change which part of a claim's status, beyond the right to write the sub-resource.
+
+Allocation and reservations need ``resourceclaims/binding``; the devices of each driver need ``resourceclaims/driver`` with the driver as name
+and a verb that says where: ``associated-node:`` for a token of a pod on the node that the claim is allocated to, ``arbitrary-node:`` for all.
+Source: Kubernetes 1.36, gate DRAResourceClaimGranularStatusAuthorization. A claim without allocation has no devices to ask about.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from drakit_cluster import json_types, resources
+from drakit_cluster.access.authorizer import Authorizer
+from drakit_cluster.access.users import Attributes, User, denial
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.reviewing import Change
+from drakit_cluster.schema.claims import DEVICE_STATUS_KEYS
+from drakit_cluster.validation import failure
+from drakit_cluster.validation.failure import Failure
+
+ASSOCIATED = "associated-node:"
+ARBITRARY = "arbitrary-node:"
+
+
+def failures(change: Change, user: User, verb: str, authorizer: Authorizer) -> Iterator[Failure]:
+    """Yield what ``user`` may not change in the status of a claim; ``verb`` is update or patch."""
+    if change.resource is not resources.CLAIM or change.subresource != "status" or change.before is None or change.new is None:
+        return
+    new, old = json_types.mapping(change.new, "status"), json_types.mapping(change.before.view, "status")
+    wanted = Attributes(verb=verb, group=resources.RESOURCE_GROUP, resource=resources.CLAIM.plural)
+    if any((new.get(field) or None) != (old.get(field) or None) for field in ("allocation", "reservedFor")):
+        yield from _binding(user, replace(wanted, subresource="binding"), authorizer)
+    if new.get("allocation") is not None:
+        verbs = _verbs(user, verb, allocated_node(new["allocation"]))
+        for driver in sorted(changed_drivers(new, old)):
+            asked = replace(wanted, subresource="driver", namespace=change.key.namespace, name=driver)
+            yield from _driver(user, asked, verbs, authorizer)
+
+
+def _binding(user: User, wanted: Attributes, authorizer: Authorizer) -> Iterator[Failure]:
+    if not authorizer.allows(user, wanted):
+        what = f'resource="resourceclaims/binding", verb="{wanted.verb}" permission'
+        yield failure.forbidden("status", f"changing status.allocation or status.reservedFor requires {what}: {_forbidden(user, wanted)}")
+
+
+def _driver(user: User, wanted: Attributes, verbs: list[str], authorizer: Authorizer) -> Iterator[Failure]:
+    asked = [replace(wanted, verb=verb) for verb in verbs]
+    if not any(authorizer.allows(user, one) for one in asked):
+        what = f'resource="resourceclaims/driver", verb="[{" ".join(verbs)}]" permission'
+        yield failure.forbidden("status.devices", f"changing status.devices requires {what}: {_forbidden(user, asked[0])}")
+
+
+def _forbidden(user: User, wanted: Attributes) -> str:
+    named = f' "{wanted.name}"' if wanted.name else ""
+    return f"resourceclaims.{resources.RESOURCE_GROUP}{named} is forbidden: {denial(user, wanted)}"
+
+
+def _verbs(user: User, verb: str, node: str) -> list[str]:
+    return [*([ASSOCIATED + verb] if node and user.pod_node == node else []), ARBITRARY + verb]
+
+
+def allocated_node(allocation: Json) -> str:
+    """Return the node that an allocation is bound to: its selector is one term of one field, the node's name. Else ``""``."""
+    terms = json_types.items(allocation, "nodeSelector", "nodeSelectorTerms")
+    if len(terms) != 1 or json_types.items(terms[0], "matchExpressions"):
+        return ""
+    fields = json_types.objects(terms[0], "matchFields")
+    values = json_types.strings(fields[0], "values") if len(fields) == 1 else []
+    named = len(values) == 1 and (fields[0].get("key"), fields[0].get("operator")) == ("metadata.name", "In")
+    return values[0] if named else ""
+
+
+def changed_drivers(new: Object, old: Object) -> set[str]:
+    """Return the drivers whose device statuses differ."""
+    before, after = _devices(old), _devices(new)
+    return {key[0] for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+
+
+def _devices(status: Object) -> dict[tuple[str, ...], Object]:
+    return {tuple(json_types.text(one, key) for key in DEVICE_STATUS_KEYS): one for one in json_types.objects(status, "devices")}

@@ -1,0 +1,94 @@
+"""CEL for admission: ``object``, ``oldObject``, ``request``, ``namespaceObject``, ``params`` and a policy's ``variables``.
+
+The device selectors' engine does the work. It knows one variable, ``device``; here that holds all the others, and each expression is
+built inside bindings that give them their own names. Types are not checked: every variable is dynamic, as ``object`` is in Kubernetes.
+``authorizer`` is not there, and an expression that uses it does not compile.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+from drakit_cluster.json_types import Json
+from drakit_cluster.selectors import build, celtypes, checker, declarations, deep, errors, evaluation, parsing, validators, values
+from drakit_cluster.selectors.compiled import Gates
+
+NAMES = ("object", "oldObject", "request", "namespaceObject", "params", "variables")
+COST_LIMIT = 10_000_000
+"""What one expression may spend: Kubernetes' limit for each expression of a policy."""
+
+
+class ExpressionError(Exception):
+    """An expression that does not compile, or has no value; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Expression:
+    """An expression ready to run."""
+
+    text: str
+    _run: evaluation.Run
+    _slots: int
+
+    def value(self, variables: Mapping[str, values.Value]) -> values.Value:
+        """Return the value; raise ExpressionError."""
+        frame = evaluation.Frame(dict(variables), self._slots, COST_LIMIT)
+        try:
+            found = deep.call(lambda: self._run(frame))
+            frame.afford()
+        except (errors.EvalError, errors.BudgetError, RecursionError) as error:
+            raise ExpressionError(str(error)) from error
+        return found
+
+    def verdict(self, variables: Mapping[str, values.Value]) -> bool:
+        """Return a value that must be true or false; raise ExpressionError."""
+        found = self.value(variables)
+        if not isinstance(found, bool):
+            raise ExpressionError("the expression is neither true nor false")
+        return found
+
+
+@functools.lru_cache(maxsize=1024)
+def compiled(text: str) -> Expression:
+    """Compile an expression, once; raise ExpressionError."""
+    try:
+        run, slots = deep.call(lambda: _compile(text))
+    except (errors.CompileError, RecursionError) as error:
+        raise ExpressionError(str(error)) from error
+    return Expression(text=text, _run=run, _slots=slots)
+
+
+def _compile(text: str) -> tuple[evaluation.Run, int]:
+    plain = _environment(*NAMES)
+    validators.validate(text, checker.check(text, parsing.parse(text), plain))
+    bound = text
+    for name in NAMES:
+        bound = f"cel.bind({name}, device.{name}, {bound}\n)"
+    return build.build(checker.check(bound, parsing.parse(bound), _environment("device")))
+
+
+@functools.cache
+def _environment(*names: str) -> declarations.Environment:
+    known = declarations.environment(Gates(), declarations.EnvType.NEW)
+    idents = {name: found for name, found in known.idents.items() if name != "device"}
+    return dataclasses.replace(known, idents=idents | dict.fromkeys(names, celtypes.DYN))
+
+
+class Variables(values.DomainMap):
+    """A policy's variables, each evaluated when first asked for; an error is the error of whoever asks."""
+
+    __slots__ = ("_expressions", "_scope")
+
+    def __init__(self, expressions: Mapping[str, str], scope: Mapping[str, Json]) -> None:
+        super().__init__()
+        self._expressions = expressions
+        self._scope = scope
+
+    def __missing__(self, key: str) -> values.Value:
+        if key not in self._expressions:
+            raise errors.EvalError(f"no such key: {key}")
+        try:
+            self[key] = compiled(self._expressions[key]).value({**self._scope, "variables": self})
+        except ExpressionError as error:
+            raise errors.EvalError(f"composited variable {key!r} fails to evaluate: {error}") from error
+        return self[key]

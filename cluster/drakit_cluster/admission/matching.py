@@ -1,0 +1,106 @@
+"""Which writes a policy or a webhook is about: rules of operations and resources, and label selectors."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from drakit_cluster import json_types, resources
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.resources import Resource
+from drakit_cluster.reviewing import Operation
+
+_ANY = "*"
+EXEMPT = frozenset({resources.ADMISSION_POLICY, resources.ADMISSION_BINDING, resources.WEBHOOKS, resources.MUTATING_WEBHOOKS})
+"""Nothing guards the guards: a wrong one can always be removed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A write as selectors see it. ``namespace`` is the labels of its namespace, None for objects of the cluster."""
+
+    operation: Operation
+    resource: Resource
+    subresource: str
+    name: str
+    new: Object | None
+    old: Object | None
+    namespace: Object | None
+
+
+def matches(constraints: Object, rules: str, subject: Subject) -> bool:
+    """Say whether ``constraints`` mean this write; ``rules`` is the field of its rules. Without rules they mean every write."""
+    if subject.resource in EXEMPT:
+        return False
+    listed = json_types.objects(constraints, rules)
+    return (
+        (not listed or _any(listed, constraints, subject))
+        and not _any(json_types.objects(constraints, "excludeResourceRules"), constraints, subject)
+        and _namespace(json_types.mapping(constraints, "namespaceSelector"), subject)
+        and _object(json_types.mapping(constraints, "objectSelector"), subject)
+    )
+
+
+def _any(rules: Iterable[Object], constraints: Object, subject: Subject) -> bool:
+    exact = json_types.text(constraints, "matchPolicy") == "Exact"
+    return any(_rule(rule, subject, exact=exact) for rule in rules)
+
+
+def _rule(rule: Object, subject: Subject, *, exact: bool) -> bool:
+    resource = subject.resource
+    names = json_types.strings(rule, "resourceNames")
+    return (
+        _has(rule, "operations", subject.operation)
+        and _has(rule, "apiGroups", resource.group)
+        and any(_has(rule, "apiVersions", version) for version in _versions(resource, exact=exact))
+        and _resource(json_types.strings(rule, "resources"), resource.plural, subject.subresource)
+        and (not names or subject.name in names)
+        and json_types.text(rule, "scope") in ("", _ANY, "Namespaced" if resource.namespaced else "Cluster")
+    )
+
+
+def _versions(resource: Resource, *, exact: bool) -> list[str]:
+    """Return the versions that a rule may name: the request's, and where equivalent ones count, every other of the kind."""
+    if exact:
+        return [resource.version]
+    return [one.version for one in resources.SERVED if (one.group, one.kind) == (resource.group, resource.kind)]
+
+
+def _has(rule: Object, field: str, word: str) -> bool:
+    listed = json_types.strings(rule, field)
+    return _ANY in listed or word in listed
+
+
+def _resource(listed: list[str], plural: str, subresource: str) -> bool:
+    if subresource:
+        return any(one in listed for one in (f"{plural}/{subresource}", f"{plural}/*", f"*/{subresource}", "*/*"))
+    return plural in listed or _ANY in listed or "*/*" in listed
+
+
+def _namespace(selector: Object, subject: Subject) -> bool:
+    if not selector or (subject.namespace is None and subject.resource is not resources.NAMESPACE):
+        return True
+    labelled = subject.namespace if subject.namespace is not None else subject.new or subject.old or {}
+    return selects(selector, labelled)
+
+
+def _object(selector: Object, subject: Subject) -> bool:
+    return not selector or any(selects(selector, one) for one in (subject.new, subject.old) if one is not None)
+
+
+def selects(selector: Object, obj: Object) -> bool:
+    """Say whether a metav1 LabelSelector selects an object."""
+    labels = json_types.mapping(obj, "metadata", "labels")
+    exact = all(labels.get(key) == value for key, value in json_types.mapping(selector, "matchLabels").items())
+    return exact and all(_requirement(one, labels) for one in json_types.objects(selector, "matchExpressions"))
+
+
+def _requirement(one: Object, labels: Object) -> bool:
+    check = _OPERATORS.get(json_types.text(one, "operator"))
+    return check is not None and check(labels.get(json_types.text(one, "key")), json_types.items(one, "values"))
+
+
+_OPERATORS: dict[str, Callable[[Json, list[Json]], bool]] = {
+    "In": lambda value, values: value is not None and value in values,
+    "NotIn": lambda value, values: value is None or value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+}

@@ -1,0 +1,135 @@
+"""Validating admission policies: expressions over a write, decided in this process."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from drakit_cluster import errors, json_types, resources
+from drakit_cluster.admission import expressions, matching, params
+from drakit_cluster.admission.matching import Subject
+from drakit_cluster.errors import Cause, Details
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.store import Key, Store
+
+_CLASSES: dict[str, type[errors.ApiError]] = {
+    "Invalid": errors.InvalidError,
+    "Forbidden": errors.ForbiddenError,
+    "Unauthorized": errors.UnauthorizedError,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Denial:
+    """One validation that failed under one binding."""
+
+    policy: str
+    binding: str
+    message: str
+    reason: str
+    actions: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """What the writer reads."""
+        return f"ValidatingAdmissionPolicy '{self.policy}' with binding '{self.binding}' denied request: {self.message}"
+
+
+def check(store: Store, subject: Subject, request: Object) -> list[str]:
+    """Raise the error of the first denial; return the warnings of those that only warn. ``request`` is the AdmissionRequest."""
+    scope: dict[str, Json] = {
+        "object": subject.new,
+        "oldObject": subject.old,
+        "request": request,
+        "namespaceObject": subject.namespace,
+        "params": None,
+    }
+    warnings = []
+    for denial in _denials(store, subject, scope):
+        if "Deny" in denial.actions:
+            raise _refusal(denial, subject)
+        if "Warn" in denial.actions:
+            named = f"ValidatingAdmissionPolicy '{denial.policy}' with binding '{denial.binding}'"
+            warnings.append(f"Validation failed for {named}: {denial.message}")
+    return warnings
+
+
+def _refusal(denial: Denial, subject: Subject) -> errors.ApiError:
+    resource = subject.resource
+    cause = Cause(reason="", message=denial.text)
+    details = Details(name=subject.name, group=resource.group, kind=resource.plural, causes=(cause,))
+    kind = _CLASSES.get(denial.reason, errors.InvalidError)
+    return kind(f'{resource.qualified} "{subject.name}" is forbidden: {denial.text}', details)
+
+
+def _denials(store: Store, subject: Subject, scope: dict[str, Json]) -> Iterator[Denial]:
+    for entry in store.scan(resources.ADMISSION_BINDING)[0]:
+        spec = json_types.mapping(entry.view, "spec")
+        found = store.get(resources.ADMISSION_POLICY, Key("", json_types.text(spec, "policyName")))
+        if found is None or not matching.matches(json_types.mapping(spec, "matchResources"), "resourceRules", subject):
+            continue
+        policy = json_types.mapping(found.view, "spec")
+        if matching.matches(json_types.mapping(policy, "matchConstraints"), "resourceRules", subject):
+            actions = tuple(json_types.strings(spec, "validationActions"))
+            named = (found.key.name, entry.key.name)
+            try:
+                chosen = params.of_binding(store, policy, spec, subject)
+            except params.ParamsError as error:
+                if json_types.text(policy, "failurePolicy") != "Ignore":
+                    yield _denial(named, f"failed to configure binding: {error}", "Invalid", ("Deny",))
+                continue
+            for one in chosen:
+                yield from (_denial(named, *failed, actions) for failed in _evaluate(policy, scope | {"params": one}))
+
+
+def _denial(named: tuple[str, str], message: str, reason: str, actions: tuple[str, ...]) -> Denial:
+    policy, binding = named
+    return Denial(policy=policy, binding=binding, message=message, reason=reason, actions=actions)
+
+
+def _evaluate(policy: Object, scope: dict[str, Json]) -> Iterator[tuple[str, str]]:
+    """Yield message and reason of each validation that fails; errors count as failures unless the policy ignores them."""
+    named = {json_types.text(one, "name"): json_types.text(one, "expression") for one in json_types.objects(policy, "variables")}
+    variables = expressions.Variables(named, scope)
+    known = scope | {"variables": variables}
+    ignores = json_types.text(policy, "failurePolicy") == "Ignore"
+    try:
+        if not applies(json_types.objects(policy, "matchConditions"), known):
+            return
+    except expressions.ExpressionError as error:
+        if not ignores:
+            yield str(error), "Invalid"
+        return
+    for one in json_types.objects(policy, "validations"):
+        text, reason = json_types.text(one, "expression"), json_types.text(one, "reason") or "Invalid"
+        try:
+            if not expressions.compiled(text).verdict(known):
+                yield _message(one, known), reason
+        except expressions.ExpressionError as error:
+            if not ignores:
+                yield f"expression '{text}' resulted in error: {error}", "Invalid"
+
+
+def applies(conditions: list[Object], scope: dict[str, Json]) -> bool:
+    """Say whether every match condition holds; one that is false outweighs errors in others. Raises ExpressionError."""
+    failed: expressions.ExpressionError | None = None
+    for condition in conditions:
+        name = json_types.text(condition, "name")
+        try:
+            if not expressions.compiled(json_types.text(condition, "expression")).verdict(scope):
+                return False
+        except expressions.ExpressionError as error:
+            failed = expressions.ExpressionError(f"matchCondition {name!r} resulted in error: {error}")
+    if failed is not None:
+        raise failed
+    return True
+
+
+def _message(validation: Object, scope: dict[str, Json]) -> str:
+    fallback = json_types.text(validation, "message") or f"failed expression: {json_types.text(validation, 'expression')}"
+    text = json_types.text(validation, "messageExpression")
+    if not text:
+        return fallback
+    try:
+        found = expressions.compiled(text).value(scope)
+    except expressions.ExpressionError:
+        return fallback
+    return found if isinstance(found, str) and found.strip() and "\n" not in found else fallback

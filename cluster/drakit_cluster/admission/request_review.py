@@ -1,0 +1,130 @@
+"""The review of one request over HTTPS: what its user may write, and what policies and webhooks say."""
+
+import uuid
+from dataclasses import dataclass, field, replace
+
+from drakit_cluster import errors, json_types, resources
+from drakit_cluster.access import nodes, users
+from drakit_cluster.access.authorizer import Authorizer
+from drakit_cluster.access.users import Attributes, User
+from drakit_cluster.admission import claim_status, escalation, policies, webhooks
+from drakit_cluster.admission.matching import Subject
+from drakit_cluster.errors import Details
+from drakit_cluster.features import FeatureGates, Gate
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.reviewing import Change, Operation
+from drakit_cluster.store import Key, Store
+from drakit_cluster.validation.failure import Failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestReview:
+    """One request's writes. ``verb`` is the request's own, ``dry_run`` its parameter; ``warnings`` collects what the writer should be told."""
+
+    user: User
+    verb: str
+    authorizer: Authorizer
+    store: Store
+    gates: FeatureGates
+    dry_run: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def failures(self, change: Change) -> list[Failure]:
+        """Return the parts of a claim's status that the user may not change."""
+        if not self.gates.on(Gate.CLAIM_STATUS_RIGHTS):
+            return []
+        return list(claim_status.failures(change, self.user, self.verb, self.authorizer))
+
+    def waits(self, change: Change) -> bool:
+        """Say whether a webhook must be asked."""
+        subject = self._subject(change)
+        return any(webhooks.concerned(self.store, subject, kind) for kind in (resources.MUTATING_WEBHOOKS, resources.WEBHOOKS))
+
+    def mutated(self, change: Change) -> Change:
+        """Return the change as mutating webhooks want it; raise the error of the first refusal."""
+        self.warnings.clear()
+        subject = self._subject(change)
+        return replace(change, new=webhooks.mutated(self.store, subject, self._request(change), self.warnings))
+
+    def admit(self, change: Change) -> None:
+        """Raise the error of the first refusal: the node restriction's, that of rights one does not hold, a policy's, a webhook's."""
+        self._check_node(change)
+        self._check_created_by_patch(change)
+        if missing := escalation.missing(change, self.user, self.authorizer, self.store):
+            raise _forbidden(change, missing)
+        subject = self._subject(change)
+        request = self._request(change)
+        found = policies.check(self.store, subject, request)
+        found += webhooks.check(webhooks.concerned(self.store, subject), subject, request)
+        self.warnings.extend(found)
+
+    def _check_node(self, change: Change) -> None:
+        """A kubelet writes objects of its own node only, unless it may do everything anyway."""
+        refused = self.user.node and change.new is not None and nodes.refusal(self.user.node, change.resource, change.new)
+        if refused and not self.authorizer.allows(self.user, _ANYTHING):
+            raise _forbidden(change, refused)
+
+    def _check_created_by_patch(self, change: Change) -> None:
+        """An apply that makes a new object needs the right to create."""
+        if change.operation is not Operation.CREATE or self.verb == "create":
+            return
+        resource = change.resource
+        wanted = Attributes(
+            verb="create", group=resource.group, resource=resource.plural, namespace=change.key.namespace, name=change.key.name
+        )
+        if not self.authorizer.allows(self.user, wanted):
+            raise _forbidden(change, users.denial(self.user, wanted))
+
+    def _subject(self, change: Change) -> Subject:
+        return Subject(
+            operation=change.operation,
+            resource=change.resource,
+            subresource=change.subresource,
+            name=change.key.name,
+            new=change.new,
+            old=change.before.view if change.before else None,
+            namespace=self._namespace(change),
+        )
+
+    def _namespace(self, change: Change) -> Object | None:
+        found = self.store.get(resources.NAMESPACE, Key("", change.key.namespace)) if change.key.namespace else None
+        return found.view if found is not None else None
+
+    def _request(self, change: Change) -> Object:
+        """Return the AdmissionRequest of a change."""
+        resource = change.resource
+        kind: Json = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+        target: Json = {"group": resource.group, "version": resource.version, "resource": resource.plural}
+        request: Object = {
+            "uid": str(uuid.uuid4()),
+            "kind": kind,
+            "resource": target,
+            "requestKind": kind,
+            "requestResource": target,
+            "name": change.key.name,
+            "operation": change.operation.value,
+            "userInfo": user_info(self.user),
+            "object": change.new,
+            "oldObject": change.before.view if change.before else None,
+            "dryRun": self.dry_run,
+            "options": None,
+        }
+        if change.subresource:
+            request |= {"subResource": change.subresource, "requestSubResource": change.subresource}
+        return request | ({"namespace": change.key.namespace} if change.key.namespace else {})
+
+
+_ANYTHING = Attributes(verb="*", group="*", resource="*")
+
+
+def user_info(user: User) -> Object:
+    """Return a user as authentication.k8s.io/v1 describes it."""
+    info: Object = {"username": user.name, "groups": json_types.from_strings(user.groups)}
+    if user.uid:
+        info["uid"] = user.uid
+    return info | ({"extra": {key: list(found) for key, found in user.extra.items()}} if user.extra else {})
+
+
+def _forbidden(change: Change, why: str) -> errors.ForbiddenError:
+    details = Details(name=change.key.name, group=change.resource.group, kind=change.resource.plural)
+    return errors.ForbiddenError(f'{change.resource.qualified} "{change.key.name}" is forbidden: {why}', details)

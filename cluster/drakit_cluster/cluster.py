@@ -1,0 +1,237 @@
+"""The local cluster: API server, scheduler, controllers, and for every node a kubelet and a runtime, in this process.
+
+It works as an ordinary user and touches nothing outside its folder::
+
+    with LocalCluster(pathlib.Path("/tmp/c1")) as cluster:
+        ...  # /tmp/c1/kubeconfig, /tmp/c1/node-1/{plugins,plugins_registry,cdi}
+"""
+
+import contextlib
+import pathlib
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+
+from drakit_cluster import errors, json_types
+from drakit_cluster.access import drivers, users
+from drakit_cluster.apiserver import ApiServer
+from drakit_cluster.client import ApiClient
+from drakit_cluster.cluster_node import ClusterNode
+from drakit_cluster.components import Components
+from drakit_cluster.controllers import Controllers
+from drakit_cluster.features import FeatureGates
+from drakit_cluster.json_types import Object
+from drakit_cluster.kubelet import Timing
+from drakit_cluster.node_folder import NodeFolder
+from drakit_cluster.recorder import Recorder
+from drakit_cluster.registry import Registry
+from drakit_cluster.resources import EVENT
+from drakit_cluster.runtime import HookRunner, Mode
+from drakit_cluster.scheduler import Scheduler
+from drakit_cluster.selectors import Selectors
+from drakit_cluster.state_log import StateLog
+from drakit_cluster.store import Store
+from drakit_cluster.watching import EventType, Watch
+
+_DRIVER_NAMESPACE, _DRIVER_ACCOUNT = "drakit-system", "drakit"
+_DRIVER_USER = f"system:serviceaccount:{_DRIVER_NAMESPACE}:{_DRIVER_ACCOUNT}"
+_DRIVER_GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_DRIVER_NAMESPACE}")
+_POLL_SECONDS = 0.005
+_NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Happening:
+    """One thing that happened in the cluster, for people to follow. ``time`` is RFC 3339; ``warning`` says that something is amiss."""
+
+    time: str
+    component: str
+    warning: bool
+    reason: str
+    kind: str
+    namespace: str
+    name: str
+    message: str
+    count: int
+
+
+class LocalCluster:
+    """A cluster in ``folder``, with the given nodes.
+
+    ``gates`` are those of all components, but for what ``components`` says.
+    ``port`` 0 takes any free one. ``mode`` says whether containers with a command run it. Use it as a context manager, or call
+    :meth:`start` and :meth:`stop`; once stopped, a cluster is not started again.
+
+    Raise FolderError for a folder with too long a path, ValueError for a node name that Kubernetes would not take, StateError for a state
+    that cannot be read.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        *,
+        nodes: Sequence[str] = ("node-1",),
+        gates: FeatureGates | None = None,
+        components: Components | None = None,
+        port: int = 0,
+        timing: Timing | None = None,
+        mode: Mode = Mode.PRETEND,
+        run_hook: HookRunner | None = None,
+    ) -> None:
+        for name in nodes:
+            if not _NODE_NAME.fullmatch(name):
+                raise ValueError(f"nodes: {name!r} is no node name: use a-z, 0-9, '-' and '.'")
+        self.folder = folder.absolute()
+        self.gates = gates or FeatureGates()
+        self._components = components or Components()
+        state = self._components.state
+        self._store = Store(log=StateLog(state) if state else None)
+        self.api = Registry(self._store, gates=self.gates)
+        # Whatever driver is being written may run here, so the statuses are of any name.
+        for resource, made in drivers.objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT, writes_status_of=(), follows_claims=True):
+            with contextlib.suppress(errors.AlreadyExistsError):
+                self.api.create(resource, made)
+        self.server = ApiServer(self.api, port=port, authorization="rbac")
+        self._parts = contextlib.ExitStack()
+        self._watches: set[Watch] = set()
+        self._nodes = {
+            name: ClusterNode(
+                name,
+                NodeFolder(root=self.folder / name),
+                self._connector(name),
+                timing=timing or Timing(),
+                gates=self._components.kubelets.get(name, self.gates),
+                mode=mode,
+                run_hook=run_hook,
+            )
+            for name in nodes
+        }
+
+    @property
+    def kubeconfig(self) -> pathlib.Path:
+        """The administrator's kubeconfig (0600)."""
+        return self.folder / "kubeconfig"
+
+    @property
+    def nodes(self) -> Sequence[ClusterNode]:
+        """The nodes in the order given."""
+        return tuple(self._nodes.values())
+
+    def node(self, name: str) -> ClusterNode:
+        """Return one node; KeyError for an unknown name."""
+        return self._nodes[name]
+
+    def start(self) -> None:
+        """Start everything; returns when the API answers and every node is registered. What was started is stopped again on failure."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with contextlib.ExitStack() as parts:
+            parts.enter_context(self.server)
+            self.server.write_kubeconfig(self.kubeconfig)
+            parts.callback(self.kubeconfig.unlink, missing_ok=True)
+            recorder = Recorder(self.api, "drakit-cluster")
+            deciding = self._components.scheduler or self.gates
+            for part in (
+                recorder,
+                Controllers(self.api, recorder, gates=self._components.controllers or self.gates),
+                Scheduler(
+                    self.api,
+                    recorder,
+                    Selectors(deciding),
+                    gates=deciding,
+                    binding_timeout=self._components.binding_timeout,
+                    metrics=self.server.metrics,
+                    known=self._components.known_errors,
+                ),
+            ):
+                part.start()
+                parts.callback(part.stop)
+            for node in self.nodes:
+                parts.callback(node.shut_down)
+                node.start_kubelet()
+                self._write_driver_kubeconfig(node)
+                parts.callback(node.folder.kubeconfig.unlink, missing_ok=True)
+            parts.callback(self._end_watches)
+            self._parts = parts.pop_all()
+
+    def stop(self) -> None:
+        """Stop everything, containers included. Drivers are not ours to stop. Stopping twice is harmless."""
+        self._parts.close()
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def client(self) -> ApiClient:
+        """Return a client of the administrator, over HTTPS; the caller closes it."""
+        return ApiClient.from_kubeconfig(self.kubeconfig)
+
+    def driver_kubeconfig(self, node: str) -> pathlib.Path:
+        """Return the kubeconfig (0600) of the driver on a node; its identity is that of the driver's service account."""
+        return self.node(node).folder.kubeconfig
+
+    def restart_kubelet(self, node: str) -> None:
+        """Exchange a node's kubelet; its pods go on."""
+        self.node(node).restart_kubelet()
+
+    def events(self) -> Iterator[Happening]:
+        """Yield what happened and what happens, until the cluster stops or the iterator is closed."""
+        watch = self.api.watch(EVENT, since="")
+        self._watches.add(watch)
+        try:
+            for event in watch:
+                if event.type in (EventType.ADDED, EventType.MODIFIED):
+                    yield _happening(event.object)
+        finally:
+            self._watches.discard(watch)
+            watch.close()
+
+    def wait_for(self, probe: Callable[[], _Found | None], *, timeout: float = 10.0, what: str = "the condition") -> _Found:
+        """Call ``probe`` until it returns something true, and return that. TimeoutError after ``timeout`` seconds, naming ``what``."""
+        deadline = time.monotonic() + timeout
+        while True:
+            found = probe()
+            if found:
+                return found
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{what} did not come in {timeout:g} s")
+            time.sleep(_POLL_SECONDS)
+
+    def _connector(self, node: str) -> Callable[[], ApiClient]:
+        def connect() -> ApiClient:
+            token = self.server.issue_token(f"system:node:{node}", ("system:nodes",))
+            return ApiClient(server=self.server.url, ca_pem=self.server.ca_pem, token=token)
+
+        return connect
+
+    def _write_driver_kubeconfig(self, node: ClusterNode) -> None:
+        token = self.server.issue_token(_DRIVER_USER, _DRIVER_GROUPS, extra={users.NODE_NAME: (node.name,)})
+        self.server.write_kubeconfig(node.folder.kubeconfig, token=token, user=_DRIVER_USER)
+
+    def _end_watches(self) -> None:
+        for watch in tuple(self._watches):
+            watch.close()
+
+
+def _happening(event: Object) -> Happening:
+    involved = json_types.mapping(event, "involvedObject")
+    return Happening(
+        time=json_types.text(event, "series", "lastObservedTime")
+        or json_types.text(event, "eventTime")
+        or json_types.text(event, "lastTimestamp"),
+        component=json_types.text(event, "reportingComponent"),
+        warning=json_types.text(event, "type") != "Normal",
+        reason=json_types.text(event, "reason"),
+        kind=json_types.text(involved, "kind"),
+        namespace=json_types.text(involved, "namespace"),
+        name=json_types.text(involved, "name"),
+        message=json_types.text(event, "message"),
+        count=json_types.number(event, "count") or 1,
+    )

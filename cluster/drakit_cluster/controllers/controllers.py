@@ -1,0 +1,200 @@
+"""One loop that watches pods, workloads, claims, nodes and what is said of devices, and gives each changed object to its controllers.
+
+Every controller looks at the present state only: it may be called once too often, and a failed step is simply done again.
+"""
+
+import time
+from collections.abc import Callable
+
+from drakit.telemetry import logs
+from drakit_cluster import errors, json_types
+from drakit_cluster.api import Api
+from drakit_cluster.backoff import Backoff
+from drakit_cluster.controllers.eviction import TaintEvictor
+from drakit_cluster.controllers.garbage import GarbageCollector
+from drakit_cluster.controllers.generation import ClaimGenerator
+from drakit_cluster.controllers.pod_index import PodIndex
+from drakit_cluster.controllers.pool_requests import PoolCounter
+from drakit_cluster.controllers.release import ClaimReleaser
+from drakit_cluster.controllers.reserving import ClaimReserver
+from drakit_cluster.controllers.workloads import WorkloadMaker
+from drakit_cluster.features import FeatureGates, Gate
+from drakit_cluster.informer import Change, Loop, Selection, key_of
+from drakit_cluster.pod_claims import claim_keys, is_allocated, reservations
+from drakit_cluster.recorder import Recorder
+from drakit_cluster.resources import (
+    CLAIM,
+    CLAIM_TEMPLATE,
+    DAEMON_SET,
+    DEPLOYMENT,
+    NODE,
+    POD,
+    POOL_STATUS_REQUEST,
+    SLICE,
+    TAINT_RULE,
+    Resource,
+)
+from drakit_cluster.store import Key
+
+_log = logs.get_logger(__name__)
+
+_RETRY_SECONDS = (0.02, 1.0)
+_LOOK_SECONDS = 1.0
+"""How often workloads that have claims are looked for."""
+Work = tuple[Callable[[Key], None], Key]
+
+
+class Controllers:
+    """Runs the controllers through ``api``."""
+
+    def __init__(self, api: Api, recorder: Recorder, *, gates: FeatureGates | None = None) -> None:
+        gates = gates or FeatureGates()
+        for_workloads = gates.on(Gate.RESERVED_FOR_WORKLOADS)
+        self._evicts = gates.on(Gate.DEVICE_TAINTS)
+        self._follows_rules = gates.on(Gate.DEVICE_TAINT_RULES)
+        self._generator = ClaimGenerator(api, recorder)
+        self._releaser = ClaimReleaser(api, recorder, for_workloads=for_workloads)
+        self._reserver = ClaimReserver(api, recorder, for_workloads=for_workloads)
+        self._garbage = GarbageCollector(api, recorder)
+        self._pods = PodIndex()
+        self._evictor = TaintEvictor(api, recorder, self._pods)
+        self._workloads = WorkloadMaker(api, recorder)
+        self._pools = PoolCounter(api, with_rules=self._follows_rules)
+        self._daemon_sets: set[Key] = set()
+        self._claims_of: dict[Key, set[Key]] = {}
+        self._work: dict[Work, None] = {}
+        self._backoff = Backoff(*_RETRY_SECONDS)
+        self._look_at = 0.0
+        self._observers: dict[Resource, Callable[[Change], None]] = {
+            POD: self._observe_pod,
+            CLAIM: self._observe_claim,
+            CLAIM_TEMPLATE: self._observe_template,
+            SLICE: self._observe_slice,
+            POOL_STATUS_REQUEST: lambda change: self._add(self._pools.check, key_of(change.object)),
+            TAINT_RULE: self._observe_owned,
+            NODE: self._observe_node,
+            DAEMON_SET: self._observe_workload,
+            DEPLOYMENT: self._observe_workload,
+        }
+        selections = [Selection(resource=resource) for resource in self._observers]
+        self._loop = Loop(api, "controllers", selections, self._observe, self._act)
+
+    def start(self) -> None:
+        """Begin."""
+        self._loop.start()
+
+    def stop(self) -> None:
+        """End after the object at hand."""
+        self._loop.stop()
+
+    def _add(self, action: Callable[[Key], None], key: Key) -> None:
+        self._work[action, key] = None
+
+    def _observe(self, change: Change) -> None:
+        if change.resource is POD:
+            self._pods.note(change)
+        if change.resource is not TAINT_RULE or self._follows_rules:
+            self._evictor.observe(change)
+        self._observers[change.resource](change)
+
+    def _observe_pod(self, change: Change) -> None:
+        pod = key_of(change.object)
+        for claim in self._claims_of.get(pod, set()) | claim_keys(change.object):
+            self._add(self._releaser.check, claim)
+        if json_types.items(change.object, "metadata", "ownerReferences"):
+            self._observe_owned(change)
+        if (check := self._workloads.check_of_owner(change.object)) is not None:
+            self._add(*check)
+        if change.deleted:
+            self._generator.forget(pod)
+            self._observe_owner(change)
+        else:
+            self._add(self._generator.check, pod)
+            if json_types.text(change.object, "spec", "nodeName"):
+                self._add(self._reserver.check, pod)
+
+    def _observe_claim(self, change: Change) -> None:
+        claim = key_of(change.object)
+        for entry in [*reservations(change.before or {}), *reservations(change.object)]:
+            name = entry.get("name")
+            if isinstance(name, str):
+                self._claims_of.setdefault(Key(claim.namespace, name), set()).add(claim)
+        if change.deleted:
+            for known in self._claims_of.values():
+                known.discard(claim)
+            self._claims_of = {pod: known for pod, known in self._claims_of.items() if known}
+        else:
+            self._add(self._releaser.check, claim)
+            self._reserve_for_bound(change)
+        self._observe_owned(change)
+
+    def _reserve_for_bound(self, change: Change) -> None:
+        """A claim that has devices now, or room again, may be what pods on nodes wait for."""
+        before, claim = change.before or {}, change.object
+        if not is_allocated(claim) or (is_allocated(before) and len(reservations(before)) <= len(reservations(claim))):
+            return
+        for pod in self._pods.users(key_of(claim)):
+            if json_types.text(pod, "spec", "nodeName"):
+                self._add(self._reserver.check, key_of(pod))
+
+    def _observe_template(self, change: Change) -> None:
+        for pod in self._generator.waiting_for(key_of(change.object)):
+            self._add(self._generator.check, pod)
+
+    def _observe_owned(self, change: Change) -> None:
+        self._garbage.note(change)
+        if not change.deleted:
+            self._add(self._garbage.check_of(change.resource), key_of(change.object))
+
+    def _observe_slice(self, change: Change) -> None:
+        for request in self._pools.waiting:
+            self._add(self._pools.check, request)
+        self._observe_owned(change)
+
+    def _observe_node(self, change: Change) -> None:
+        for key in self._daemon_sets:
+            self._add(self._workloads.check_daemon_set, key)
+        self._observe_owner(change)
+
+    def _observe_workload(self, change: Change) -> None:
+        key = key_of(change.object)
+        if change.resource is DAEMON_SET:
+            (self._daemon_sets.discard if change.deleted else self._daemon_sets.add)(key)
+            self._add(self._workloads.check_daemon_set, key)
+        else:
+            self._add(self._workloads.check_deployment, key)
+        self._observe_owner(change)
+
+    def _observe_owner(self, change: Change) -> None:
+        if change.deleted:
+            for resource, key in self._garbage.owned_by(change.object):
+                self._add(self._garbage.check_of(resource), key)
+
+    def _act(self) -> float | None:
+        work, self._work = self._work, {}
+        for action, key in work:
+            try:
+                action(key)
+            except errors.ApiError as error:
+                _log.debug("controller tries again", object=str(key), error=str(error))
+                self._add(action, key)
+        delays = [
+            self._evictor.act() if self._evicts else None,
+            self._pools.act(),
+            self._look_again(),
+            self._backoff.next() if self._work else None,
+        ]
+        if not self._work:
+            self._backoff.reset()
+        return min((delay for delay in delays if delay is not None), default=None)
+
+    def _look_again(self) -> float | None:
+        """Have the claims of workloads checked now and then; return after how many seconds to come again."""
+        if not self._releaser.waiting:
+            return None
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            for claim in self._releaser.waiting:
+                self._add(self._releaser.check, claim)
+        return self._look_at - now

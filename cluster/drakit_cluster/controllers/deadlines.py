@@ -1,0 +1,75 @@
+"""When the users of a claim have to go because of its devices' taints. Pure. Source: KEP-5055.
+
+A NoExecute taint counts from its timeAdded. Tolerations are those of the allocation's results, as they were when the claim was allocated:
+the shortest tolerationSeconds of those that match rules, and one without it tolerates for ever. Admin access makes no difference.
+"""
+
+import datetime
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from drakit_cluster import json_types, pod_claims, taints
+from drakit_cluster.devices import DeviceId
+from drakit_cluster.json_types import Object
+
+_LONG_AGO = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+_NEVER = datetime.datetime.max.replace(tzinfo=datetime.UTC)
+_MAX_SECONDS = 10**9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taint:
+    """A taint on a device, and the name of the rule that put it there; ``""`` for the driver."""
+
+    body: Object
+    rule: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadline:
+    """When the users of a claim have to be gone, which taint says so, and every rule that has a part in it."""
+
+    time: datetime.datetime
+    taint: str
+    rules: frozenset[str]
+
+
+def results(claim: Object) -> list[tuple[DeviceId, Object]]:
+    """Return the claim's allocated devices with their results."""
+    found = json_types.objects(pod_claims.allocation(claim), "devices", "results")
+    return [(DeviceId(*(json_types.text(one, field) for field in ("driver", "pool", "device"))), one) for one in found]
+
+
+def of_claim(claim: Object, taints_of: Callable[[DeviceId], Iterable[Taint]]) -> Deadline | None:
+    """Return the earliest time at which a device's taint ends the claim's use; None where every taint is tolerated."""
+    pressing = [
+        (time, taint)
+        for device, result in results(claim)
+        for taint in taints_of(device)
+        if taint.body.get("effect") == "NoExecute" and (time := _time(taint.body, json_types.objects(result, "tolerations"))) is not None
+    ]
+    if not pressing:
+        return None
+    time, first = min(pressing, key=lambda one: one[0])
+    rules = frozenset(taint.rule for _, taint in pressing if taint.rule)
+    return Deadline(time=time, taint=json_types.text(first.body, "key"), rules=rules)
+
+
+def _time(taint: Object, tolerations: Iterable[Object]) -> datetime.datetime | None:
+    """Return when the taint takes effect, None where it is tolerated for ever."""
+    matching = [one for one in tolerations if taints.tolerates(one, taint)]
+    if any(one.get("tolerationSeconds") is None for one in matching):
+        return None
+    added = _added(taint)
+    seconds = min((json_types.number(one, "tolerationSeconds") for one in matching), default=0)
+    if added == _LONG_AGO or seconds <= 0:
+        return added
+    return _NEVER if seconds > _MAX_SECONDS else added + datetime.timedelta(seconds=seconds)
+
+
+def _added(taint: Object) -> datetime.datetime:
+    try:
+        added = datetime.datetime.fromisoformat(json_types.text(taint, "timeAdded"))
+    except ValueError:
+        return _LONG_AGO
+    return added if added.tzinfo else added.replace(tzinfo=datetime.UTC)

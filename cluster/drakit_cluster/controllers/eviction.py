@@ -1,0 +1,221 @@
+"""Eviction: pods whose claims have a device with a NoExecute taint are deleted when their tolerations end.
+
+Taints are those that the driver publishes in slices of the pool's highest generation, and those of DeviceTaintRules, which also concern
+a device that is published no more. A pod is evicted if the claim is reserved for it, or for a workload that lets any pod use it: such
+pods are found by what they refer to. Source: KEP-5055, KEP-5194, Kubernetes' device taint eviction controller.
+"""
+
+import datetime
+from collections.abc import Callable, Iterable, Iterator
+
+from drakit.telemetry import logs
+from drakit_cluster import errors, json_types, moments, pod_claims, taint_rules
+from drakit_cluster.api import Api
+from drakit_cluster.backoff import Backoff
+from drakit_cluster.controllers import deadlines, rule_status
+from drakit_cluster.controllers.deadlines import Deadline, Taint
+from drakit_cluster.controllers.pod_index import PodIndex
+from drakit_cluster.devices import DeviceId
+from drakit_cluster.informer import Change, key_of, uid_of
+from drakit_cluster.json_types import Object
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.recorder import Recorder
+from drakit_cluster.resources import CLAIM, POD, SLICE, TAINT_RULE
+from drakit_cluster.store import Key
+
+_log = logs.get_logger(__name__)
+
+_RETRY_SECONDS = (0.02, 1.0)
+_LONGEST_WAIT_SECONDS = 3600.0
+REASON = "DeletionByDeviceTaintManager"
+_PoolKey = tuple[str, str]
+
+
+class TaintEvictor:
+    """Evicts pods. ``pods`` is kept by others; slices, rules and claims are taken in by :meth:`observe`."""
+
+    def __init__(self, api: Api, recorder: Recorder, pods: PodIndex, now: Callable[[], datetime.datetime] = moments.present) -> None:
+        self._api = api
+        self._recorder = recorder
+        self._pods = pods
+        self._now = now
+        self._slices: dict[_PoolKey, dict[Key, Object]] = {}
+        self._rules: dict[str, Object] = {}
+        self._claims: dict[Key, Object] = {}
+        self._claims_of: dict[_PoolKey, set[Key]] = {}
+        self._stale: set[Key] = set()
+        self._deadlines: dict[Key, Deadline] = {}
+        self._evicted: set[str] = set()
+        self._counts: dict[str, int] = {}
+        self._backoff = Backoff(*_RETRY_SECONDS)
+
+    def observe(self, change: Change) -> None:
+        """Take in a slice, a rule, a claim, or the end of a pod."""
+        if change.resource is SLICE:
+            self._observe_slice(change)
+        elif change.resource is TAINT_RULE:
+            self._observe_rule(change)
+        elif change.resource is CLAIM:
+            self._observe_claim(change)
+        elif change.resource is POD and (change.deleted or pod_claims.is_deleting(change.object)):
+            self._evicted.discard(uid_of(change.object))
+
+    def _observe_slice(self, change: Change) -> None:
+        for published in (change.before, change.object):
+            if published is not None:
+                pool = _pool_of(published)
+                self._slices.setdefault(pool, {}).pop(key_of(published), None)
+                self._stale |= self._claims_of.get(pool, set())
+        pool = _pool_of(change.object)
+        if not change.deleted:
+            self._slices[pool][key_of(change.object)] = change.object
+        elif not self._slices[pool]:
+            del self._slices[pool]
+
+    def _observe_rule(self, change: Change) -> None:
+        name = key_of(change.object).name
+        if change.deleted:
+            self._rules.pop(name, None)
+            self._counts.pop(uid_of(change.object), None)
+        else:
+            self._rules[name] = change.object
+        if change.deleted or change.before is None or change.before.get("spec") != change.object.get("spec"):
+            self._stale |= set(self._claims)
+
+    def _observe_claim(self, change: Change) -> None:
+        key = key_of(change.object)
+        known = self._claims.pop(key, None)
+        for device, _ in deadlines.results(known) if known else ():
+            self._claims_of.get((device.driver, device.pool), set()).discard(key)
+        self._stale.add(key)
+        if change.deleted or not pod_claims.is_allocated(change.object):
+            return
+        self._claims[key] = change.object
+        for device, _ in deadlines.results(change.object):
+            self._claims_of.setdefault((device.driver, device.pool), set()).add(key)
+
+    def act(self) -> float | None:
+        """Evict who is due and report on the rules; return after how many seconds someone else will be, None for nobody."""
+        for key in self._stale:
+            claim = self._claims.get(key)
+            deadline = deadlines.of_claim(claim, self._taints) if claim is not None else None
+            if deadline is None:
+                self._deadlines.pop(key, None)
+            else:
+                self._deadlines[key] = deadline
+        self._stale.clear()
+        try:
+            for key in [key for key, deadline in self._deadlines.items() if deadline.time <= self._now()]:
+                self._evict_users(key)
+            self._report()
+        except errors.ApiError as error:
+            _log.debug("eviction is tried again", error=str(error))
+            return self._backoff.next()
+        self._backoff.reset()
+        return self._delay()
+
+    def _delay(self) -> float | None:
+        later = [deadline.time for deadline in self._deadlines.values() if deadline.time > self._now()]
+        if not later:
+            return None
+        return min(max(0.0, (min(later) - self._now()).total_seconds()), _LONGEST_WAIT_SECONDS)
+
+    def _taints(self, device: DeviceId) -> Iterator[Taint]:
+        slices = self._slices.get((device.driver, device.pool), {}).values()
+        newest = max(map(_generation, slices), default=0)
+        for published in slices:
+            if _generation(published) == newest:
+                for known, body in taint_rules.devices_of(published):
+                    if known == device:
+                        yield from (Taint(body=taint) for taint in json_types.objects(body, "taints"))
+        for name, rule in self._rules.items():
+            if taint_rules.selects(rule, device):
+                yield Taint(body=taint_rules.taint_of(rule), rule=name)
+
+    def _users(self, key: Key) -> list[Object]:
+        """Return the pods on nodes that use an allocated claim and are not evicted yet."""
+        claim = self._claims[key]
+        return [
+            pod
+            for pod in self._pods.users(key)
+            if json_types.text(pod, "spec", "nodeName") and uid_of(pod) not in self._evicted and pod_claims.may_use(claim, pod)
+        ]
+
+    def _evict_users(self, key: Key) -> None:
+        deadline = self._deadlines[key]
+        for pod in self._users(key):
+            try:
+                self._evict(pod, deadline)
+            except (errors.NotFoundError, errors.ConflictError):
+                _log.debug("pod went before it was evicted", pod=key_of(pod).name)
+
+    def _evict(self, pod: Object, deadline: Deadline) -> None:
+        name, namespace = key_of(pod).name, key_of(pod).namespace
+        condition: Object = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": REASON,
+            "message": "Device Taint manager: deleting due to NoExecute taint",
+            "lastTransitionTime": moments.now(),
+        }
+        patch: Object = {"metadata": {"uid": uid_of(pod)}, "status": {"conditions": [condition]}}
+        self._api.patch(POD, name, patch, namespace=namespace, kind=PatchKind.STRATEGIC, subresource="status")
+        self._api.delete(POD, name, namespace=namespace, uid=uid_of(pod))
+        self._evicted.add(uid_of(pod))
+        for rule in deadline.rules & self._rules.keys():
+            uid = uid_of(self._rules[rule])
+            self._counts[uid] = self._counts.get(uid, 0) + 1
+        message = f"Marking for deletion: a device has the NoExecute taint {deadline.taint}"
+        self._recorder.normal(POD, pod, "DeviceTaintManagerEviction", message)
+
+    def _report(self) -> None:
+        """Say in each rule's status how far its eviction is."""
+        for name, rule in list(self._rules.items()):
+            if rule_status.is_final(rule):
+                continue
+            condition = rule_status.condition(rule, self._effects(name, rule))
+            if rule_status.differs(rule, condition):
+                patch: Object = {"metadata": {"uid": uid_of(rule)}, "status": {"conditions": [condition]}}
+                try:
+                    self._rules[name] = self._api.patch(TAINT_RULE, name, patch, kind=PatchKind.STRATEGIC, subresource="status")
+                except (errors.NotFoundError, errors.ConflictError):
+                    _log.debug("rule went before its status was written", rule=name)
+
+    def _effects(self, name: str, rule: Object) -> rule_status.Effects:
+        """Count the pods that have to go for the rule; for the effect None what it selects, and the pods that would have to go."""
+        if taint_rules.taint_of(rule).get("effect") != "None":
+            return self._counted(rule, [key for key, deadline in self._deadlines.items() if name in deadline.rules])
+        taint = Taint(body=taint_rules.taint_of(rule) | {"effect": "NoExecute"}, rule=name)
+
+        def taints_of(device: DeviceId) -> list[Taint]:
+            return [taint] if taint_rules.selects(rule, device) else []
+
+        concerned = [key for key, claim in self._claims.items() if deadlines.of_claim(claim, taints_of)]
+        published = sum(taint_rules.selects(rule, device) for device in self._published())
+        allocated = sum(taint_rules.selects(rule, device) for claim in self._claims.values() for device, _ in deadlines.results(claim))
+        return self._counted(rule, concerned, published=published, allocated=allocated)
+
+    def _counted(self, rule: Object, claims: Iterable[Key], *, published: int = 0, allocated: int = 0) -> rule_status.Effects:
+        pods = {uid_of(pod): key_of(pod).namespace for key in claims for pod in self._users(key)}
+        return rule_status.Effects(
+            published=published,
+            allocated=allocated,
+            pods=len(pods),
+            namespaces=len(set(pods.values())),
+            evicted=self._counts.get(uid_of(rule), 0),
+        )
+
+    def _published(self) -> Iterator[DeviceId]:
+        for slices in self._slices.values():
+            newest = max(map(_generation, slices.values()), default=0)
+            for published in slices.values():
+                if _generation(published) == newest:
+                    yield from (device for device, _ in taint_rules.devices_of(published))
+
+
+def _pool_of(published: Object) -> _PoolKey:
+    return json_types.text(published, "spec", "driver"), json_types.text(published, "spec", "pool", "name")
+
+
+def _generation(published: Object) -> int:
+    return json_types.number(published, "spec", "pool", "generation")

@@ -1,0 +1,77 @@
+"""Garbage collection: a claim or slice whose owners are all gone goes too.
+
+Owners of kinds that this cluster does not have cannot be looked up, and keep what they own.
+"""
+
+import functools
+from collections.abc import Callable
+
+from drakit_cluster import errors, json_types, pod_claims
+from drakit_cluster.api import Api
+from drakit_cluster.informer import Change, key_of, uid_of
+from drakit_cluster.json_types import Object
+from drakit_cluster.recorder import Recorder
+from drakit_cluster.resources import ALL, Resource
+from drakit_cluster.store import Key
+
+Dependent = tuple[Resource, Key]
+_KINDS = {(resource.api_version, resource.kind): resource for resource in ALL}
+
+
+class GarbageCollector:
+    """Deletes objects without owners; ``note`` keeps it informed of who owns what."""
+
+    def __init__(self, api: Api, recorder: Recorder) -> None:
+        self._api = api
+        self._recorder = recorder
+        self._owned: dict[str, set[Dependent]] = {}
+        self._checks = {resource: functools.partial(self._check, resource) for resource in ALL}
+
+    def note(self, change: Change) -> None:
+        """Remember an object's owners, or forget it."""
+        dependent = (change.resource, key_of(change.object))
+        for owner in _owner_uids(change.before or {}) | (_owner_uids(change.object) if change.deleted else set()):
+            known = self._owned.get(owner, set())
+            known.discard(dependent)
+            if not known:
+                self._owned.pop(owner, None)
+        if not change.deleted:
+            for owner in _owner_uids(change.object):
+                self._owned.setdefault(owner, set()).add(dependent)
+
+    def owned_by(self, owner: Object) -> set[Dependent]:
+        """Return what the object owns."""
+        return set(self._owned.get(uid_of(owner), ()))
+
+    def check_of(self, resource: Resource) -> Callable[[Key], None]:
+        """Return the check for objects of one kind; always the same one for a kind."""
+        return self._checks[resource]
+
+    def _check(self, resource: Resource, key: Key) -> None:
+        try:
+            obj = self._api.get(resource, key.name, key.namespace)
+        except errors.NotFoundError:
+            return
+        owners = json_types.objects(obj, "metadata", "ownerReferences")
+        if not owners or pod_claims.is_deleting(obj) or any(self._exists(owner, key.namespace) for owner in owners):
+            return
+        try:
+            self._api.delete(resource, key.name, namespace=key.namespace, uid=uid_of(obj))
+        except errors.NotFoundError:
+            return
+        names = ", ".join(f"{json_types.text(owner, 'kind')} {json_types.text(owner, 'name')}" for owner in owners)
+        self._recorder.normal(resource, obj, "OwnerGone", f"deleted with its owner {names}")
+
+    def _exists(self, owner: Object, namespace: str) -> bool:
+        resource = _KINDS.get((json_types.text(owner, "apiVersion"), json_types.text(owner, "kind")))
+        if resource is None:
+            return True
+        try:
+            found = self._api.get(resource, json_types.text(owner, "name"), namespace if resource.namespaced else "")
+        except errors.NotFoundError:
+            return False
+        return uid_of(found) == json_types.text(owner, "uid")
+
+
+def _owner_uids(obj: Object) -> set[str]:
+    return {json_types.text(owner, "uid") for owner in json_types.objects(obj, "metadata", "ownerReferences")}

@@ -1,0 +1,80 @@
+"""What pools have, counted for those who ask with a ResourcePoolStatusRequest. Pure.
+
+Source: KEP-5677. Only slices of the highest generation count. A device that several claims share is allocated once, admin access allocates nothing,
+and a device is unavailable that has a taint with the effect NoSchedule or NoExecute, be it of its driver or of a rule.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+
+from drakit_cluster import json_types, moments, pod_claims, taint_rules
+from drakit_cluster.json_types import Object
+
+_EXCLUDING = frozenset({"NoSchedule", "NoExecute"})
+
+
+def status(request: Object, slices: Iterable[Object], claims: Iterable[Object], rules: Collection[Object]) -> Object | None:
+    """Return the status that answers a request; None as long as a pool that it asks for is incomplete."""
+    spec = json_types.mapping(request, "spec")
+    driver, name = json_types.text(spec, "driver"), json_types.text(spec, "poolName")
+    pools: dict[str, list[Object]] = defaultdict(list)
+    for one in slices:
+        pool = json_types.text(one, "spec", "pool", "name")
+        if json_types.text(one, "spec", "driver") == driver and name in ("", pool):
+            pools[pool].append(taint_rules.tainted(one, rules))
+    newest = {pool: _newest(found) for pool, found in sorted(pools.items())}
+    if any(len(found) < json_types.number(found[0], "spec", "pool", "resourceSliceCount") for found in newest.values()):
+        return None
+    allocated = _allocated(driver, claims)
+    counted = [_pool(driver, pool, found, allocated[pool]) for pool, found in newest.items()]
+    shown = counted[: json_types.number(spec, "limit")]
+    answer: Object = {"poolCount": len(counted), "conditions": [_complete(len(shown))]}
+    return answer | ({"pools": json_types.from_objects(shown)} if shown else {})
+
+
+def _newest(slices: list[Object]) -> list[Object]:
+    """Return the slices of a pool that are of its highest generation."""
+    highest = max(_generation(one) for one in slices)
+    return [one for one in slices if _generation(one) == highest]
+
+
+def _generation(published: Object) -> int:
+    return json_types.number(published, "spec", "pool", "generation")
+
+
+def _allocated(driver: str, claims: Iterable[Object]) -> dict[str, set[str]]:
+    """Return by pool the devices of a driver that claims have."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for claim in claims:
+        for result in json_types.objects(pod_claims.allocation(claim), "devices", "results"):
+            if json_types.text(result, "driver") == driver and result.get("adminAccess") is not True:
+                found[json_types.text(result, "pool")].add(json_types.text(result, "device"))
+    return found
+
+
+def _pool(driver: str, pool: str, slices: list[Object], allocated: set[str]) -> Object:
+    devices = [device for one in slices for device in json_types.objects(one, "spec", "devices")]
+    unavailable = sum(any(taint.get("effect") in _EXCLUDING for taint in json_types.objects(one, "taints")) for one in devices)
+    nodes = {json_types.text(one, "spec", "nodeName") for one in slices}
+    node: Object = {"nodeName": nodes.pop()} if len(nodes) == 1 and "" not in nodes else {}
+    return {
+        "driver": driver,
+        "poolName": pool,
+        "generation": _generation(slices[0]),
+        "resourceSliceCount": len(slices),
+        "totalDevices": len(devices),
+        "allocatedDevices": len(allocated),
+        "availableDevices": max(0, len(devices) - len(allocated) - unavailable),
+        "unavailableDevices": unavailable,
+        **node,
+    }
+
+
+def _complete(pools: int) -> Object:
+    return {
+        "type": "Complete",
+        "status": "True",
+        "reason": "CalculationComplete",
+        "message": f"{pools} pool{'' if pools == 1 else 's'} counted",
+        "lastTransitionTime": moments.now(),
+    }

@@ -1,0 +1,238 @@
+"""The kubelet of one node: its own threads, its own identity towards the API server, plugins over unix sockets.
+
+Everything it must remember is in the API, in the runtime, which outlives it, and in its checkpoint; so it may stop at any moment and
+another one may go on in its place.
+"""
+
+import pathlib
+import threading
+from dataclasses import dataclass
+
+import grpc
+
+from drakit.telemetry import logs
+from drakit_cluster import errors, moments, pod_claims
+from drakit_cluster.api import Api
+from drakit_cluster.faults import Faults
+from drakit_cluster.features import FeatureGates, Gate
+from drakit_cluster.informer import Change, Loop, Selection, uid_of, version_of
+from drakit_cluster.json_types import Object
+from drakit_cluster.kubelet import node_info, pod_resources
+from drakit_cluster.kubelet.health import HealthTable
+from drakit_cluster.kubelet.health_streams import HealthStreams
+from drakit_cluster.kubelet.plugins import Plugins
+from drakit_cluster.kubelet.pod_health import PodHealth
+from drakit_cluster.kubelet.pod_resources import PodResources
+from drakit_cluster.kubelet.pod_worker import PodWorker
+from drakit_cluster.kubelet.preparation import Preparation, PreparationError
+from drakit_cluster.kubelet.records import Checkpoint
+from drakit_cluster.kubelet.registration import Registrar
+from drakit_cluster.kubelet.services import Services
+from drakit_cluster.kubelet.timing import Timing
+from drakit_cluster.kubelet.wiping import SliceWiper
+from drakit_cluster.patching import PatchKind
+from drakit_cluster.recorder import Recorder
+from drakit_cluster.resources import NODE, POD
+from drakit_cluster.runtime import Runtime
+
+_log = logs.get_logger(__name__)
+
+_JOIN_SECONDS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a kubelet works. ``labels`` are the node's beyond its name. ``pod_resources`` is where that service listens; None: nowhere."""
+
+    node: str
+    registry: pathlib.Path
+    checkpoint: pathlib.Path
+    labels: tuple[tuple[str, str], ...] = ()
+    pod_resources: pathlib.Path | None = None
+
+
+class Kubelet:
+    """One life of a node's kubelet. Raise CheckpointError when made over a damaged checkpoint."""
+
+    def __init__(
+        self,
+        api: Api,
+        place: Place,
+        runtime: Runtime,
+        *,
+        timing: Timing | None = None,
+        faults: Faults | None = None,
+        gates: FeatureGates | None = None,
+    ) -> None:
+        self.faults = faults or Faults()
+        self._api = api
+        self._place = place
+        self._runtime = runtime
+        self._timing = timing or Timing()
+        self._recorder = Recorder(api, "kubelet", place.node)
+        self._wiper = SliceWiper(api, place.node, self._timing, self._note_wipe)
+        gates = gates or FeatureGates()
+        table = HealthTable(self._timing.health_valid) if gates.on(Gate.RESOURCE_HEALTH) else None
+        streams = HealthStreams(table, self._timing.health_retry, self._poke_users) if table is not None else None
+        self.plugins = Plugins(self._timing, self.faults, self._wiper, streams)
+        self.preparation = Preparation(api, self.plugins, Checkpoint(place.checkpoint), for_workloads=gates.on(Gate.RESERVED_FOR_WORKLOADS))
+        self._registrar = Registrar(place.registry, self.plugins, self._timing, self._note_registration)
+        health = PodHealth(preparation=self.preparation, table=table, messages=gates.on(Gate.RESOURCE_HEALTH_MESSAGE))
+        self._services = Services(
+            api=api, recorder=self._recorder, preparation=self.preparation, health=health, runtime=runtime, timing=self._timing
+        )
+        self._lock = threading.Lock()
+        self._workers: dict[str, PodWorker] = {}
+        self._ended: dict[str, int] = {}
+        self._pod_resources = PodResources(self.preparation, self._known_pods)
+        self._server: grpc.Server | None = None
+        self._stopping = threading.Event()
+        self._reconcile_soon = threading.Event()
+        self._loop = Loop(
+            api, f"kubelet-{place.node}", [Selection(resource=POD, field_selector=f"spec.nodeName={place.node}")], self._observe, _wait
+        )
+        self._reconciler = threading.Thread(target=self._reconcile, name=f"reconcile-{place.node}", daemon=True)
+
+    def start(self) -> None:
+        """Register the node, delete its old slices, and begin to work. Raise ApiError where the node cannot be registered."""
+        self._node = self._register_node()
+        self._recorder.start()
+        self._wiper.wipe_all()
+        self._runtime.listen(self._poke)
+        self.plugins.listen(self._poke_all)
+        self._registrar.start()
+        self._loop.start()
+        self._reconciler.start()
+        if self._place.pod_resources is not None:
+            self._server = pod_resources.serve(self._pod_resources, self._place.pod_resources)
+
+    def stop(self) -> None:
+        """End; containers go on, and so do drivers."""
+        self._stopping.set()
+        if self._server is not None:
+            self._server.stop(0).wait()
+        self._reconcile_soon.set()
+        self._runtime.listen(None)
+        self._loop.stop()
+        with self._lock:
+            workers = list(self._workers.values())
+        self._registrar.stop()
+        self._wiper.stop()
+        for worker in workers:
+            worker.stop()
+        self.plugins.close()
+        for worker in workers:
+            worker.join(_JOIN_SECONDS)
+        self._reconciler.join(_JOIN_SECONDS)
+        self._recorder.stop()
+
+    def _register_node(self) -> Object:
+        """Create the node, or make the one of an earlier life ready."""
+        name = self._place.node
+        labels: Object = {"kubernetes.io/hostname": name, **dict(self._place.labels)}
+        status: Object = {
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "reason": "KubeletReady",
+                    "message": "kubelet is posting ready status",
+                    "lastHeartbeatTime": moments.now(),
+                    "lastTransitionTime": moments.now(),
+                }
+            ],
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
+            "nodeInfo": node_info.read(self._runtime.mode),
+        }
+        try:
+            return self._api.create(NODE, {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status})
+        except errors.AlreadyExistsError:
+            self._api.patch(NODE, name, {"metadata": {"labels": labels}}, kind=PatchKind.MERGE)
+            return self._api.patch(NODE, name, {"status": status}, kind=PatchKind.STRATEGIC, subresource="status")
+
+    def _observe(self, change: Change) -> None:
+        """Give a change to the pod's worker; a pod that needs nothing on this node gets none.
+
+        Changes from before a worker ended may come after its end; they must not bring the pod back to life.
+        """
+        pod, uid = change.object, uid_of(change.object)
+        with self._lock:
+            worker = self._workers.get(uid)
+            known = self._ended.pop(uid, 0) if change.deleted else self._ended.get(uid, 0)
+            if worker is None:
+                if version_of(pod) <= known or not self._needs_worker(pod, deleted=change.deleted):
+                    return
+                worker = self._workers[uid] = PodWorker(pod, self._services, self._forget)
+                worker.update(pod, gone=change.deleted)
+                worker.start()
+                return
+        worker.update(pod, gone=change.deleted)
+
+    def _needs_worker(self, pod: Object, *, deleted: bool) -> bool:
+        held = self._runtime.has_sandbox(uid_of(pod)) or self.preparation.has(uid_of(pod))
+        if deleted:
+            return held
+        return held or pod_claims.is_deleting(pod) or not pod_claims.is_terminal(pod)
+
+    def _forget(self, worker: PodWorker) -> None:
+        with self._lock:
+            del self._workers[worker.uid]
+            if not worker.gone:
+                self._ended[worker.uid] = worker.version
+
+    def _known_pods(self) -> list[Object]:
+        with self._lock:
+            workers = list(self._workers.values())
+        return [worker.pod for worker in workers]
+
+    def _poke(self, uid: str) -> None:
+        with self._lock:
+            worker = self._workers.get(uid)
+        if worker is not None:
+            worker.poke()
+
+    def _poke_users(self, driver: str) -> None:
+        """Let the pods that have devices of a driver look at their health again."""
+        for uid in self.preparation.pods(driver):
+            self._poke(uid)
+
+    def _poke_all(self) -> None:
+        with self._lock:
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.poke(retry=True)
+        self._reconcile_soon.set()
+
+    def _reconcile(self) -> None:
+        """Unprepare, now and then and when a driver comes, the claims of pods that went while no kubelet watched."""
+        while True:
+            self._reconcile_soon.wait(self._timing.reconcile)
+            self._reconcile_soon.clear()
+            if self._stopping.is_set():
+                return
+            with self._lock:
+                known = set(self._workers)
+            for uid in self.preparation.pods() - known:
+                try:
+                    if not self._exists(uid):
+                        self._runtime.stop(uid, 0)
+                        self._runtime.remove(uid)
+                        self.preparation.unprepare(uid)
+                except (PreparationError, errors.ApiError) as error:
+                    _log.info("claims of a vanished pod not unprepared", pod=uid, error=str(error))
+
+    def _exists(self, uid: str) -> bool:
+        pods = self._api.list(POD, field_selector=f"spec.nodeName={self._place.node}").items
+        return any(uid_of(pod) == uid for pod in pods)
+
+    def _note_registration(self, driver: str) -> None:
+        self._recorder.normal(NODE, self._node, "DriverRegistered", f"driver {driver} is registered on {self._place.node}")
+        self._poke_all()
+
+    def _note_wipe(self, driver: str) -> None:
+        message = f"driver {driver} was unusable for {self._timing.wipe_delay:g} s: its slices of {self._place.node} are deleted"
+        self._recorder.warning(NODE, self._node, "SlicesDeleted", message)
+
+
+def _wait() -> None:
+    """Ask for no further call: every change goes to a worker at once."""

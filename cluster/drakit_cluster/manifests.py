@@ -1,0 +1,239 @@
+"""Files with Kubernetes objects, read as a server would take them: YAML or JSON, several documents, Lists; refusals with their fields.
+
+A fresh registry is the server: it names, defaults, drops and validates exactly as the local cluster does. What files have beyond a request
+to create (a status, a UID, what ``kubectl get -o yaml`` adds) is kept where it says something about the world. An object with a UID is one
+that a server stores already: gates that are off drop none of its fields, and its expressions may use what they would not let into new ones.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from drakit_cluster import errors, features, fragments, json_types, reading, resources
+from drakit_cluster.features import FeatureGates, Gate
+from drakit_cluster.fragments import Missing
+from drakit_cluster.json_types import Object
+from drakit_cluster.reading import Part
+from drakit_cluster.registry import DEFAULT_NAMESPACES, Registry
+from drakit_cluster.resources import Resource
+from drakit_cluster.schema import table
+
+SIZE_MAX = 64 << 20
+DEFAULT_NAMESPACE = "default"
+_ORDER = (
+    resources.NAMESPACE,
+    resources.NODE,
+    resources.CLASS,
+    resources.SLICE,
+    resources.CLAIM_TEMPLATE,
+    resources.CLAIM,
+    resources.POD,
+    resources.TAINT_RULE,
+)
+"""The kinds that are looked at, in the order in which a server gets them."""
+_GIVEN_BY_SERVER = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
+_ADMIN_LABEL = "resource.kubernetes.io/admin-access"
+_FIELD = re.compile(r"([A-Za-z][\w.\[\]/-]*): (.*)", re.DOTALL)
+
+
+class ManifestError(Exception):
+    """A file that is no list of objects. The message names the file and, where there is one, the document."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Document:
+    """One object of a file. ``number`` counts the file's documents from 1; ``resource`` is None for kinds that are not looked at.
+
+    ``missing`` is what a sample leaves out; there is none where objects must be whole.
+    """
+
+    file: str
+    number: int
+    resource: Resource | None
+    body: Object
+    part: Part = field(repr=False)
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Kind and name, with the namespace for kinds that have one, for people."""
+        name = json_types.text(self.body, "metadata", "name") or f"{json_types.text(self.body, 'metadata', 'generateName')}*"
+        namespace = json_types.text(self.body, "metadata", "namespace")
+        if not namespace and self.resource is not None and self.resource.namespaced:
+            namespace = DEFAULT_NAMESPACE
+        return f"{json_types.text(self.body, 'kind')} {f'{namespace}/' if namespace else ''}{name}"
+
+    def place(self, field: str = "") -> str:
+        """File and line of a field, as editors and compilers write it."""
+        return f"{self.file}:{self.part.line_of(field)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Why a server refuses a document, or what it would silently drop. ``field`` is empty where the whole object is meant."""
+
+    document: Document
+    field: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """A document that was taken, and the object that the server made of it."""
+
+    document: Document
+    object: Object
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropped:
+    """Fields that a server drops without a word, because their gate is off: the first of them, and how many there are."""
+
+    document: Document
+    gate: Gate
+    field: str
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intake:
+    """What became of some documents."""
+
+    accepted: list[Accepted] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+
+    def objects(self, resource: Resource) -> list[Object]:
+        """Return the objects of one kind, in the order of the documents."""
+        return [one.object for one in self.accepted if one.document.resource is resource]
+
+
+def read(file: str, text: str, *, samples: bool = False) -> list[Document]:
+    """Return the objects in ``text``, Lists taken apart. Raise ManifestError. With ``samples``, they need not be whole."""
+    if len(text) > SIZE_MAX:
+        raise ManifestError(f"{file}: is larger than {SIZE_MAX >> 20} MiB")
+    if samples and not file.endswith(".json"):
+        return _samples(file, text)
+    try:
+        found = reading.parts(text, must_be_json=file.endswith(".json"))
+    except reading.ReadingError as error:
+        raise ManifestError(f"{file}: {error}") from error
+    return [_document(file, part) for whole in found for part in _flat(whole)]
+
+
+def _samples(file: str, text: str) -> list[Document]:
+    try:
+        found = fragments.read(text)
+    except reading.ReadingError as error:
+        raise ManifestError(f"{file}: {error}") from error
+    return [replace(_document(file, part), missing=one.missing) for one in found for part in _flat(one.part)]
+
+
+def _flat(part: Part) -> list[Part]:
+    """Return the objects of a document."""
+    is_list = json_types.text(part.body, "kind").endswith("List") and isinstance(json_types.at(part.body, "items"), list)
+    return part.items() if is_list else [part]
+
+
+def _document(file: str, part: Part) -> Document:
+    body = part.body
+    kind, version = json_types.text(body, "kind"), json_types.text(body, "apiVersion")
+    if not isinstance(body, dict) or not kind or not version:
+        missing = " nor ".join(name for name, value in (("apiVersion", version), ("kind", kind)) if not value)
+        where = f"{file}: document {part.number} (line {part.line})"
+        raise ManifestError(f"{where}: an object needs apiVersion and kind, and this has no {missing}")
+    group = version.rpartition("/")[0]
+    resource = next((one for one in _ORDER if (one.group, one.kind) == (group, kind)), None)
+    return Document(file=file, number=part.number, resource=resource, body=body, part=part)
+
+
+def take(documents: Iterable[Document], gates: FeatureGates) -> Intake:
+    """Return what a server with these gates makes of the documents. Those of other kinds are left out."""
+    intake = Intake()
+    registry = Registry(gates=gates)
+    stored = Registry(registry.store, gates=FeatureGates(enabled=gates.enabled | (frozenset(Gate) - {Gate.COUNTERS_BESIDE_DEVICES})))
+    known = [one for one in documents if one.resource is not None]
+    for resource in _ORDER:
+        for document in known:
+            if document.resource is resource:
+                _take(document, resource, stored if json_types.text(document.body, "metadata", "uid") else registry, intake)
+    position = {id(document): place for place, document in enumerate(known)}
+    intake.accepted.sort(key=lambda one: position[id(one.document)])
+    intake.problems.sort(key=lambda one: position[id(one.document)])
+    return intake
+
+
+def _take(document: Document, resource: Resource, registry: Registry, intake: Intake) -> None:
+    version = json_types.text(document.body, "apiVersion")
+    served = {one.api_version for one in resources.SERVED if (one.group, one.kind) == (resource.group, resource.kind)}
+    if version not in served:
+        text = f"{version} is not served: write {resource.api_version}"
+        intake.problems.append(Problem(document=document, field="apiVersion", text=text))
+    try:
+        body, unknown = table.decode(resource, document.body | {"apiVersion": resource.api_version})
+        intake.problems.extend(Problem(document=document, field=path, text="unknown field") for path in unknown)
+        for gate, path, count in features.disabled_fields(resource, body, registry.gates):
+            intake.dropped.append(Dropped(document=document, gate=gate, field=path, count=count))
+        status = json_types.mapping(body, "status")
+        made = _create(body, resource, registry)
+        intake.accepted.append(Accepted(document=document, object=made))
+        if resource is resources.CLAIM and status:
+            _check_status(made, status, registry)
+    except errors.ApiError as error:
+        intake.problems.extend(_problems(document, error))
+
+
+def _check_status(claim: Object, status: Object, registry: Registry) -> None:
+    """Let the server judge a claim's status, as the scheduler and the driver would write it. Raise ApiError."""
+    metadata = json_types.mapping(claim, "metadata")
+    stored = registry.get(resources.CLAIM, json_types.text(metadata, "name"), json_types.text(metadata, "namespace"))
+    registry.update(resources.CLAIM, stored | {"status": json_types.copy(status)}, subresource="status")
+
+
+def _create(body: Object, resource: Resource, registry: Registry) -> Object:
+    metadata = json_types.mapping(body, "metadata")
+    known: Object = {name: metadata[name] for name in ("uid", "ownerReferences") if name in metadata}
+    status, namespace = body.pop("status", None), ""
+    for name in _GIVEN_BY_SERVER:
+        metadata.pop(name, None)
+    if resource.namespaced:
+        namespace = json_types.text(metadata, "namespace") or DEFAULT_NAMESPACE
+        # A namespace may have any label, so it gets the one that admin access requires.
+        _ensure(resources.NAMESPACE, {"metadata": {"name": namespace, "labels": {_ADMIN_LABEL: "true"}}}, registry)
+    if resource is resources.POD:
+        _ensure_account(body, namespace, registry)
+    name = json_types.text(metadata, "name")
+    if resource is resources.NAMESPACE and name in DEFAULT_NAMESPACES:
+        return _relabelled(name, metadata, registry)
+    made = registry.create(resource, body, namespace=namespace)
+    json_types.child(made, "metadata").update(known)
+    return made if status is None else made | {"status": status}
+
+
+def _relabelled(namespace: str, metadata: Object, registry: Registry) -> Object:
+    """Return one of the namespaces that every cluster has, with the labels of the document."""
+    stored = registry.get(resources.NAMESPACE, namespace, "")
+    json_types.child(stored, "metadata")["labels"] = json_types.copy(json_types.mapping(metadata, "labels"))
+    return registry.update(resources.NAMESPACE, stored)
+
+
+def _ensure(resource: Resource, obj: Object, registry: Registry) -> None:
+    """Create an object that other objects need and that no document describes."""
+    with contextlib.suppress(errors.AlreadyExistsError):
+        registry.create(resource, obj)
+
+
+def _ensure_account(pod: Object, namespace: str, registry: Registry) -> None:
+    """Create the ServiceAccount that a pod names: whether it exists is not a question about devices."""
+    name = json_types.text(pod, "spec", "serviceAccountName") or json_types.text(pod, "spec", "serviceAccount")
+    with contextlib.suppress(errors.InvalidError):  # A name that no ServiceAccount can have: the server then refuses the pod.
+        _ensure(resources.SERVICEACCOUNT, {"metadata": {"name": name, "namespace": namespace}}, registry)
+
+
+def _problems(document: Document, error: errors.ApiError) -> Sequence[Problem]:
+    if causes := error.details.causes:
+        return [Problem(document=document, field=cause.field, text=cause.message) for cause in causes]
+    found = _FIELD.fullmatch(error.message) if isinstance(error, errors.BadRequestError) else None
+    where, text = found.groups() if found else ("", error.message)
+    return [Problem(document=document, field=where, text=text)]

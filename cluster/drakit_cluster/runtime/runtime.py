@@ -1,0 +1,163 @@
+"""Sandboxes and their containers on one node. It outlives the kubelet that drives it, as a real runtime does.
+
+Containers are pretended: nothing is isolated, device nodes and mounts are recorded but not made. In real mode a container's command runs
+as a child process with its environment, which is what CDI gave it over what its pod says; in isolated mode, besides, each pod has a network
+namespace, and the ``createRuntime`` hooks of its containers run (see ``networks``).
+"""
+
+import pathlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from drakit_cluster.runtime import specs
+from drakit_cluster.runtime.containers import Config, Container, ContainerView, Identity, Mode, RuntimeFailureError
+from drakit_cluster.runtime.edits import Edits, Hook
+from drakit_cluster.runtime.networks import Networks
+from drakit_cluster.runtime.specs import SpecCache, UnresolvableError
+
+HookRunner: TypeAlias = Callable[[Hook, Identity, str], None]
+"""Runs one createRuntime hook for the container of the given name; raises RuntimeFailureError if the hook fails."""
+
+_CREATE_RUNTIME = "createRuntime"
+
+
+class Runtime:
+    """The runtime of one node. Safe to use from several threads.
+
+    ``cdi`` are the CDI directories, lowest precedence first; ``logs`` is where real containers write.
+    """
+
+    def __init__(
+        self,
+        cdi: Sequence[pathlib.Path],
+        logs: pathlib.Path,
+        *,
+        mode: Mode = Mode.PRETEND,
+        run_hook: HookRunner | None = None,
+    ) -> None:
+        self._specs = SpecCache(cdi)
+        self._logs = logs
+        self.mode = mode
+        self._networks = Networks() if mode is Mode.ISOLATED else None
+        self._run_hook = run_hook or (self._networks.run_hook if self._networks else None)
+        self._lock = threading.Lock()
+        self._sandboxes: dict[str, tuple[Identity, dict[str, Container]]] = {}
+        self._listener: Callable[[str], None] | None = None
+
+    def listen(self, listener: Callable[[str], None] | None) -> None:
+        """Call ``listener`` with a pod's UID whenever one of its containers exits or its sandbox goes; None ends it."""
+        with self._lock:
+            self._listener = listener
+
+    def has_sandbox(self, uid: str) -> bool:
+        """Say whether the pod has a sandbox."""
+        with self._lock:
+            return uid in self._sandboxes
+
+    def sandboxes(self) -> list[Identity]:
+        """Return the pods that have a sandbox."""
+        with self._lock:
+            return [identity for identity, _ in self._sandboxes.values()]
+
+    def run_sandbox(self, pod: Identity) -> None:
+        """Make a pod's sandbox; one that is there stays. Raise RuntimeFailureError."""
+        if self._networks is not None:
+            self._networks.make(pod)
+        with self._lock:
+            self._sandboxes.setdefault(pod.uid, (pod, {}))
+
+    def start(self, uid: str, config: Config) -> ContainerView:
+        """Create and start a container in the pod's sandbox, in the place of an exited one of its name.
+
+        Raise RuntimeFailureError: CreateContainerError for CDI devices that cannot be resolved, StartError for a hook or command.
+        """
+        with self._lock:
+            if uid not in self._sandboxes:
+                raise RuntimeFailureError("CreateContainerError", f"there is no sandbox for pod {uid}")
+            pod, containers = self._sandboxes[uid]
+            edits = self._edits(config)
+            before = containers.get(config.name)
+            restarts = before.view().restarts + 1 if before else 0
+            container = Container(pod, config, edits, restarts, lambda: self._tell(uid))
+            containers[config.name] = container
+        try:
+            self._begin(pod, config, container, edits)
+        except RuntimeFailureError:
+            container.fail_to_start()
+            raise
+        return container.view()
+
+    def containers(self, uid: str) -> list[ContainerView]:
+        """Return the pod's containers in the order of their first start."""
+        with self._lock:
+            _, containers = self._sandboxes.get(uid, (None, {}))
+            return [container.view() for container in containers.values()]
+
+    def view(self, namespace: str, pod: str, container: str = "") -> ContainerView:
+        """Return what a container of a pod sees; without a name, its only one. Raise KeyError where there is none."""
+        with self._lock:
+            found = [
+                one.view()
+                for identity, containers in self._sandboxes.values()
+                if (identity.namespace, identity.name) == (namespace, pod)
+                for name, one in containers.items()
+                if container in ("", name)
+            ]
+        if len(found) != 1:
+            raise KeyError(f"pod {namespace}/{pod} has {len(found)} containers {container or 'in all'}; want one")
+        return found[0]
+
+    def stop(self, uid: str, grace: float) -> None:
+        """Stop the pod's containers, at once all of them, each with ``grace`` seconds, and then its network."""
+        with self._lock:
+            _, containers = self._sandboxes.get(uid, (None, {}))
+            running = list(containers.values())
+        stopping = [threading.Thread(target=container.stop, args=(grace,), daemon=True) for container in running]
+        for thread in stopping:
+            thread.start()
+        for thread in stopping:
+            thread.join()
+        if self._networks is not None:
+            self._networks.remove(uid)
+
+    def remove(self, uid: str) -> None:
+        """Forget a pod's sandbox and stopped containers."""
+        with self._lock:
+            self._sandboxes.pop(uid, None)
+
+    def kill_sandbox(self, uid: str) -> None:
+        """Let a sandbox die with its containers, as a crash of its first process does."""
+        self.stop(uid, 0)
+        self.remove(uid)
+        self._tell(uid)
+
+    def shut_down(self) -> None:
+        """Stop everything; no process is left behind."""
+        self.listen(None)
+        for pod in self.sandboxes():
+            self.kill_sandbox(pod.uid)
+
+    def _edits(self, config: Config) -> Edits:
+        try:
+            return specs.merge(self._specs.edits(config.cdi_devices))
+        except UnresolvableError as error:
+            message = f"failed to create containerd container: CDI device injection failed: {error}"
+            raise RuntimeFailureError("CreateContainerError", message) from error
+
+    def _begin(self, pod: Identity, config: Config, container: Container, edits: Edits) -> None:
+        if self._run_hook is not None:
+            for hook in edits.hooks:
+                if hook.name == _CREATE_RUNTIME:
+                    self._run_hook(hook, pod, config.name)
+        if self.mode is not Mode.PRETEND and config.command:
+            enter = self._networks.enter(pod.uid) if self._networks else ()
+            container.run(self._logs / pod.uid / f"{config.name}.log", enter)
+        else:
+            container.pretend()
+
+    def _tell(self, uid: str) -> None:
+        with self._lock:
+            listener = self._listener
+        if listener is not None:
+            listener(uid)

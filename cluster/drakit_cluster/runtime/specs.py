@@ -1,0 +1,206 @@
+"""CDI spec files: which are valid, and which device a name means. Source: the CDI specification 1.1.0, and containerd 2.4 as tried.
+
+A directory later in the list takes precedence over an earlier one. Two files of one directory that name the same device make that device
+unresolvable, and so does a file that is invalid. Files are read when a device is asked for and kept until they change.
+"""
+
+import json
+import pathlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import yaml
+
+from drakit.telemetry import logs
+from drakit_cluster import json_types
+from drakit_cluster.json_types import Json, Object
+from drakit_cluster.runtime.edits import DeviceNode, Edits, SpecError, check_fields, decode_edits, items, text
+
+_log = logs.get_logger(__name__)
+
+VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+_VENDOR = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+_SUFFIXES = (".json", ".yaml")
+
+
+class UnresolvableError(Exception):
+    """Names that no valid file defines; what a runtime reports for any fault of a CDI file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """One valid file. ``edits`` apply to every container that gets one of its devices."""
+
+    path: pathlib.Path
+    kind: str
+    edits: Edits
+    devices: dict[str, Edits]
+
+
+def parse(path: pathlib.Path, content: bytes) -> Spec:
+    """Return the spec in a file; raise SpecError."""
+    document = _load(path, content)
+    root = check_fields(document, ("cdiVersion", "kind", "annotations", "devices", "containerEdits"), "spec")
+    kind = text(root, "kind", "spec", required=True)
+    vendor, slash, name = kind.partition("/")
+    if not (slash and _VENDOR.fullmatch(vendor) and _CLASS.fullmatch(name)):
+        raise SpecError(f"spec.kind: must be vendor/class, not {kind!r}")
+    edits = decode_edits(root.get("containerEdits", {}), "spec.containerEdits")
+    spec = Spec(path=path, kind=kind, edits=edits, devices=_devices(root))
+    _check_version(root, spec)
+    return spec
+
+
+def _load(path: pathlib.Path, content: bytes) -> Json:
+    try:
+        loaded: Json = json.loads(content) if path.suffix == ".json" else yaml.safe_load(content)
+    except (ValueError, yaml.YAMLError) as error:
+        raise SpecError(f"cannot be parsed: {error}") from error
+    return loaded
+
+
+def _devices(root: Object) -> dict[str, Edits]:
+    devices: dict[str, Edits] = {}
+    for index, item in enumerate(items(root, "devices", "spec")):
+        where = f"spec.devices[{index}]"
+        device = check_fields(item, ("name", "annotations", "containerEdits"), where)
+        name = text(device, "name", where, required=True)
+        if not _DEVICE.fullmatch(name):
+            raise SpecError(f"{where}.name: {name!r} is no device name")
+        if name in devices:
+            raise SpecError(f"{where}.name: {name!r} is there twice")
+        devices[name] = decode_edits(device.get("containerEdits", {}), f"{where}.containerEdits")
+        if devices[name].is_empty:
+            raise SpecError(f"{where}.containerEdits: empty device edits")
+    if not devices:
+        raise SpecError("spec.devices: no devices")
+    return devices
+
+
+def _check_version(root: Object, spec: Spec) -> None:
+    version = text(root, "cdiVersion", "spec", required=True).removeprefix("v")
+    if version not in VERSIONS:
+        raise SpecError(f"spec.cdiVersion: {version} is not known; known are {', '.join(VERSIONS)}")
+    needed = _least_version(root, spec)
+    if VERSIONS.index(version) < VERSIONS.index(needed):
+        raise SpecError(f"spec.cdiVersion: what the file uses needs {needed}, not {version}")
+
+
+def _least_version(root: Object, spec: Spec) -> str:
+    """Return the lowest version that has every feature the file uses."""
+    edits = [spec.edits, *spec.devices.values()]
+    annotated = "annotations" in root or any("annotations" in one for one in json_types.objects(root, "devices"))
+    if any(one.net_devices for one in edits):
+        return "1.1.0"
+    if any(one.additional_gids or one.rdt for one in edits):
+        return "0.7.0"
+    if annotated or "." in spec.kind.partition("/")[2]:
+        return "0.6.0"
+    if any(not name[0].isalpha() for name in spec.devices) or any(node.host_path for one in edits for node in one.device_nodes):
+        return "0.5.0"
+    return "0.4.0" if any(mount.type for one in edits for mount in one.mounts) else "0.3.0"
+
+
+_Stamp = tuple[int, int, int]
+
+
+class SpecCache:
+    """The spec files of some directories. Not thread-safe."""
+
+    def __init__(self, directories: Sequence[pathlib.Path]) -> None:
+        self._directories = tuple(directories)
+        self._read: dict[pathlib.Path, tuple[_Stamp, Spec | SpecError]] = {}
+
+    def edits(self, names: Sequence[str]) -> list[Edits]:
+        """Return the edits of qualified names ``vendor/class=device``, each file's own before those of its first device.
+
+        Raise UnresolvableError naming all that are not defined.
+        """
+        found = self._resolve()
+        if missing := [name for name in names if name not in found]:
+            raise UnresolvableError(f"unresolvable CDI devices {', '.join(missing)}")
+        edits: list[Edits] = []
+        begun: set[pathlib.Path] = set()
+        for name in names:
+            spec = found[name]
+            if spec.path not in begun:
+                begun.add(spec.path)
+                edits.append(spec.edits)
+            edits.append(spec.devices[name.partition("=")[2]])
+        return edits
+
+    def problems(self) -> dict[pathlib.Path, str]:
+        """Return why files are ignored."""
+        self._resolve()
+        return {path: str(found) for path, (_, found) in self._read.items() if isinstance(found, SpecError)}
+
+    def _resolve(self) -> dict[str, Spec]:
+        present: set[pathlib.Path] = set()
+        resolved: dict[str, Spec] = {}
+        for directory in self._directories:
+            here: dict[str, Spec] = {}
+            conflicts: set[str] = set()
+            for path in _spec_files(directory):
+                present.add(path)
+                spec = self._spec(path)
+                for name in spec.devices if spec else ():
+                    qualified = f"{spec.kind}={name}" if spec else ""
+                    conflicts |= {qualified} & here.keys()
+                    if spec:
+                        here[qualified] = spec
+            for name in conflicts:
+                _log.warning("CDI device defined twice", device=name, path=str(directory))
+            resolved = {name: spec for name, spec in (resolved | here).items() if name not in conflicts}
+        for path in self._read.keys() - present:
+            del self._read[path]
+        return resolved
+
+    def _spec(self, path: pathlib.Path) -> Spec | None:
+        try:
+            state = path.stat()
+            stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
+            known = self._read.get(path)
+            if known is None or known[0] != stamp:
+                known = (stamp, _try_parse(path))
+                self._read[path] = known
+        except OSError as error:
+            _log.warning("CDI file not readable", path=str(path), error=str(error))
+            return None
+        return known[1] if isinstance(known[1], Spec) else None
+
+
+def _try_parse(path: pathlib.Path) -> Spec | SpecError:
+    try:
+        return parse(path, path.read_bytes())
+    except SpecError as error:
+        _log.warning("CDI file ignored", path=str(path), error=str(error))
+        return error
+
+
+def _spec_files(directory: pathlib.Path) -> list[pathlib.Path]:
+    try:
+        return sorted(path for path in directory.iterdir() if path.suffix in _SUFFIXES and path.is_file())
+    except FileNotFoundError:
+        return []
+
+
+def merge(edits: Sequence[Edits]) -> Edits:
+    """Return all edits as one, as a runtime applies them: a later variable, device node or mount replaces one of the same name or path."""
+    env: dict[str, str] = {}
+    nodes: dict[str, DeviceNode] = {}
+    for one in edits:
+        env |= {value.partition("=")[0]: value for value in one.env}
+        nodes |= {node.path: node for node in one.device_nodes}
+    mounts = {mount.container_path: mount for one in edits for mount in one.mounts}
+    return Edits(
+        env=tuple(env.values()),
+        device_nodes=tuple(nodes.values()),
+        mounts=tuple(mounts[path] for path in sorted(mounts)),
+        hooks=tuple(hook for one in edits for hook in one.hooks),
+        net_devices=tuple(device for one in edits for device in one.net_devices),
+        additional_gids=tuple(dict.fromkeys(gid for one in edits for gid in one.additional_gids if gid)),
+        rdt=any(one.rdt for one in edits),
+    )

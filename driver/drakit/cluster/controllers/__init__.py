@@ -1,5 +1,0 @@
-"""The controllers: claims from templates, release of claims that nobody uses any more, garbage collection by owners."""
-
-from drakit.cluster.controllers.controllers import Controllers
-
-__all__ = ["Controllers"]

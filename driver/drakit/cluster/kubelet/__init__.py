@@ -1,6 +1,0 @@
-"""The kubelet of one node, as far as dynamic resource allocation needs it: registration, prepare, unprepare, and the life of pods."""
-
-from drakit.cluster.kubelet.kubelet import Kubelet, Place
-from drakit.cluster.kubelet.timing import Timing
-
-__all__ = ["Kubelet", "Place", "Timing"]
