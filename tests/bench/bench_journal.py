@@ -41,8 +41,8 @@ def moves(memory: journal.Journal, threads: int) -> float:
         ref = claims.ClaimRef(uid=uid, namespace="bench", name=f"claim-{number}")
         memory.begin(lifecycle.Entry(claim=ref, state=lifecycle.State.ABSENT, grants=(grant,)))
         memory.complete(uid, [dataclasses.replace(grant, record={"uuid": "MIG-1"})], "boot")
-        memory.withdraw(uid)
-        memory.forget(uid)
+        memory.begin_unprepare(uid)
+        memory.finish_unprepare(uid)
 
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         start = time.perf_counter()

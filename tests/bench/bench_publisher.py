@@ -9,7 +9,7 @@ from bench import table
 from drakit.core import inventory, reconcile, records, slices
 from drakit.devices import machines, registry
 from drakit.kube import slice_codec
-from drakit.node import publisher
+from drakit.node.publishing import publisher
 
 DRIVER, NODE = "gpu.drakit.dev", "node-1"
 MACHINES = {8: "dgx-a100-40gb", 16: "mixed-16gpu"}

@@ -10,7 +10,7 @@ from drakit.core import device, errors, inventory, pools, reach, slices
 from drakit.devices.tpu import machine, offer
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
-from drakit.node import cluster_publisher
+from drakit.node.publishing import cluster_publisher
 from drakit_cluster import apiserver, features, registry, resources
 from fakes import real_clock
 

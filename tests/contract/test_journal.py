@@ -40,7 +40,7 @@ def bring_to(journal: ports.Journal, state: lifecycle.State) -> None:
     if state is lifecycle.State.PREPARED:
         journal.complete(uid, samples.entry(1).grants, samples.BOOT)
     elif state is lifecycle.State.UNPREPARING:
-        journal.withdraw(uid)
+        journal.begin_unprepare(uid)
 
 
 def make(journal: ports.Journal, move: lifecycle.Move) -> None:
@@ -53,10 +53,10 @@ def make(journal: ports.Journal, move: lifecycle.Move) -> None:
             journal.complete(uid, samples.entry(1).grants, samples.BOOT)
         case lifecycle.Move.REFRESH:
             journal.refresh(uid, samples.entry(1).grants)
-        case lifecycle.Move.WITHDRAW:
-            journal.withdraw(uid)
-        case lifecycle.Move.FORGET:
-            journal.forget(uid)
+        case lifecycle.Move.BEGIN_UNPREPARE:
+            journal.begin_unprepare(uid)
+        case lifecycle.Move.FINISH_UNPREPARE:
+            journal.finish_unprepare(uid)
 
 
 def state_of(journal: ports.Journal) -> lifecycle.State:
@@ -128,7 +128,7 @@ def test_complete_with_other_grants_is_refused(journal: ports.Journal, wrong: li
 
 def test_withdraw_keeps_what_is_needed_to_undo(journal: ports.Journal) -> None:
     prepared = prepare(journal, samples.entry(1, samples.grant(), samples.grant("b", "gpu-1")))
-    journal.withdraw(samples.uid(1))
+    journal.begin_unprepare(samples.uid(1))
     assert journal.entry(samples.uid(1)) == dataclasses.replace(prepared, state=lifecycle.State.UNPREPARING)
 
 
@@ -152,8 +152,8 @@ def test_a_claim_without_grants_is_remembered(journal: ports.Journal) -> None:
 def test_entries_are_oldest_first(journal: ports.Journal) -> None:
     for number in (3, 1, 2):
         journal.begin(samples.entry(number))
-    journal.withdraw(samples.uid(3))
-    journal.forget(samples.uid(3))
+    journal.begin_unprepare(samples.uid(3))
+    journal.finish_unprepare(samples.uid(3))
     journal.complete(samples.uid(1), samples.entry(1).grants, samples.BOOT)
     journal.begin(samples.entry(3))
     assert [entry.claim for entry in journal.entries()] == [samples.ref(1), samples.ref(2), samples.ref(3)]
@@ -164,7 +164,7 @@ def test_holdings_say_who_holds_a_device_and_how(journal: ports.Journal) -> None
         samples.entry(1, samples.grant("a", "nic-0", share_id=samples.share(1)), samples.grant("b", "nic-0", share_id=samples.share(2)))
     )
     journal.begin(samples.entry(2, samples.grant("a", "nic-0", admin_access=True), samples.grant("b", "nic-1")))
-    journal.withdraw(samples.uid(2))
+    journal.begin_unprepare(samples.uid(2))
     preparing, unpreparing = lifecycle.State.PREPARING, lifecycle.State.UNPREPARING
     shares = [samples.share(1), samples.share(2)]
     found = [(item.claim, item.state, item.share_id, item.admin_access) for item in journal.holdings("node-1", ["nic-0"], shares)]
@@ -177,7 +177,7 @@ def test_holdings_say_who_holds_a_device_and_how(journal: ports.Journal) -> None
     assert not journal.holdings("node-2", ["nic-0"])
     assert [item.device.name for item in journal.holdings("node-1", {"nic-0", "nic-1"}, shares)] == ["nic-0", "nic-0", "nic-0", "nic-1"]
     assert not journal.holdings("node-1", [])
-    journal.forget(samples.uid(2))
+    journal.finish_unprepare(samples.uid(2))
     assert not journal.holdings("node-1", ["nic-1"])
 
 
@@ -199,10 +199,10 @@ def test_the_intents_of_a_device_are_those_of_its_grants_alone_oldest_claim_firs
         samples.entry(2, planned("a", "nic-0", "first", 9), planned("b", "nic-1", "elsewhere"), planned("c", "nic-0", "second", 8))
     )
     journal.begin(samples.entry(1, planned("a", "nic-0", "third", 1), planned("b", "nic-0", "of another pool", 2, pool="node-2")))
-    journal.withdraw(samples.uid(2))
+    journal.begin_unprepare(samples.uid(2))
     assert [intent["slot"] for intent in journal.intents_of("node-1", "nic-0")] == ["first", "second", "third"]
     assert not journal.intents_of("node-1", "nic-2")
-    journal.forget(samples.uid(2))
+    journal.finish_unprepare(samples.uid(2))
     assert [intent["slot"] for intent in journal.intents_of("node-1", "nic-0")] == ["third"]
 
 
@@ -221,8 +221,8 @@ def test_the_uid_alone_is_a_claims_identity(journal: ports.Journal) -> None:
     namesake = dataclasses.replace(samples.ref(1), uid=samples.uid(2))
     journal.begin(dataclasses.replace(samples.entry(2), claim=namesake))
     assert [entry.claim for entry in journal.entries()] == [samples.ref(1), namesake]
-    journal.withdraw(samples.uid(2))
-    journal.forget(samples.uid(2))
+    journal.begin_unprepare(samples.uid(2))
+    journal.finish_unprepare(samples.uid(2))
     assert [(entry.claim, entry.state) for entry in journal.entries()] == [(samples.ref(1), lifecycle.State.PREPARING)]
 
 

@@ -58,8 +58,8 @@ def test_a_note_set_to_none_is_gone_and_nothing_to_remove_is_success(memory: Mem
 def test_notes_go_with_their_claim_and_do_not_come_back_with_the_next(memory: Memory) -> None:
     grant = prepared(memory, 1)
     memory.note(samples.uid(1), grant.key, "a", {"x": 1})
-    memory.withdraw(samples.uid(1))
-    memory.forget(samples.uid(1))
+    memory.begin_unprepare(samples.uid(1))
+    memory.finish_unprepare(samples.uid(1))
     assert memory.notes(samples.uid(1), grant.key) == {}
     prepared(memory, 1)
     prepared(memory, 2)
@@ -72,7 +72,7 @@ def test_nothing_is_noted_of_what_is_not_prepared(memory: Memory) -> None:
         if step == "preparing":
             memory.begin(samples.entry(1, grant))
         elif step == "unpreparing":
-            memory.withdraw(samples.uid(1))
+            memory.begin_unprepare(samples.uid(1))
         with pytest.raises(errors.ClaimError) as raised:
             memory.note(samples.uid(1), grant.key, "a", {"x": 1})
         assert raised.value.fault is errors.ClaimFault.NOT_FOUND

@@ -10,7 +10,7 @@ import pytest
 from drakit.core import counters, device, errors, inventory, quantity
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
-from drakit.node import publisher
+from drakit.node.publishing import publisher
 from drakit_cluster import apiserver, features, registry, resources
 from fakes import real_clock, ticking
 

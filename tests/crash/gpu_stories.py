@@ -20,7 +20,7 @@ from typing import Protocol
 
 from crash import gpu_victims
 from drakit.devices.gpu import machine, mig, mock
-from drakit.node import offer
+from drakit.node import inventory_cache
 
 OTHER = "99999999-2222-3333-4444-555555555555"
 SHARE, OTHER_SHARE = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
@@ -65,7 +65,14 @@ class Server(Protocol):
 class Here:
     """Lives in this process."""
 
-    def live(self, node: "Node", act: str, wants: gpu_victims.Wants, stepper: gpu_victims.Stepper, known: offer.Offer | None = None) -> str:
+    def live(
+        self,
+        node: "Node",
+        act: str,
+        wants: gpu_victims.Wants,
+        stepper: gpu_victims.Stepper,
+        known: inventory_cache.InventoryCache | None = None,
+    ) -> str:
         """A call that is hurt as the stepper says; the error it answered. See ``serve`` for what is ``known``."""
         return str(gpu_victims.serve(node.life(act, wants), stepper, known)["error"])
 

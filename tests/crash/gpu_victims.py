@@ -25,12 +25,12 @@ from drakit.devices.gpu import discovery, machine, marks, mock, mps, processes, 
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu.daemons import folders
 from drakit.journal import journal, locks
-from drakit.node import clock, engine, offer, recovery, site
+from drakit.node import driver_context, engine, inventory_cache, recovery, timing
 from fakes import claim_source, gpu_node, world
 
 UID = "11111111-2222-3333-4444-555555555555"
 TERMS = shares.Terms(memory=True, number=4, partitions=True)
-CHANGES = frozenset({"begin", "complete", "refresh", "withdraw", "forget", "write", "remove"})
+CHANGES = frozenset({"begin", "complete", "refresh", "begin_unprepare", "finish_unprepare", "write", "remove"})
 BY_LINE = (mps.__file__, folders.__file__, marks.__file__)
 
 
@@ -217,15 +217,15 @@ def author_of(life: Life, memory: journal.Journal, stepper: Stepper) -> gpu_driv
     )
 
 
-def offered(life: Life) -> offer.Offer:
+def offered(life: Life) -> inventory_cache.InventoryCache:
     """What a driver that starts in this world offers."""
     with open_journal(life.folder, life.machine) as memory:
-        found = offer.Offer(author_of(life, memory, Stepper()))
+        found = inventory_cache.InventoryCache(author_of(life, memory, Stepper()))
         found.refresh()
     return found
 
 
-def serve(life: Life, stepper: Stepper, known: offer.Offer | None = None) -> dict[str, object]:
+def serve(life: Life, stepper: Stepper, known: inventory_cache.InventoryCache | None = None) -> dict[str, object]:
     """Live a life; the error that the kubelet was told, and how many steps there were.
 
     With ``known``, what an equal world offers is not discovered once more, which is most of what a life costs.
@@ -237,12 +237,12 @@ def serve(life: Life, stepper: Stepper, known: offer.Offer | None = None) -> dic
         boot, device_locks = machines.boot_id(life.choice.directory), locks.FileLocks(life.folder / "data")
         if life.act == "start":
             stepper.begin()
-        found = known or offer.Offer(author)
+        found = known or inventory_cache.InventoryCache(author)
         if known is None:
             found.refresh()
         served = engine.Engine(
             author,
-            place=engine.Place(pool=world.POOL, boot_id=boot),
+            identity=engine.NodeIdentity(pool=world.POOL, boot_id=boot),
             offered=found,
             claim_source=claim_source.FakeClaimSource(life.wants.claim()),
             journal=journaled,
@@ -251,14 +251,14 @@ def serve(life: Life, stepper: Stepper, known: offer.Offer | None = None) -> dic
             locks_of_claims=locks.FileLocks(life.folder / "data", "claims", disposable=True),
         )
         recovery.recover(served, journaled, files, sweep_orphans=True)
-        home = site.NodeSite(
+        home = driver_context.NodeDriverContext(
             author,
             home=life.folder / "data",
             boot_id=boot,
             journal=journaled,
             notebook=journaled,
             device_locks=device_locks,
-            clock=clock.SystemClock(),
+            clock=timing.SystemClock(),
         )
         author.start(home)
         error = _call(served, life, stepper)

@@ -31,10 +31,10 @@ def make(memory: journal.Journal, number: int, move: lifecycle.Move, serial: int
         case lifecycle.Move.COMPLETE:
             done = [dataclasses.replace(one, record={"serial": serial}, edits=samples.rich_edits()) for one in entry.grants]
             memory.complete(samples.uid(number), done, samples.BOOT)
-        case lifecycle.Move.WITHDRAW:
-            memory.withdraw(samples.uid(number))
-        case lifecycle.Move.FORGET:
-            memory.forget(samples.uid(number))
+        case lifecycle.Move.BEGIN_UNPREPARE:
+            memory.begin_unprepare(samples.uid(number))
+        case lifecycle.Move.FINISH_UNPREPARE:
+            memory.finish_unprepare(samples.uid(number))
 
 
 def live(memory: journal.Journal, numbers: list[int], seed: int) -> None:

@@ -24,7 +24,7 @@ from crash import nic_victim
 from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.devices.nic.attach import hook_client
-from drakit.node import site as sites
+from drakit.node import driver_context
 from fakes import nic_attach
 
 _CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000
@@ -64,7 +64,7 @@ class Faults:
 class FaultySite:
     """The node's site, whose notes are steps: each is written, and then fails or is the last thing that happens."""
 
-    def __init__(self, site: sites.NodeSite, faults: Faults) -> None:
+    def __init__(self, site: driver_context.NodeDriverContext, faults: Faults) -> None:
         self._site, self._faults = site, faults
 
     def __getattr__(self, name: str) -> object:

@@ -30,8 +30,7 @@ from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.attach import attacher, hook_client, protocol, sandboxes
 from drakit.devices.nic.mock import mock_port
 from drakit.devices.nic.passthrough import sriov
-from drakit.node import engine, station
-from drakit.node import site as sites
+from drakit.node import driver_context, engine, local_node
 from fakes import claim_source, netns, nic_attach
 
 OPAQUE: records.Record = {"interfaceName": "fast0", "addresses": ["10.99.1.2/16"]}
@@ -78,7 +77,7 @@ class Killer(ports.Unmeasured):
 class SteppingSite:
     """The node's site, whose notes are steps."""
 
-    def __init__(self, site: sites.NodeSite, step: Callable[[], None]) -> None:
+    def __init__(self, site: driver_context.NodeDriverContext, step: Callable[[], None]) -> None:
         self._site, self._step = site, step
 
     def __getattr__(self, name: str) -> object:
@@ -130,24 +129,24 @@ def machine_of(folder: pathlib.Path, step: Callable[[], None] = lambda: None) ->
 
 
 @contextlib.contextmanager
-def function_driver(folder: pathlib.Path, killer: Killer | None = None) -> Iterator[station.Station]:
+def function_driver(folder: pathlib.Path, killer: Killer | None = None) -> Iterator[local_node.LocalNode]:
     """One life of a driver on the mock machine."""
     machine = machine_of(folder, killer or (lambda: None))
     rule = nic_settings.InterfaceRule(match="eth1v0", speed=nic_attach.BITS("50G"))
     settings = nic_settings.NicSettings(whole=("eth1v0",), interfaces=(rule,))
 
-    def build(intents: station.Intents) -> Any:
+    def build(intents: local_node.Intents) -> Any:
         return nic_driver.NicDriver(machine, node=nic_attach.NODE, settings=settings, intents=intents)
 
-    place = engine.Place(pool=nic_attach.NODE, boot_id=machines.boot_id(folder / "machine"))
-    post = station.Post(driver_name=nic_driver.NAME, build=build, place=place)
-    folders = station.Folders(home=folder / "home", cdi=folder / "cdi")
-    with station.Station.open(post, folders, claim_source.FakeClaimSource(claim_of("function")), killer) as local:
+    identity = engine.NodeIdentity(pool=nic_attach.NODE, boot_id=machines.boot_id(folder / "machine"))
+    spec = local_node.DriverSpec(driver_name=nic_driver.NAME, build=build, identity=identity)
+    folders = local_node.Folders(home=folder / "home", cdi=folder / "cdi")
+    with local_node.LocalNode.open(spec, folders, claim_source.FakeClaimSource(claim_of("function")), killer) as local:
         local.offered.refresh()
         yield local
 
 
-def call(local: station.Station, act: str, wanted: claims.Claim) -> str:
+def call(local: local_node.LocalNode, act: str, wanted: claims.Claim) -> str:
     """One call of the kubelet's; the error."""
     if act == "unprepare":
         return local.engine.unprepare([wanted.ref], nic_attach.Waiting())[wanted.ref.uid]

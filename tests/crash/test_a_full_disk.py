@@ -13,7 +13,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import errors, lifecycle
 from drakit.journal import files
-from drakit.node import engine, station
+from drakit.node import engine, local_node
 from fakes import author, world
 
 pytestmark = [
@@ -42,13 +42,13 @@ def mounted(tmp_path: pathlib.Path) -> Iterator[Callable[[str], pathlib.Path]]:
 
 
 @contextlib.contextmanager
-def opened(node: world.World, home: pathlib.Path, cdi: pathlib.Path) -> Iterator[station.Station]:
-    post = station.Post(
+def opened(node: world.World, home: pathlib.Path, cdi: pathlib.Path) -> Iterator[local_node.LocalNode]:
+    spec = local_node.DriverSpec(
         driver_name=author.FakeDriver.name,
         build=lambda _: author.FakeDriver(node.hardware),
-        place=engine.Place(pool=world.POOL, boot_id="boot-1"),
+        identity=engine.NodeIdentity(pool=world.POOL, boot_id="boot-1"),
     )
-    with station.Station.open(post, station.Folders(home=home, cdi=cdi), node.claims) as local:
+    with local_node.LocalNode.open(spec, local_node.Folders(home=home, cdi=cdi), node.claims) as local:
         yield local
 
 
@@ -64,7 +64,7 @@ def fill(folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def prepare(node: world.World, local: station.Station, ref: claims.ClaimRef) -> str:
+def prepare(node: world.World, local: local_node.LocalNode, ref: claims.ClaimRef) -> str:
     return local.engine.prepare([ref], node.caller)[ref.uid].error
 
 

@@ -9,7 +9,8 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import errors, lifecycle, records
-from drakit.node import engine, rebuild, recovery
+from drakit.node import engine, recovery
+from drakit.node.restore import rebuild
 from fakes import author, claim_statuses, world
 
 LOST = rebuild.Lost(driver=author.FakeDriver.name, pool=world.POOL)
@@ -40,8 +41,8 @@ class Town:
         started = self.world.boot()
         self.ref = self.world.claim(*before, shared=before == ("pipe",))
         assert started.prepare([self.ref], self.world.caller)[self.ref.uid].error == ""
-        self.world.journal.withdraw(self.ref.uid)
-        self.world.journal.forget(self.ref.uid)
+        self.world.journal.begin_unprepare(self.ref.uid)
+        self.world.journal.finish_unprepare(self.ref.uid)
         results = self.world.claims.fetch(self.world.claim(*after, shared=after == ("pipe",))).results
         moved = claims.Claim(ref=self.ref, results=results)
         self.world.claims.put(moved)
@@ -129,15 +130,15 @@ def test_the_old_device_is_journaled_before_it_is_touched_and_given_back_before_
     order = list(dict.fromkeys(steps))
     assert order == [
         "after begin",
-        "after withdraw",
+        "after begin_unprepare",
         "after remove",
         "after unmake",
-        "after forget",
+        "after finish_unprepare",
         "after make",
         "after write",
         "after complete",
     ]
-    assert steps.index("after make") > steps.index("after forget")
+    assert steps.index("after make") > steps.index("after finish_unprepare")
 
 
 @ALL
@@ -228,8 +229,8 @@ def test_a_device_without_a_file_that_a_file_of_another_forgotten_claim_names_st
     town = Town(before, after)
     other = town.world.claim("chip-1")
     assert town.world.boot(recover=False).prepare([other], town.world.caller)[other.uid].error == ""
-    town.world.journal.withdraw(other.uid)
-    town.world.journal.forget(other.uid)
+    town.world.journal.begin_unprepare(other.uid)
+    town.world.journal.finish_unprepare(other.uid)
     town.world.claims.remove(other)
     if "chip-0" in before:
         town.world.hardware.present.discard("chip-0")

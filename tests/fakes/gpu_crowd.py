@@ -16,7 +16,7 @@ from drakit.devices import machines
 from drakit.devices.gpu import discovery, mock, port, shares
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.journal import journal, locks
-from drakit.node import engine, offer
+from drakit.node import engine, inventory_cache
 from fakes import claim_source, world
 
 GPUS, CLAIMS, PARTITIONS = 8, 100, 7
@@ -78,11 +78,11 @@ def crowd(
             intents=memory.intents,
             choices=discovery.Choices(terms=shares.Terms(number=2, partitions=True)),
         )
-        offered = offer.Offer(driver)
+        offered = inventory_cache.InventoryCache(driver)
         offered.refresh()
         served = engine.Engine(
             driver,
-            place=engine.Place(pool=world.POOL, boot_id=hardware.boot_id()),
+            identity=engine.NodeIdentity(pool=world.POOL, boot_id=hardware.boot_id()),
             offered=offered,
             claim_source=source,
             journal=memory,

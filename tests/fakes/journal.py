@@ -66,14 +66,14 @@ class MemoryJournal:
         with self._lock:
             self._entries[uid] = self._filled(uid, lifecycle.Move.REFRESH, grants)
 
-    def withdraw(self, uid: names.ClaimUid) -> None:
+    def begin_unprepare(self, uid: names.ClaimUid) -> None:
         with self._lock:
-            state = self._after(uid, lifecycle.Move.WITHDRAW)
+            state = self._after(uid, lifecycle.Move.BEGIN_UNPREPARE)
             self._entries[uid] = dataclasses.replace(self._entries[uid], state=state)
 
-    def forget(self, uid: names.ClaimUid) -> None:
+    def finish_unprepare(self, uid: names.ClaimUid) -> None:
         with self._lock:
-            self._after(uid, lifecycle.Move.FORGET)
+            self._after(uid, lifecycle.Move.FINISH_UNPREPARE)
             del self._entries[uid]
             self._notes = {key: kept for key, kept in self._notes.items() if key[0] != uid}
 

@@ -9,7 +9,7 @@ from drakit.core import site as sites
 from drakit.devices.gpu import gauges
 from drakit.devices.nic import port, reporting
 from drakit.devices.nic.attach import outcomes
-from drakit.node import metering, observing
+from drakit.node import metrics, timing
 
 COUNTERS = port.Counters(rate=1, ceil=1, bytes=1, packets=1, drops=1, backlog=1)
 
@@ -45,8 +45,8 @@ class Shown:
 def told() -> str:
     made = serving.Told().metrics
     driver = made.of("gpu.drakit.dev")
-    observing.gauges(Shown(), driver)
-    for phases in (metering.FETCH, metering.JOURNAL, metering.CDI, metering.DEVICE):
+    metrics.add_gauges(Shown(), driver)
+    for phases in (timing.FETCH, timing.JOURNAL, timing.CDI, timing.DEVICE):
         for phase in phases.values():
             driver.phase(phase, ok=True, seconds=0.1)
     driver.phase("lock", ok=False, seconds=0.1)

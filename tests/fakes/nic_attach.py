@@ -23,7 +23,7 @@ from drakit.devices.nic import kernel_port, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.attach import sandboxes, service
 from drakit.devices.nic.shaping import tc_reconciler
-from drakit.node import engine, station
+from drakit.node import engine, local_node
 from fakes import claim_source, netns
 
 NODE = "node-1"
@@ -126,12 +126,12 @@ class World:
         kernel = sandboxes.KernelSandboxes(self.namespace, after_effect=step)
         machine = kernel_port.KernelPort(self.namespace, owner=self.name, after_effect=step)
 
-        def build(intents: station.Intents) -> Any:
+        def build(intents: local_node.Intents) -> Any:
             attachment = service.Service(self.home, machine, kernel, node=NODE)
             return nic_driver.NicDriver(machine, node=NODE, name=self.name, settings=self.settings, intents=intents, attachment=attachment)
 
-        post = station.Post(driver_name=self.name, build=build, place=engine.Place(pool=NODE, boot_id=self.boot_id))
-        with station.Station.open(post, station.Folders(home=self.home, cdi=self.cdi), self.source, meter) as local:
+        spec = local_node.DriverSpec(driver_name=self.name, build=build, identity=engine.NodeIdentity(pool=NODE, boot_id=self.boot_id))
+        with local_node.LocalNode.open(spec, local_node.Folders(home=self.home, cdi=self.cdi), self.source, meter) as local:
             local.offered.refresh()
             running = Running(self, local, machine)
             if start:
@@ -166,7 +166,7 @@ class World:
 class Running:
     """A driver that serves."""
 
-    def __init__(self, world: World, local: station.Station, machine: kernel_port.KernelPort) -> None:
+    def __init__(self, world: World, local: local_node.LocalNode, machine: kernel_port.KernelPort) -> None:
         self.world, self.local, self.machine = world, local, machine
 
     def prepare(self, wanted: claims.Claim) -> claims.ClaimRef:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from drakit.core import driver as drivers
 from drakit.kube import claims, client, slices
-from drakit.node import clock, engine, node, station
+from drakit.node import engine, local_node, node, timing
 from drakit_cluster import json_types
 from drakit_cluster.json_types import Json, Object
 from drakit_cluster.kubelet import Timing
@@ -45,9 +45,11 @@ class Served:
         folder = town.cluster.node(node_name).folder
         self.home = folder.plugins / NAME
         self.client = client.connect(folder.kubeconfig)
-        ticking = clock.SystemClock()
-        post = station.Post(driver_name=NAME, build=lambda _: driver, place=engine.Place(pool=node_name, boot_id=boot_id))
-        outside = node.Outside(
+        ticking = timing.SystemClock()
+        spec = local_node.DriverSpec(
+            driver_name=NAME, build=lambda _: driver, identity=engine.NodeIdentity(pool=node_name, boot_id=boot_id)
+        )
+        outside = node.NodeDependencies(
             claim_source=claims.ApiClaims(self.client),
             slice_store=slices.ApiSlices(self.client, driver=NAME, node=node_name, clock=ticking),
             registry=folder.registry,
@@ -56,7 +58,7 @@ class Served:
             instance=instance,
             registration_grace=grace,
         )
-        self.node = node.Node(post, station.Folders(home=self.home, cdi=folder.cdi), outside, node_name=node_name)
+        self.node = node.Node(spec, local_node.Folders(home=self.home, cdi=folder.cdi), outside, node_name=node_name)
 
     def start(self, *, wait: bool = True) -> "Served":
         """Start; wait until devices are published and the kubelet can call."""

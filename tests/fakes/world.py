@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import edits, errors, lifecycle, names, ports, quantity
-from drakit.node import clock, engine, offer, recovery
+from drakit.node import engine, inventory_cache, recovery, timing
 from fakes import author, cdi, claim_source, journal
 
 POOL = "node-1"
@@ -72,15 +72,15 @@ class SteppingJournal(journal.MemoryJournal):
         super().refresh(uid, grants)
         self._step("after refresh")
 
-    def withdraw(self, uid: names.ClaimUid) -> None:
-        self._step("before withdraw")
-        super().withdraw(uid)
-        self._step("after withdraw")
+    def begin_unprepare(self, uid: names.ClaimUid) -> None:
+        self._step("before begin_unprepare")
+        super().begin_unprepare(uid)
+        self._step("after begin_unprepare")
 
-    def forget(self, uid: names.ClaimUid) -> None:
-        self._step("before forget")
-        super().forget(uid)
-        self._step("after forget")
+    def finish_unprepare(self, uid: names.ClaimUid) -> None:
+        self._step("before finish_unprepare")
+        super().finish_unprepare(uid)
+        self._step("after finish_unprepare")
 
 
 class SteppingCdi(cdi.MemoryCdi):
@@ -113,7 +113,7 @@ class World:
         self.cdi = SteppingCdi(author.FakeDriver.name, self._tell)
         self.claims = claim_source.FakeClaimSource()
         self.caller = Waiting()
-        self.clock: ports.Clock = clock.SystemClock()
+        self.clock: ports.Clock = timing.SystemClock()
         self.driver_type: type[author.FakeDriver] = author.FakeDriver
         self.device_locks, self.claim_locks = ThreadLocks(), ThreadLocks()
         self.driver = author.FakeDriver(self.hardware)
@@ -124,11 +124,11 @@ class World:
     def boot(self, *, recover: bool = True) -> engine.Engine:
         """A new process of the driver."""
         self.driver = self.driver_type(self.hardware)
-        self.offered = offered = offer.Offer(self.driver)
+        self.offered = offered = inventory_cache.InventoryCache(self.driver)
         offered.refresh()
         started = engine.Engine(
             self.driver,
-            place=engine.Place(pool=POOL, boot_id=self.boot_id),
+            identity=engine.NodeIdentity(pool=POOL, boot_id=self.boot_id),
             offered=offered,
             claim_source=self.claims,
             journal=self.journal,

@@ -178,7 +178,7 @@ def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attachment
     told = fake_site.FakeSite(world.home)
     kernel = sandboxes.KernelSandboxes(world.node.name)
     site = driver.local.site
-    site.carriers = type(site.carriers)(notice=told.notice)
+    site.sinks = type(site.sinks)(notice=told.notice)
     attaching = attacher.Attacher(driver.machine, kernel, site, node=nic_attach.NODE)
     return attachment_gc.Minder(driver.machine, kernel, site, attaching, intents=tuple, monotonic=lambda: now[0]), told
 

@@ -22,7 +22,7 @@ from drakit.devices.nic import kernel_port
 from drakit.devices.nic.attach import attacher, attachment_gc, sandboxes, service
 from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
-from drakit.node import beside, clock, engine, station
+from drakit.node import background, engine, local_node, timing
 from drakit.node import node as nodes
 from drakit_cluster import errors as api_errors
 from drakit_cluster import resources
@@ -44,7 +44,7 @@ class Town:
 
     cluster: LocalCluster
 
-    def author(self, home: pathlib.Path, intents: station.Intents) -> Any:
+    def author(self, home: pathlib.Path, intents: local_node.Intents) -> Any:
         raise NotImplementedError
 
     @contextlib.contextmanager
@@ -53,18 +53,18 @@ class Town:
         folder = self.cluster.node(NODE).folder
         home = folder.plugins / nic_driver.NAME
 
-        def build(intents: station.Intents) -> Any:
+        def build(intents: local_node.Intents) -> Any:
             return self.author(home, intents)
 
-        post = station.Post(driver_name=nic_driver.NAME, build=build, place=engine.Place(pool=NODE, boot_id="boot-1"))
+        spec = local_node.DriverSpec(driver_name=nic_driver.NAME, build=build, identity=engine.NodeIdentity(pool=NODE, boot_id="boot-1"))
         with contextlib.ExitStack() as stack:
             api = client.connect(self.cluster.driver_kubeconfig(NODE), seconds=SECONDS)
             stack.callback(api.close)
-            node = nodes.Node(post, station.Folders(home=home, cdi=folder.cdi), _outside(api, folder.registry), node_name=NODE)
+            node = nodes.Node(spec, local_node.Folders(home=home, cdi=folder.cdi), _outside(api, folder.registry), node_name=NODE)
             stack.callback(node.stop)
             node.start()
             self.until(lambda: self.cluster.api.list(resources.SLICE).items, "a slice")
-            yield node.station.site
+            yield node.local.site
 
     def until(self, probe: Any, what: str) -> Any:
         return self.cluster.wait_for(probe, timeout=SECONDS, what=what)
@@ -125,7 +125,7 @@ class City(Town):
         self.cluster = LocalCluster(folder, nodes=(NODE,), timing=quick.QUICK, mode=Mode.ISOLATED)
         self.machine = kernel_port.KernelPort(space.name)
 
-    def author(self, home: pathlib.Path, intents: station.Intents) -> Any:
+    def author(self, home: pathlib.Path, intents: local_node.Intents) -> Any:
         attachment = service.Service(home, self.machine, sandboxes.KernelSandboxes(self.space.name), node=NODE)
         return nic_driver.NicDriver(self.machine, node=NODE, settings=nic_attach.SETTINGS, intents=intents, attachment=attachment)
 
@@ -137,20 +137,20 @@ class MockCity(Town):
         self.cluster = LocalCluster(folder / "cluster", nodes=(NODE,), timing=quick.QUICK)
         self.machine = machines.Choice(name="dgx-a100-40gb-2gpu", directory=folder / "mock")
 
-    def author(self, home: pathlib.Path, intents: station.Intents) -> Any:
+    def author(self, home: pathlib.Path, intents: local_node.Intents) -> Any:
         del home
         return registry.build("nic", registry.Order(node=NODE, machine=self.machine, intents=intents))
 
 
-def _outside(api: Any, registry: pathlib.Path) -> nodes.Outside:
-    ticking = clock.SystemClock()
+def _outside(api: Any, registry: pathlib.Path) -> nodes.NodeDependencies:
+    ticking = timing.SystemClock()
     statuses = status.ApiStatuses(api, status.Writer(driver=nic_driver.NAME, node=NODE, pool=NODE), ticking)
-    return nodes.Outside(
+    return nodes.NodeDependencies(
         claim_source=api_claims.ApiClaims(api, seen=statuses.seen),
         slice_store=slices.ApiSlices(api, driver=nic_driver.NAME, node=NODE, clock=ticking),
         registry=registry,
         clock=ticking,
-        telling=beside.Telling(
+        api=background.ApiPorts(
             statuses=statuses,
             events=events.ApiEvents(api, component=nic_driver.NAME, host=NODE),
             claim_list=api_claims.ApiClaimList(api),

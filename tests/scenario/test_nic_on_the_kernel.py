@@ -21,7 +21,8 @@ from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import kernel_port
 from drakit.devices.nic import settings as nic_settings
 from drakit.journal import journal, locks
-from drakit.node import engine, offer, publisher
+from drakit.node import engine, inventory_cache
+from drakit.node.publishing import publisher
 from fakes import netns
 
 pytestmark = pytest.mark.root
@@ -107,7 +108,7 @@ class Node:
 
     space: netns.Namespace
     author: nic_driver.NicDriver
-    offered: offer.Offer
+    offered: inventory_cache.InventoryCache
     engine: engine.Engine
     source: Claims
     memory: journal.Journal
@@ -130,12 +131,12 @@ class Node:
 def started(space: netns.Namespace, folder: pathlib.Path, known: Claims) -> Iterator[Node]:
     author = nic_driver.NicDriver(kernel_port.KernelPort(space.name), node=NODE, settings=SETTINGS)
     served = cast("driver.Driver[object]", author)
-    offered = offer.Offer(served)
+    offered = inventory_cache.InventoryCache(served)
     offered.refresh()
     with journal.Journal.open(folder / "journal", driver=author.name, boot_id="boot-1") as memory:
         worker = engine.Engine(
             served,
-            place=engine.Place(pool=NODE, boot_id="boot-1"),
+            identity=engine.NodeIdentity(pool=NODE, boot_id="boot-1"),
             offered=offered,
             claim_source=known,
             journal=memory,

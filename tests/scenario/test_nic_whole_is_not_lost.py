@@ -19,7 +19,7 @@ from drakit.core import errors, records
 from drakit.core import site as core_sites
 from drakit.devices.nic import kernel_port, pod_interfaces
 from drakit.devices.nic.discovery import link_monitor
-from drakit.node import site as sites
+from drakit.node import driver_context
 from fakes import netns, nic_attach
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -76,7 +76,7 @@ def reporting(world: nic_attach.World) -> Iterator[tuple[nic_attach.Running, Cal
     """A driver, and what it said last of its device's Ready condition: status, reason and message."""
     said: list[core_sites.DeviceStatus] = []
     with world.driver(start=False) as driver:
-        driver.local.site.carriers = sites.Carriers(status=lambda _, status: said.append(status))
+        driver.local.site.sinks = driver_context.ReportSinks(status=lambda _, status: said.append(status))
         driver.local.author.start(driver.local.site)
         try:
             yield driver, lambda: next(((one.status, one.reason, one.message) for one in said[-1].conditions), None) if said else None

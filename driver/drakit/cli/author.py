@@ -16,7 +16,7 @@ from drakit import settings as values
 from drakit.cli import composition, ending, helping, journal, local, run, show, slices, uninstall
 from drakit.core import driver as drivers
 from drakit.core import errors
-from drakit.node import station
+from drakit.node import local_node
 from drakit.telemetry import logs
 
 Make = Callable[[], drivers.Driver[Any]]
@@ -190,10 +190,10 @@ def _served(driver: drivers.Driver[Any], make: Make) -> Iterator[None]:
     def families(settings: values.Settings) -> tuple[composition.Family, ...]:
         if settings.mock.machine is not None:
             raise errors.SettingsError(f"mock machines are for drakit's own drivers, not for {driver.name}", key="mock.machine")
-        place = composition.place(settings)
-        folders = station.Folders(home=settings.node.plugins_dir / driver.name, cdi=settings.node.cdi_dir)
-        post = station.Post(driver_name=driver.name, build=lambda _: make(), place=place)
-        return (composition.Family(name=FAMILY, post=post, folders=folders),)
+        identity = composition.identity(settings)
+        folders = local_node.Folders(home=settings.node.plugins_dir / driver.name, cdi=settings.node.cdi_dir)
+        spec = local_node.DriverSpec(driver_name=driver.name, build=lambda _: make(), identity=identity)
+        return (composition.Family(name=FAMILY, spec=spec, folders=folders),)
 
     token: contextvars.Token[Any] = composition.AUTHORED.set(families)
     try:

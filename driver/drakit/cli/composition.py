@@ -14,7 +14,7 @@ from drakit.devices.nic import settings as nic_settings
 from drakit.devices.tpu import settings as tpu_settings
 from drakit.kube import client
 from drakit.kube import pods as kube_pods
-from drakit.node import engine, station
+from drakit.node import engine, local_node
 
 BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 LOCAL_NODE = "local"
@@ -25,8 +25,8 @@ class Family:
     """One device family of this node, ready to be opened as a station."""
 
     name: str
-    post: station.Post
-    folders: station.Folders
+    spec: local_node.DriverSpec
+    folders: local_node.Folders
 
 
 AUTHORED: contextvars.ContextVar[Callable[[values.Settings], tuple[Family, ...]] | None] = contextvars.ContextVar("AUTHORED", default=None)
@@ -126,7 +126,7 @@ def _enabled(settings: values.Settings, name: str, chosen: machines.Choice | Non
 def _family(settings: values.Settings, name: str, chosen: machines.Choice | None) -> Family:
     driver_name = names.check_driver(str(getattr(settings, name).driver_name), f"{name}.driver_name")
 
-    def build(intents: station.Intents) -> driver.Driver[object]:
+    def build(intents: local_node.Intents) -> driver.Driver[object]:
         order = registry.Order(
             node=node_name(settings),
             driver_name=driver_name,
@@ -139,8 +139,8 @@ def _family(settings: values.Settings, name: str, chosen: machines.Choice | None
 
     return Family(
         name=name,
-        post=station.Post(driver_name=driver_name, build=build, place=place(settings)),
-        folders=station.Folders(home=settings.node.plugins_dir / driver_name, cdi=settings.node.cdi_dir),
+        spec=local_node.DriverSpec(driver_name=driver_name, build=build, identity=identity(settings)),
+        folders=local_node.Folders(home=settings.node.plugins_dir / driver_name, cdi=settings.node.cdi_dir),
     )
 
 
@@ -171,9 +171,9 @@ def _options(settings: values.Settings, family: str) -> object:
     return None
 
 
-def place(settings: values.Settings) -> engine.Place:
+def identity(settings: values.Settings) -> engine.NodeIdentity:
     """Where the engine works: this node's pool, in this boot."""
-    return engine.Place(pool=node_name(settings), boot_id=_boot_id(machine(settings)))
+    return engine.NodeIdentity(pool=node_name(settings), boot_id=_boot_id(machine(settings)))
 
 
 def _boot_id(chosen: machines.Choice | None) -> str:

@@ -16,7 +16,7 @@ from drakit import settings as values
 from drakit.cdi import spec
 from drakit.cli import composition, options, output
 from drakit.core import errors, lifecycle, names
-from drakit.journal import copying, exporting, files
+from drakit.journal import files, inspection
 from drakit.journal import journal as journals
 from drakit.node import resolution
 from drakit.telemetry import logs
@@ -51,7 +51,7 @@ class Opened:
     def document(self, entry: lifecycle.Entry) -> dict[str, object]:
         """One claim with all that is known of it."""
         notes = [self.memory.notes(entry.claim.uid, kept.key) for kept in entry.grants]
-        return {"driver": self.family.post.driver_name, **exporting.entry(entry, notes)}
+        return {"driver": self.family.spec.driver_name, **inspection.entry_document(entry, notes)}
 
 
 @app.command("list")
@@ -127,11 +127,11 @@ def export(
         claims = [opened.document(entry) for entry in opened.memory.entries()]
         documents.append(
             {
-                "driver": opened.family.post.driver_name,
-                "path": str(opened.family.folders.home / copying.DATABASE),
+                "driver": opened.family.spec.driver_name,
+                "path": str(opened.family.folders.home / inspection.DATABASE),
                 "trouble": opened.trouble,
                 "claims": claims,
-                "taints": exporting.taints(opened.memory.taints()),
+                "taints": inspection.taints_document(opened.memory.taints()),
             }
         )
     output.document(documents, options.Format.JSON if style is options.Format.TABLE else style)
@@ -156,7 +156,7 @@ def verify(
     rows: list[dict[str, object]] = []
     for family in composition.families(settings, only=families or ()):
         problems = list(_problems(family))
-        rows.append({"driver": family.post.driver_name, "path": str(family.folders.home / copying.DATABASE), "problems": problems})
+        rows.append({"driver": family.spec.driver_name, "path": str(family.folders.home / inspection.DATABASE), "problems": problems})
     if style is options.Format.TABLE:
         for row in rows:
             for problem in _texts(row["problems"]) or ["ok"]:
@@ -178,16 +178,16 @@ def _journals(families: Sequence[composition.Family]) -> Iterator[Opened]:
 @contextlib.contextmanager
 def _journal(family: composition.Family) -> Iterator[Opened | None]:
     home = family.folders.home
-    if not copying.exists(home):
+    if not inspection.exists(home):
         yield None
         return
     with contextlib.ExitStack() as stack:
         copy = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-"))) / "home"
-        copying.copy(home, copy)
-        damage = copying.damage(copy)
-        trouble = f"{home / copying.DATABASE} cannot be read ({damage}); the driver sets it aside and rebuilds it at its next start"
+        inspection.copy(home, copy)
+        damage = inspection.damage(copy)
+        trouble = f"{home / inspection.DATABASE} cannot be read ({damage}); the driver sets it aside and rebuilds it at its next start"
         stack.enter_context(logs.silenced() if damage else contextlib.nullcontext())
-        memory = journals.Journal.open(copy, driver=family.post.driver_name, boot_id=family.post.place.boot_id)
+        memory = journals.Journal.open(copy, driver=family.spec.driver_name, boot_id=family.spec.identity.boot_id)
         stack.callback(memory.close)
         yield Opened(family=family, copy=copy, memory=memory, trouble=trouble if damage else "")
 
@@ -196,9 +196,9 @@ def _row(family: composition.Family, entry: lifecycle.Entry) -> dict[str, object
     return {
         "claim": str(entry.claim),
         "uid": entry.claim.uid,
-        "driver": family.post.driver_name,
+        "driver": family.spec.driver_name,
         "state": entry.state.value,
-        "boot": "this" if entry.boot_id == family.post.place.boot_id else "earlier",
+        "boot": "this" if entry.boot_id == family.spec.identity.boot_id else "earlier",
         "devices": [f"{kept.device.name}{f' ({kept.share_id})' if kept.share_id else ''}" for kept in entry.grants],
     }
 
@@ -206,7 +206,7 @@ def _row(family: composition.Family, entry: lifecycle.Entry) -> dict[str, object
 def _problems(family: composition.Family) -> Iterator[str]:
     """What is wrong with a family's journal and its CDI files, each with what mends it."""
     home = family.folders.home
-    aside = files.last_aside(home / copying.DATABASE)
+    aside = files.last_aside(home / inspection.DATABASE)
     if aside is not None:
         yield f"a journal was set aside earlier: {aside}; see the how-to 'when the journal is lost', and move it away once it is not needed"
     with _journal(family) as opened:
@@ -215,7 +215,7 @@ def _problems(family: composition.Family) -> Iterator[str]:
         if opened.trouble:
             yield opened.trouble
             return
-        broken = copying.integrity(opened.copy)
+        broken = inspection.integrity(opened.copy)
         if broken:
             yield f"the thorough check found: {broken}; stop the driver and start it again, which sets the file aside and rebuilds it"
         entries = opened.memory.entries()
@@ -223,10 +223,10 @@ def _problems(family: composition.Family) -> Iterator[str]:
 
 
 def _cdi_problems(family: composition.Family, entries: Sequence[lifecycle.Entry]) -> Iterator[str]:
-    driver, folder = family.post.driver_name, family.folders.cdi
+    driver, folder = family.spec.driver_name, family.folders.cdi
     expected: set[str] = set()
     for entry in entries:
-        current = entry.state is lifecycle.State.PREPARED and entry.boot_id == family.post.place.boot_id
+        current = entry.state is lifecycle.State.PREPARED and entry.boot_id == family.spec.identity.boot_id
         for kept in entry.grants:
             name = resolution.cdi_name(driver, entry.claim, kept)
             expected.add(spec.file_name(name))

@@ -15,9 +15,9 @@ from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import errors, inventory, lifecycle, names, outcome
 from drakit.core import site as sites
-from drakit.journal import copying
+from drakit.journal import inspection
 from drakit.kube import file_claims
-from drakit.node import station
+from drakit.node import local_node
 from drakit.telemetry import logs
 
 Row = dict[str, object]
@@ -72,11 +72,11 @@ def prepare(
     wanted = _wanted(source, failed)
     served = {ref.uid for ref in source.refs if ref.uid not in wanted}
     for family in composition.families(settings):
-        own = [ref for ref in source.refs if family.post.driver_name in wanted.get(ref.uid, ())]
+        own = [ref for ref in source.refs if family.spec.driver_name in wanted.get(ref.uid, ())]
         served.update(ref.uid for ref in own)
         with _station(family, source) as opened:
             for ref in own:
-                if wrong := _not_as_scheduled(source.fetch(ref), family.post.driver_name, opened.offered.device):
+                if wrong := _not_as_scheduled(source.fetch(ref), family.spec.driver_name, opened.offered.device):
                     failed.append(f"{ref}: {wrong}")
                     continue
                 answer = opened.engine.prepare([ref], Present())[ref.uid]
@@ -146,13 +146,13 @@ def look(family: composition.Family) -> View:
     with contextlib.ExitStack() as stack:
         nowhere = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drakit-")))
         trouble = ""
-        if copying.exists(home):
-            copying.copy(home, nowhere / "home")
-            trouble = copying.damage(nowhere / "home")
+        if inspection.exists(home):
+            inspection.copy(home, nowhere / "home")
+            trouble = inspection.damage(nowhere / "home")
         stack.enter_context(logs.silenced() if trouble else contextlib.nullcontext())
-        folders = station.Folders(home=nowhere / "home", cdi=nowhere / "cdi")
+        folders = local_node.Folders(home=nowhere / "home", cdi=nowhere / "cdi")
         try:
-            opened = stack.enter_context(station.Station(family.post, folders, Nowhere()))
+            opened = stack.enter_context(local_node.LocalNode(family.spec, folders, Nowhere()))
         except errors.JournalError as error:
             raise errors.JournalError(str(error).replace(str(folders.home), str(home))) from error
         opened.offered.refresh()
@@ -167,7 +167,7 @@ def look(family: composition.Family) -> View:
         )
 
 
-def _measured(opened: station.Station) -> tuple[sites.Reading, ...]:
+def _measured(opened: local_node.LocalNode) -> tuple[sites.Reading, ...]:
     """The driver's own numbers; none where it cannot read them now."""
     try:
         return tuple(opened.author.measure())
@@ -179,17 +179,17 @@ def _told(home: pathlib.Path, trouble: str, readable: int) -> str:
     if not trouble:
         return ""
     read = f"{readable} of its claims can be" if readable else "none of its claims can be"
-    path, then = home / copying.DATABASE, "it stays as it is until the driver starts, which sets it aside and rebuilds it"
+    path, then = home / inspection.DATABASE, "it stays as it is until the driver starts, which sets it aside and rebuilds it"
     return f"{path} cannot be read ({trouble}), {read}; {then}"
 
 
 @contextlib.contextmanager
-def _station(family: composition.Family, source: file_claims.FileClaims | Nowhere) -> Iterator[station.Station]:
-    with station.Station.open(family.post, family.folders, source) as opened:
+def _station(family: composition.Family, source: file_claims.FileClaims | Nowhere) -> Iterator[local_node.LocalNode]:
+    with local_node.LocalNode.open(family.spec, family.folders, source) as opened:
         yield opened
 
 
-def _tell_of_lost_memory(opened: station.Station, given_back: Collection[names.ClaimUid] = ()) -> None:
+def _tell_of_lost_memory(opened: local_node.LocalNode, given_back: Collection[names.ClaimUid] = ()) -> None:
     """Say what is to be done about a journal that was lost: where no driver runs, nobody else makes it good. Once nothing is missing, all is well."""
     lost = opened.journal.quarantine
     if lost is None:
@@ -208,7 +208,7 @@ def _tell_of_lost_memory(opened: station.Station, given_back: Collection[names.C
     )
 
 
-def _is_known(opened: station.Station, uid: names.ClaimUid) -> bool:
+def _is_known(opened: local_node.LocalNode, uid: names.ClaimUid) -> bool:
     """Whether there is something to give back: by the journal or, where one was lost, by the CDI files that it knew."""
     return opened.journal.entry(uid) is not None or bool(opened.cdi.of(uid))
 
@@ -264,7 +264,7 @@ def _rows(ref: claims.ClaimRef, family: composition.Family, answer: outcome.Outc
         {
             "claim": str(ref),
             "uid": ref.uid,
-            "driver": family.post.driver_name,
+            "driver": family.spec.driver_name,
             "request": item.request,
             "pool": item.pool,
             "device": item.device,

@@ -12,7 +12,8 @@ from drakit import settings as values
 from drakit.cli import composition, options, stopping
 from drakit.core import errors, leasing, names, pools
 from drakit.kube import client, leases, slices
-from drakit.node import clock, cluster_publisher, election, publisher
+from drakit.node import timing
+from drakit.node.publishing import cluster_publisher, leader_election, publisher
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -76,14 +77,14 @@ class Office:
     """A candidate for the Lease of a driver, and the publisher that works while it is held."""
 
     def __init__(self, settings: values.Settings, driver: str, api: client.Client) -> None:
-        ticking = clock.SystemClock()
+        ticking = timing.SystemClock()
         self._driver = driver
         self._me = settings.election.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         terms = _terms(settings.election)
         lease = leases.ApiLease(
             api, namespace=settings.election.namespace, name=settings.election.name or driver, timeout=terms.renew_deadline / 2
         )
-        self._election = election.Election(lease, me=self._me, terms=terms, clock=ticking)
+        self._election = leader_election.Election(lease, me=self._me, terms=terms, clock=ticking)
         self._publisher = cluster_publisher.ClusterPublisher(
             driver,
             store=slices.ApiSlices(api, driver=driver, clock=ticking),

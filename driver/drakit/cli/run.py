@@ -13,7 +13,8 @@ from drakit import settings as values
 from drakit.cli import composition, options, serving, stopping
 from drakit.core import errors
 from drakit.kube import claims, client, events, slices, status
-from drakit.node import beside, clock, node, publisher, reports
+from drakit.node import background, device_status, node, timing
+from drakit.node.publishing import publisher
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -99,10 +100,10 @@ def serve(settings: values.Settings, families: Sequence[composition.Family], sto
             started = _node(settings, family, api, told, failed=stop.set)
             nodes.append(started)
             started.start()
-            told.add(family.post.driver_name, started)
+            told.add(family.spec.driver_name, started)
         told.is_started = True
         _spare_collector()
-        _log.info("serving", drivers=[family.post.driver_name for family in families], node=settings.node.name)
+        _log.info("serving", drivers=[family.spec.driver_name for family in families], node=settings.node.name)
         stop.wait()
         if any(started.failed.is_set() for started in nodes):
             raise errors.HardwareError("drakit run", "a part of the driver died; see the log")
@@ -123,10 +124,10 @@ def _spare_collector() -> None:
 def _node(
     settings: values.Settings, family: composition.Family, api: client.Client, told: serving.Told, *, failed: Callable[[], None]
 ) -> node.Node:
-    ticking, driver, name = clock.SystemClock(), family.post.driver_name, settings.node.name
+    ticking, driver, name = timing.SystemClock(), family.spec.driver_name, settings.node.name
     meter = told.metrics.of(driver)
-    statuses = status.ApiStatuses(api, status.Writer(driver=driver, node=name, pool=family.post.place.pool), ticking)
-    outside = node.Outside(
+    statuses = status.ApiStatuses(api, status.Writer(driver=driver, node=name, pool=family.spec.identity.pool), ticking)
+    outside = node.NodeDependencies(
         claim_source=claims.ApiClaims(api, seen=statuses.seen),
         slice_store=slices.ApiSlices(api, driver=driver, node=name, clock=ticking, meter=meter),
         registry=settings.node.registry_dir,
@@ -136,12 +137,12 @@ def _node(
         instance=settings.node.pod_uid,
         meter=meter,
         failed=failed,
-        telling=beside.Telling(
+        api=background.ApiPorts(
             statuses=statuses,
             events=events.ApiEvents(api, component=driver, host=name),
             claim_list=claims.ApiClaimList(api),
-            bindings=claims.ApiBindings(api, driver=driver, pool=family.post.place.pool, clock=ticking),
-            conditions=reports.Conditions(settings.report.conditions),
+            bindings=claims.ApiBindings(api, driver=driver, pool=family.spec.identity.pool, clock=ticking),
+            conditions=device_status.Conditions(settings.report.conditions),
         ),
     )
-    return node.Node(family.post, family.folders, outside, node_name=name)
+    return node.Node(family.spec, family.folders, outside, node_name=name)

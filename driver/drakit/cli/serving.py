@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from drakit import settings as values
 from drakit.kubelet import liveness
-from drakit.node import metrics, observing
+from drakit.node import metrics
 from drakit.serving import checks, waiting
 from drakit.serving import http as serving
 
@@ -24,10 +24,10 @@ class Told:
         self.metrics.gauge("drakit_listening", _LISTENING, ("address",), self._listening)
         self.ready.add("start", lambda: "" if self.is_started else "the drivers are still starting")
 
-    def add(self, driver: str, node: observing.Shown) -> None:
+    def add(self, driver: str, node: metrics.ObservedNode) -> None:
         """Tell about this driver too."""
-        observing.live(driver, node, self.live)
-        observing.ready(driver, node, self.ready)
+        metrics.add_liveness(driver, node, self.live)
+        metrics.add_readiness(driver, node, self.ready)
 
     def _listening(self) -> list[metrics.Reading]:
         return [({"address": address}, float(one.is_listening)) for address, one in self._waiting.items()]

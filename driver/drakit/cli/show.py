@@ -46,7 +46,7 @@ def show(
 def _print(family: composition.Family, seen: local.View) -> None:
     offered, entries = seen.offered, seen.entries
     out = output.console()
-    output.heading(out, f"{family.post.driver_name} on {family.post.place.pool}")
+    output.heading(out, f"{family.spec.driver_name} on {family.spec.identity.pool}")
     taken = holders(entries)
     fitting, best = drawing.fragmentation(offered, taken), packing.at_best(offered, taken)
     for gpu in drawing.gpu_maps(offered, taken):
@@ -120,8 +120,8 @@ def _document(family: composition.Family, seen: local.View) -> dict[str, object]
     best = packing.at_best(offered, held)
     fitting = drawing.fragmentation(offered, held)
     return {
-        "driver": family.post.driver_name,
-        "pool": family.post.place.pool,
+        "driver": family.spec.driver_name,
+        "pool": family.spec.identity.pool,
         "devices": [_device(item, taken.get(item.name)) for item in offered.flat().devices],
         "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
         "notOffered": withheld.documents(seen.told),

@@ -12,7 +12,7 @@ from drakit.cli import composition, local, options, output, withheld
 from drakit.core import inventory, reconcile, records
 from drakit.core import slices as values
 from drakit.kube import slice_codec
-from drakit.node import publisher
+from drakit.node.publishing import publisher
 
 _LONGEST_NAME = 253
 
@@ -77,9 +77,9 @@ def inventories(families: Sequence[composition.Family]) -> list[tuple[compositio
 def sheaf(family: composition.Family, offered: inventory.Inventory, form: values.Form) -> Sheaf:
     """The slices of a first publication."""
     pages = publisher.pages(offered, publisher.Server(), form)
-    node = family.post.place.pool
-    changes = reconcile.plan(pages, (), driver=family.post.driver_name, node=node, pool=node)
-    return Sheaf(driver=family.post.driver_name, form=form, objects=tuple(_object(create) for create in changes.creates))
+    node = family.spec.identity.pool
+    changes = reconcile.plan(pages, (), driver=family.spec.driver_name, node=node, pool=node)
+    return Sheaf(driver=family.spec.driver_name, form=form, objects=tuple(_object(create) for create in changes.creates))
 
 
 def _object(create: values.Create) -> object:

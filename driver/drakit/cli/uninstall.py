@@ -20,11 +20,12 @@ from drakit.cli import composition, local, options, output
 from drakit.core import claim as claims
 from drakit.core import errors, lifecycle, names, removal
 from drakit.devices import machines, registry
-from drakit.journal import copying
+from drakit.journal import inspection
 from drakit.kube import claims as api_claims
 from drakit.kube import client, slices
 from drakit.kubelet import server, sockets
-from drakit.node import clock, recall, station
+from drakit.node import local_node, timing
+from drakit.node.restore import recall
 
 _GONE = frozenset({errors.ClaimFault.NOT_FOUND, errors.ClaimFault.REPLACED, errors.ClaimFault.NOT_ALLOCATED})
 _NO_API = "the API server is not asked"
@@ -110,7 +111,7 @@ def uninstall_node(
 
 def _check_ended(settings: values.Settings, family: composition.Family) -> None:
     """Raise DeviceBusyError while a process serves this driver."""
-    name, home = family.post.driver_name, family.folders.home
+    name, home = family.spec.driver_name, family.folders.home
     serving = [path for path in home.glob("*.sock") if path.name.startswith(sockets.SERVICE)] if home.is_dir() else []
     nowhere = settings.node.registry_dir / "none"
     if sockets.has_living(settings.node.registry_dir, name, besides=nowhere) or any(
@@ -138,10 +139,10 @@ def _cluster(settings: values.Settings, reason: str) -> Iterator[Cluster]:
 
 def _found(settings: values.Settings, family: composition.Family, cluster: Cluster) -> Iterator[Item]:
     """What a driver left; nothing is changed."""
-    driver, home = family.post.driver_name, family.folders.home
+    driver, home = family.spec.driver_name, family.folders.home
     claimed: set[str] = set()
     lost = "the journal is lost"
-    if copying.exists(home):
+    if inspection.exists(home):
         view = local.look(family)
         lost = lost if view.is_lost else ""
         for entry in view.entries:
@@ -165,7 +166,7 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
 def _why_in_use(family: composition.Family, entry: lifecycle.Entry, cluster: Cluster, *, is_lost: bool) -> str:
     """Why a claim may have running pods; empty where it cannot. A claim that is remembered after a loss is preparing until that is done."""
     states = {lifecycle.State.PREPARED, lifecycle.State.PREPARING} if is_lost else {lifecycle.State.PREPARED}
-    if entry.state not in states or entry.boot_id != family.post.place.boot_id:
+    if entry.state not in states or entry.boot_id != family.spec.identity.boot_id:
         return ""
     if cluster.api is None:
         return f"prepared, and {cluster.reason}"
@@ -181,13 +182,13 @@ def _why_in_use(family: composition.Family, entry: lifecycle.Entry, cluster: Clu
 
 
 def _cdi_files(family: composition.Family) -> Sequence[pathlib.Path]:
-    prefix, folder = spec.file_prefix(family.post.driver_name), family.folders.cdi
+    prefix, folder = spec.file_prefix(family.spec.driver_name), family.folders.cdi
     found = sorted(folder.iterdir()) if folder.is_dir() else ()
     return [path for path in found if path.name.startswith(prefix) and names.is_uid(path.name.removeprefix(prefix)[:_UID_CHARACTERS])]
 
 
 def _leftovers(family: composition.Family) -> Sequence[str]:
-    made = family.post.build(tuple)
+    made = family.spec.build(tuple)
     return made.leftovers() if isinstance(made, removal.Removable) else ()
 
 
@@ -198,15 +199,15 @@ def _registrations(settings: values.Settings, driver: str) -> Sequence[pathlib.P
 def _slices(driver: str, cluster: Cluster) -> Sequence[str]:
     if cluster.api is None:
         return ()
-    store = slices.ApiSlices(cluster.api, driver=driver, node=cluster.node, clock=clock.SystemClock())
+    store = slices.ApiSlices(cluster.api, driver=driver, node=cluster.node, clock=timing.SystemClock())
     return [item.name for item in store.list()]
 
 
 def _removed(settings: values.Settings, family: composition.Family, cluster: Cluster, items: Sequence[Item]) -> Iterator[Item]:
     """Remove what a driver left, claims first, and its memory of them last and only if all else is gone."""
-    driver, home = family.post.driver_name, family.folders.home
+    driver, home = family.spec.driver_name, family.folders.home
     own = [item for item in items if item.driver == driver]
-    failed = dict(_node_cleared(family)) if copying.exists(home) or any(item.kind in {"CDI file", "kernel"} for item in own) else {}
+    failed = dict(_node_cleared(family)) if inspection.exists(home) or any(item.kind in {"CDI file", "kernel"} for item in own) else {}
     is_cleared = not failed
     if is_cleared:
         steps: dict[str, Callable[[], None]] = {
@@ -231,7 +232,7 @@ def _removed(settings: values.Settings, family: composition.Family, cluster: Clu
 def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
     """Undo all claims and what the driver has beside them; what failed, by the item's name or kind, and why."""
     try:
-        with station.Station.open(family.post, family.folders, local.Nowhere()) as opened:
+        with local_node.LocalNode.open(family.spec, family.folders, local.Nowhere()) as opened:
             is_started = isinstance(opened.made, removal.Removable)
             if is_started:
                 # With its notes of where interfaces were moved to; it ends before anybody could call it.
@@ -245,7 +246,7 @@ def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
         yield "", str(error)
 
 
-def _undone(opened: station.Station) -> Iterator[tuple[str, str]]:
+def _undone(opened: local_node.LocalNode) -> Iterator[tuple[str, str]]:
     lost = [claims.ClaimRef(uid=uid, namespace=recall.UNKNOWN, name=recall.UNKNOWN) for uid in opened.missing()]
     refs = [*(entry.claim for entry in opened.journal.entries()), *lost]
     answers = opened.engine.unprepare(refs, local.Present())
@@ -256,7 +257,7 @@ def _undone(opened: station.Station) -> Iterator[tuple[str, str]]:
 
 def _delete_slices(driver: str, cluster: Cluster) -> None:
     if cluster.api is not None:
-        store = slices.ApiSlices(cluster.api, driver=driver, node=cluster.node, clock=clock.SystemClock())
+        store = slices.ApiSlices(cluster.api, driver=driver, node=cluster.node, clock=timing.SystemClock())
         for item in store.list():
             store.delete(item)
 

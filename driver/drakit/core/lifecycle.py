@@ -1,13 +1,13 @@
 """The life of a claim on a node, as a table, and the memory kept of it.
 
-    absent      --begin-->     preparing     intents are on disk, hardware may be touched
-    preparing   --refresh-->   preparing     some devices are finished, and the next call goes on with the rest
-    preparing   --complete-->  prepared      hardware is set up, CDI files are written
-    preparing   --withdraw-->  unpreparing   hardware may be half set up
-    prepared    --refresh-->   prepared      repaired in place, or what containers get has changed (the node's libraries were upgraded)
-    prepared    --withdraw-->  unpreparing   CDI files may be gone
-    unpreparing --withdraw-->  unpreparing   asked again after a crash
-    unpreparing --forget-->    absent        nothing is left
+    absent      --begin-->            preparing     intents are on disk, hardware may be touched
+    preparing   --refresh-->          preparing     some devices are finished; the next call continues with the rest
+    preparing   --complete-->         prepared      hardware is set up, CDI files are written
+    preparing   --begin_unprepare-->  unpreparing   hardware may be half set up
+    prepared    --refresh-->          prepared      repaired in place, or what containers get has changed (the node's libraries were upgraded)
+    prepared    --begin_unprepare-->  unpreparing   CDI files may be gone
+    unpreparing --begin_unprepare-->  unpreparing   asked again after a crash
+    unpreparing --finish_unprepare--> absent        nothing is left
 
 Four states, not two: with only absent and prepared, a crash between deleting a CDI file and dropping the record would let the next prepare
 answer from a file that is not there. Every other move is illegal and changes nothing. A prepare that finds a half state (preparing or
@@ -39,19 +39,19 @@ class Move(enum.Enum):
     BEGIN = "begin"
     COMPLETE = "complete"
     REFRESH = "refresh"
-    WITHDRAW = "withdraw"
-    FORGET = "forget"
+    BEGIN_UNPREPARE = "begin_unprepare"
+    FINISH_UNPREPARE = "finish_unprepare"
 
 
 TABLE: Mapping[tuple[State, Move], State] = {
     (State.ABSENT, Move.BEGIN): State.PREPARING,
     (State.PREPARING, Move.COMPLETE): State.PREPARED,
     (State.PREPARING, Move.REFRESH): State.PREPARING,
-    (State.PREPARING, Move.WITHDRAW): State.UNPREPARING,
+    (State.PREPARING, Move.BEGIN_UNPREPARE): State.UNPREPARING,
     (State.PREPARED, Move.REFRESH): State.PREPARED,
-    (State.PREPARED, Move.WITHDRAW): State.UNPREPARING,
-    (State.UNPREPARING, Move.WITHDRAW): State.UNPREPARING,
-    (State.UNPREPARING, Move.FORGET): State.ABSENT,
+    (State.PREPARED, Move.BEGIN_UNPREPARE): State.UNPREPARING,
+    (State.UNPREPARING, Move.BEGIN_UNPREPARE): State.UNPREPARING,
+    (State.UNPREPARING, Move.FINISH_UNPREPARE): State.ABSENT,
 }
 
 

@@ -15,8 +15,8 @@ from drakit.core import api_server, binding, claim, claim_status, device, edits,
 class Journal(Protocol):
     """Crash-safe memory of claims (drakit.journal).
 
-    A method that returns has made its change: no end of the process takes it. ``begin`` and ``forget`` outlive a power cut too. Of the others a
-    power cut may take the last, which the next boot treats as it treats all claims of an earlier one.
+    A method that returns has made its change: no end of the process takes it. ``begin`` and ``finish_unprepare`` outlive a power cut too. A power cut
+    may take the last of the other changes, which the next boot treats as it treats all claims of an earlier one.
     """
 
     def entry(self, uid: names.ClaimUid) -> lifecycle.Entry | None:
@@ -44,10 +44,10 @@ class Journal(Protocol):
     def refresh(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry]) -> None:
         """prepared -> prepared or preparing -> preparing, with every record and edit as they are now, a record may become empty; notes stay."""
 
-    def withdraw(self, uid: names.ClaimUid) -> None:
+    def begin_unprepare(self, uid: names.ClaimUid) -> None:
         """preparing, prepared or unpreparing -> unpreparing."""
 
-    def forget(self, uid: names.ClaimUid) -> None:
+    def finish_unprepare(self, uid: names.ClaimUid) -> None:
         """unpreparing -> absent."""
 
 
@@ -70,7 +70,7 @@ class Notebook(Protocol):
         """Remove the taints of a key; none is success."""
 
 
-class Witness(Protocol):
+class ClaimReporter(Protocol):
     """Who is told what became of a claim; every call returns at once and raises nothing."""
 
     def prepared(self, ref: claim.ClaimRef) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import edits, lifecycle, names, quantity, records
-from drakit.journal import device_json, edits_json, fields
+from drakit.journal import device_codec, fields
 
 Choice = TypeVar("Choice", lifecycle.State, claims.ConfigSource)
 _REMEMBERED = 512
@@ -75,7 +75,7 @@ def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
         share_id=grant.share_id or "",
         admin_access=int(grant.admin_access),
         snapshot=_SNAPSHOTS.text(grant.device),
-        consumed=fields.dump(device_json.encode_amounts(grant.consumed_capacity)),
+        consumed=fields.dump(device_codec.encode_amounts(grant.consumed_capacity)),
         parameters=None if grant.parameters is None else _record(grant.parameters),
         config_source=None if grant.config_source is None else grant.config_source.value,
         intent=_record(grant.intent),
@@ -146,7 +146,7 @@ def _grant(row: GrantRow, path: str) -> lifecycle.GrantEntry:
         config_source=None if row.config_source is None else _choice(claims.ConfigSource, row.config_source, f"{path}.config_source"),
         intent=fields.record(row.intent, f"{path}.intent"),
         record=fields.record(row.record, f"{path}.record"),
-        edits=None if row.edits is None else edits_json.decode(fields.Fields.parse(row.edits, f"{path}.edits")),
+        edits=None if row.edits is None else decode_edits(fields.Fields.parse(row.edits, f"{path}.edits")),
     )
 
 
@@ -163,7 +163,7 @@ def _device(row: GrantRow, path: str) -> devices.Device:
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _snapshot(text: str) -> devices.Device:
     """The device that a text describes; a journal holds the same few devices again and again."""
-    return device_json.decode(fields.Fields.parse(text, "snapshot"))
+    return device_codec.decode(fields.Fields.parse(text, "snapshot"))
 
 
 class _Snapshots:
@@ -179,7 +179,7 @@ class _Snapshots:
             return known[1]
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
-        text = fields.dump(device_json.encode(item))
+        text = fields.dump(device_codec.encode(item))
         # The device is kept beside its text, so that no other can get its identity.
         self._known[id(item)] = (item, text)
         return text
@@ -193,11 +193,11 @@ def _share_id(row: GrantRow) -> names.ShareId | None:
 
 
 def _consumed(row: GrantRow, path: str) -> dict[str, quantity.Quantity]:
-    return device_json.decode_amounts(fields.Fields.parse(row.consumed, f"{path}.consumed"))
+    return device_codec.decode_amounts(fields.Fields.parse(row.consumed, f"{path}.consumed"))
 
 
 def _edits(content: edits.Edits | None) -> str | None:
-    return None if content is None else fields.dump(edits_json.encode(content))
+    return None if content is None else fields.dump(encode_edits(content))
 
 
 def _record(value: records.Record) -> str:
@@ -209,3 +209,79 @@ def _choice(kind: type[Choice], text: str, path: str) -> Choice:
         return kind(text)
     except ValueError as error:
         raise fields.UnreadableError(f"{path}: {error}") from error
+
+
+def encode_edits(content: edits.Edits) -> dict[str, object]:
+    """All edits as a JSON object."""
+    return fields.compact(
+        env=dict(content.env),
+        deviceNodes=[_node(node) for node in content.device_nodes],
+        mounts=[_mount(mount) for mount in content.mounts],
+        hooks=[_hook(hook) for hook in content.hooks],
+        netDevices=[{"hostInterfaceName": link.host_interface_name, "name": link.name} for link in content.net_devices],
+    )
+
+
+def decode_edits(source: fields.Fields) -> edits.Edits:
+    """The edits of a JSON object; raises UnreadableError."""
+    return edits.Edits(
+        env=source.text_map("env"),
+        device_nodes=tuple(_decode_node(node) for node in source.children("deviceNodes")),
+        mounts=tuple(_decode_mount(mount) for mount in source.children("mounts")),
+        hooks=tuple(_decode_hook(hook) for hook in source.children("hooks")),
+        net_devices=tuple(
+            edits.NetDevice(host_interface_name=link.text("hostInterfaceName"), name=link.text("name"))
+            for link in source.children("netDevices")
+        ),
+    )
+
+
+def _node(node: edits.DeviceNode) -> dict[str, object]:
+    return fields.compact(
+        path=node.path,
+        hostPath=node.host_path,
+        type=node.type,
+        major=node.major,
+        minor=node.minor,
+        fileMode=node.file_mode,
+        permissions=node.permissions,
+    )
+
+
+def _decode_node(source: fields.Fields) -> edits.DeviceNode:
+    return edits.DeviceNode(
+        path=source.text("path"),
+        host_path=source.text("hostPath"),
+        type=source.text("type"),
+        major=source.whole("major"),
+        minor=source.whole("minor"),
+        file_mode=source.whole("fileMode"),
+        permissions=source.text("permissions"),
+    )
+
+
+def _mount(mount: edits.Mount) -> dict[str, object]:
+    return fields.compact(hostPath=mount.host_path, containerPath=mount.container_path, options=list(mount.options), type=mount.type)
+
+
+def _decode_mount(source: fields.Fields) -> edits.Mount:
+    return edits.Mount(
+        host_path=source.text("hostPath"),
+        container_path=source.text("containerPath"),
+        options=source.texts("options"),
+        type=source.text("type"),
+    )
+
+
+def _hook(hook: edits.Hook) -> dict[str, object]:
+    return fields.compact(hookName=hook.name.value, path=hook.path, args=list(hook.args), env=dict(hook.env), timeout=hook.timeout)
+
+
+def _decode_hook(source: fields.Fields) -> edits.Hook:
+    try:
+        name = edits.HookName(source.text("hookName"))
+    except ValueError as error:
+        raise fields.UnreadableError(f"{source.path}.hookName: {error}") from error
+    return edits.Hook(
+        name=name, path=source.text("path"), args=source.texts("args"), env=source.text_map("env"), timeout=source.whole("timeout")
+    )

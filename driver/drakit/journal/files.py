@@ -5,7 +5,7 @@ Layout of a data directory (0700, everything in it 0600)::
     journal.db, journal.db-wal, journal.db-shm   the database
     journal.lock                                 held shared by every process that has the journal open
     journal.db.unreadable-20260102T030405Z       a file set aside, with its -wal and -shm; never overwritten, never deleted by us
-    journal.db.new                               what takes an unreadable file's place, while it is written (drakit.journal.succession)
+    journal.db.new                               what takes an unreadable file's place, while it is written (drakit.journal.opening)
     locks/                                       one file per physical device (drakit.journal.locks); locked itself while a journal is opened
 
 Nothing here opens the database file itself: POSIX record locks, which SQLite uses, are dropped for the whole process when any descriptor of

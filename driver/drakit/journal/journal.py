@@ -1,9 +1,9 @@
 """The journal: core.ports.Journal on SQLite.
 
-A method that returns has made its change: it outlives the process, killed in whatever way, and where hardware depends on it (``begin``, ``forget``,
-notes, taints) a power cut too (see ``relax``). One that raises has changed nothing. Commits reach the disk in order: with any of them, all before
-it. Reads see every change that returned before, of any process. Any number of threads and processes may use one data directory; one process writes
-through one connection (``writer``).
+A method that returns has made its change: it outlives the process, killed in whatever way, and where hardware depends on it (``begin``,
+``finish_unprepare``, notes, taints) a power cut too (see ``relax``). One that raises has changed nothing. Commits reach the disk in order:
+with any of them, all before it. Reads see every change that returned before, of any process. Any number of threads and processes may use
+one data directory; one process writes through one connection (``sqlite.Writer``).
 """
 
 import collections
@@ -17,10 +17,10 @@ from typing import Self
 
 from drakit.core import device as hardware
 from drakit.core import errors, lifecycle, names, records
-from drakit.journal import codec, connection, fields, opening, rows, succession, writer
-from drakit.journal import notes as notebook
+from drakit.journal import codec, fields, opening, sqlite, store
+from drakit.journal import store as notebook
 
-Quarantine = succession.Quarantine
+Quarantine = opening.Quarantine
 
 
 class Journal:
@@ -36,7 +36,7 @@ class Journal:
         self.boot_id = opened.boot_id
         self.last_boot_id = opened.last_boot_id
         self._use = opened.use
-        self._writer = writer.Writer(opened.path)
+        self._writer = sqlite.Writer(opened.path)
         self._idle: collections.deque[sqlite3.Connection] = collections.deque()
         self._closed = False
 
@@ -67,40 +67,40 @@ class Journal:
     def entry(self, uid: names.ClaimUid) -> lifecycle.Entry | None:
         """The claim's entry, or None when it is absent; raises JournalError."""
         with self._reading() as database:
-            found = rows.of_claim(database, uid)
+            found = store.of_claim(database, uid)
             return None if found is None else codec.entry(*found)
 
     def entries(self) -> Sequence[lifecycle.Entry]:
         """All entries, oldest first, as of one moment; raises JournalError."""
         with self._reading() as database:
-            return tuple(codec.entry(claim, grants) for claim, grants in rows.all_rows(database))
+            return tuple(codec.entry(claim, grants) for claim, grants in store.all_rows(database))
 
     def intents(self) -> Sequence[records.Record]:
         """The intents of all grants, oldest claim first, without reading anything else of them; raises JournalError."""
         with self._reading() as database:
-            return tuple(codec.intent(*row) for row in rows.intents(database))
+            return tuple(codec.intent(*row) for row in store.intents(database))
 
     def counts(self) -> dict[lifecycle.State, int]:
         """How many claims are in each state; raises JournalError."""
         with self._reading() as database:
-            return {lifecycle.State(state): count for state, count in rows.counts(database).items()}
+            return {lifecycle.State(state): count for state, count in store.counts(database).items()}
 
     def holdings(self, pool: str, devices: Collection[str], shares: Collection[str] = ()) -> Sequence[lifecycle.Holding]:
         """What claims hold of these devices, oldest first: alone, by one of these shares, and one share of each device; raises JournalError."""
         with self._reading() as database:
-            return tuple(codec.holding(*row) for row in rows.holders(database, pool, devices, shares))
+            return tuple(codec.holding(*row) for row in store.holders(database, pool, devices, shares))
 
     def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
         """The intents of a device's grants, oldest claim first, without a look at any other grant; raises JournalError."""
         with self._reading() as database:
-            return tuple(codec.intent(*row) for row in rows.intents_of(database, pool, device))
+            return tuple(codec.intent(*row) for row in store.intents_of(database, pool, device))
 
     def begin(self, entry: lifecycle.Entry) -> None:
         """absent -> preparing. Raises IllegalMoveError, ClaimError for a claim that names one grant twice, JournalError."""
         _check_grants(entry.grants)
         claim = codec.claim_row(entry)
         grants = [codec.grant_row(position, grant) for position, grant in enumerate(entry.grants)]
-        self._commit(lambda database: rows.begin(database, claim, grants))
+        self._commit(lambda database: store.begin(database, claim, grants))
 
     def complete(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry], boot_id: str) -> None:
         """preparing -> prepared: store the boot and each grant's record and edits; all else stays as it was begun.
@@ -108,30 +108,30 @@ class Journal:
         Raises IllegalMoveError, also when the grants are not those begun, and JournalError.
         """
         done = [codec.done_row(grant) for grant in grants]
-        self._commit(lambda database: rows.complete(database, uid, done, boot_id), synced=False)
+        self._commit(lambda database: store.complete(database, uid, done, boot_id), synced=False)
 
     def refresh(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry]) -> None:
         """Store each grant's record and edits anew; the state and all else stay, notes too. Raises as ``complete``."""
         done = [codec.done_row(grant) for grant in grants]
-        self._commit(lambda database: rows.refresh(database, uid, done), synced=False)
+        self._commit(lambda database: store.refresh(database, uid, done), synced=False)
 
-    def withdraw(self, uid: names.ClaimUid) -> None:
+    def begin_unprepare(self, uid: names.ClaimUid) -> None:
         """preparing, prepared or unpreparing -> unpreparing. Raises IllegalMoveError, JournalError."""
-        self._commit(lambda database: rows.withdraw(database, uid), synced=False)
+        self._commit(lambda database: store.begin_unprepare(database, uid), synced=False)
 
-    def forget(self, uid: names.ClaimUid) -> None:
+    def finish_unprepare(self, uid: names.ClaimUid) -> None:
         """unpreparing -> absent. Raises IllegalMoveError, JournalError."""
-        self._commit(lambda database: rows.forget(database, uid))
+        self._commit(lambda database: store.finish_unprepare(database, uid))
 
     def notes(self, uid: names.ClaimUid, grant: notebook.GrantKey) -> Mapping[str, records.Record]:
         """The notes of a grant by key, empty when there are none; raises JournalError."""
         with self._reading() as database:
-            return notebook.of_grant(database, uid, grant)
+            return notebook.notes_of(database, uid, grant)
 
     def note(self, uid: names.ClaimUid, grant: notebook.GrantKey, key: str, record: records.Record | None) -> None:
         """Set a note of a prepared grant, None to remove it. Raises ClaimError when the grant is not prepared, JournalError."""
         text = None if record is None else fields.dump(records.thaw(record))
-        self._commit(lambda database: notebook.put(database, uid, grant, key, text))
+        self._commit(lambda database: notebook.set_note(database, uid, grant, key, text))
 
     def taints(self) -> Mapping[str, Sequence[hardware.Taint]]:
         """The taints of this boot by device; raises JournalError."""
@@ -155,18 +155,18 @@ class Journal:
 
     def rebuilt(self) -> None:
         """Say that what a quarantine lost has been rebuilt: it is not reported again. Raises JournalError."""
-        self._commit(succession.clear_note)
+        self._commit(opening.clear_note)
         self.quarantine = None
 
     def given_back(self, uids: Collection[names.ClaimUid]) -> None:
         """Say that nothing is left of these claims: a quarantine that lost them names them no more. Raises JournalError."""
 
         def narrow(database: sqlite3.Connection) -> None:
-            self.quarantine = succession.narrow_note(database, uids)
+            self.quarantine = opening.narrow_note(database, uids)
 
         self._commit(narrow)
 
-    def _commit(self, change: writer.Change, *, synced: bool = True) -> None:
+    def _commit(self, change: sqlite.Change, *, synced: bool = True) -> None:
         try:
             self._writer.commit(change, synced=synced)
         except (sqlite3.Error, fields.UnreadableError) as error:
@@ -182,7 +182,7 @@ class Journal:
         try:
             return self._idle.pop()
         except IndexError:
-            return connection.connect_reader(self.path)
+            return sqlite.connect_reader(self.path)
 
     def _take_back(self, database: sqlite3.Connection) -> None:
         """Keep a connection for the next reader; also called by a reader that outlived the closing."""
@@ -198,7 +198,7 @@ class Journal:
 
     def _refusal(self, error: sqlite3.Error | fields.UnreadableError) -> errors.JournalError:
         if isinstance(error, sqlite3.Error):
-            return connection.refusal(self.path, error)
+            return sqlite.refusal(self.path, error)
         return errors.JournalError(f"{self.path}: {error}; restart the driver: the file is then set aside and rebuilt")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names, ports
 from drakit.core import site as sites
-from drakit.node import engine, reports
+from drakit.node import device_status, engine
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -24,10 +24,10 @@ _AT_ONCE = 32
 _MESSAGE_MAX = 1024
 _FREE = frozenset({errors.ClaimFault.NOT_FOUND, errors.ClaimFault.NOT_ALLOCATED, errors.ClaimFault.REPLACED})
 
-Tell = Callable[[claims.ClaimRef, Mapping[claim_status.DeviceKey, sites.Condition]], None]
+ReportConditions = Callable[[claims.ClaimRef, Mapping[claim_status.DeviceKey, sites.Condition]], None]
 
 
-class Going:
+class UntilStopped:
     """A ``ports.Caller`` that waits until the node stops."""
 
     def __init__(self, stop: threading.Event) -> None:
@@ -39,7 +39,7 @@ class Going:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Ours:
+class OwnDevices:
     """Whose devices are bound: one driver's, of one pool."""
 
     driver: str
@@ -55,17 +55,17 @@ class Binding:
 
     def __init__(
         self,
-        carrier: engine.Engine,
+        claim_engine: engine.Engine,
         journal: ports.Journal,
         claim_source: ports.ClaimSource,
         bindings: ports.Bindings,
-        tell: Tell,
+        tell: ReportConditions,
         clock: ports.Clock,
         *,
-        ours: Ours,
+        ours: OwnDevices,
         first_pause: float = FIRST_PAUSE,
     ) -> None:
-        self._carrier = carrier
+        self._engine = claim_engine
         self._journal = journal
         self._claims = claim_source
         self._bindings = bindings
@@ -89,7 +89,7 @@ class Binding:
         for standing in self._bindings.follow(stop):
             if standing is None:
                 for entry in self._journal.entries():
-                    if self._carrier.is_unfinished(entry):
+                    if self._engine.is_unfinished(entry):
                         self._look_at(entry.claim, stop)
             elif standing.waits or (not standing.allocated and standing.claim.uid in self._begun):
                 self._look_at(standing.claim, stop)
@@ -128,7 +128,7 @@ class Binding:
         """Do what is due; seconds until it is to be tried again, None when it is done."""
         try:
             with self._seats:
-                self._settle(ref, Going(stop))
+                self._settle(ref, UntilStopped(stop))
         except errors.RetryError as error:
             _log.info("not bound yet", claim=str(ref), claim_uid=ref.uid, error=str(error), retry_in_s=error.after)
             return error.after
@@ -142,14 +142,14 @@ class Binding:
 
     def _settle(self, ref: claims.ClaimRef, caller: ports.Caller) -> None:
         claim = self._claim(ref)
-        self._carrier.abandon(ref, claim, caller)
+        self._engine.abandon(ref, claim, caller)
         ours = self._ours.among(claim) if claim else ()
         if claim is None or not ours:
             with self._lock:
                 self._begun.discard(ref.uid)
             return
         try:
-            self._carrier.bind(ref, caller)
+            self._engine.bind(ref, caller)
         except (errors.ConfigError, errors.DeviceGoneError, errors.ClaimError) as error:
             if isinstance(error, errors.ClaimError) and error.fault in _FREE:
                 raise
@@ -180,4 +180,4 @@ def _success(result: claims.AllocationResult) -> sites.Condition:
 
 def _failure(result: claims.AllocationResult, error: Exception) -> sites.Condition:
     kind = result.binding_failure_conditions[0]
-    return sites.Condition(type=kind, status=True, reason=reports.reason_of(error), message=str(error)[:_MESSAGE_MAX])
+    return sites.Condition(type=kind, status=True, reason=device_status.reason_of(error), message=str(error)[:_MESSAGE_MAX])

@@ -1,24 +1,24 @@
 """Run the author's ``prepare`` for the devices of a claim: for the first time, for those that are left, and again to verify what is prepared.
 
-Invariants:
-1. A device that is finished is never undone because its caller has gone, nor because a later device raises RetryError. The call writes what the
-   finished devices returned into the claim's journal entry, and the next call goes on from there. So slow hardware converges.
-2. The journal alone says that a device of a *preparing* claim is finished. If another process undoes the claim and begins it again, the new entry has
-   no finished devices.
-3. The results of a call are kept in memory until a call for the claim ends while its caller still waits, and at most ``KEPT_SECONDS`` after the last
-   device was finished. They count only while the journal holds the entry that they belong to; otherwise the driver is asked again.
-4. A prepared claim is repaired where it lies. Nothing here removes a CDI file, calls ``unprepare`` or withdraws an entry.
+Invariants: 1. A device that is finished is never undone because its caller has gone, nor because a later device raises RetryError. The call
+writes what the    finished devices returned into the claim's journal entry, and the next call goes on from there. So slow hardware
+converges. 2. The journal alone says that a device of a *preparing* claim is finished. If another process undoes the claim and begins it
+again, the new entry has    no finished devices. 3. The results of a call are kept in memory until a call for the claim ends while its
+caller still waits, and at most ``KEPT_SECONDS`` after the last    device was finished. They count only while the journal holds the entry
+that they belong to; otherwise the driver is asked again. 4. A prepared claim is repaired where it lies. Nothing here removes a CDI file,
+calls ``unprepare`` or withdraws an entry.
 
 The caller holds the locks of the claim and of its devices in every call.
 """
 
 import dataclasses
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import errors, lifecycle, names, ports, records
-from drakit.node import answering, offer, resolution
+from drakit.core import errors, lifecycle, names, outcome, ports, records
+from drakit.node import inventory_cache, resolution
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -47,7 +47,7 @@ def has_finished(entry: lifecycle.Entry) -> bool:
 class DevicePreparer:
     """Prepares devices for one author and writes what containers get of them; safe between threads that hold the claim's lock."""
 
-    def __init__(self, author: offer.Author, journal: ports.Journal, cdi: ports.CdiDirectory, clock: ports.Clock) -> None:
+    def __init__(self, author: inventory_cache.Author, journal: ports.Journal, cdi: ports.CdiDirectory, clock: ports.Clock) -> None:
         self._author = author
         self._journal = journal
         self._cdi = cdi
@@ -64,7 +64,7 @@ class DevicePreparer:
         when the caller has gone, and what the author raises. After CallerGoneError and RetryError the journal says which devices are finished.
         """
         prepared = self._each(entry, grants, caller)
-        kept = answering.filled(entry.grants, prepared)
+        kept = with_results(entry.grants, prepared)
         self.write_cdi(entry, kept)
         self._journal.complete(entry.claim.uid, kept, boot_id)
         done = dataclasses.replace(entry, state=lifecycle.State.PREPARED, grants=kept, boot_id=boot_id)
@@ -82,11 +82,11 @@ class DevicePreparer:
         """
         try:
             prepared = self._each(entry, [resolution.from_entry(entry.claim, kept, self._author) for kept in entry.grants], caller)
-            current = answering.filled(entry.grants, prepared)
+            current = with_results(entry.grants, prepared)
             lost = [now.key for before, now in zip(entry.grants, current, strict=True) if before.record and not now.record]
             if lost:
                 prepared = self._prepare_lost(entry, prepared, lost)
-                current = answering.filled(entry.grants, prepared)
+                current = with_results(entry.grants, prepared)
         except _ENDED_BY_DELETING_PODS as error:
             error.args = (f"{error}; {STAYS}",)
             raise
@@ -139,7 +139,7 @@ class DevicePreparer:
         """Leave the rest of a claim to the next call."""
         if entry.state is lifecycle.State.PREPARING and made:
             finished = [kept for kept in entry.grants if kept.key in made]
-            by_key = {kept.key: kept for kept in answering.filled(finished, [made[kept.key] for kept in finished])}
+            by_key = {kept.key: kept for kept in with_results(finished, [made[kept.key] for kept in finished])}
             entry = dataclasses.replace(entry, grants=tuple(by_key.get(kept.key, kept) for kept in entry.grants))
             self._journal.refresh(entry.claim.uid, entry.grants)
         self._keep(entry, made)
@@ -179,3 +179,35 @@ class DevicePreparer:
 
 def _by_key(entry: lifecycle.Entry, prepared: Sequence[drivers.Prepared]) -> Mapping[Key, drivers.Prepared]:
     return {kept.key: one for kept, one in zip(entry.grants, prepared, strict=True)}
+
+
+ClaimWrapper = Callable[[Callable[[], outcome.Outcome]], outcome.Outcome]
+
+
+def call_directly(work: Callable[[], outcome.Outcome]) -> outcome.Outcome:
+    """Call the work of a claim and do nothing else."""
+    return work()
+
+
+def with_results(begun: Sequence[lifecycle.GrantEntry], prepared: Sequence[drivers.Prepared]) -> tuple[lifecycle.GrantEntry, ...]:
+    """Grants as they were begun, each with what its author's ``prepare`` returned; raises TypeError where that is no Prepared."""
+    for made in prepared:
+        if not isinstance(made, drivers.Prepared):
+            raise TypeError(f"prepare() returned {type(made).__name__}; return drakit.Prepared(edits=drakit.Edits(...))")
+    return tuple(dataclasses.replace(one, record=made.record, edits=made.edits) for one, made in zip(begun, prepared, strict=True))
+
+
+def outcome_of(driver: str, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> outcome.Outcome:
+    """The devices of a prepared claim in the order of its grants; a grant without edits has no CDI id."""
+    return outcome.Outcome(
+        devices=tuple(
+            outcome.PreparedDevice(
+                request=kept.request.partition("/")[0],
+                pool=kept.pool,
+                device=kept.device.name,
+                cdi_ids=(resolution.cdi_name(driver, ref, kept).qualified,) if kept.edits else (),
+                share_id=kept.share_id,
+            )
+            for kept in grants
+        )
+    )

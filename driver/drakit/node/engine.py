@@ -1,22 +1,21 @@
 """Prepare and unprepare claims so that no crash, retry or race leaves anything behind.
 
-Invariants:
-1. Hardware is touched only between ``journal.begin`` and ``journal.forget``: whatever exists, the journal knows of.
-2. A claim is answered as prepared only if its hardware, its CDI files and its entry agree. A half state that a crash left is undone before anything
-   else. A claim that is prepared in this boot, and allocated as it was, is never undone by a prepare: it is repaired where it lies, or the call fails
-   and the claim stays prepared (``device_preparer``).
-3. Calls for one claim never overlap, nor do calls for one physical device, also not between processes. The order is always claim lock, then
-   device locks, so nobody waits in a circle; and nobody waits once the caller has gone. An entry is read under its claim's lock, so it is true
-   until that is released. No lock is held while the API server is asked.
-4. Nothing commits after an Unprepare has begun: both hold the claim's lock, and whoever gets the lock asks whether its caller still waits. What was
-   begun before the caller left is finished and committed. Between two devices a call whose caller has gone ends, and so does one whose driver raises
-   RetryError; the journal then holds what the finished devices returned, and the next call goes on from there. Any other error undoes the claim.
-5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's.
-6. While memory is lost (``memory_lost``, after a journal was set aside) a claim that the journal does not know may still have hardware: it is
-   remembered first, from the API server and from its CDI files (``recall``), and only then prepared or unprepared. What those files name is given
-   to nobody else, and one that is remembered by half, because its process died over it, is gone on with and not undone.
-7. A claim with binding conditions is begun when it is bound, and gone on with when it is prepared: its half state is undone only once the claim is
-   not allocated as it was (``abandon``). What ``bind`` made ready is made sure of again by every prepare, and a RetryError of one leaves it begun.
+Invariants: 1. Hardware is touched only between ``journal.begin`` and ``journal.finish_unprepare``: whatever exists, the journal knows of. 2. A claim
+is answered as prepared only if its hardware, its CDI files and its entry agree. A half state that a crash left is undone before anything
+else. A claim that is prepared in this boot, and allocated as it was, is never undone by a prepare: it is repaired where it lies, or the
+call fails    and the claim stays prepared (``device_preparer``). 3. Calls for one claim never overlap, nor do calls for one physical
+device, also not between processes. The order is always claim lock, then    device locks, so nobody waits in a circle; and nobody waits once
+the caller has gone. An entry is read under its claim's lock, so it is true    until that is released. No lock is held while the API server
+is asked. 4. Nothing commits after an Unprepare has begun: both hold the claim's lock, and whoever gets the lock asks whether its caller
+still waits. What was    begun before the caller left is finished and committed. Between two devices a call whose caller has gone ends, and
+so does one whose driver raises    RetryError; the journal then holds what the finished devices returned, and the next call goes on from
+there. Any other error undoes the claim. 5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's. 6.
+While memory is lost (``memory_lost``, after a journal was set aside) a claim that the journal does not know may still have hardware: it is
+remembered first, from the API server and from its CDI files (``recall``), and only then prepared or unprepared. What those files name is
+given    to nobody else, and one that is remembered by half, because its process died over it, is gone on with and not undone. 7. A claim
+with binding conditions is begun when it is bound, and gone on with when it is prepared: its half state is undone only once the claim is
+not allocated as it was (``abandon``). What ``bind`` made ready is made sure of again by every prepare, and a RetryError of one leaves it
+begun.
 """
 
 import dataclasses
@@ -27,7 +26,8 @@ from collections.abc import Callable, Mapping, Sequence
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import errors, lifecycle, names, outcome, ports
-from drakit.node import answering, books, clock, device_preparer, evidence, offer, planning, recall, resolution, witness
+from drakit.node import device_preparer, device_status, inventory_cache, occupancy, resolution, timing
+from drakit.node.restore import evidence, recall
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -36,14 +36,14 @@ Grant = drivers.Grant[object]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Place:
+class NodeIdentity:
     """Where the engine works: one pool of one boot of one node."""
 
     pool: str
     boot_id: str
 
 
-class Found(enum.Enum):
+class Recovered(enum.Enum):
     """What recovery found of a claim."""
 
     WHOLE = "whole"
@@ -66,37 +66,37 @@ class Engine:
 
     def __init__(  # noqa: PLR0913 - the ports that it works with
         self,
-        author: offer.Author,
+        author: inventory_cache.Author,
         *,
-        place: Place,
-        offered: offer.Offer,
+        identity: NodeIdentity,
+        offered: inventory_cache.InventoryCache,
         claim_source: ports.ClaimSource,
         journal: ports.Journal,
         cdi: ports.CdiDirectory,
         device_locks: ports.Locks,
         locks_of_claims: ports.Locks,
-        clock: ports.Clock = clock.SYSTEM,
+        clock: ports.Clock = timing.SYSTEM,
     ) -> None:
         self._author = author
-        self._place = place
+        self._identity = identity
         self._offered = offered
         self._claims = claim_source
         self._journal = journal
         self._cdi = cdi
         self._device_locks = device_locks
         self._claim_locks = locks_of_claims
-        self.witness: ports.Witness = witness.Nobody()
+        self.reporter: ports.ClaimReporter = device_status.NullReporter()
         self.memory_lost = False
         self._given_back: set[names.ClaimUid] = set()
-        self.forgotten = recall.Forgotten(author, journal, cdi, offered, place.pool)
+        self.forgotten = recall.Forgotten(author, journal, cdi, offered, identity.pool)
         self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock)
-        self._books = books.Books(journal, offered, place.pool, self.forgotten)
-        self.planner = planning.Planner(
-            author, journal, place.pool, lambda device: self.forgotten.promised(device) if self.memory_lost else ()
+        self._occupancy = occupancy.Occupancy(journal, offered, identity.pool, self.forgotten)
+        self.planner = resolution.Planner(
+            author, journal, identity.pool, lambda device: self.forgotten.promised(device) if self.memory_lost else ()
         )
 
     def prepare(
-        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: answering.Around = answering.plainly
+        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: device_preparer.ClaimWrapper = device_preparer.call_directly
     ) -> Mapping[names.ClaimUid, outcome.Outcome]:
         """Prepare claims one after the other; an outcome for each. ``around`` calls the work of each claim.
 
@@ -112,35 +112,35 @@ class Engine:
         answers = {ref.uid: self._error_of(ref, functools.partial(self._unprepare, ref, caller)) for ref in refs}
         for ref in refs:
             if not answers[ref.uid]:
-                self.witness.unprepared(ref)
+                self.reporter.unprepared(ref)
         return answers
 
-    def recover(self, uid: names.ClaimUid, caller: ports.Caller) -> Found:
+    def recover(self, uid: names.ClaimUid, caller: ports.Caller) -> Recovered:
         """Finish what an earlier process left of a claim: undo a half state, rewrite lost CDI files, remove those of a claim nobody knows."""
         with self._claim_locks.hold([uid], caller.is_waiting):
             entry = self._journal.entry(uid)
             if entry is None:
                 self._cdi.remove(uid)
-                return Found.ORPHAN
+                return Recovered.ORPHAN
             if self._is_bound(entry):
-                return Found.BOUND
+                return Recovered.BOUND
             if self._is_forgotten(uid, entry):
-                return Found.IN_USE
+                return Recovered.IN_USE
             if entry.state is not lifecycle.State.PREPARED:
                 with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
                     self._undo(entry)
-                return Found.HALF
-            if entry.boot_id != self._place.boot_id:
-                return Found.EARLIER_BOOT
+                return Recovered.HALF
+            if entry.boot_id != self._identity.boot_id:
+                return Recovered.EARLIER_BOOT
             self._preparer.write_cdi(entry, entry.grants)
-            return Found.WHOLE
+            return Recovered.WHOLE
 
     def _outcome_of(self, ref: claims.ClaimRef, caller: ports.Caller) -> outcome.Outcome:
         prepared: list[outcome.Outcome] = []
-        error = self._error_of(ref, lambda: prepared.append(self._prepare(ref, caller)), self.witness.failed)
+        error = self._error_of(ref, lambda: prepared.append(self._prepare(ref, caller)), self.reporter.failed)
         if not prepared:
             return outcome.Outcome(error=error)
-        self.witness.prepared(ref)
+        self.reporter.prepared(ref)
         return prepared[0]
 
     def _error_of(self, ref: claims.ClaimRef, work: Callable[[], None], told: Told = _tell_nobody) -> str:
@@ -175,7 +175,7 @@ class Engine:
             _check_waiting(caller)
             if resolution.is_same(entry, claim, self._author):
                 if self._is_prepared(entry):
-                    return answering.answer(self._author.name, entry.claim, self._preparer.verify(entry, caller))
+                    return device_preparer.outcome_of(self._author.name, entry.claim, self._preparer.verify(entry, caller))
                 if self._can_continue(entry):
                     return self._carry_out_or_undo(entry, self._grants_of(entry, claim), caller)
             _log.info("undoing an earlier state", claim=str(entry.claim), claim_uid=entry.claim.uid, state=entry.state.value)
@@ -183,14 +183,14 @@ class Engine:
         return None
 
     def _prepare_new(self, claim: claims.Claim, caller: ports.Caller) -> outcome.Outcome:
-        grants = resolution.resolve(claim, self._author, self._place.pool, self._offered.granted)
+        grants = resolution.resolve(claim, self._author, self._identity.pool, self._offered.granted)
         with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
             entry, planned = self._begin(claim.ref, grants, caller)
             return self._carry_out_or_undo(entry, planned, caller)
 
     def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant], caller: ports.Caller) -> tuple[lifecycle.Entry, Sequence[Grant]]:
         _check_waiting(caller)
-        self._books.check(grants, memory_lost=self.memory_lost)
+        self._occupancy.check(grants, memory_lost=self.memory_lost)
         planned = self.planner.plan(grants)
         entry = self._preparing(ref, planned)
         self._journal_begin(entry)
@@ -207,8 +207,8 @@ class Engine:
             raise
 
     def _carry_out(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
-        kept = self._preparer.complete(entry, grants, self._place.boot_id, caller)
-        return answering.answer(self._author.name, entry.claim, kept)
+        kept = self._preparer.complete(entry, grants, self._identity.boot_id, caller)
+        return device_preparer.outcome_of(self._author.name, entry.claim, kept)
 
     def _unprepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> None:
         forgotten = self.forgotten.of(ref, self._claims) if self.memory_lost else ()
@@ -268,7 +268,7 @@ class Engine:
                 return False
             with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
                 self._undo(entry)
-        self.witness.unprepared(ref)
+        self.reporter.unprepared(ref)
         return True
 
     def is_unfinished(self, entry: lifecycle.Entry) -> bool:
@@ -280,19 +280,19 @@ class Engine:
 
     def _is_bound(self, entry: lifecycle.Entry) -> bool:
         """Whether a claim was begun, in this boot, and is to be gone on with."""
-        return entry.state is lifecycle.State.PREPARING and entry.boot_id == self._place.boot_id and self._binds(entry)
+        return entry.state is lifecycle.State.PREPARING and entry.boot_id == self._identity.boot_id and self._binds(entry)
 
     def _can_continue(self, entry: lifecycle.Entry) -> bool:
         """Whether a claim was begun, in this boot, and a call left the rest of it to the next one."""
-        is_begun = entry.state is lifecycle.State.PREPARING and entry.boot_id == self._place.boot_id
+        is_begun = entry.state is lifecycle.State.PREPARING and entry.boot_id == self._identity.boot_id
         return is_begun and (self._binds(entry) or device_preparer.has_finished(entry))
 
     def _is_prepared(self, entry: lifecycle.Entry) -> bool:
-        return entry.state is lifecycle.State.PREPARED and entry.boot_id == self._place.boot_id
+        return entry.state is lifecycle.State.PREPARED and entry.boot_id == self._identity.boot_id
 
     def _grants_of(self, entry: lifecycle.Entry | None, claim: claims.Claim) -> Sequence[Grant]:
         """The claim's grants as it is now, with the intents that were chosen when it was begun."""
-        grants = resolution.resolve(claim, self._author, self._place.pool, self._offered.granted)
+        grants = resolution.resolve(claim, self._author, self._identity.pool, self._offered.granted)
         begun = {} if entry is None else {kept.key: kept.intent for kept in entry.grants}
         return [dataclasses.replace(one, intent=begun.get(resolution.to_entry(one).key, one.intent)) for one in grants]
 
@@ -321,7 +321,7 @@ class Engine:
                 grants = self.forgotten.by_files(uid, self._cdi.of(uid))
                 entry = self._begin_undoing(grants[0].claim, grants, caller) if grants else None
             if entry is not None and entry.state is lifecycle.State.PREPARING:
-                self._journal.withdraw(uid)
+                self._journal.begin_unprepare(uid)
             return entry is not None
 
     def _adopt(self, claim: claims.Claim, entry: lifecycle.Entry | None, caller: ports.Caller) -> lifecycle.Entry | None:
@@ -336,9 +336,9 @@ class Engine:
             return None
         with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
             if entry is None:
-                self._books.check(grants)
+                self._occupancy.check(grants)
                 # What has no file of its own may be what another's names: then it is that one's until it is given back.
-                self._books.check(evidence.without_files(grants, files, self._author.name), memory_lost=True)
+                self._occupancy.check(evidence.without_files(grants, files, self._author.name), memory_lost=True)
                 grants = evidence.with_intents(grants, files, self._author, self.planner)
                 entry = self._preparing(claim.ref, grants)
                 self._journal_begin(entry)
@@ -346,11 +346,11 @@ class Engine:
             return self._journal.entry(claim.ref.uid)
 
     def _is_forgotten(self, uid: names.ClaimUid, entry: lifecycle.Entry | None) -> bool:
-        return self.memory_lost and evidence.is_forgotten(uid, entry, self._cdi, self._place.boot_id)
+        return self.memory_lost and evidence.is_forgotten(uid, entry, self._cdi, self._identity.boot_id)
 
     def _undo_earlier(self, ref: claims.ClaimRef, grants: Sequence[Grant], files: recall.Files, caller: ports.Caller) -> bool:
         """Undo what CDI files say that a claim had before it was allocated as it is now; whether there was anything."""
-        earlier = evidence.earlier(grants, files, self.forgotten, self._books.check)
+        earlier = evidence.earlier(grants, files, self.forgotten, self._occupancy.check)
         if not earlier or (entry := self._begin_undoing(ref, earlier, caller)) is None:
             return False
         with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
@@ -361,7 +361,7 @@ class Engine:
         with self._device_locks.hold(resolution.lock_names(forgotten), caller.is_waiting):
             _check_waiting(caller)
             files = self._cdi.of(ref.uid)
-            if not (left := evidence.left_of(forgotten, files, self._author.name, self._books.check)):
+            if not (left := evidence.left_of(forgotten, files, self._author.name, self._occupancy.check)):
                 return None
             entry = self._preparing(ref, recall.to_undo(left, files, self._author))
             self._journal_begin(entry)
@@ -369,7 +369,7 @@ class Engine:
 
     def _preparing(self, ref: claims.ClaimRef, grants: Sequence[Grant]) -> lifecycle.Entry:
         return lifecycle.Entry(
-            claim=ref, state=lifecycle.State.PREPARING, grants=tuple(map(resolution.to_entry, grants)), boot_id=self._place.boot_id
+            claim=ref, state=lifecycle.State.PREPARING, grants=tuple(map(resolution.to_entry, grants)), boot_id=self._identity.boot_id
         )
 
     def _journal_begin(self, entry: lifecycle.Entry) -> None:
@@ -381,11 +381,11 @@ class Engine:
         """From any state to absent; the caller holds the locks. Every step may be repeated after a crash."""
         uid = entry.claim.uid
         self._preparer.drop(uid)
-        self._journal.withdraw(uid)
+        self._journal.begin_unprepare(uid)
         self._cdi.remove(uid)
         for kept in reversed(entry.grants):
             self._author.unprepare(resolution.from_entry(entry.claim, kept, self._author))
-        self._journal.forget(uid)
+        self._journal.finish_unprepare(uid)
 
     def _undo_after_failure(self, entry: lifecycle.Entry) -> None:
         """Undo at once; what cannot be undone now stays in the journal as unpreparing and is undone by the next call or start."""

@@ -11,14 +11,16 @@ import itertools
 import platform
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import prometheus_client
 from prometheus_client import core as prometheus_core
 from prometheus_client import exposition, utils
 from prometheus_client import registry as collectors
 
+from drakit.core import inventory, lifecycle
 from drakit.core import site as sites
+from drakit.serving import checks
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
@@ -261,3 +263,73 @@ class DriverMetrics:
     def measure(self, read: Callable[[], Sequence[sites.Reading]]) -> None:
         """Ask an author's driver for its own readings whenever metrics are asked for."""
         self._metrics.readings(self._driver, read)
+
+
+class ObservedNode(Protocol):
+    """What is asked of a node (``node.Node``)."""
+
+    failed: threading.Event
+
+    def registration(self) -> str:
+        """Empty when the kubelet knows the driver, else what it said or that it has not come."""
+
+    def is_published(self) -> bool:
+        """Whether devices were published since the start."""
+
+    def devices(self) -> inventory.Inventory:
+        """What is offered now, flat, with all taints."""
+
+    def claims(self) -> dict[lifecycle.State, int]:
+        """How many claims are in each state."""
+
+    def device_health(self) -> dict[sites.Health, int]:
+        """How many devices are in each state of health, as the kubelet is told."""
+
+    def measure(self) -> Sequence[sites.Reading]:
+        """The author's own readings."""
+
+
+class GaugeRegistry(Protocol):
+    """Where add_gauges are registered (``metrics.DriverMetrics``)."""
+
+    def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
+        """A gauge, read when asked for."""
+
+    def measure(self, read: Callable[[], Sequence[sites.Reading]]) -> None:
+        """The author's own readings."""
+
+
+def add_gauges(node: ObservedNode, meter: GaugeRegistry) -> None:
+    """Register the add_gauges of one driver."""
+    meter.gauge("claims", "Claims that the journal knows, by state.", ("state",), lambda: _by_state(node))
+    meter.gauge("devices", "Devices offered, by whether they are tainted.", ("tainted",), lambda: _by_taint(node.devices()))
+    meter.gauge("device_health", "Devices by the health that the kubelet is told.", ("health",), lambda: _by_health(node))
+    meter.gauge("registered", "Whether the kubelet knows the driver.", (), lambda: [({}, float(not node.registration()))])
+    meter.gauge("published", "Whether devices were published since the start.", (), lambda: [({}, float(node.is_published()))])
+    meter.measure(node.measure)
+
+
+def add_liveness(driver: str, node: ObservedNode, into: checks.Checks) -> None:
+    """Add what makes a restart worth while."""
+    into.add(f"{driver} parts", lambda: "a part of the driver died; see the log" if node.failed.is_set() else "")
+
+
+def add_readiness(driver: str, node: ObservedNode, into: checks.Checks) -> None:
+    """Add what must be true before pods can get devices: the kubelet knows the driver, and devices are published."""
+    into.add(f"{driver} registered", node.registration)
+    into.add(f"{driver} published", lambda: "" if node.is_published() else "no ResourceSlice is published yet")
+
+
+def _by_state(node: ObservedNode) -> Iterable[Reading]:
+    found = node.claims()
+    return [({"state": state.value}, found.get(state, 0)) for state in lifecycle.State if state is not lifecycle.State.ABSENT]
+
+
+def _by_taint(offered: inventory.Inventory) -> Iterable[Reading]:
+    tainted = sum(bool(item.taints) for item in offered.devices)
+    return [({"tainted": "true"}, tainted), ({"tainted": "false"}, len(offered.devices) - tainted)]
+
+
+def _by_health(node: ObservedNode) -> Iterable[Reading]:
+    found = node.device_health()
+    return [({"health": health.value}, found.get(health, 0)) for health in sites.Health]

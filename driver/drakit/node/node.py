@@ -15,12 +15,14 @@ offered, because pods that got them could not start. At the start they are offer
 import dataclasses
 import pathlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from drakit.core import errors, inventory, lifecycle, ports
+from drakit.core import claim as claims
+from drakit.core import errors, inventory, lifecycle, names, outcome, ports
 from drakit.core import site as sites
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
-from drakit.node import beside, calls, metering, metrics, observing, publisher, station
+from drakit.node import background, local_node, metrics, timing
+from drakit.node.publishing import publisher
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -39,7 +41,7 @@ def _tell_nobody() -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Outside:
+class NodeDependencies:
     """The rest of the world: the API server's two ports, the kubelet's registration folder, time, and how often hardware is looked at.
 
     ``instance`` is the UID of the driver's pod where two processes may serve at once (a rolling update). Devices are withdrawn when the kubelet has
@@ -54,7 +56,7 @@ class Outside:
     form: publisher.FormChoice = publisher.FormChoice.AUTO
     instance: str = ""
     registration_grace: float = REGISTRATION_GRACE
-    telling: beside.Telling | None = None
+    api: background.ApiPorts | None = None
     meter: metrics.DriverMetrics | None = None
     failed: Callable[[], None] = _tell_nobody
 
@@ -62,44 +64,44 @@ class Outside:
 class Node:
     """A serving driver. ``failed`` is set when a part of it died of a bug; the process should end then and be started anew."""
 
-    def __init__(self, post: station.Post, folders: station.Folders, outside: Outside, *, node_name: str) -> None:
-        self._outside = outside
+    def __init__(self, spec: local_node.DriverSpec, folders: local_node.Folders, dependencies: NodeDependencies, *, node_name: str) -> None:
+        self._dependencies = dependencies
         self._stop = threading.Event()
         self.failed = threading.Event()
-        self.station = station.Station.open(post, folders, outside.claim_source, outside.meter)
-        target = publisher.Target(driver=post.driver_name, node=node_name, pool=post.place.pool)
+        self.local = local_node.LocalNode.open(spec, folders, dependencies.claim_source, dependencies.meter)
+        target = publisher.Target(driver=spec.driver_name, node=node_name, pool=spec.identity.pool)
         self.publisher = publisher.Publisher(
             target,
-            store=outside.slice_store,
-            clock=outside.clock,
-            form=outside.form,
-            meter=outside.meter,
+            store=dependencies.slice_store,
+            clock=dependencies.clock,
+            form=dependencies.form,
+            meter=dependencies.meter,
             is_succeeded=self._is_succeeded,
         )
-        self.station.offered.stores_sharing = lambda: self.publisher.stores_sharing
-        self.calls = calls.Calls(metering.TimedEngine(self.station.engine, outside.meter) if outside.meter else self.station.engine)
-        stale_seconds = max(health.STALE_SECONDS, 3 * outside.rescan_seconds)
-        self.health = health.HealthBoard(post.place.pool, outside.clock, stale_seconds=stale_seconds)
-        path = sockets.service_path(folders.home, sockets.check_instance(outside.instance))
+        self.local.offered.stores_sharing = lambda: self.publisher.stores_sharing
+        self.calls = InFlightCalls(timing.TimedEngine(self.local.engine, dependencies.meter) if dependencies.meter else self.local.engine)
+        stale_seconds = max(health.STALE_SECONDS, 3 * dependencies.rescan_seconds)
+        self.health = health.HealthBoard(spec.identity.pool, dependencies.clock, stale_seconds=stale_seconds)
+        path = sockets.service_path(folders.home, sockets.check_instance(dependencies.instance))
         self._service = server.SocketServer(path, dra.register(self.calls, self.health), threads=SERVICE_THREADS)
-        plugin = registration.Plugin(name=post.driver_name, endpoint=path, services=dra.ADVERTISED, instance=outside.instance)
-        self.registrar = registration.Registrar(plugin, outside.registry, outside.clock)
+        plugin = registration.Plugin(name=spec.driver_name, endpoint=path, services=dra.ADVERTISED, instance=dependencies.instance)
+        self.registrar = registration.Registrar(plugin, dependencies.registry, dependencies.clock)
         self._offering = threading.Lock()
         self._published = (0, True, 0)
         self._threads: list[threading.Thread] = []
-        known = beside.Kubelet(
+        known = background.KubeletPorts(
             is_registered=lambda: self.registrar.status.state is registration.State.REGISTERED,
-            checkpoint=outside.registry.parent / checkpoint.FILE,
+            checkpoint=dependencies.registry.parent / checkpoint.FILE,
             health=self._report_health,
         )
-        self.beside = beside.Beside(
-            self.station, outside.claim_source, outside.clock, kubelet=known, telling=outside.telling, failed=self._fail
+        self.background = background.BackgroundServices(
+            self.local, dependencies.claim_source, dependencies.clock, kubelet=known, api=dependencies.api, failed=self._fail
         )
 
     def start(self) -> None:
         """Serve and publish; returns once the sockets listen. Raises SettingsError when a socket cannot be made, and what the author's start does."""
         try:
-            self.beside.start()
+            self.background.start()
             if self.registrar.has_another():
                 self._look_first()
             sockets.clear_services(self._service.path.parent)
@@ -108,8 +110,8 @@ class Node:
         except BaseException:
             self.stop()
             raise
-        if self._outside.meter is not None:
-            observing.gauges(self, self._outside.meter)
+        if self._dependencies.meter is not None:
+            metrics.add_gauges(self, self._dependencies.meter)
         self._spawn("discovery", self._discover)
         self._spawn("guard", self._guard)
         self._spawn("publisher", lambda: self.publisher.run(self._stop))
@@ -123,11 +125,11 @@ class Node:
         self.registrar.stop()
         self.health.close()
         self._service.stop(grace=STOP_GRACE)
-        self.beside.wake()
+        self.background.wake()
         for thread in self._threads:
             thread.join(JOIN_SECONDS)
-        self.beside.stop(idle=self.calls.wait_idle(JOIN_SECONDS))
-        self.station.close()
+        self.background.stop(idle=self.calls.wait_idle(JOIN_SECONDS))
+        self.local.close()
 
     def registration(self) -> str:
         """Empty when the kubelet knows the driver, else what it said or that it has not come."""
@@ -142,11 +144,11 @@ class Node:
 
     def devices(self) -> inventory.Inventory:
         """What is offered now, flat, with all taints."""
-        return self.beside.tainted(self.station.offered.flat)
+        return self.background.tainted(self.local.offered.flat)
 
     def claims(self) -> dict[lifecycle.State, int]:
         """How many claims are in each state; raises JournalError."""
-        return self.station.journal.counts()
+        return self.local.journal.counts()
 
     def device_health(self) -> dict[sites.Health, int]:
         """How many devices are in each state of health, as the kubelet is told."""
@@ -154,14 +156,14 @@ class Node:
 
     def measure(self) -> Sequence[sites.Reading]:
         """The author's own readings."""
-        return self.station.author.measure()
+        return self.local.author.measure()
 
     def _discover(self) -> None:
         """Look at the hardware now and at intervals; offer what changed, whoever found out."""
         while not self._stop.is_set():
             self._look()
             self._offer()
-            self.beside.wait_for_news(self._stop, self._outside.rescan_seconds)
+            self.background.wait_for_news(self._stop, self._dependencies.rescan_seconds)
 
     def _report_health(self, report: sites.HealthReport) -> None:
         self.health.report(report.device, report.health, report.message)
@@ -172,7 +174,7 @@ class Node:
     def _look_first(self) -> None:
         """Look at the hardware; raises DrakitError where it cannot be offered."""
         try:
-            self.station.offered.refresh()
+            self.local.offered.refresh()
         except errors.DrakitError:
             raise
         except Exception as error:
@@ -180,9 +182,9 @@ class Node:
 
     def _look(self) -> None:
         try:
-            self.station.offered.refresh()
-            self.health.discovered([device.name for device in self.station.offered.flat.devices])
-            self.beside.discovered()
+            self.local.offered.refresh()
+            self.health.discovered([device.name for device in self.local.offered.flat.devices])
+            self.background.discovered()
         except errors.InventoryError as error:
             _log.error("discover() offers what the API refuses; what was offered stays offered", error=str(error))
         except errors.DrakitError as error:
@@ -193,8 +195,8 @@ class Node:
     def _offer(self) -> None:
         """Publish what changed: the inventory, or no devices at all while the kubelet does not know the driver."""
         with self._offering:
-            known = self.registrar.unregistered_for() <= self._outside.registration_grace
-            now = (self.station.offered.changes, known, self.station.site.revision)
+            known = self.registrar.unregistered_for() <= self._dependencies.registration_grace
+            now = (self.local.offered.changes, known, self.local.site.revision)
             if not now[0] or now == self._published:
                 return
             if known is not self._published[1]:
@@ -202,11 +204,11 @@ class Node:
                     "the kubelet knows the driver again" if known else "the kubelet does not know the driver: no devices are offered"
                 )
             self._published = now
-            self.publisher.offer(self.beside.tainted(self.station.offered.inventory) if known else inventory.Inventory())
+            self.publisher.offer(self.background.tainted(self.local.offered.inventory) if known else inventory.Inventory())
 
     def _guard(self) -> None:
         """Notice that the kubelet forgot the driver, and that somebody deleted a socket, which is then made again."""
-        while not self._outside.clock.wait(self._stop, GUARD_SECONDS):
+        while not self._dependencies.clock.wait(self._stop, GUARD_SECONDS):
             self.registrar.look()
             self._offer()
             if self._service.is_at_path() or self._stop.is_set():
@@ -232,4 +234,47 @@ class Node:
 
     def _fail(self) -> None:
         self.failed.set()
-        self._outside.failed()
+        self._dependencies.failed()
+
+
+class InFlightCalls:
+    """``ports.ClaimEngine`` before another one, counting."""
+
+    def __init__(self, engine: ports.ClaimEngine) -> None:
+        self._engine = engine
+        self._guard = threading.Lock()
+        self._changed = threading.Condition(self._guard)
+        self._running = 0
+        self._is_awaited = False
+
+    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
+        """As the engine."""
+        self._started()
+        try:
+            return self._engine.prepare(refs, caller)
+        finally:
+            self._ended()
+
+    def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
+        """As the engine."""
+        self._started()
+        try:
+            return self._engine.unprepare(refs, caller)
+        finally:
+            self._ended()
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Wait until none is running; whether that is so."""
+        with self._changed:
+            self._is_awaited = True
+            return self._changed.wait_for(lambda: not self._running, seconds)
+
+    def _started(self) -> None:
+        with self._guard:
+            self._running += 1
+
+    def _ended(self) -> None:
+        with self._guard:
+            self._running -= 1
+            if self._is_awaited:
+                self._changed.notify_all()

@@ -27,7 +27,7 @@ class Report:
     failed: tuple[names.ClaimUid, ...] = ()
 
 
-class Patience:
+class Deadline:
     """A ``ports.Caller`` that waits for so many seconds: a start does not hang on hardware that another process is stuck on."""
 
     def __init__(self, seconds: float = PATIENCE_SECONDS) -> None:
@@ -38,7 +38,7 @@ class Patience:
         return time.monotonic() < self._end
 
 
-def recover(carrier: engine.Engine, journal: ports.Journal, cdi: ports.CdiDirectory, *, sweep_orphans: bool) -> Report:
+def recover(claim_engine: engine.Engine, journal: ports.Journal, cdi: ports.CdiDirectory, *, sweep_orphans: bool) -> Report:
     """Bring journal, hardware and CDI directory into agreement.
 
     CDI files are listed before the journal is read, and looked at again under the claim's lock: a file whose claim the journal does not know then is
@@ -47,19 +47,19 @@ def recover(carrier: engine.Engine, journal: ports.Journal, cdi: ports.CdiDirect
     """
     with_files = cdi.claims() if sweep_orphans else frozenset()
     known = [entry.claim.uid for entry in journal.entries()]
-    found: dict[engine.Found, list[names.ClaimUid]] = {kind: [] for kind in engine.Found}
+    found: dict[engine.Recovered, list[names.ClaimUid]] = {kind: [] for kind in engine.Recovered}
     failed: list[names.ClaimUid] = []
-    patience = Patience()
+    patience = Deadline()
     for uid in (*known, *sorted(with_files.difference(known))):
         try:
-            found[carrier.recover(uid, patience)].append(uid)
+            found[claim_engine.recover(uid, patience)].append(uid)
         except Exception:  # noqa: BLE001 - one claim's trouble must not keep the node from starting
             _log.exception("could not recover claim", claim_uid=uid)
             failed.append(uid)
     report = Report(
-        undone=tuple(found[engine.Found.HALF]),
-        verified=tuple(found[engine.Found.WHOLE]),
-        orphans=tuple(found[engine.Found.ORPHAN]),
+        undone=tuple(found[engine.Recovered.HALF]),
+        verified=tuple(found[engine.Recovered.WHOLE]),
+        orphans=tuple(found[engine.Recovered.ORPHAN]),
         failed=tuple(failed),
     )
     say = _log.info if report.undone or report.orphans or report.failed else _log.debug

@@ -1,19 +1,23 @@
-"""From an allocated claim to the grants of one driver on one node: pure checks that a claim means what it says.
+"""From an allocated claim to the grants of one driver on one node, and the intents that the author's ``plan`` chooses for them.
 
-A claim is written by others; every name in it is looked up, none is trusted.
+Resolving is a pure check that a claim means what it says: others write claims, so every name is looked up and none is trusted. Planning
+runs under the locks of the devices and ends in ``journal.begin``, so the journal and this thread's own plan know all that is promised of a
+device; while a journal is lost (``forgotten``), the CDI files of unknown claims are asked too.
 """
 
-from collections.abc import Callable, Sequence
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import config, edits, errors, lifecycle
+from drakit.core import config, edits, errors, lifecycle, ports, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.node import offer
+from drakit.node import inventory_cache
 
 
 def resolve(
-    claim: claims.Claim, author: offer.Author, pool: str, device_of: Callable[[claims.AllocationResult], devices.Device | None]
+    claim: claims.Claim, author: inventory_cache.Author, pool: str, device_of: Callable[[claims.AllocationResult], devices.Device | None]
 ) -> tuple[drivers.Grant[object], ...]:
     """The grants of a claim in the order of its results. Devices of ``pool`` are looked up by ``device_of``, those of others the author may know.
 
@@ -37,7 +41,7 @@ def _grant(
     claim: claims.Claim,
     index: int,
     result: claims.AllocationResult,
-    author: offer.Author,
+    author: inventory_cache.Author,
     pool: str,
     device_of: Callable[[claims.AllocationResult], devices.Device | None],
 ) -> drivers.Grant[object]:
@@ -133,7 +137,7 @@ def cdi_name(driver: str, ref: claims.ClaimRef, kept: lifecycle.GrantEntry) -> e
     return edits.CdiName(driver=driver, claim_uid=ref.uid, device=kept.device.name, share_id=kept.share_id, request=request)
 
 
-def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: offer.Author) -> drivers.Grant[object]:
+def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: inventory_cache.Author) -> drivers.Grant[object]:
     """The grant as it was; parameters that no longer decode (an upgrade in between) give way to defaults, because undoing must go on."""
     return drivers.Grant(
         claim=ref,
@@ -151,7 +155,7 @@ def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: offer.
     )
 
 
-def _recall(entry: lifecycle.GrantEntry, author: offer.Author) -> object:
+def _recall(entry: lifecycle.GrantEntry, author: inventory_cache.Author) -> object:
     """The configuration as it was; the default where it no longer decodes, NoConfig where there is no default: undoing must go on."""
     try:
         if entry.parameters is not None:
@@ -164,14 +168,16 @@ def _recall(entry: lifecycle.GrantEntry, author: offer.Author) -> object:
         return drivers.NoConfig()
 
 
-def is_same(entry: lifecycle.Entry, claim: claims.Claim, author: offer.Author) -> bool:
+def is_same(entry: lifecycle.Entry, claim: claims.Claim, author: inventory_cache.Author) -> bool:
     """Whether an entry is about the allocation the claim has now; a claim can be deallocated and allocated anew under one UID."""
     before = {grant.key: grant for grant in entry.grants}
     now = {(r.request, r.pool, r.device, r.share_id or ""): r for r in claim.results_of(author.name)}
     return before.keys() == now.keys() and all(_is_same_grant(before[key], result, claim, author) for key, result in now.items())
 
 
-def _is_same_grant(entry: lifecycle.GrantEntry, result: claims.AllocationResult, claim: claims.Claim, author: offer.Author) -> bool:
+def _is_same_grant(
+    entry: lifecycle.GrantEntry, result: claims.AllocationResult, claim: claims.Claim, author: inventory_cache.Author
+) -> bool:
     if (entry.admin_access, entry.consumed_capacity) != (result.admin_access, result.consumed_capacity):
         return False
     try:
@@ -184,3 +190,55 @@ def _is_same_grant(entry: lifecycle.GrantEntry, result: claims.AllocationResult,
 def lock_names(grants: Sequence[lifecycle.GrantEntry] | Sequence[drivers.Grant[object]]) -> frozenset[str]:
     """The locks that guard everything these grants touch."""
     return frozenset(name for grant in grants for name in grant.device.lock_names)
+
+
+Grant = drivers.Grant[object]
+Promised = Callable[[devices.Device], Sequence[records.Record]]
+
+
+class Planner:
+    """Plans for one author; ``pool`` is the node's own. ``forgotten`` says what the journal should know and does not. Safe between threads."""
+
+    def __init__(self, author: inventory_cache.Author, journal: ports.Journal, pool: str, forgotten: Promised = lambda _: ()) -> None:
+        self._author = author
+        self._journal = journal
+        self._pool = pool
+        self._forgotten = forgotten
+        self._local = _Local()
+
+    def plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
+        """The grants with their intents; raises what the author raises."""
+        planned: list[Grant] = []
+        self._local.planned = planned
+        try:
+            for grant in grants:
+                planned += [dataclasses.replace(grant, intent=_intent(self._author.plan(grant)))]
+        finally:
+            self._local.planned = None
+        return tuple(planned)
+
+    def promised(self, device: devices.Device) -> Sequence[records.Record]:
+        """The intents of a device's grants: those that are begun and not undone, and those planned for this claim a moment ago."""
+        begun = self._journal.intents_of(self._pool, device.name)
+        planned = self._local.planned
+        if planned is None:
+            return begun
+        # Whoever is asked what was forgotten may ask what is promised; then nobody is planning, and it is told what is known.
+        self._local.planned = None
+        try:
+            forgotten = self._forgotten(device)
+        finally:
+            self._local.planned = planned
+        return [*begun, *forgotten, *(grant.intent for grant in planned if grant.device.name == device.name)]
+
+
+def _intent(planned: object) -> records.Record:
+    if not isinstance(planned, Mapping):
+        raise TypeError(f"plan() returned {type(planned).__name__}; return a mapping, which is grant.intent afterwards")
+    return planned
+
+
+class _Local(threading.local):
+    """What this thread has planned of the claim at hand; None where it plans none."""
+
+    planned: list[Grant] | None = None

@@ -21,7 +21,7 @@ from drakit import extras
 from drakit.core import driver as drivers
 from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
-from drakit.node import beside, clock, engine, station
+from drakit.node import background, engine, local_node, timing
 from drakit.node import node as nodes
 from drakit.testing import node as small
 
@@ -171,22 +171,22 @@ class Cluster:
         folder = self.local.node(name).folder
         api = client.connect(self.local.driver_kubeconfig(name), seconds=SECONDS)
         stack.callback(api.close)
-        ticking = clock.SystemClock()
+        ticking = timing.SystemClock()
         statuses = status.ApiStatuses(api, status.Writer(driver=made.name, node=name, pool=name), ticking)
-        outside = nodes.Outside(
+        outside = nodes.NodeDependencies(
             claim_source=api_claims.ApiClaims(api, seen=statuses.seen),
             slice_store=slices.ApiSlices(api, driver=made.name, node=name, clock=ticking),
             registry=folder.registry,
             clock=ticking,
             rescan_seconds=self._rescan,
-            telling=beside.Telling(
+            api=background.ApiPorts(
                 statuses=statuses,
                 events=events.ApiEvents(api, component=made.name, host=name),
                 claim_list=api_claims.ApiClaimList(api),
                 bindings=claims.ApiBindings(api, driver=made.name, pool=name, clock=ticking),
             ),
         )
-        post = station.Post(driver_name=made.name, build=lambda _: made, place=engine.Place(pool=name, boot_id="boot-1"))
-        node = nodes.Node(post, station.Folders(home=folder.plugins / made.name, cdi=folder.cdi), outside, node_name=name)
+        spec = local_node.DriverSpec(driver_name=made.name, build=lambda _: made, identity=engine.NodeIdentity(pool=name, boot_id="boot-1"))
+        node = nodes.Node(spec, local_node.Folders(home=folder.plugins / made.name, cdi=folder.cdi), outside, node_name=name)
         stack.callback(node.stop)
         node.start()

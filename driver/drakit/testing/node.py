@@ -25,8 +25,9 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import errors, inventory, lifecycle, names, outcome, quantity, records, tainting
 from drakit.core import site as sites
-from drakit.journal import copying
-from drakit.node import engine, rebuild, site, station
+from drakit.journal import inspection
+from drakit.node import driver_context, engine, local_node
+from drakit.node.restore import rebuild
 
 Make = Callable[[], drivers.Driver[Any]]
 POOL = "test-node"
@@ -154,7 +155,7 @@ class Node:
         Without ``remember`` it has not come to that yet.
         """
         self._shut()
-        (self.folder / "home" / copying.DATABASE).write_bytes(b"not a journal any more")
+        (self.folder / "home" / inspection.DATABASE).write_bytes(b"not a journal any more")
         self._station = self._open()
         if not remember:
             return
@@ -245,12 +246,14 @@ class Node:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
         self.close()
 
-    def _open(self) -> station.Station:
+    def _open(self) -> local_node.LocalNode:
         made = self._make()
-        post = station.Post(driver_name=made.name, build=lambda _: made, place=engine.Place(pool=POOL, boot_id=self.boot_id))
-        opened = station.Station.open(post, station.Folders(home=self.folder / "home", cdi=self.folder / "cdi"), self.claims)
+        spec = local_node.DriverSpec(
+            driver_name=made.name, build=lambda _: made, identity=engine.NodeIdentity(pool=POOL, boot_id=self.boot_id)
+        )
+        opened = local_node.LocalNode.open(spec, local_node.Folders(home=self.folder / "home", cdi=self.folder / "cdi"), self.claims)
         try:
-            opened.site.carriers = site.Carriers(
+            opened.site.sinks = driver_context.ReportSinks(
                 health=self.told.health.append,
                 status=lambda ref, status: self.told.statuses.append((ref, status)),
                 notice=lambda ref, notice: self.told.notices.append((ref, notice)),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Self
 
 from drakit.core import lifecycle
-from drakit.journal import copying, journal
+from drakit.journal import inspection, journal
 from drakit_cluster import apiserver, errors, json_types
 from drakit_cluster.faults import ApiFault, Ill
 from drakit_cluster.features import FeatureGates
@@ -282,10 +282,10 @@ class Place:
         """
         with self._without_drivers():
             states = {entry.state for entry in self.memory().entries}
-            if states - {lifecycle.State.PREPARED} or not (self.home / copying.DATABASE).exists():
+            if states - {lifecycle.State.PREPARED} or not (self.home / inspection.DATABASE).exists():
                 return
             self.damaged += 1
-            with (self.home / copying.DATABASE).open("r+b") as file:
+            with (self.home / inspection.DATABASE).open("r+b") as file:
                 if how == "header":
                     file.write(b"not a database any more")
                 else:
@@ -293,12 +293,12 @@ class Place:
 
     def memory(self) -> "Memory":
         """What the journal says, from a copy: looking must not be what mends it."""
-        if not copying.exists(self.home):
+        if not inspection.exists(self.home):
             return Memory()
         with tempfile.TemporaryDirectory(prefix="dkj") as folder:
             copy = pathlib.Path(folder) / "home"
-            copying.copy(self.home, copy)
-            if copying.damage(copy):
+            inspection.copy(self.home, copy)
+            if inspection.damage(copy):
                 return Memory(is_lost=True)
             with journal.Journal.open(copy, driver=process.NAME, boot_id=hardware.boot_id(self.machine)) as opened:
                 return Memory(entries=tuple(opened.entries()), is_lost=opened.quarantine is not None)

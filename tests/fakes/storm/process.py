@@ -20,7 +20,7 @@ import time
 
 from drakit.core import errors
 from drakit.kube import claims, client, events, slices, status
-from drakit.node import beside, engine, node, reports, station
+from drakit.node import background, device_status, engine, local_node, node
 from drakit.telemetry import logs
 from fakes.storm import hardware
 
@@ -162,24 +162,26 @@ def build(order: Order, api: client.Client) -> node.Node:
     ticking = HurriedClock(root)
     driver = hardware.StormDriver(hardware.FolderHardware(root))
     statuses = status.ApiStatuses(api, status.Writer(driver=NAME, node=order.node, pool=order.node), ticking)
-    outside = node.Outside(
+    outside = node.NodeDependencies(
         claim_source=claims.ApiClaims(api, seen=statuses.seen),
         slice_store=slices.ApiSlices(api, driver=NAME, node=order.node, clock=ticking),
         registry=pathlib.Path(order.registry),
         clock=ticking,
         rescan_seconds=5.0,
         instance=order.instance,
-        telling=beside.Telling(
+        api=background.ApiPorts(
             statuses=statuses,
             events=events.ApiEvents(api, component=NAME, host=order.node),
             claim_list=claims.ApiClaimList(api),
             bindings=claims.ApiBindings(api, driver=NAME, pool=order.node, clock=ticking),
-            conditions=reports.Conditions.ALWAYS,
+            conditions=device_status.Conditions.ALWAYS,
         ),
     )
-    post = station.Post(driver_name=NAME, build=lambda _: driver, place=engine.Place(pool=order.node, boot_id=hardware.boot_id(root)))
-    folders = station.Folders(home=pathlib.Path(order.home), cdi=pathlib.Path(order.cdi))
-    return node.Node(post, folders, outside, node_name=order.node)
+    spec = local_node.DriverSpec(
+        driver_name=NAME, build=lambda _: driver, identity=engine.NodeIdentity(pool=order.node, boot_id=hardware.boot_id(root))
+    )
+    folders = local_node.Folders(home=pathlib.Path(order.home), cdi=pathlib.Path(order.cdi))
+    return node.Node(spec, folders, outside, node_name=order.node)
 
 
 def _tell_threads() -> None:

@@ -53,8 +53,8 @@ def test_a_pod_gets_its_device_and_gives_it_back(world: served.World) -> None:
     assert world.env("p") == {f"FAKE_{device.upper().replace('-', '_')}": device}
     gone(world, "p")
     assert world.made() == []
-    assert driver.node.station.cdi.claims() == frozenset()
-    assert driver.node.station.journal.entries() == ()
+    assert driver.node.local.cdi.claims() == frozenset()
+    assert driver.node.local.journal.entries() == ()
 
 
 def test_shares_of_one_device_travel_with_their_ids(world: served.World) -> None:
@@ -124,7 +124,7 @@ def test_a_pod_that_never_started_gives_its_claim_back(world: served.World) -> N
     world.town.create(POD, objects.pod("p", claim="p"))
     world.town.until(lambda: world.town.events("FailedPrepareDynamicResources"), "an event")
     gone(world, "p")
-    assert world.served[0].node.station.journal.entries() == ()
+    assert world.served[0].node.local.journal.entries() == ()
 
 
 def test_a_claim_of_two_pods_is_prepared_once_and_lasts_as_long_as_both(world: served.World) -> None:
@@ -173,7 +173,7 @@ def test_results_of_other_drivers_in_the_same_claim_are_left_alone(world: served
     world.town.create(CLASS, objects.device_class("other", OTHER))
     world.town.offer("gpu-0")
     world.run("p", served.chip("mine"), {"name": "theirs", "exactly": {"deviceClassName": "other"}})
-    [entry] = world.served[0].node.station.journal.entries()
+    [entry] = world.served[0].node.local.journal.entries()
     assert [grant.request for grant in entry.grants] == ["mine"]
     gone(world, "p")
     assert (world.made(), plugin.count("unprepare")) == ([], 1)
@@ -222,7 +222,7 @@ def test_a_prepare_that_outlives_its_call_is_committed_and_answers_the_next_one(
     slow.go.set()
     world.town.phase("p", "Running")
     assert [step.split()[:2] for step in steps] == [["before", "make"], ["after", "make"]]
-    assert len(served_slow.node.station.journal.entries()) == len(world.made()) == 1
+    assert len(served_slow.node.local.journal.entries()) == len(world.made()) == 1
 
 
 def test_a_connection_that_breaks_in_the_middle_loses_and_leaks_nothing(world: served.World) -> None:
@@ -284,7 +284,7 @@ def test_a_lost_cdi_file_is_written_again_when_the_kubelet_asks_again(world: ser
     uid = world.town.uid("p")
     assert call(world, prepare=True, uids={"p": uid}) == {uid: ""}
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".json"} == written != {}
-    assert driver.node.station.cdi.claims() == {uid}
+    assert driver.node.local.cdi.claims() == {uid}
 
 
 def test_an_unprepare_while_a_pod_uses_the_claim_is_obeyed_and_the_next_prepare_makes_it_anew(world: served.World) -> None:
@@ -391,4 +391,4 @@ def test_a_claim_made_for_a_pod_is_known_in_it_by_the_pods_name(world: served.Wo
     assert (
         mount.container_path == "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/gpu/gpu/fake.example.com-metadata.json"
     )
-    assert describing.node.station.metadata is not None
+    assert describing.node.local.metadata is not None

@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from drakit.core import names
-from drakit.journal import copying, journal
+from drakit.journal import inspection, journal
 from fakes import desk as desks
 
 
@@ -60,8 +60,8 @@ def test_a_journal_that_is_open_is_looked_at_as_of_now(desk: desks.Desk) -> None
 def test_what_an_open_journal_has_not_yet_moved_into_its_file_is_copied_too(tmp_path: pathlib.Path) -> None:
     source = tmp_path / "source"
     with journal.Journal.open(source, driver="gpu.example.com", boot_id="b"):
-        copying.copy(source, tmp_path / "copied")
-    assert copying.damage(tmp_path / "copied") == ""
+        inspection.copy(source, tmp_path / "copied")
+    assert inspection.damage(tmp_path / "copied") == ""
     with journal.Journal.open(tmp_path / "copied", driver="gpu.example.com", boot_id="b") as copied:
         assert copied.quarantine is None
         assert copied.entries() == ()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from drakit.core import lifecycle, quantity, records
-from drakit.journal import codec, device_json, fields
+from drakit.journal import codec, device_codec, fields
 from fakes import journal_samples as samples
 from unit.journal import strategies
 
@@ -26,8 +26,8 @@ def test_every_entry_comes_back_as_it_was(entry: lifecycle.Entry) -> None:
 @settings(deadline=None)
 @given(strategies.amounts)
 def test_an_amount_is_exact_however_fine(amount: quantity.Quantity) -> None:
-    text = fields.dump(device_json.encode_amounts({"x": amount}))
-    assert device_json.decode_amounts(fields.Fields.parse(text, "amounts"))["x"].nanos == amount.nanos
+    text = fields.dump(device_codec.encode_amounts({"x": amount}))
+    assert device_codec.decode_amounts(fields.Fields.parse(text, "amounts"))["x"].nanos == amount.nanos
 
 
 def test_json_columns_speak_the_apis_words() -> None:

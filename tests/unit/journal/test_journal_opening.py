@@ -239,7 +239,7 @@ def test_a_row_damaged_while_open_is_an_error_that_names_it(written: pathlib.Pat
         with pytest.raises(errors.JournalError, match=rf"{samples.uid(1)}: grants\[0\]\.intent: not an object; restart"):
             memory.entry(samples.uid(1))
         with pytest.raises(errors.JournalError, match="paused"):
-            memory.withdraw(samples.uid(2))
+            memory.begin_unprepare(samples.uid(2))
         assert memory.entry(samples.uid(3)) is not None
 
 
@@ -249,7 +249,7 @@ def test_an_unreadable_file_that_another_process_uses_is_not_moved_from_under_it
             database.execute("UPDATE claims SET state = 'paused' WHERE seq = 2")
         with pytest.raises(errors.JournalError, match=r"unreadable .* another process has it open; stop that one first"):
             opened(written.parent)
-        memory.withdraw(samples.uid(1))
+        memory.begin_unprepare(samples.uid(1))
     with opened(written.parent) as memory:
         found = memory.entry(samples.uid(1))
         assert found is not None
@@ -330,7 +330,7 @@ def test_a_closed_journal_says_so(data: pathlib.Path) -> None:
     with pytest.raises(errors.JournalError, match="is closed"):
         memory.entry(samples.uid(1))
     with pytest.raises(errors.JournalError, match="is closed"):
-        memory.withdraw(samples.uid(1))
+        memory.begin_unprepare(samples.uid(1))
 
 
 def test_an_opening_that_fails_leaves_no_lock_behind(written: pathlib.Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from drakit.core import lifecycle, names
-from drakit.journal import files, journal, writer
+from drakit.journal import files, journal, sqlite
 from fakes import journal_samples as samples
 
 DRIVER = "gpu.example.com"
@@ -36,8 +36,8 @@ def moves(memory: journal.Journal, number: int) -> list[tuple[Callable[[], None]
         (lambda: memory.begin(entry), FULL),
         (lambda: memory.complete(uid, done, samples.BOOT), NORMAL),
         (lambda: memory.refresh(uid, done), NORMAL),
-        (lambda: memory.withdraw(uid), NORMAL),
-        (lambda: memory.forget(uid), FULL),
+        (lambda: memory.begin_unprepare(uid), NORMAL),
+        (lambda: memory.finish_unprepare(uid), FULL),
     ]
 
 
@@ -60,7 +60,7 @@ def test_a_relaxed_journal_waits_for_nothing(memory: journal.Journal) -> None:
 
 
 def test_changes_that_share_a_commit_wait_for_the_disk_if_one_of_them_asks(memory: journal.Journal) -> None:
-    own = writer.Writer(memory.path)
+    own = sqlite.Writer(memory.path)
     busy, release = threading.Event(), threading.Event()
     seen: list[int] = []
 

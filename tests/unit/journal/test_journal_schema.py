@@ -10,7 +10,7 @@ import sqlite3
 import pytest
 
 from drakit.core import device, errors, lifecycle
-from drakit.journal import codec, files, journal, opening, rows, schema
+from drakit.journal import codec, files, journal, opening, schema, store
 from fakes import journal_samples as samples
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
@@ -63,8 +63,8 @@ def test_a_file_of_every_released_version_opens_and_works(fixture: pathlib.Path,
             (samples.ref(3), lifecycle.State.UNPREPARING),
         ]
         assert found[0].grants == (samples.frozen(samples.rich_grant()), samples.frozen(samples.grant("b", "gpu-1")))
-        memory.withdraw(samples.uid(1))
-        memory.forget(samples.uid(1))
+        memory.begin_unprepare(samples.uid(1))
+        memory.finish_unprepare(samples.uid(1))
         memory.begin(samples.entry(1))
 
 
@@ -81,8 +81,8 @@ def test_the_first_schemas_code_works_on_a_file_of_the_second_and_forgets_notes_
     opening.open_file(tmp_path, driver=DRIVER, boot_id=samples.BOOT, ladder=schema.LADDER[:1]).use.close()
     with contextlib.closing(sqlite3.connect(tmp_path / files.DATABASE, isolation_level=None)) as database:
         database.execute("PRAGMA foreign_keys = ON")
-        rows.withdraw(database, samples.uid(1))
-        rows.forget(database, samples.uid(1))
+        store.begin_unprepare(database, samples.uid(1))
+        store.finish_unprepare(database, samples.uid(1))
         assert database.execute("SELECT count(*) FROM notes").fetchone() == (0,)
         assert database.execute("PRAGMA user_version").fetchone() == (2,)
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:

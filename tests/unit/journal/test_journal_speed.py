@@ -6,8 +6,8 @@ import sys
 
 from drakit.core import claim as claims
 from drakit.core import lifecycle
-from drakit.journal import codec, connection, journal, rows
-from drakit.node import engine, station
+from drakit.journal import codec, journal, sqlite, store
+from drakit.node import engine, local_node
 from fakes import author
 from fakes import journal_samples as samples
 
@@ -26,9 +26,9 @@ os._exit(9)
 
 def test_no_question_about_devices_or_a_claim_looks_at_every_claim(tmp_path: pathlib.Path) -> None:
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
-        database = connection.connect_reader(memory.path)
+        database = sqlite.connect_reader(memory.path)
         of_devices = {"pool": "p", "devices": "[]", "shares": "[]"}
-        questions = ((rows._SELECT_ONE, ("",)), (rows._SELECT_HOLDERS, of_devices), (rows._SELECT_INTENTS_OF, ("p", "d")))
+        questions = ((store._SELECT_ONE, ("",)), (store._SELECT_HOLDERS, of_devices), (store._SELECT_INTENTS_OF, ("p", "d")))
         for question, given in questions:
             plan = [str(row[3]) for row in database.execute(f"EXPLAIN QUERY PLAN {question}", given)]
             scanned = [step for step in plan if step.startswith("SCAN ")]
@@ -70,8 +70,10 @@ def test_only_a_volatile_driver_does_not_wait_for_the_disk(tmp_path: pathlib.Pat
 
 def synchronous(folder: pathlib.Path, driver: author.FakeDriver) -> int:
     """How the journal of this driver's station waits for the disk, in SQLite's numbers: 2 at every commit (FULL), 1 hardly ever (NORMAL)."""
-    post = station.Post(driver_name=driver.name, build=lambda _: driver, place=engine.Place(pool="p", boot_id=samples.BOOT))
-    with station.Station(post, station.Folders(home=folder, cdi=folder / "cdi"), Nothing()) as opened:
+    spec = local_node.DriverSpec(
+        driver_name=driver.name, build=lambda _: driver, identity=engine.NodeIdentity(pool="p", boot_id=samples.BOOT)
+    )
+    with local_node.LocalNode(spec, local_node.Folders(home=folder, cdi=folder / "cdi"), Nothing()) as opened:
         opened.journal.begin(samples.entry(1))
         database = opened.journal._writer._connection
         assert database is not None

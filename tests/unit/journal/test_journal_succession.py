@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from drakit.core import errors
-from drakit.journal import copying, files, journal, opening, schema, succession
+from drakit.journal import files, inspection, journal, opening, schema
 from fakes import journal_samples as samples
 
 DRIVER = "gpu.example.com"
@@ -42,8 +42,8 @@ def written(path: pathlib.Path) -> pathlib.Path:
     damage = opening.examine(path, schema.LADDER)
     assert damage is not None
     target = path.with_name(f"{path.name}.unreadable-20260102T030405Z")
-    note = succession.Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
-    succession._write(path, note, damage, schema.LADDER)
+    note = opening.Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
+    opening._write(path, note, damage, schema.LADDER)
     return target
 
 
@@ -92,8 +92,8 @@ def test_who_looks_at_a_copy_after_a_death_sees_what_the_next_opening_will(
     die(unreadable)
     data, copy = unreadable.parent, tmp_path / "copy"
     before = {path.name: path.read_bytes() for path in data.iterdir() if path.is_file()}
-    assert copying.exists(data)
-    copying.copy(data, copy)
+    assert inspection.exists(data)
+    inspection.copy(data, copy)
     with opened(copy) as memory:
         assert [entry.claim for entry in memory.entries()] == KEPT
         assert memory.quarantine is not None

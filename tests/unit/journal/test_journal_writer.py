@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors, lifecycle
-from drakit.journal import journal, writer
+from drakit.journal import journal, sqlite
 from fakes import journal_samples as samples
 
 DRIVER = "gpu.example.com"
@@ -24,13 +24,13 @@ def memory(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
 
 
 @pytest.fixture
-def commits(memory: journal.Journal) -> Iterator[writer.Writer]:
-    own = writer.Writer(memory.path)
+def commits(memory: journal.Journal) -> Iterator[sqlite.Writer]:
+    own = sqlite.Writer(memory.path)
     yield own
     own.close()
 
 
-def together(own: writer.Writer, changes: list[writer.Change]) -> tuple[list[str], list[Exception | None]]:
+def together(own: sqlite.Writer, changes: list[sqlite.Change]) -> tuple[list[str], list[Exception | None]]:
     """Hand over changes while the writer is busy, so that they wait for one batch; the SQL of that batch, and each one's error."""
     busy, release = threading.Event(), threading.Event()
     statements: list[str] = []
@@ -61,7 +61,7 @@ def together(own: writer.Writer, changes: list[writer.Change]) -> tuple[list[str
     return statements, outcomes
 
 
-def note(key: str) -> writer.Change:
+def note(key: str) -> sqlite.Change:
     def change(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO meta (key, value) VALUES (?, '')", (key,))
 
@@ -73,7 +73,7 @@ def notes(memory: journal.Journal) -> set[str]:
         return {row[0] for row in database.execute("SELECT key FROM meta WHERE key LIKE 'n%'")}
 
 
-def test_changes_that_wait_share_one_commit(memory: journal.Journal, commits: writer.Writer) -> None:
+def test_changes_that_wait_share_one_commit(memory: journal.Journal, commits: sqlite.Writer) -> None:
     statements, outcomes = together(commits, [note(f"n{number}") for number in range(12)])
     assert outcomes == [None] * 12
     assert notes(memory) == {f"n{number}" for number in range(12)}
@@ -82,7 +82,7 @@ def test_changes_that_wait_share_one_commit(memory: journal.Journal, commits: wr
     assert sum(statement.startswith("INSERT") for statement in statements) == 12
 
 
-def test_a_change_that_fails_takes_no_other_along(memory: journal.Journal, commits: writer.Writer) -> None:
+def test_a_change_that_fails_takes_no_other_along(memory: journal.Journal, commits: sqlite.Writer) -> None:
     def fail(connection: sqlite3.Connection) -> None:
         note("n-half")(connection)
         raise lifecycle.IllegalMoveError("no")
@@ -92,7 +92,7 @@ def test_a_change_that_fails_takes_no_other_along(memory: journal.Journal, commi
     assert notes(memory) == {"n1", "n2"}
 
 
-def test_when_sqlite_fails_every_caller_is_told_and_nothing_counts(memory: journal.Journal, commits: writer.Writer) -> None:
+def test_when_sqlite_fails_every_caller_is_told_and_nothing_counts(memory: journal.Journal, commits: sqlite.Writer) -> None:
     def break_down(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA max_page_count = 1")
         connection.execute("INSERT INTO meta (key, value) VALUES ('n-large', ?)", ("x" * 1_000_000,))
@@ -105,7 +105,7 @@ def test_when_sqlite_fails_every_caller_is_told_and_nothing_counts(memory: journ
     assert notes(memory) == {"n3"}
 
 
-def test_a_bug_in_one_change_reaches_its_caller_and_the_writer_lives(memory: journal.Journal, commits: writer.Writer) -> None:
+def test_a_bug_in_one_change_reaches_its_caller_and_the_writer_lives(memory: journal.Journal, commits: sqlite.Writer) -> None:
     def bug(_: sqlite3.Connection) -> None:
         raise ZeroDivisionError
 
@@ -116,7 +116,7 @@ def test_a_bug_in_one_change_reaches_its_caller_and_the_writer_lives(memory: jou
 
 
 def test_closing_writes_what_waits(memory: journal.Journal) -> None:
-    own = writer.Writer(memory.path)
+    own = sqlite.Writer(memory.path)
     busy, release = threading.Event(), threading.Event()
 
     def hold(_: sqlite3.Connection) -> None:
@@ -138,7 +138,7 @@ def test_closing_writes_what_waits(memory: journal.Journal) -> None:
     assert notes(memory) == {"n1"}
 
 
-def test_reads_do_not_wait_for_the_writer(memory: journal.Journal, commits: writer.Writer) -> None:
+def test_reads_do_not_wait_for_the_writer(memory: journal.Journal, commits: sqlite.Writer) -> None:
     memory.begin(samples.entry(1))
     busy, release = threading.Event(), threading.Event()
 

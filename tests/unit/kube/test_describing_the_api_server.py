@@ -6,7 +6,7 @@ import pytest
 
 from drakit.core import api_server, device, errors, inventory
 from drakit.kube import discovery, slices, transport
-from drakit.node import publisher
+from drakit.node.publishing import publisher
 from fakes import fake_transport, ticking
 from fakes import slice_samples as samples
 

@@ -21,7 +21,7 @@ from drakit.core import claim as claims
 from drakit.core import names, outcome, ports
 from drakit.core import site as sites
 from drakit.kubelet import dra, health, health_service, server
-from drakit.node import clock, node
+from drakit.node import node, timing
 
 UID = "11111111-2222-3333-4444-555555555555"
 SHARE = names.ShareId("aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
@@ -52,7 +52,7 @@ def engine() -> Engine:
 
 @pytest.fixture
 def board() -> health.HealthBoard:
-    made = health.HealthBoard("node-1", clock.SystemClock())
+    made = health.HealthBoard("node-1", timing.SystemClock())
     made.discovered(["eth1"])
     return made
 

@@ -8,7 +8,8 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import lifecycle, names, records
-from drakit.node import engine, rebuild, station
+from drakit.node import engine, local_node
+from drakit.node.restore import rebuild
 from fakes import author, claim_source, claim_statuses, world
 
 UID = names.ClaimUid("11111111-2222-4333-8444-555555555555")
@@ -37,13 +38,13 @@ class Machine:
         self.files = self.read()
         assert self.files
 
-    def open(self, home: pathlib.Path | None = None) -> station.Station:
-        post = station.Post(
+    def open(self, home: pathlib.Path | None = None) -> local_node.LocalNode:
+        spec = local_node.DriverSpec(
             driver_name=author.FakeDriver.name,
             build=lambda _: Recalling(self.hardware),
-            place=engine.Place(pool=world.POOL, boot_id="boot-1"),
+            identity=engine.NodeIdentity(pool=world.POOL, boot_id="boot-1"),
         )
-        return station.Station.open(post, station.Folders(home=home or self.home, cdi=self.cdi), self.claims)
+        return local_node.LocalNode.open(spec, local_node.Folders(home=home or self.home, cdi=self.cdi), self.claims)
 
     def read(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in self.cdi.iterdir()}

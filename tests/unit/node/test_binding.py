@@ -10,7 +10,7 @@ import pytest
 from drakit.core import binding as standings
 from drakit.core import claim as claims
 from drakit.core import errors, lifecycle
-from drakit.node import binding, clock, engine
+from drakit.node import binding, engine, timing
 from fakes import fpga, world
 
 
@@ -52,8 +52,8 @@ class Town:
             self.node.claims,
             self.bindings,
             lambda ref, said: self.told.extend((ref.name, key[1], one.type, one.reason) for key, one in said.items()),
-            clock.SystemClock(),
-            ours=binding.Ours(driver=fpga.FpgaDriver.name, pool=world.POOL),
+            timing.SystemClock(),
+            ours=binding.OwnDevices(driver=fpga.FpgaDriver.name, pool=world.POOL),
             first_pause=0.01,
         )
         self._thread = threading.Thread(target=self.binding.run, args=(self._stop,))

@@ -6,7 +6,7 @@ import pytest
 
 from drakit.core import device, errors, inventory, pools, reach, slices
 from drakit.devices.tpu import machine, offer
-from drakit.node import cluster_publisher
+from drakit.node.publishing import cluster_publisher
 from fakes import real_clock, slice_store
 
 DRIVER = "tpu.drakit.dev"

@@ -45,7 +45,7 @@ def test_what_is_bound_is_made_and_journaled_and_prepare_goes_on_with_it(node: w
     assert prepare(node, started, ref) == ""
     assert state(node, ref) is lifecycle.State.PREPARED
     assert steps.count("before make chip-0") == 1
-    assert "before withdraw" not in steps
+    assert "before begin_unprepare" not in steps
     assert started.unprepare([ref], node.caller) == {ref.uid: ""}
     assert node.is_clean
 
@@ -233,8 +233,8 @@ def test_an_unknown_claim_is_nothing_to_bind(node: world.World) -> None:
 def test_what_a_forgotten_claim_had_before_it_was_allocated_anew_is_given_back_before_it_is_bound(node: world.World) -> None:
     ref = node.claim("chip-0")
     assert prepare(node, node.boot(), ref) == ""
-    node.journal.withdraw(ref.uid)
-    node.journal.forget(ref.uid)
+    node.journal.begin_unprepare(ref.uid)
+    node.journal.finish_unprepare(ref.uid)
     node.claims.put(claims.Claim(ref=ref, results=node.claims.fetch(node.claim("chip-1")).results))
     started = node.boot(recover=False)
     started.memory_lost = True

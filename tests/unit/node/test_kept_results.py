@@ -9,7 +9,7 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import driver, errors, lifecycle, ports
-from drakit.node import clock, device_preparer, engine, metering
+from drakit.node import device_preparer, engine, timing
 from fakes import author, fpga, world
 
 DEADLINE = 45.0
@@ -45,7 +45,7 @@ class Kubelet:
         return [answers[ref.uid].error or ("" if heard else "too late") for ref in refs]
 
 
-class SimulatedClock(clock.SystemClock):
+class SimulatedClock(timing.SystemClock):
     def __init__(self, kubelet: Kubelet) -> None:
         self._kubelet = kubelet
 
@@ -142,7 +142,7 @@ def plain(started: engine.Engine) -> ports.ClaimEngine:
 
 
 def timed(started: engine.Engine) -> ports.ClaimEngine:
-    return metering.TimedEngine(started, ports.Unmeasured())
+    return timing.TimedEngine(started, ports.Unmeasured())
 
 
 @pytest.mark.parametrize("count", range(1, 8))

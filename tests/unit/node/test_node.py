@@ -11,7 +11,7 @@ from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.core import claim as claims
 from drakit.core import errors, inventory, names
-from drakit.node import clock, engine, node, station
+from drakit.node import engine, local_node, node, timing
 from fakes import author, claim_source, slice_store
 
 POOL = "node-1"
@@ -39,19 +39,19 @@ class Running:
         self.claims = claim_source.FakeClaimSource()
         registry = folder / "r"
         registry.mkdir()
-        post = station.Post(
-            driver_name=author.FakeDriver.name, build=lambda _: self.driver, place=engine.Place(pool=POOL, boot_id="boot-1")
+        spec = local_node.DriverSpec(
+            driver_name=author.FakeDriver.name, build=lambda _: self.driver, identity=engine.NodeIdentity(pool=POOL, boot_id="boot-1")
         )
-        outside = node.Outside(
+        outside = node.NodeDependencies(
             claim_source=self.claims,
             slice_store=self.store,
             registry=registry,
-            clock=clock.SystemClock(),
+            clock=timing.SystemClock(),
             rescan_seconds=0.05,
             failed=self.told.set,
         )
         self.socket = folder / "d" / "dra.sock"
-        self.node = node.Node(post, station.Folders(home=folder / "d", cdi=folder / "c"), outside, node_name=POOL)
+        self.node = node.Node(spec, local_node.Folders(home=folder / "d", cdi=folder / "c"), outside, node_name=POOL)
         self.node.start()
 
     def prepare(self, device: str) -> wire.NodePrepareResourceResponse:
@@ -127,14 +127,16 @@ def test_stopping_leaves_slices_and_no_socket(running: Running) -> None:
 
 def test_a_start_that_fails_at_the_registration_leaves_no_socket_and_the_next_one_works(tmp_path: pathlib.Path) -> None:
     def made(registry: pathlib.Path) -> node.Node:
-        post = station.Post(
+        spec = local_node.DriverSpec(
             driver_name=author.FakeDriver.name,
             build=lambda _: author.FakeDriver(author.Hardware()),
-            place=engine.Place(pool=POOL, boot_id="boot-1"),
+            identity=engine.NodeIdentity(pool=POOL, boot_id="boot-1"),
         )
         store = slice_store.FakeSliceStore()
-        outside = node.Outside(claim_source=claim_source.FakeClaimSource(), slice_store=store, registry=registry, clock=clock.SystemClock())
-        return node.Node(post, station.Folders(home=tmp_path / "d", cdi=tmp_path / "c"), outside, node_name=POOL)
+        outside = node.NodeDependencies(
+            claim_source=claim_source.FakeClaimSource(), slice_store=store, registry=registry, clock=timing.SystemClock()
+        )
+        return node.Node(spec, local_node.Folders(home=tmp_path / "d", cdi=tmp_path / "c"), outside, node_name=POOL)
 
     with pytest.raises(errors.SettingsError, match="is the kubelet there"):
         made(tmp_path / "missing").start()
@@ -157,7 +159,9 @@ def test_two_nodes_cannot_serve_one_folder(running: Running, tmp_path: pathlib.P
 def _second(running: Running, folder: pathlib.Path) -> None:
     registry = folder / "r"
     registry.mkdir()
-    post = station.Post(driver_name=author.FakeDriver.name, build=lambda _: running.driver, place=engine.Place(pool=POOL, boot_id="boot-1"))
-    outside = node.Outside(claim_source=running.claims, slice_store=running.store, registry=registry, clock=clock.SystemClock())
-    folders = station.Folders(home=running.socket.parent, cdi=folder / "c")
-    node.Node(post, folders, outside, node_name=POOL).start()
+    spec = local_node.DriverSpec(
+        driver_name=author.FakeDriver.name, build=lambda _: running.driver, identity=engine.NodeIdentity(pool=POOL, boot_id="boot-1")
+    )
+    outside = node.NodeDependencies(claim_source=running.claims, slice_store=running.store, registry=registry, clock=timing.SystemClock())
+    folders = local_node.Folders(home=running.socket.parent, cdi=folder / "c")
+    node.Node(spec, folders, outside, node_name=POOL).start()

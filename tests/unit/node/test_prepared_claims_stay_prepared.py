@@ -44,7 +44,7 @@ def running(driver_type: type[author.FakeDriver] = author.FakeDriver) -> tuple[w
 
 def untouched(also: Callable[[str], None] = lambda _: None) -> Callable[[str], None]:
     def step(what: str) -> None:
-        assert what.split()[1] not in {"unmake", "remove", "withdraw", "forget"}, f"{what}: a running pod lost something"
+        assert what.split()[1] not in {"unmake", "remove", "begin_unprepare", "finish_unprepare"}, f"{what}: a running pod lost something"
         also(what)
 
     return step

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from drakit.core import api_server, device, errors, inventory, mixins, slices
-from drakit.node import publisher
+from drakit.node.publishing import publisher
 from drakit.telemetry import logs
 from fakes import author, real_clock, slice_store
 

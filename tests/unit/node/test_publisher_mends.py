@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from drakit.core import counters, device, errors, inventory, quantity, slices
-from drakit.node import publisher, rounds
+from drakit.node.publishing import publisher, reconcile_loop
 from fakes import real_clock, slice_store, ticking
 
 TARGET = publisher.Target(driver="fake.example.com", node="node-1", pool="node-1")
@@ -119,9 +119,9 @@ def test_whatever_the_api_server_answers_pauses_grow_to_a_minute_and_end_with_th
     store.failures = [errors.ApiError("no", status=status)] * 8
     made.offer(plain("a"))
     made.run(stop)
-    pauses = [seconds for seconds in clock.waits if seconds != rounds.RESYNC]
+    pauses = [seconds for seconds in clock.waits if seconds != reconcile_loop.RESYNC]
     assert pauses[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert pauses[8] <= 2 * rounds.SETTLE
+    assert pauses[8] <= 2 * reconcile_loop.SETTLE
     assert [item.name for one in specs(store) for item in one.page.devices] == ["a"]
 
 
@@ -129,7 +129,7 @@ class Patient(real_clock.RealClock):
     """A clock by which the next look without a wake is far away."""
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        return event.wait(60) if seconds == rounds.RESYNC else super().wait(event, seconds)
+        return event.wait(60) if seconds == reconcile_loop.RESYNC else super().wait(event, seconds)
 
 
 def test_a_wipe_is_mended_by_watch_and_not_only_by_the_next_look() -> None:

@@ -11,7 +11,8 @@ from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, lifecycle, names, reach, records
-from drakit.node import engine, rebuild, vanished
+from drakit.node import engine, orphans
+from drakit.node.restore import rebuild
 from fakes import author, claim_statuses, ticking, world
 
 LOST = rebuild.Lost(driver=author.FakeDriver.name, pool=world.POOL)
@@ -36,8 +37,8 @@ class Lost:
             assert before.prepare([ref], self.world.caller)[ref.uid].error == ""
         self.files, self.made = dict(self.world.cdi.files), dict(self.world.hardware.made)
         for ref in (self.ref, self.other):
-            self.world.journal.withdraw(ref.uid)
-            self.world.journal.forget(ref.uid)
+            self.world.journal.begin_unprepare(ref.uid)
+            self.world.journal.finish_unprepare(ref.uid)
         self.listing = claim_statuses.FakeClaimList(self.world.claims.fetch(self.ref))
         self.world.claims.remove(self.other)
         self.engine = self.world.boot(recover=False)
@@ -75,8 +76,8 @@ def test_a_claim_of_a_cluster_pool_is_restored_with_its_pool() -> None:
     node.driver_type = Member
     ref = node.claim("chip-0", pool="fabric")
     assert node.boot().prepare([ref], node.caller)[ref.uid].error == ""
-    node.journal.withdraw(ref.uid)
-    node.journal.forget(ref.uid)
+    node.journal.begin_unprepare(ref.uid)
+    node.journal.finish_unprepare(ref.uid)
     started = node.boot(recover=False)
     started.memory_lost = True
     lost = dataclasses.replace(LOST, cluster_device=Member(node.hardware).cluster_device)
@@ -114,7 +115,7 @@ def test_what_is_left_and_that_the_kubelet_never_asks_for_is_given_back_after_th
     lost = Lost()
     lost.rebuild()
     clock = ticking.Ticking(last=10**6)
-    watch = vanished.Vanished(
+    watch = orphans.OrphanCollector(
         lost.engine,
         lost.world.journal,
         lost.world.claims,
@@ -123,7 +124,7 @@ def test_what_is_left_and_that_the_kubelet_never_asks_for_is_given_back_after_th
         clock=clock,
     )
     given_back = []
-    for moment in (0.0, vanished.GRACE - 1, vanished.GRACE):
+    for moment in (0.0, orphans.GRACE - 1, orphans.GRACE):
         clock.moment = moment
         given_back.append(watch.look(threading.Event()))
     assert given_back == [0, 0, 1]
@@ -131,7 +132,7 @@ def test_what_is_left_and_that_the_kubelet_never_asks_for_is_given_back_after_th
     assert lost.world.journal.entry(lost.ref.uid) is not None
 
 
-@pytest.mark.parametrize("books, patience", [(frozenset(), vanished.GRACE), (None, vanished.BLIND_GRACE)])
+@pytest.mark.parametrize("books, patience", [(frozenset(), orphans.GRACE), (None, orphans.BLIND_GRACE)])
 def test_files_of_a_claim_that_is_gone_with_its_devices_go_once_nobody_can_ask(
     books: frozenset[names.ClaimUid] | None, patience: float
 ) -> None:
@@ -139,7 +140,7 @@ def test_files_of_a_claim_that_is_gone_with_its_devices_go_once_nobody_can_ask(
     lost.world.hardware.present.discard("chip-1")
     lost.engine = lost.world.boot(recover=False)
     lost.engine.memory_lost = True
-    silence = vanished.Silence(lambda: books, clock)
+    silence = orphans.GracePeriod(lambda: books, clock)
     lost.known = dataclasses.replace(LOST, is_nobodys=silence.is_long)
     assert lost.rebuild().failed == (lost.other.uid,)
     clock.moment += patience - 1
@@ -152,10 +153,10 @@ def test_files_of_a_claim_that_is_gone_with_its_devices_go_once_nobody_can_ask(
 
 def test_files_of_a_claim_that_the_kubelet_knows_never_go() -> None:
     clock, tracked = ticking.Ticking(last=10**6), {names.ClaimUid("one")}
-    silence = vanished.Silence(lambda: tracked, clock)
+    silence = orphans.GracePeriod(lambda: tracked, clock)
     for _ in range(3):
         assert not silence.is_long(names.ClaimUid("one"))
-        clock.moment += vanished.BLIND_GRACE
+        clock.moment += orphans.BLIND_GRACE
     tracked.clear()
     assert not silence.is_long(names.ClaimUid("one")), "the wait begins when the kubelet forgets"
 
@@ -306,8 +307,8 @@ class Pipe:
         self.refs = [self.world.claim("pipe", shared=True) for _ in range(2)]
         assert [self.prepare(ref) for ref in self.refs] == ["0", "1"]
         for ref in self.refs:
-            self.world.journal.withdraw(ref.uid)
-            self.world.journal.forget(ref.uid)
+            self.world.journal.begin_unprepare(ref.uid)
+            self.world.journal.finish_unprepare(ref.uid)
         self.engine = self.start()
         self.engine.memory_lost = True
 
@@ -349,7 +350,7 @@ class Town:
         self.clock = ticking.Ticking(last=10**6)
         self.tracked: frozenset[str] | None = frozenset()
         self.registered = True
-        self.vanished = vanished.Vanished(
+        self.vanished = orphans.OrphanCollector(
             self.engine,
             self.world.journal,
             self.world.claims,
@@ -371,30 +372,30 @@ def test_a_claim_that_is_there_is_left_alone() -> None:
 def test_a_claim_that_is_gone_and_that_the_kubelet_forgot_is_given_back_after_the_grace() -> None:
     town = Town()
     town.world.claims.remove(town.ref)
-    assert [town.look_after(seconds) for seconds in (0, vanished.GRACE / 2, vanished.GRACE)] == [0, 0, 1]
+    assert [town.look_after(seconds) for seconds in (0, orphans.GRACE / 2, orphans.GRACE)] == [0, 0, 1]
     assert town.world.is_clean
 
 
 def test_a_claim_of_another_uid_is_no_claim_of_ours() -> None:
     town = Town()
     town.world.claim("chip-1", name=town.ref.name)
-    assert [town.look_after(seconds) for seconds in (0, vanished.GRACE)] == [0, 1]
+    assert [town.look_after(seconds) for seconds in (0, orphans.GRACE)] == [0, 1]
 
 
 def test_the_kubelets_books_come_first() -> None:
     town = Town()
     town.world.claims.remove(town.ref)
     town.tracked = frozenset({town.ref.uid})
-    assert [town.look_after(vanished.BLIND_GRACE) for _ in range(3)] == [0, 0, 0]
+    assert [town.look_after(orphans.BLIND_GRACE) for _ in range(3)] == [0, 0, 0]
     town.tracked = frozenset()
-    assert [town.look_after(seconds) for seconds in (0, vanished.GRACE)] == [0, 1]
+    assert [town.look_after(seconds) for seconds in (0, orphans.GRACE)] == [0, 1]
 
 
 def test_without_the_kubelets_books_the_wait_is_long() -> None:
     town = Town()
     town.world.claims.remove(town.ref)
     town.tracked = None
-    assert [town.look_after(seconds) for seconds in (0, vanished.GRACE, vanished.BLIND_GRACE)] == [0, 0, 1]
+    assert [town.look_after(seconds) for seconds in (0, orphans.GRACE, orphans.BLIND_GRACE)] == [0, 0, 1]
 
 
 def test_errors_and_an_unregistered_driver_start_the_wait_anew() -> None:
@@ -402,12 +403,12 @@ def test_errors_and_an_unregistered_driver_start_the_wait_anew() -> None:
     town.world.claims.remove(town.ref)
     assert town.look_after(0) == 0
     town.world.claims.failures = [errors.ApiError("away", status=500)]
-    assert town.look_after(vanished.GRACE) == 0
+    assert town.look_after(orphans.GRACE) == 0
     assert town.look_after(0) == 0
     town.registered = False
-    assert town.look_after(vanished.GRACE) == 0
+    assert town.look_after(orphans.GRACE) == 0
     town.registered = True
-    assert [town.look_after(seconds) for seconds in (0, vanished.GRACE)] == [0, 1]
+    assert [town.look_after(seconds) for seconds in (0, orphans.GRACE)] == [0, 1]
 
 
 def test_questions_are_asked_at_a_bounded_rate() -> None:
@@ -415,7 +416,7 @@ def test_questions_are_asked_at_a_bounded_rate() -> None:
     ref = town.world.claim("chip-1")
     town.engine.prepare([ref], town.world.caller)
     town.vanished.look(threading.Event())
-    assert town.clock.waits == [vanished.BETWEEN_QUESTIONS] * 2
+    assert town.clock.waits == [orphans.BETWEEN_QUESTIONS] * 2
 
 
 def test_the_kubelets_books_are_read_in_its_own_form_or_not_at_all(tmp_path: pathlib.Path) -> None:

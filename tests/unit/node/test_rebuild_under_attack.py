@@ -10,7 +10,8 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import errors, inventory, lifecycle, names, records
-from drakit.node import engine, rebuild, recovery
+from drakit.node import engine, recovery
+from drakit.node.restore import rebuild
 from fakes import author, cdi, claim_statuses, world
 
 DEVICE = "chip-0"
@@ -51,8 +52,8 @@ class Town:
         self.ref = self.world.claim(device)
         assert before.prepare([self.ref], self.world.caller)[self.ref.uid].error == ""
         self.files = dict(self.world.cdi.files)
-        self.world.journal.withdraw(self.ref.uid)
-        self.world.journal.forget(self.ref.uid)
+        self.world.journal.begin_unprepare(self.ref.uid)
+        self.world.journal.finish_unprepare(self.ref.uid)
         self.listing = Asked(self.world.claims.fetch(self.ref))
         self.touched: list[str] = []
         self.world.hardware.step = self.touched.append

@@ -40,8 +40,8 @@ def test_after_the_journal_was_lost_files_of_running_pods_stay() -> None:
     uid = prepared(node, "chip-0")
     files = dict(node.cdi.files)
     started = node.boot(recover=False)
-    node.journal.withdraw(uid)
-    node.journal.forget(uid)
+    node.journal.begin_unprepare(uid)
+    node.journal.finish_unprepare(uid)
     recovery.recover(started, node.journal, node.cdi, sweep_orphans=False)
     assert node.cdi.files == files
 
@@ -60,8 +60,8 @@ def test_a_completion_that_a_power_cut_took_is_undone_and_prepared_anew() -> Non
     node = world.World()
     uid = prepared(node, "chip-0")
     (entry,) = node.journal.entries()
-    node.journal.withdraw(uid)
-    node.journal.forget(uid)
+    node.journal.begin_unprepare(uid)
+    node.journal.finish_unprepare(uid)
     node.journal.begin(dataclasses.replace(entry, grants=tuple(dataclasses.replace(one, record={}, edits=None) for one in entry.grants)))
     node.boot_id = "boot-2"
     started = node.boot()
@@ -92,7 +92,7 @@ def test_one_claim_that_cannot_be_recovered_keeps_nobody_from_it() -> None:
     started = node.boot()
     for ref in (stuck, other):
         started.prepare([ref], node.caller)
-        node.journal.withdraw(ref.uid)
+        node.journal.begin_unprepare(ref.uid)
     node.hardware.step = break_on("chip-0")
     again = node.boot(recover=False)
     report = recovery.recover(again, node.journal, node.cdi, sweep_orphans=True)

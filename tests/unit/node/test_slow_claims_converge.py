@@ -212,8 +212,10 @@ def test_nothing_commits_after_an_unprepare_has_begun(node: world.World) -> None
     preparing.join(10)
     undoing.join(10)
     assert answers == ["", ""]
-    assert steps.index("after complete") < steps.index("before withdraw")
-    assert not [what for what in steps[steps.index("before withdraw") :] if what.split()[1] in {"make", "begin", "complete", "write"}]
+    assert steps.index("after complete") < steps.index("before begin_unprepare")
+    assert not [
+        what for what in steps[steps.index("before begin_unprepare") :] if what.split()[1] in {"make", "begin", "complete", "write"}
+    ]
     assert node.is_clean
     assert "stopped waiting" in started.prepare([ref], caller)[ref.uid].error, "the same call, had it come after the Unprepare"
     assert node.is_clean

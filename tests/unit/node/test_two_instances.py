@@ -16,7 +16,8 @@ from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.core import claim as claims
 from drakit.core import device, driver, errors, inventory, names
-from drakit.node import clock, engine, node, publisher, station
+from drakit.node import engine, local_node, node, timing
+from drakit.node.publishing import publisher
 from fakes import author, claim_source, slice_store
 
 POOL = "node-1"
@@ -57,16 +58,18 @@ class Machine:
         self.registry.mkdir()
 
     def instance(self, version: Version, uid: str) -> node.Node:
-        post = station.Post(driver_name=author.FakeDriver.name, build=lambda _: version, place=engine.Place(pool=POOL, boot_id="boot-1"))
-        outside = node.Outside(
+        spec = local_node.DriverSpec(
+            driver_name=author.FakeDriver.name, build=lambda _: version, identity=engine.NodeIdentity(pool=POOL, boot_id="boot-1")
+        )
+        outside = node.NodeDependencies(
             claim_source=self.claims,
             slice_store=self.store,
             registry=self.registry,
-            clock=clock.SystemClock(),
+            clock=timing.SystemClock(),
             rescan_seconds=0.05,
             instance=uid,
         )
-        return node.Node(post, station.Folders(home=self.folder / "d", cdi=self.folder / "c"), outside, node_name=POOL)
+        return node.Node(spec, local_node.Folders(home=self.folder / "d", cdi=self.folder / "c"), outside, node_name=POOL)
 
     def registered(self) -> list[str]:
         return sorted(path.name for path in self.registry.iterdir() if path.name.endswith("-reg.sock"))
@@ -144,7 +147,7 @@ def test_the_younger_ones_slices_stand_and_those_that_are_wiped_come_back(machin
 def test_slices_that_are_gone_are_made_again_by_an_elder_one_too() -> None:
     store = slice_store.FakeSliceStore()
     target = publisher.Target(driver="fake.example.com", node=POOL, pool=POOL)
-    made = publisher.Publisher(target, store=store, clock=clock.SystemClock(), is_succeeded=lambda: True)
+    made = publisher.Publisher(target, store=store, clock=timing.SystemClock(), is_succeeded=lambda: True)
     made.offer(inventory.Inventory.of([device.Device(name="chip-0")]))
     assert made.reconcile() == 1
     for one in list(store.list()):

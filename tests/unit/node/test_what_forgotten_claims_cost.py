@@ -3,7 +3,8 @@
 import uuid
 
 from drakit.core import edits, lifecycle, names
-from drakit.node import offer, recall
+from drakit.node import inventory_cache
+from drakit.node.restore import recall
 from fakes import author, cdi, journal, world
 
 OTHERS = [names.ClaimUid(str(uuid.UUID(int=number, version=4))) for number in range(40)]
@@ -33,7 +34,7 @@ class Node:
         self.cdi = cdi.MemoryCdi(author.FakeDriver.name)
         self.journal = Asked()
         driver = author.FakeDriver(author.Hardware())
-        offered = offer.Offer(driver)
+        offered = inventory_cache.InventoryCache(driver)
         offered.refresh()
         self.forgotten = recall.Forgotten(driver, self.journal, self.cdi, offered, world.POOL)
 

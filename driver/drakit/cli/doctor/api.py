@@ -11,7 +11,7 @@ from drakit.cli.doctor.finding import Finding
 from drakit.core import errors, reconcile, records
 from drakit.core import slices as pages
 from drakit.kube import client, slices, transport
-from drakit.node import clock
+from drakit.node import timing
 
 TOPIC = "api server"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -127,7 +127,7 @@ def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]
 def _drivers(settings: values.Settings) -> Mapping[str, str]:
     """Return the names of the drivers of this node by family; that there are none is said elsewhere."""
     try:
-        return {family.name: family.post.driver_name for family in composition.families(settings)}
+        return {family.name: family.spec.driver_name for family in composition.families(settings)}
     except errors.SettingsError:
         return {}
 
@@ -212,7 +212,7 @@ def _slice(api: client.Client, driver: str, node: str) -> Finding:
     spec = pages.SliceSpec(driver=driver, node=node, pool=pool, page=pages.Page())
     prefix = reconcile.generate_name(0, pages.INDEX_WIDTH_MIN, driver, node)
     try:
-        slices.ApiSlices(api, driver=driver, node=node, clock=clock.SystemClock()).try_create(
+        slices.ApiSlices(api, driver=driver, node=node, clock=timing.SystemClock()).try_create(
             pages.Create(index=0, prefix=prefix, spec=spec)
         )
     except errors.ApiError as error:

@@ -24,7 +24,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 
 
 def _family(family: composition.Family) -> Iterator[Finding]:
-    name = family.post.driver_name
+    name = family.spec.driver_name
     try:
         seen = local.look(family)
     except errors.DrakitError as error:

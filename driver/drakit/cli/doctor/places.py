@@ -72,7 +72,7 @@ def _home(family: composition.Family, instance: str) -> Iterator[Finding]:
         yield finding.failed("journal", str(home), f"{kind} is no local file system: a write-ahead log and flock need one", fix)
     else:
         yield finding.ok("journal", str(home), f"on {kind}, a local file system")
-    yield _socket(sockets.service_path(home, instance), family.post.driver_name)
+    yield _socket(sockets.service_path(home, instance), family.spec.driver_name)
 
 
 def _socket(path: pathlib.Path, driver: str) -> Finding:

@@ -11,7 +11,7 @@ from drakit.core import device as devices
 from drakit.devices import machines
 from drakit.devices.gpu import discovery, health, mock, vitals, watching
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.node import clock, engine, node, station
+from drakit.node import engine, local_node, node, timing
 from fakes import claim_source, slice_store, world
 
 ROUNDS, BETWEEN = 1500, 0.02
@@ -32,20 +32,20 @@ class Running:
         self.node: node.Node | None = None
 
     def start(self) -> None:
-        post = station.Post(
+        spec = local_node.DriverSpec(
             driver_name=gpu_driver.NAME,
             build=lambda intents: gpu_driver.GpuDriver(self.hardware, intents=intents, choices=CHOICES, watch=WATCHING),
-            place=engine.Place(pool=world.POOL, boot_id=self.hardware.boot_id()),
+            identity=engine.NodeIdentity(pool=world.POOL, boot_id=self.hardware.boot_id()),
         )
-        outside = node.Outside(
+        outside = node.NodeDependencies(
             claim_source=claim_source.FakeClaimSource(),
             slice_store=self.store,
             registry=self._folder / "r",
-            clock=clock.SystemClock(),
+            clock=timing.SystemClock(),
             rescan_seconds=3600,
             registration_grace=math.inf,
         )
-        self.node = node.Node(post, station.Folders(home=self._folder / "d", cdi=self._folder / "c"), outside, node_name=world.POOL)
+        self.node = node.Node(spec, local_node.Folders(home=self._folder / "d", cdi=self._folder / "c"), outside, node_name=world.POOL)
         self.node.start()
 
     def stop(self) -> None:

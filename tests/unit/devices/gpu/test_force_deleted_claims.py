@@ -4,7 +4,7 @@ import pathlib
 import threading
 
 from drakit.core import lifecycle
-from drakit.node import vanished
+from drakit.node import orphans
 from fakes import gpu_crowd, ticking
 
 
@@ -15,13 +15,15 @@ def test_the_partition_of_a_claim_that_is_gone_is_removed_and_a_shared_one_with_
             crowd.prepare(claim)
         assert crowd.instances() == {0: 1, 1: 1, **dict.fromkeys(range(2, gpu_crowd.GPUS), 0)}
         clock = ticking.Ticking()
-        looks = vanished.Vanished(crowd.engine, crowd.journal, crowd.source, tracked=frozenset, is_registered=lambda: True, clock=clock)
+        looks = orphans.OrphanCollector(
+            crowd.engine, crowd.journal, crowd.source, tracked=frozenset, is_registered=lambda: True, clock=clock
+        )
 
         def look_until_sure() -> int:
             found = 0
             for _ in range(5):
                 found += looks.look(threading.Event())
-                clock.moment += vanished.LOOK_AGAIN
+                clock.moment += orphans.LOOK_AGAIN
             return found
 
         for claim in (alone, first):

@@ -11,7 +11,7 @@ from drakit.core import lifecycle, names, outcome
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import libraries, mock, port, pretend
-from drakit.node import engine, offer, recovery
+from drakit.node import engine, inventory_cache, recovery
 from fakes import claim_source, gpu_node, world
 
 UID = names.ClaimUid("11111111-2222-3333-4444-555555555555")
@@ -47,11 +47,11 @@ class GpuWorld:
             intents=lambda: [one.intent for entry in self.journal.entries() for one in entry.grants],
             surroundings=self.surroundings,
         )
-        offered = offer.Offer(author)
+        offered = inventory_cache.InventoryCache(author)
         offered.refresh()
         started = engine.Engine(
             author,
-            place=engine.Place(pool=world.POOL, boot_id=machines.boot_id(self.choice.directory)),
+            identity=engine.NodeIdentity(pool=world.POOL, boot_id=machines.boot_id(self.choice.directory)),
             offered=offered,
             claim_source=self.claims,
             journal=self.journal,
@@ -250,7 +250,7 @@ def destroy(gpus: GpuWorld, number: int) -> None:
     hardware.destroy_gpu_instance(gpu, instance.id)
 
 
-TAKEN = ("destroy_gpu_instance", "destroy_compute_instance", "withdraw", "forget", "remove")
+TAKEN = ("destroy_gpu_instance", "destroy_compute_instance", "begin_unprepare", "finish_unprepare", "remove")
 
 
 def test_a_destroyed_instance_is_made_again_and_the_claims_other_device_is_left_alone(gpus: GpuWorld) -> None:

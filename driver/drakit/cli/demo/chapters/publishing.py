@@ -23,7 +23,7 @@ def show(scene: world.World) -> None:
     )
     rows, promises = [], []
     for family, offered in scene.node.offers():
-        driver = family.post.driver_name
+        driver = family.spec.driver_name
         wanted = _names(offered)
         stored = stage.wait(f"{driver} has published", lambda driver=driver, wanted=wanted: _complete(scene, driver, wanted))  # type: ignore[misc]
         flat = _bytes(slices.sheaf(family, offered, forms.Form.FLAT).objects)

@@ -12,7 +12,7 @@ from drakit.core import errors
 from drakit.devices.nic import kernel_port, port
 from drakit.devices.nic.netlink import rtnetlink
 from drakit.devices.nic.shaping import parts
-from drakit.node import station
+from drakit.node import local_node
 from drakit.telemetry import logs
 
 PATIENCE_SECONDS = 10.0
@@ -74,7 +74,7 @@ def cookie() -> int:
 def _give_back(place: note.Place, found: note.Note) -> None:
     """Unprepare every claim that the journal knows."""
     family = scene.family(place, found.interface)
-    with station.Station.open(family.post, family.folders, local.Nowhere()) as opened:
+    with local_node.LocalNode.open(family.spec, family.folders, local.Nowhere()) as opened:
         refs = [entry.claim for entry in opened.journal.entries()]
         for uid, error in opened.engine.unprepare(refs, local.Present()).items():
             if error:

@@ -17,7 +17,7 @@ from drakit.devices.nic import kernel_port, port
 from drakit.devices.nic.netlink import rtnetlink
 from drakit.devices.nic.shaping import htb, ifb_links, tc_messages
 from drakit.kube import file_claims
-from drakit.node import station
+from drakit.node import local_node
 
 NODE = "this-node"
 EGRESS, INGRESS = "egress", "ingress"
@@ -63,10 +63,10 @@ class Driver:
     def __init__(self, place: note.Place, interface: str, chosen: figures.Figures) -> None:
         self._place, self._interface, self._figures = place, interface, chosen
         self._source: ports.ClaimSource = local.Nowhere()
-        self._opened: station.Station | None = None
+        self._opened: local_node.LocalNode | None = None
 
     @property
-    def opened(self) -> station.Station:
+    def opened(self) -> local_node.LocalNode:
         """The driver with its journal, while it is at work."""
         if self._opened is None:
             raise stage.DemoError("the driver is not at work")
@@ -79,7 +79,7 @@ class Driver:
     def start(self, speed: int = 0) -> None:
         """Open, recover, discover and serve. Raises DrakitError."""
         post = self.family(speed)
-        self._opened = station.Station.open(post.post, post.folders, self)
+        self._opened = local_node.LocalNode.open(post.spec, post.folders, self)
         self._opened.offered.refresh()
         self._opened.author.start(self._opened.site)
 

@@ -1,0 +1,275 @@
+"""The SQL of the journal: claims and grants, and the notes and taints that drivers keep beside them. Typed rows in and out.
+
+Each statement costs O(1) in the number of claims, except ``all_rows``. Functions that change rows work inside the caller's transaction;
+those of claims check the move against ``lifecycle.TABLE`` there, so two processes cannot make moves that exclude each other. A note belongs
+to one grant and goes with its claim, also where a version that does not know notes removes the claim (the foreign key cascades). A taint
+belongs to one boot. Errors are IllegalMoveError, ClaimError and sqlite3.Error.
+"""
+
+import dataclasses
+import datetime
+import itertools
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from drakit.core import device as devices
+from drakit.core import errors, lifecycle, names, records
+from drakit.journal import codec, fields
+
+Rows = tuple[codec.ClaimRow, tuple[codec.GrantRow, ...]]
+
+_COLUMNS = """
+SELECT c.uid, c.namespace, c.name, c.state, c.boot_id,
+       g.position, g.request, g.pool, g.device, g.share_id, g.admin_access,
+       g.snapshot, g.consumed, g.parameters, g.config_source, g.intent, g.record, g.edits"""
+_SELECT = f"{_COLUMNS} FROM claims AS c LEFT JOIN grants AS g ON g.claim = c.seq"
+_SELECT_ONE = f"{_SELECT} WHERE c.uid = ? ORDER BY g.position"
+_SELECT_ALL = f"{_SELECT} ORDER BY c.seq, g.position"
+# Three seeks of one index for each device, however many shares it has: held alone, held by one of these shares, and any one share but an admin's,
+# which stands in nobody's way. SQLite keeps the order of tables around CROSS JOIN; claims first would mean to look at every claim. A row may come
+# twice, which is cheaper than UNION.
+_SELECT_HOLDERS = f"""{_COLUMNS}
+FROM (
+  SELECT g.rowid AS id FROM json_each(:devices) AS d
+    CROSS JOIN grants AS g ON g.pool = :pool AND g.device = d.value AND g.share_id = ''
+  UNION ALL SELECT g.rowid FROM json_each(:devices) AS d CROSS JOIN json_each(:shares) AS s
+    CROSS JOIN grants AS g ON g.pool = :pool AND g.device = d.value AND g.share_id = s.value
+  UNION ALL SELECT (
+    SELECT rowid FROM grants WHERE pool = :pool AND device = d.value AND share_id > '' AND NOT admin_access ORDER BY share_id LIMIT 1
+  ) FROM json_each(:devices) AS d
+) AS h CROSS JOIN grants AS g ON g.rowid = h.id CROSS JOIN claims AS c ON c.seq = g.claim
+ORDER BY c.seq, g.position"""  # noqa: S608 - put together from constants
+# Grants first, by their index: SQLite cannot know that a device's grants may be few beside all claims.
+_SELECT_INTENTS_OF = """
+SELECT c.uid, g.position, g.intent FROM grants AS g CROSS JOIN claims AS c ON c.seq = g.claim
+WHERE g.pool = ? AND g.device = ? ORDER BY c.seq, g.position"""
+_INSERT_CLAIM = "INSERT INTO claims (uid, namespace, name, state, boot_id) VALUES (?, ?, ?, ?, ?)"
+_INSERT_GRANT = """
+INSERT INTO grants (claim, position, request, pool, device, share_id, admin_access,
+                    snapshot, consumed, parameters, config_source, intent, record, edits)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_CLAIM_COLUMNS = len(codec.ClaimRow._fields)
+
+
+def of_claim(connection: sqlite3.Connection, uid: names.ClaimUid) -> Rows | None:
+    """The rows of one claim."""
+    return next(_grouped(connection.execute(_SELECT_ONE, (uid,))), None)
+
+
+def all_rows(connection: sqlite3.Connection) -> Iterator[Rows]:
+    """The rows of every claim, oldest first."""
+    return _grouped(connection.execute(_SELECT_ALL))
+
+
+def intents(connection: sqlite3.Connection) -> Iterator[tuple[str, int, str]]:
+    """Claim, position and intent of every grant, oldest claim first."""
+    return connection.execute("SELECT uid, position, intent FROM claims JOIN grants ON claim = seq ORDER BY seq, position")
+
+
+def intents_of(connection: sqlite3.Connection, pool: str, device: str) -> Iterator[tuple[str, int, str]]:
+    """Claim, position and intent of every grant of one device, oldest claim first."""
+    return connection.execute(_SELECT_INTENTS_OF, (pool, device))
+
+
+def counts(connection: sqlite3.Connection) -> dict[str, int]:
+    """How many claims are in each state; reads the claims' table alone."""
+    return dict(connection.execute("SELECT state, COUNT(*) FROM claims GROUP BY state"))
+
+
+def holders(
+    connection: sqlite3.Connection, pool: str, devices: Collection[str], shares: Collection[str]
+) -> Iterator[tuple[codec.ClaimRow, codec.GrantRow]]:
+    """Grants of these devices with their claims, oldest claim first: those held alone, those of these shares, and one share of each device."""
+    wanted = {"pool": pool, "devices": json.dumps(sorted(devices)), "shares": json.dumps(sorted(shares))}
+    for row in dict.fromkeys(connection.execute(_SELECT_HOLDERS, wanted)):
+        yield codec.ClaimRow(*row[:_CLAIM_COLUMNS]), codec.GrantRow(*row[_CLAIM_COLUMNS:])
+
+
+def insert(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:
+    """Add a claim that is absent."""
+    seq = connection.execute(_INSERT_CLAIM, claim).lastrowid
+    connection.executemany(_INSERT_GRANT, [(seq, *grant) for grant in grants])
+
+
+def begin(connection: sqlite3.Connection, claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> None:
+    """absent -> preparing."""
+    _, state = _moved(connection, names.ClaimUid(claim.uid), lifecycle.Move.BEGIN)
+    insert(connection, claim._replace(state=state.value), grants)
+
+
+def complete(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.DoneRow], boot_id: str) -> None:
+    """preparing -> prepared; stores each grant's record and edits, all else stays as it was begun."""
+    seq, state = _moved(connection, uid, lifecycle.Move.COMPLETE)
+    _fill(connection, uid, seq, grants)
+    connection.execute("UPDATE claims SET state = ?, boot_id = ? WHERE seq = ?", (state.value, boot_id, seq))
+
+
+def refresh(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequence[codec.DoneRow]) -> None:
+    """preparing or prepared, and stays so; stores each grant's record and edits, all else stays."""
+    seq, _ = _moved(connection, uid, lifecycle.Move.REFRESH)
+    _fill(connection, uid, seq, grants)
+
+
+def _fill(connection: sqlite3.Connection, uid: names.ClaimUid, seq: int, grants: Sequence[codec.DoneRow]) -> None:
+    """Store records and edits of the grants that the claim was begun with; raises IllegalMoveError for any others."""
+    begun = connection.execute("SELECT position, request, pool, device, share_id FROM grants WHERE claim = ?", (seq,))
+    positions = {tuple(key): position for position, *key in begun}
+    given = {(row.request, row.pool, row.device, row.share_id): row for row in grants}
+    if len(given) != len(grants) or given.keys() != positions.keys():
+        raise lifecycle.IllegalMoveError(f"claim {uid} cannot complete with other grants than it began with")
+    connection.executemany(
+        "UPDATE grants SET record = ?, edits = ? WHERE claim = ? AND position = ?",
+        [(row.record, row.edits, seq, positions[key]) for key, row in given.items()],
+    )
+
+
+def begin_unprepare(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:
+    """preparing, prepared or unpreparing -> unpreparing."""
+    seq, state = _moved(connection, uid, lifecycle.Move.BEGIN_UNPREPARE)
+    connection.execute("UPDATE claims SET state = ? WHERE seq = ?", (state.value, seq))
+
+
+def finish_unprepare(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:
+    """unpreparing -> absent."""
+    seq, _ = _moved(connection, uid, lifecycle.Move.FINISH_UNPREPARE)
+    connection.execute("DELETE FROM grants WHERE claim = ?", (seq,))
+    connection.execute("DELETE FROM claims WHERE seq = ?", (seq,))
+
+
+def _moved(connection: sqlite3.Connection, uid: names.ClaimUid, move: lifecycle.Move) -> tuple[int, lifecycle.State]:
+    """The claim's row number (0 when absent) and its state after the move."""
+    row = connection.execute("SELECT seq, state FROM claims WHERE uid = ?", (uid,)).fetchone()
+    seq, state = (0, lifecycle.State.ABSENT) if row is None else (row[0], codec.state(row[1], f"claim {uid}"))
+    return seq, lifecycle.after(state, move)
+
+
+def _grouped(cursor: Iterable[tuple[Any, ...]]) -> Iterator[Rows]:
+    for claim, joined in itertools.groupby(cursor, lambda row: row[:_CLAIM_COLUMNS]):
+        grants = [row[_CLAIM_COLUMNS:] for row in joined]
+        yield codec.ClaimRow(*claim), tuple(codec.GrantRow(*grant) for grant in grants if grant[0] is not None)
+
+
+GrantKey = tuple[str, str, str, str]
+
+_POSITION = "SELECT c.seq, g.position, c.state FROM claims AS c JOIN grants AS g ON g.claim = c.seq"
+_OF_GRANT = f"{_POSITION} WHERE c.uid = ? AND g.request = ? AND g.pool = ? AND g.device = ? AND g.share_id = ?"
+_SET_TAINT = """
+INSERT INTO taints (device, key, effect, value, time_added, boot_id) VALUES (:device, :key, :effect, :value, :time_added, :boot_id)
+ON CONFLICT (device, key, effect) DO UPDATE SET
+  time_added = CASE WHEN :keep AND value = excluded.value AND boot_id = excluded.boot_id THEN time_added ELSE excluded.time_added END,
+  value = excluded.value, boot_id = excluded.boot_id"""
+
+
+class NoteRow(NamedTuple):
+    """One note with the claim and the position of its grant."""
+
+    uid: str
+    position: int
+    key: str
+    record: str
+
+
+class TaintRow(NamedTuple):
+    """Columns of ``taints``."""
+
+    device: str
+    key: str
+    effect: str
+    value: str
+    time_added: str
+    boot_id: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Salvage:
+    """What can be read of an unusable file's notes and taints; ``reason`` is empty when that is all of them."""
+
+    notes: tuple[NoteRow, ...] = ()
+    taints: tuple[TaintRow, ...] = ()
+    reason: str = ""
+
+
+def notes_of(database: sqlite3.Connection, uid: names.ClaimUid, grant: GrantKey) -> Mapping[str, records.Record]:
+    """The notes of one grant by key; raises UnreadableError."""
+    found = database.execute(_OF_GRANT, (uid, *grant)).fetchone()
+    if found is None:
+        return {}
+    rows = database.execute("SELECT key, record FROM notes WHERE claim = ? AND position = ? ORDER BY key", found[:2])
+    return {key: fields.record(text, f"claim {uid}: notes[{key}]") for key, text in rows}
+
+
+def set_note(database: sqlite3.Connection, uid: names.ClaimUid, grant: GrantKey, key: str, text: str | None) -> None:
+    """Set a note of a prepared grant, None to remove it; raises ClaimError when the grant is not prepared."""
+    found = database.execute(_OF_GRANT, (uid, *grant)).fetchone()
+    if found is None or found[2] != lifecycle.State.PREPARED.value:
+        raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {uid} has no prepared grant of {grant[2]}; nothing can be noted of it")
+    seq, position, _ = found
+    if text is None:
+        database.execute("DELETE FROM notes WHERE claim = ? AND position = ? AND key = ?", (seq, position, key))
+    else:
+        database.execute("INSERT OR REPLACE INTO notes (claim, position, key, record) VALUES (?, ?, ?, ?)", (seq, position, key, text))
+
+
+def taints(database: sqlite3.Connection, boot_id: str) -> Mapping[str, tuple[devices.Taint, ...]]:
+    """The taints of a boot by device, in order of key; raises UnreadableError."""
+    found: dict[str, list[devices.Taint]] = {}
+    for row in database.execute("SELECT * FROM taints WHERE boot_id = ? ORDER BY device, key, effect", (boot_id,)):
+        found.setdefault(row[0], []).append(_taint(TaintRow(*row)))
+    return {name: tuple(kept) for name, kept in found.items()}
+
+
+def set_taint(database: sqlite3.Connection, device: str, taint: devices.Taint, boot_id: str, *, since: datetime.datetime) -> None:
+    """Add or replace a taint. One that says the same as before keeps its time; ``since`` is that of a new one that names none."""
+    added = taint.time_added or since
+    row = TaintRow(device, taint.key, taint.effect.value, taint.value, added.isoformat(), boot_id)
+    database.execute(_SET_TAINT, {**row._asdict(), "keep": taint.time_added is None})
+
+
+def remove_taints(database: sqlite3.Connection, device: str, key: str) -> None:
+    """Remove the taints of a key, whatever their effect."""
+    database.execute("DELETE FROM taints WHERE device = ? AND key = ?", (device, key))
+
+
+def remove_other_boots(database: sqlite3.Connection, boot_id: str) -> None:
+    """Remove the taints of earlier boots."""
+    database.execute("DELETE FROM taints WHERE boot_id <> ?", (boot_id,))
+
+
+def salvage(database: sqlite3.Connection) -> Salvage:
+    """What can be decoded of the notes and taints of a file of any version."""
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not {"notes", "taints"} <= tables:
+        return Salvage()
+    reason, kept, put_on = "", [], []
+    for row in database.execute("SELECT c.uid, n.position, n.key, n.record FROM notes AS n JOIN claims AS c ON c.seq = n.claim"):
+        try:
+            fields.record(row[3], f"claim {row[0]}: notes[{row[2]}]")
+            kept.append(NoteRow(*row))
+        except fields.UnreadableError as error:
+            reason = str(error)
+    for row in database.execute("SELECT * FROM taints"):
+        try:
+            _taint(TaintRow(*row))
+            put_on.append(TaintRow(*row))
+        except fields.UnreadableError as error:
+            reason = str(error)
+    return Salvage(notes=tuple(kept), taints=tuple(put_on), reason=reason)
+
+
+def restore(database: sqlite3.Connection, saved: Salvage) -> None:
+    """Write into a new file what was salvaged; notes of claims that are not there are left out."""
+    for note in saved.notes:
+        row = database.execute("SELECT seq FROM claims WHERE uid = ?", (note.uid,)).fetchone()
+        if row is not None:
+            database.execute("INSERT INTO notes (claim, position, key, record) VALUES (?, ?, ?, ?)", (row[0], *note[1:]))
+    database.executemany("INSERT INTO taints (device, key, effect, value, time_added, boot_id) VALUES (?, ?, ?, ?, ?, ?)", saved.taints)
+
+
+def _taint(row: TaintRow) -> devices.Taint:
+    try:
+        added = datetime.datetime.fromisoformat(row.time_added)
+        return devices.Taint(key=row.key, value=row.value, effect=devices.TaintEffect(row.effect), time_added=added)
+    except (ValueError, errors.InventoryError) as error:
+        raise fields.UnreadableError(f"taints[{row.device}].{row.key}: {error}") from error

@@ -1,0 +1,143 @@
+"""A driver whose containers are told what their devices are: device metadata files for drivers that ask for them (``device_metadata``).
+
+The wrapped driver's verbs do their work, and beside it keep the files; so the engine's promises (order, locks, what a crash leaves) hold for files
+as for hardware, and the mount is remembered and restored with the other edits.
+"""
+
+import dataclasses
+import pathlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from drakit.core import claim as claims
+from drakit.core import device as devices
+from drakit.core import driver as drivers
+from drakit.core import errors, inventory, names, ports, records
+from drakit.core import site as sites
+from drakit.kubelet import metadata
+from drakit.node import inventory_cache
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
+
+Grant = drivers.Grant[Any]
+WriteStatus = Callable[[claims.ClaimRef, sites.DeviceStatus], None]
+FOLDER = "device-metadata"
+REMEMBERED = 1024
+
+
+class PodClaimNames:
+    """A ``ports.ClaimSource`` that remembers by what names pods know the claims that were fetched last."""
+
+    def __init__(self, source: ports.ClaimSource) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._names: dict[names.ClaimUid, str] = {}
+
+    def fetch(self, ref: claims.ClaimRef) -> claims.Claim:
+        """The claim as it is now; raises as the source does."""
+        claim = self._source.fetch(ref)
+        with self._lock:
+            self._names.pop(ref.uid, None)
+            self._names[ref.uid] = claim.pod_claim_name
+            if len(self._names) > REMEMBERED:
+                del self._names[next(iter(self._names))]
+        return claim
+
+    def name(self, uid: names.ClaimUid) -> str | None:
+        """The pod's name for a claim, empty for one that was not made for a pod; None where it is not remembered."""
+        with self._lock:
+            return self._names.get(uid)
+
+
+class MetadataDriver(drivers.Driver[Any]):
+    """Another driver with device metadata files beside its devices."""
+
+    def __init__(self, author: inventory_cache.Author, files: metadata.MetadataFiles, named: PodClaimNames) -> None:
+        self.name = author.name
+        self.config_types = author.config_types  # type: ignore[misc] # a class attribute of every driver but this one
+        self._author = author
+        self._files = files
+        self._named = named
+
+    def prepare(self, grant: Grant) -> drivers.Prepared:
+        prepared = self._author.prepare(grant)
+        known = self._named.name(grant.claim.uid)
+        name = self._files.pod_claim_name(grant.claim.uid, grant.request) if known is None else known
+        subject = metadata.Subject(claim=grant.claim, request=grant.request, pod_claim_name=name)
+        mount = self._files.add(subject, grant.pool, grant.device)
+        edits = dataclasses.replace(prepared.edits, mounts=(*prepared.edits.mounts, mount))
+        return dataclasses.replace(prepared, edits=edits)
+
+    def unprepare(self, grant: Grant) -> None:
+        self._files.remove(grant.claim.uid)
+        self._author.unprepare(grant)
+
+    def discover(self) -> inventory.Inventory:
+        return self._author.discover()
+
+    def plan(self, grant: Grant) -> records.Record:
+        return self._author.plan(grant)
+
+    def promised(self, device: devices.Device) -> Sequence[records.Record]:
+        return self._author.promised(device)
+
+    @property
+    def binds(self) -> bool:
+        return self._author.binds
+
+    def bind(self, grant: Grant) -> None:
+        self._author.bind(grant)
+
+    def recall(self, grant: Grant) -> records.Record:
+        if grant.found is None:
+            return self._author.recall(grant)
+        # The mount that was added here is none that the author gave.
+        own = tuple(mount for mount in grant.found.mounts if not self._files.shows(mount))
+        return self._author.recall(dataclasses.replace(grant, found=dataclasses.replace(grant.found, mounts=own)))
+
+    def fits(self, device: devices.Device, config: object) -> bool:
+        return self._author.fits(device, config)
+
+    def settle(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
+        return self._author.settle(configs)
+
+    def default_config(self, device: devices.Device) -> object:
+        return self._author.default_config(device)
+
+    def cluster_device(self, pool: str, name: str) -> devices.Device | None:
+        return self._author.cluster_device(pool, name)
+
+    def start(self, site: sites.Site) -> None:
+        self._author.start(site)
+
+    def measure(self) -> Sequence[sites.Reading]:
+        return self._author.measure()
+
+    def stop(self) -> None:
+        self._author.stop()
+
+
+def updating_metadata(files: metadata.MetadataFiles, pool: str, status: WriteStatus) -> WriteStatus:
+    """A claim_engine of device status that also tells running containers the network facts in it."""
+
+    def carry(claim: claims.ClaimRef, told: sites.DeviceStatus) -> None:
+        status(claim, told)
+        if told.network is not None:
+            try:
+                files.update(claim.uid, told.pool or pool, told.device, told.network)
+            except errors.DrakitError as error:
+                _log.warning("containers are not told of their network", claim=str(claim), claim_uid=claim.uid, error=str(error))
+
+    return carry
+
+
+def with_metadata(
+    author: inventory_cache.Author, source: ports.ClaimSource, home: pathlib.Path
+) -> tuple[inventory_cache.Author, ports.ClaimSource, metadata.MetadataFiles | None]:
+    """The driver and the source of its claims, and where the driver asks for device metadata both with it, and the files."""
+    if not author.device_metadata:
+        return author, source, None
+    files, named = metadata.MetadataFiles(home / FOLDER, author.name, synced=not author.volatile), PodClaimNames(source)
+    return MetadataDriver(author, files, named), named, files

@@ -1,0 +1,241 @@
+"""Keep the ResourceSlices of one pool equal to what the driver offers.
+
+Invariants:
+1. One change is one PUT; an idle re-sync writes nothing.
+2. Nothing is offered that the API server would store untruly: what it drops is found in its schema and on probe slices before anything that depends
+   on it goes out, and on every answer after that; then the inventory is reduced to what is true without the field. What was found holds until the
+   server's version changes and a new answer is there. An idle node writes nothing, at any interval.
+3. Whatever happens to the slices (the kubelet's wipe, a hand edit, a lost write), the next reconciliation mends it.
+4. The API server being away is normal: the last offer is kept and tried again with growing pauses.
+5. Of two instances in a rolling update the younger one decides what is stored: the elder one writes what changes for itself, and mends nothing
+   that the younger one may have written. Slices that are gone are made again by either.
+"""
+
+import dataclasses
+import enum
+import http
+from collections.abc import Callable, Mapping
+
+from drakit.core import degrade, errors, factoring, features, inventory, paging, pools, ports, reconcile, slices
+from drakit.node.publishing import feature_probe, reconcile_loop
+from drakit.telemetry import logs
+
+_log = logs.get_logger(__name__)
+
+ROUNDS_MAX = 5
+_ALTERED = "somebody changes slices on their way to the API server; they are left as stored"
+_UNREDUCED = "the API server drops fields without which devices are offered all the same; slices are left as stored"
+
+Target = feature_probe.Target
+
+
+class FormChoice(enum.Enum):
+    """How slices are written: mixins where the server stores them (auto), or always one form."""
+
+    AUTO = "auto"
+    FLAT = "flat"
+    MIXINS = "mixins"
+
+
+GATES = frozenset[str]().union(*feature_probe.GATES.values())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Server:
+    """What the API server was seen to store: the feature gates whose fields it stores or drops. Fields of an absent gate count as stored."""
+
+    stores: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    layout: slices.Layout = slices.Layout.APART
+
+    def drops(self, gate: str) -> bool:
+        """Whether the fields of this feature gate are known to be dropped."""
+        return self.stores.get(gate) is False
+
+    def learned(self, *, stored: frozenset[str] = frozenset(), dropped: frozenset[str], layout: slices.Layout | None = None) -> "Server":
+        """Return the server after an answer about these feature gates."""
+        answers = {**dict.fromkeys(stored, True), **dict.fromkeys(dropped & GATES, False)}
+        return Server(stores={**self.stores, **answers}, layout=layout or self.layout)
+
+
+class _OvertakenError(Exception):
+    """The slice that was to be replaced is gone, or another by now: what was listed holds no more."""
+
+    def __init__(self, name: str, error: errors.ApiError) -> None:
+        super().__init__(str(error))
+        self.name = name
+
+
+class Publisher(reconcile_loop.SlicePublisher):
+    """Publishes what ``offer`` was last given; ``run`` works until stopped, ``reconcile`` does one round."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        store: ports.SliceStore,
+        clock: ports.Clock,
+        form: FormChoice = FormChoice.AUTO,
+        meter: ports.Meter | None = None,
+        is_succeeded: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(target.driver, store, clock, meter)
+        self._is_succeeded = is_succeeded
+        self._completed: inventory.Inventory | None = None
+        self._target = target
+        self._form = form
+        self._offered: inventory.Inventory | None = None
+        self._server = Server()
+        self._version = ""
+        self._due: frozenset[feature_probe.Question] = frozenset(feature_probe.Question)
+        self._paged: tuple[inventory.Inventory, Server, tuple[slices.Page, ...]] | None = None
+        self._altered: dict[int, slices.Page] = {}
+        self._stored: tuple[slices.Page, ...] = ()
+
+    @property
+    def stores_sharing(self) -> bool | None:
+        """Whether the API server stores what makes a device shared; None while that is not known."""
+        return self._server.stores.get("DRAConsumableCapacity")
+
+    def offer(self, offered: inventory.Inventory) -> None:
+        """Publish this inventory from now on; returns before anything is written."""
+        self._offered = offered
+        self._changed()
+
+    def reconcile(self) -> int:
+        """Make the stored slices equal to the offer; the number of writes. Raises ApiError or InventoryError."""
+        offered = self._offered
+        if offered is None:
+            return 0
+        self._learn(offered)
+        writes = 0
+        for _ in range(ROUNDS_MAX):
+            try:
+                done, dropped = self._round(offered)
+            except _OvertakenError as error:
+                _log.info("slice changed while it was written; publishing again", slice=error.name, error=str(error))
+                continue
+            writes += done
+            if not dropped:
+                self._completed = offered
+                self.published.set()
+                return writes
+            self._learned(self._server.learned(dropped=dropped))
+        raise errors.ApiError(f"slices were changed or stored otherwise while they were written, {ROUNDS_MAX} times in a row")
+
+    def _learn(self, offered: inventory.Inventory) -> None:
+        """Find out what the server stores before anything that depends on it goes out, and once more when its version changes.
+
+        Where it was known before, it counts as known until the new answer is there.
+        """
+        described = self._store.server()
+        if described.version != self._version:
+            self._version, self._due = described.version, frozenset(feature_probe.Question)
+        self._server = self._server.learned(dropped=described.lacks)
+        wanted = feature_probe.questions(offered, mixins=self._form is FormChoice.AUTO, lacks=described.lacks) & self._due
+        for question in sorted(wanted, key=lambda item: item.value):
+            gates = feature_probe.GATES[question] - described.lacks
+            try:
+                self._ours()  # So that a probe slice that cannot be deleted is not joined by another at every attempt.
+                dropped, layout = feature_probe.ask(question, self._target, self._store, described.lacks)
+            except errors.ApiError as error:
+                if not gates <= self._server.stores.keys():
+                    raise
+                _log.warning("probe slice failed; the last answers are kept", question=question.value, error=str(error))
+                continue
+            if question is feature_probe.Question.COUNTERS:
+                layout = layout or slices.Layout.APART
+            self._learned(self._server.learned(stored=gates - dropped, dropped=dropped, layout=layout))
+            self._due -= {question}
+
+    def _learned(self, server: Server) -> None:
+        """Go on with what an answer showed; log the fields that were not known to be dropped before."""
+        news = {gate for gate in GATES if server.drops(gate) and not self._server.drops(gate)}
+        if news:
+            # Mixins are in no released API, and without them nothing is withdrawn.
+            log = _log.warning if news - {"DRAMixins"} else _log.info
+            log("the API server drops fields", features=sorted(news))
+        self._server = server
+
+    def _round(self, offered: inventory.Inventory) -> tuple[int, frozenset[str]]:
+        """One list, one plan, its writes; the number of writes and the features the server dropped."""
+        ours = self._ours()
+        if ours and offered is self._completed and self._is_succeeded():
+            return 0, frozenset()
+        wanted = [self._altered.get(index, page) for index, page in enumerate(self._pages_of(offered))]
+        # Times of taints are known from what was stored before too: a slice that somebody deleted comes back with them.
+        known = [*self._stored, *(item.spec.page for item in ours)]
+        target, wanted = self._target, [reconcile.adopt(page, known) for page in wanted]
+        changes = reconcile.plan(wanted, ours, driver=target.driver, node=target.node, pool=target.pool, reach=target.reach)
+        for item in changes.deletes:
+            self._store.delete(item)
+        answers = [(update.index, update.spec, self._updated(update)) for update in changes.updates]
+        answers += [(create.index, create.spec, self._store.create(create)) for create in changes.creates]
+        if offered.devices:
+            gone = {item.name for item in changes.deletes}
+            stored = {item.name: item for item in (*ours, *(answer for *_, answer in answers)) if item.name not in gone}
+            self._stored = tuple(item.spec.page for item in stored.values())
+        writes = len(changes.deletes) + len(answers)
+        if writes:
+            _log.info("slices published", driver=target.driver, pool=target.pool, pages=len(wanted), writes=writes)
+        return writes, frozenset().union(*(self._compare(index, sent, answer.spec) for index, sent, answer in answers))
+
+    def _updated(self, update: slices.Update) -> slices.Published:
+        try:
+            return self._store.update(update)
+        except errors.ApiError as error:
+            # The kubelet deletes a driver's slices when it starts, and whoever changes one is answered by the next round.
+            if error.status in {http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT}:
+                raise _OvertakenError(update.published.name, error) from error
+            raise
+
+    def _ours(self) -> list[slices.Published]:
+        """The slices of the pool; those of other pools are deleted."""
+        ours = []
+        for item in self._store.list():
+            if item.spec.pool.name == self._target.pool:
+                ours.append(item)
+            else:
+                self._store.delete(item)
+        return ours
+
+    def _compare(self, index: int, sent: slices.SliceSpec, stored: slices.SliceSpec) -> frozenset[str]:
+        """The features whose fields were dropped, and without which the offer is reduced.
+
+        A page changed in a way that no feature explains, or that nothing can be reduced for, is taken as it is, and reported once.
+        """
+        dropped = frozenset(reconcile.dropped(sent.page, stored.page))
+        if dropped and not dropped & GATES:
+            told = _ALTERED if features.UNKNOWN in dropped else _UNREDUCED
+            _log.error(told, index=index, fields=sorted(dropped))
+            self._altered[index] = stored.page
+            return frozenset()
+        return dropped
+
+    def _pages_of(self, offered: inventory.Inventory) -> tuple[slices.Page, ...]:
+        """The pages that say the truth on this server; made anew only when the offer or what is known of the server changed."""
+        if self._paged is None or self._paged[0] is not offered or self._paged[1] != self._server:
+            pools.check(offered, self._target.reach)
+            writes_mixins = self._form is FormChoice.MIXINS or (self._form is FormChoice.AUTO and not self._server.drops("DRAMixins"))
+            form = slices.Form.MIXINS if writes_mixins else slices.Form.FLAT
+            self._paged = (offered, self._server, pages(offered, self._server, form))
+            self._altered = {}
+        return self._paged[2]
+
+
+def pages(offered: inventory.Inventory, server: Server, form: slices.Form) -> tuple[slices.Page, ...]:
+    """The pages of what may be offered on this server; a flat inventory gets its mixins by factoring."""
+    reduced = reduced_for(server, offered)
+    if form is slices.Form.MIXINS and reduced.is_flat:
+        reduced = factoring.factor(reduced)
+    return paging.paginate(reduced, form=form, layout=server.layout)
+
+
+def reduced_for(server: Server, offered: inventory.Inventory) -> inventory.Inventory:
+    """The part of an inventory that a server with these gaps stores truly."""
+    if server.drops("DRADeviceTaints"):
+        offered = degrade.without_taints(offered)
+    if server.drops("DRAListTypeAttributes"):
+        offered = degrade.without_lists(offered)
+    if server.drops("DRAPartitionableDevices"):
+        offered = degrade.without_counters(offered)
+    return degrade.without_sharing(offered) if server.drops("DRAConsumableCapacity") else offered

@@ -1,0 +1,214 @@
+"""What a serving node runs beside the kubelet's calls: the author's start and stop in their order, taints in slices, health, statuses, rebuilding."""
+
+import pathlib
+import threading
+from collections.abc import Callable, Iterator
+
+import grpc
+import pytest
+
+from drakit._proto import dra_v1_pb2 as wire
+from drakit._proto import dra_v1_pb2_grpc as services
+from drakit.core import claim as claims
+from drakit.core import device, errors, inventory, names, records
+from drakit.core import driver as drivers
+from drakit.core import site as sites
+from drakit.node import background, engine, local_node, node, timing
+from fakes import author, claim_source, claim_statuses, slice_store
+
+POOL = "node-1"
+UID = names.ClaimUid("00000000-0000-4000-8000-000000000001")
+REF = claims.ClaimRef(uid=UID, namespace="default", name="claim")
+HOT = device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_EXECUTE)
+
+
+class Busy(author.FakeDriver):
+    """Tells what is called, in order; ``start_error`` is raised by start, ``gate`` holds prepare until it is set."""
+
+    def __init__(self, hardware: author.Hardware) -> None:
+        super().__init__(hardware)
+        self.calls: list[str] = []
+        self.site: sites.Site | None = None
+        self.start_error: Exception | None = None
+        self.preparing, self.gate = threading.Event(), threading.Event()
+        self.gate.set()
+        self.looks = 0
+
+    def discover(self) -> inventory.Inventory:
+        self.looks += 1
+        return super().discover()
+
+    def start(self, site: sites.Site) -> None:
+        self.calls.append("start")
+        if self.start_error is not None:
+            raise self.start_error
+        self.site = site
+
+    def recall(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
+        return self.plan(grant)
+
+    def prepare(self, grant: drivers.Grant[author.Tuning]) -> drivers.Prepared:
+        self.preparing.set()
+        assert self.gate.wait(30)
+        self.calls.append("prepare")
+        return super().prepare(grant)
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+        if self.site is not None:
+            self.site.notice(REF, sites.Notice(reason="Bye", message="the driver stops"))
+
+
+class Running:
+    """A node on real sockets with a busy driver."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.driver = Busy(author.Hardware())
+        self.store, self.claims = slice_store.FakeSliceStore(), claim_source.FakeClaimSource()
+        self.statuses, self.events = claim_statuses.FakeStatuses(POOL), claim_statuses.FakeEvents()
+        self.listing = claim_statuses.FakeClaimList()
+        self.node = self.new_node()
+
+    def new_node(self) -> node.Node:
+        (self.folder / "r").mkdir(exist_ok=True)
+        spec = local_node.DriverSpec(
+            driver_name=author.FakeDriver.name, build=lambda _: self.driver, identity=engine.NodeIdentity(pool=POOL, boot_id="boot-1")
+        )
+        telling = background.ApiPorts(statuses=self.statuses, events=self.events, claim_list=self.listing)
+        outside = node.NodeDependencies(
+            claim_source=self.claims,
+            slice_store=self.store,
+            registry=self.folder / "r",
+            clock=timing.SystemClock(),
+            rescan_seconds=3600,
+            api=telling,
+        )
+        return node.Node(spec, local_node.Folders(home=self.folder / "d", cdi=self.folder / "c"), outside, node_name=POOL)
+
+    def prepare(self, device_name: str = "chip-0") -> wire.NodePrepareResourceResponse:
+        result = claims.AllocationResult(request="r", driver=author.FakeDriver.name, pool=POOL, device=device_name)
+        self.claims.put(claims.Claim(ref=REF, results=(result,)))
+        self.statuses.allocated[UID] = {(POOL, device_name, "")}
+        request = wire.NodePrepareResourcesRequest(claims=[wire.Claim(namespace="default", uid=UID, name="claim")])
+        with grpc.insecure_channel(f"unix:{self.folder / 'd' / 'dra.sock'}") as channel:
+            return services.DRAPluginStub(channel).NodePrepareResources(request, timeout=30).claims[UID]
+
+    def taints(self) -> dict[str, tuple[device.Taint, ...]]:
+        return {item.name: item.taints for one in self.store.list() for item in one.spec.page.devices}
+
+
+@pytest.fixture
+def town(tmp_path: pathlib.Path) -> Iterator[Running]:
+    made = Running(tmp_path)
+    yield made
+    made.driver.gate.set()
+    made.node.stop()
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    waiting = threading.Event()
+    return any(holds() or waiting.wait(0.02) for _ in range(1500))
+
+
+def site_of(town: Running) -> sites.Site:
+    assert town.driver.site is not None
+    return town.driver.site
+
+
+def test_start_comes_before_the_kubelet_can_call_and_stop_after_the_last_verb(town: Running) -> None:
+    town.node.start()
+    assert town.driver.calls == ["start"]
+    town.driver.gate.clear()
+    call = threading.Thread(target=town.prepare)
+    call.start()
+    assert town.driver.preparing.wait(30)
+    stopping = threading.Thread(target=town.node.stop)
+    stopping.start()
+    stopping.join(0.5)
+    assert stopping.is_alive()
+    assert town.driver.calls == ["start"]
+    town.driver.gate.set()
+    stopping.join(30)
+    call.join(30)
+    assert town.driver.calls == ["start", "prepare", "stop"]
+
+
+def test_what_the_author_says_in_stop_is_still_told(town: Running) -> None:
+    town.node.start()
+    town.node.stop()
+    assert [notice.reason for _, notice, _ in town.events.told] == ["Bye"]
+    town.node.stop()
+    assert town.driver.calls == ["start", "stop"]
+
+
+@pytest.mark.parametrize(
+    "error, message", [(errors.SettingsError("no"), "no"), (KeyError("bug"), r"start\(\): KeyError: 'bug'; see the log")]
+)
+def test_an_error_in_start_keeps_the_node_from_starting(town: Running, error: Exception, message: str) -> None:
+    town.driver.start_error = error
+    with pytest.raises(errors.DrakitError, match=message):
+        town.node.start()
+    assert town.driver.calls == ["start"]
+    assert list((town.folder / "r").iterdir()) == []
+    assert not (town.folder / "d" / "dra.sock").exists()
+
+
+def test_a_taint_is_published_at_once_survives_a_restart_and_goes_when_it_is_taken_back(town: Running) -> None:
+    town.node.start()
+    assert eventually(lambda: "chip-0" in town.taints())
+    site_of(town).taint("chip-0", HOT)
+    assert eventually(lambda: bool(town.taints()["chip-0"]))
+    (put,) = town.taints()["chip-0"]
+    assert put.time_added is not None
+    assert put.time_added.microsecond == 0
+    town.node.stop()
+    town.node = town.new_node()
+    town.node.start()
+    assert eventually(lambda: town.driver.calls.count("start") == 2 and town.node.publisher.published.is_set())
+    assert town.taints()["chip-0"] == (put,)
+    site_of(town).untaint("chip-0", HOT.key)
+    assert eventually(lambda: not town.taints()["chip-0"])
+
+
+def test_changed_makes_discovery_look_at_once_and_a_burst_is_one_look(town: Running) -> None:
+    town.node.start()
+    assert eventually(lambda: town.driver.looks == 1 and "chip-1" in town.taints())
+    town.driver.hardware.present.discard("chip-1")
+    for _ in range(50):
+        site_of(town).changed()
+    assert eventually(lambda: "chip-1" not in town.taints())
+    assert town.driver.looks <= 3
+
+
+def test_health_reaches_the_board_that_the_kubelet_is_told_from(town: Running) -> None:
+    town.node.start()
+    site_of(town).health(sites.HealthReport(device="chip-0", health=sites.Health.UNHEALTHY, message="too hot"))
+    found = {one.device: (one.health, one.message) for one in town.node.health.snapshot()}
+    assert found["chip-0"] == (sites.Health.UNHEALTHY, "too hot")
+
+
+def test_a_failed_prepare_is_told_in_the_claim_and_taken_back_when_it_works(town: Running) -> None:
+    town.node.start()
+    town.driver.failure = errors.DeviceGoneError("chip-0 fell off")
+    assert "fell off" in town.prepare().error
+    assert eventually(lambda: town.statuses.conditions(UID, "chip-0") == {"Ready": (False, "DeviceGone")})
+    town.driver.failure = None
+    assert town.prepare().error == ""
+    assert eventually(lambda: town.statuses.conditions(UID, "chip-0") == {"Ready": (True, "Prepared")})
+
+
+def test_a_lost_journal_is_rebuilt_in_the_background_and_said_to_be(town: Running) -> None:
+    town.node.start()
+    assert town.prepare().error == ""
+    town.node.stop()
+    (town.folder / "d" / "journal.db").write_bytes(b"nonsense" * 100)
+    town.listing.known = [town.claims.fetch(REF)]
+    town.node = town.new_node()
+    assert town.node.local.journal.quarantine is not None
+    town.node.start()
+    assert eventually(lambda: town.node.local.journal.quarantine is None)
+    entry = town.node.local.journal.entry(UID)
+    assert entry is not None
+    assert [grant.device.name for grant in entry.grants] == ["chip-0"]
+    assert not town.node.local.engine.memory_lost

@@ -1,0 +1,170 @@
+"""Device metadata beside a driver's own work, through the engine of a station."""
+
+import dataclasses
+import inspect
+import pathlib
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from drakit.core import claim as claims
+from drakit.core import driver as drivers
+from drakit.core import edits, errors, names, outcome, records
+from drakit.core import site as sites
+from drakit.node import engine, local_node, metadata, resolution
+from fakes import author, claim_source
+
+UID = names.ClaimUid("00000000-0000-4000-8000-000000000001")
+NAMED = metadata.PodClaimNames(claim_source.FakeClaimSource())
+REF = claims.ClaimRef(uid=UID, namespace="default", name="c")
+
+
+class Waiting:
+    def is_waiting(self) -> bool:
+        return True
+
+
+class Describing(author.FakeDriver):
+    device_metadata: ClassVar[bool] = True
+
+
+class Site:
+    """A station of a driver that describes its devices."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.hardware = author.Hardware()
+        self.claims = claim_source.FakeClaimSource()
+        result = claims.AllocationResult(request="gpu/small", driver=author.FakeDriver.name, pool="node-1", device="chip-0")
+        self.claims.put(claims.Claim(ref=REF, results=(result,), pod_claim_name="accelerator"))
+        self.open()
+
+    def open(self) -> None:
+        """A new process on the same node."""
+        driver = Describing(self.hardware)
+        spec = local_node.DriverSpec(
+            driver_name=driver.name, build=lambda _: driver, identity=engine.NodeIdentity(pool="node-1", boot_id="boot-1")
+        )
+        self.local = local_node.LocalNode.open(spec, local_node.Folders(home=self.folder / "d", cdi=self.folder / "c"), self.claims)
+        self.local.offered.refresh()
+
+    def prepare(self) -> outcome.Outcome:
+        return self.local.engine.prepare([REF], Waiting())[UID]
+
+    def unprepare(self) -> str:
+        return self.local.engine.unprepare([REF], Waiting())[UID]
+
+    @property
+    def file(self) -> pathlib.Path:
+        return self.folder / "d" / metadata.FOLDER / UID / "gpu" / "metadata.json"
+
+
+@pytest.fixture
+def site(tmp_path: pathlib.Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.local.close()
+
+
+def test_the_file_is_there_before_the_answer_and_goes_with_the_claim(site: Site) -> None:
+    answer = site.prepare()
+    assert (answer.error, len(answer.devices)) == ("", 1)
+    [entry] = site.local.journal.entries()
+    assert entry.grants[0].edits is not None
+    [mount] = entry.grants[0].edits.mounts
+    assert mount.host_path == str(site.file)
+    assert "/resourceclaimtemplates/accelerator/gpu/" in mount.container_path
+    assert '"name": "gpu/small"' in site.file.read_text()
+    assert site.unprepare() == ""
+    assert not site.file.parent.parent.exists()
+
+
+def test_a_new_process_that_is_asked_again_changes_nothing_and_mends_what_is_lost(site: Site) -> None:
+    answer = site.prepare()
+    before = site.file.read_bytes()
+    site.local.close()
+    site.open()
+    assert site.prepare() == answer
+    site.file.unlink()
+    assert site.prepare() == answer
+    assert site.file.read_bytes() == before
+
+
+def test_a_claim_that_cannot_be_prepared_leaves_no_file(site: Site) -> None:
+    site.hardware.step = _fail
+    assert "no power" in site.prepare().error
+    assert not site.file.exists()
+    assert site.local.journal.entries() == ()
+
+
+def _fail(step: str) -> None:
+    if step.startswith("after make"):
+        raise errors.HardwareError("make", "no power")
+
+
+def test_a_file_that_cannot_be_written_fails_the_claim_and_leaves_nothing(site: Site) -> None:
+    (site.folder / "d" / metadata.FOLDER).write_text("in the way")
+    assert metadata.FOLDER in site.prepare().error
+    (site.folder / "d" / metadata.FOLDER).unlink()
+    assert site.prepare().error == ""
+
+
+def test_a_driver_that_does_not_ask_for_it_is_left_as_it_is(tmp_path: pathlib.Path) -> None:
+    driver, source = author.FakeDriver(author.Hardware()), claim_source.FakeClaimSource()
+    assert metadata.with_metadata(driver, source, tmp_path) == (driver, source, None)
+
+
+def test_every_call_of_a_driver_is_passed_on() -> None:
+    public = {name for name, member in inspect.getmembers(drivers.Driver, inspect.isfunction) if not name.startswith("_")}
+    assert public - set(vars(metadata.MetadataDriver)) == set()
+
+
+def test_names_are_remembered_of_the_claims_fetched_last(site: Site) -> None:
+    named = metadata.PodClaimNames(site.claims)
+    assert named.name(UID) is None
+    assert named.fetch(REF).pod_claim_name == "accelerator"
+    assert named.name(UID) == "accelerator"
+    for number in range(metadata.REMEMBERED):
+        ref = dataclasses.replace(REF, uid=names.ClaimUid(f"00000000-0000-4000-8000-{number + 2:012}"), name=f"c{number}")
+        site.claims.put(claims.Claim(ref=ref, results=()))
+        assert named.fetch(ref).pod_claim_name == ""
+    assert named.name(UID) is None
+
+
+def test_network_facts_that_a_driver_reports_reach_containers_too(site: Site) -> None:
+    site.prepare()
+    assert site.local.metadata is not None
+    told: list[str] = []
+    carry = metadata.updating_metadata(site.local.metadata, "node-1", lambda _, status: told.append(status.device))
+    carry(REF, sites.DeviceStatus(device="chip-0"))
+    assert "networkData" not in site.file.read_text()
+    carry(REF, sites.DeviceStatus(device="chip-0", network=sites.NetworkStatus(interface="net1")))
+    assert '"interfaceName": "net1"' in site.file.read_text()
+    site.file.chmod(0o400)
+    site.file.write_text("{")
+    carry(REF, sites.DeviceStatus(device="chip-0", network=sites.NetworkStatus(interface="net2")))
+    assert told == ["chip-0"] * 3
+
+
+class Recalling(Describing):
+    """Keeps what its claim's CDI file is said to hold."""
+
+    told: ClassVar[list[edits.Edits | None]] = []
+
+    def recall(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
+        self.told.append(grant.found)
+        return self.plan(grant)
+
+
+@pytest.mark.parametrize("damage", ["", "spoilt"])
+def test_an_author_who_recalls_is_told_the_edits_that_it_gave_without_the_mount_beside_them(site: Site, damage: str) -> None:
+    assert site.prepare().error == ""
+    [entry] = site.local.journal.entries()
+    Recalling.told.clear()
+    recalling = metadata.MetadataDriver(Recalling(site.hardware), site.local.metadata or pytest.fail("no files"), NAMED)
+    grant = resolution.from_entry(REF, entry.grants[0], site.local.author)
+    found = entry.grants[0].edits
+    assert found is not None
+    assert recalling.recall(dataclasses.replace(grant, found=None if damage else found)) == {"identity": "chip-0"}
+    assert Recalling.told == [None if damage else edits.Edits(env={"FAKE_CHIP_0": "chip-0"})]
