@@ -1,8 +1,10 @@
 """The manifests under daemonset/ render, match the Kubernetes schema, and agree with the program they start."""
 
+import json
 import os
 import pathlib
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,7 +12,7 @@ import kubernetes_validate
 import pytest
 
 from drakit import settings
-from fakes.manifests import OVERLAYS, ROOT, needs_kubectl, overlay, rendered
+from fakes.manifests import NAMESPACE, OVERLAYS, ROOT, needs_kubectl, overlay, rendered
 
 DRIVERS = [(overlay, name) for overlay, names in OVERLAYS.items() for name in sorted(names)]
 DRIVER_ROOT = {"/", "/dev"}
@@ -278,10 +280,14 @@ def test_what_the_dockerfile_runs_exists() -> None:
         assert "cluster" not in extra, "the image holds no local cluster"
 
 
+def kustomizations_of_the_page() -> list[str]:
+    page = (ROOT / "docs" / "howto" / "run-on-a-cluster.md").read_text()
+    return re.findall(r"```yaml\n(apiVersion: kustomize.+?)```", page, re.DOTALL)
+
+
 @needs_kubectl
 def test_the_overlay_of_ones_own_on_the_page_renders(tmp_path: pathlib.Path) -> None:
-    page = (ROOT / "docs" / "howto" / "run-on-a-cluster.md").read_text()
-    (shown,) = re.findall(r"```yaml\n(apiVersion: kustomize.+?)```", page, re.DOTALL)
+    shown, _ = kustomizations_of_the_page()
     (tmp_path / "kustomization.yaml").write_text(shown.replace("drakit/daemonset", os.path.relpath(ROOT / "daemonset", tmp_path)))
     daemonsets = {item["metadata"]["name"]: item for item in rendered(str(tmp_path)) if item["kind"] == "DaemonSet"}
     (container,) = daemonsets["drakit-nic"]["spec"]["template"]["spec"]["containers"]
@@ -309,3 +315,22 @@ def test_uninstalling_ends_every_driver_and_runs_the_command_with_the_drivers_ow
         assert done["image"] == driver["image"]
         assert done.keys().isdisjoint({"env", "volumeMounts", "args", "readinessProbe"})
         assert done["securityContext"]["runAsUser"] != 0
+
+
+@needs_kubectl
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_moves_to_another_namespace_whole(name: str, tmp_path: pathlib.Path) -> None:
+    shutil.copytree(ROOT / "daemonset", tmp_path / "drakit" / "daemonset")
+    _, shown = kustomizations_of_the_page()
+    (tmp_path / "kustomization.yaml").write_text(shown.replace("overlays/gpu-nic", f"overlays/{name}"))
+
+    def in_order(items: Iterable[Any]) -> list[Any]:
+        return sorted(items, key=lambda item: (item["kind"], item["metadata"]["name"]))
+
+    moved = in_order(rendered(str(tmp_path)))
+    expected = in_order(json.loads(json.dumps(overlay(name)).replace(NAMESPACE, "gpu-things")))
+    for item, known in zip(moved, expected, strict=True):
+        # kustomize gives one to objects of the cluster too whose kind it does not know; API servers leave it out.
+        known["metadata"].setdefault("namespace", item["metadata"].get("namespace"))
+        item["metadata"].setdefault("namespace", None)
+        assert item == known
