@@ -18,7 +18,7 @@ from drakit._proto import dra_v1beta1_pb2 as beta
 from drakit._proto import dra_v1beta1_pb2_grpc as beta_services
 from drakit.core import claim as claims
 from drakit.core import errors, names, outcome, ports
-from drakit.kubelet import codec, health, health_service, kinds
+from drakit.kubelet import codec, health, health_service, server
 from drakit.telemetry import logs
 
 SERVICE_V1, SERVICE_V1BETA1 = "v1.DRAPlugin", "v1beta1.DRAPlugin"
@@ -48,9 +48,9 @@ class DraService(services.DRAPluginServicer):
     def __init__(self, engine: ports.ClaimEngine) -> None:
         self._engine = engine
 
-    def register(self, server: grpc.Server) -> None:
+    def register(self, grpc_server: grpc.Server) -> None:
         """Add the service to a server."""
-        services.add_DRAPluginServicer_to_server(self, server)
+        services.add_DRAPluginServicer_to_server(self, grpc_server)
 
     def NodePrepareResources(  # noqa: N802 - the wire's name
         self, request: wire.NodePrepareResourcesRequest, context: grpc.ServicerContext
@@ -122,9 +122,9 @@ class DraV1Beta1Service(beta_services.DRAPluginServicer):
     def __init__(self, answering: DraService) -> None:
         self._answering = answering
 
-    def register(self, server: grpc.Server) -> None:
+    def register(self, grpc_server: grpc.Server) -> None:
         """Add the service to a server."""
-        beta_services.add_DRAPluginServicer_to_server(self, server)
+        beta_services.add_DRAPluginServicer_to_server(self, grpc_server)
 
     def NodePrepareResources(  # noqa: N802 - the wire's name
         self, request: beta.NodePrepareResourcesRequest, context: grpc.ServicerContext
@@ -139,7 +139,7 @@ class DraV1Beta1Service(beta_services.DRAPluginServicer):
         return codec.convert(beta.NodeUnprepareResourcesResponse, answer)
 
 
-def register(engine: ports.ClaimEngine, board: health.HealthBoard) -> kinds.Register:
+def register(engine: ports.ClaimEngine, board: health.HealthBoard) -> server.Register:
     """Return a function that adds the DRA and health services to a gRPC server."""
     answering = DraService(engine)
     served = (

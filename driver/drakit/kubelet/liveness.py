@@ -16,6 +16,7 @@ from drakit.core import errors
 from drakit.telemetry import logs
 
 THREADS = 2
+STOP_SECONDS = 5.0
 LIVENESS, READINESS = "liveness", "readiness"
 
 _log = logs.get_logger(__name__)
@@ -71,7 +72,7 @@ class HealthServer:
     def stop(self) -> None:
         """Stop at once; safe to call twice and without start."""
         if self._server is not None:
-            self._server.stop(0).wait()
+            self._server.stop(0).wait(STOP_SECONDS)
             self._server = None
 
 

@@ -26,7 +26,7 @@ import grpc
 from drakit._proto import pluginregistration_v1_pb2 as wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as services
 from drakit.core import errors, ports
-from drakit.kubelet import kinds, server, sockets
+from drakit.kubelet import server, sockets
 from drakit.telemetry import logs
 
 PLUGIN_TYPE = "DRAPlugin"
@@ -141,7 +141,6 @@ class Registrar:
             exclusive=False,
             make_folder=False,
             label=sockets.label(self._plugin.name),
-            kind=kinds.quiet,
         )
 
     def _reappear(self) -> None:

@@ -24,10 +24,12 @@ import socket
 import stat
 import threading
 import time
+from collections.abc import Callable
 from concurrent import futures
 
+import grpc
+
 from drakit.core import errors
-from drakit.kubelet import kinds
 from drakit.telemetry import logs
 
 PATH_MAX_BYTES = 107
@@ -37,7 +39,13 @@ _PROBE_SECONDS = 1.0
 _BINDING_SECONDS = 1.0
 """How long a socket may be bound without listening: gRPC does one right after the other."""
 
+STOP_SECONDS = 5.0
+"""How long a stop waits for gRPC after the grace of running calls."""
+_OPTIONS = [("grpc.so_reuseport", 0)]
+
 Identity = tuple[int, int]
+Register = Callable[[grpc.Server], None]
+"""Adds services to a gRPC server."""
 
 _log = logs.get_logger(__name__)
 
@@ -61,13 +69,12 @@ class SocketServer:
     def __init__(
         self,
         path: pathlib.Path,
-        register: kinds.Register,
+        register: Register,
         *,
         threads: int,
         exclusive: bool = True,
         make_folder: bool = True,
         label: str = "",
-        kind: kinds.Kind = kinds.prompt,
     ) -> None:
         self.path = path
         self._register = register
@@ -75,7 +82,6 @@ class SocketServer:
         self._lock = _PathLock(path) if exclusive else None
         self._make_folder = make_folder
         self._label = label
-        self._kind = kind
         self._serving: _Serving | None = None
         self._retired: list[_Serving] = []
         self._changing = threading.Lock()
@@ -121,8 +127,9 @@ class SocketServer:
         if self.is_at_path():
             self.path.unlink(missing_ok=True)
         ending = [*self._retired, serving]
-        for stopped in [one.server.stop(grace) for one in ending]:
-            stopped.wait()
+        end = time.monotonic() + grace + STOP_SECONDS
+        if not all(stopped.wait(max(0.0, end - time.monotonic())) for stopped in [one.server.stop(grace) for one in ending]):
+            _log.warning("gRPC server did not stop in time", path=str(self.path), seconds=grace + STOP_SECONDS)
         for one in ending:
             one.pool.shutdown(wait=False)
         self._serving = None
@@ -145,7 +152,7 @@ class SocketServer:
             pool = futures.ThreadPoolExecutor(max_workers=self._threads, thread_name_prefix=self.path.stem)
             undo.callback(pool.shutdown, wait=False)
             server = self._bind(pool, hidden)
-            undo.callback(lambda: server.stop(0).wait())
+            undo.callback(lambda: server.stop(0).wait(STOP_SECONDS))
             hidden.chmod(SOCKET_MODE)
             serving = _Serving(server=server, pool=pool, identity=_identity(hidden))
             server.start()
@@ -153,18 +160,21 @@ class SocketServer:
             undo.pop_all()
         return serving
 
-    def _bind(self, pool: futures.ThreadPoolExecutor, path: pathlib.Path) -> kinds.Bound:
+    def _bind(self, pool: futures.ThreadPoolExecutor, path: pathlib.Path) -> grpc.Server:
+        bound = grpc.server(pool, options=_OPTIONS)
+        self._register(bound)
         try:
-            return self._kind(pool, self._register, path)
+            bound.add_insecure_port(f"unix:{path}")
         except RuntimeError as error:
             raise errors.SettingsError(f"cannot bind {path}; is its folder writable?", key="socket path") from error
+        return bound
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Serving:
     """One gRPC server with its threads and the identity of its socket file."""
 
-    server: kinds.Bound
+    server: grpc.Server
     pool: futures.ThreadPoolExecutor
     identity: Identity | None
 

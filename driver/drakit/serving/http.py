@@ -322,7 +322,7 @@ class HttpServer:
             return
         listener.shutdown()
         listener.server_close()
-        self._thread.join()
+        self._thread.join(FINISH_SECONDS)
         listener.finish(FINISH_SECONDS)
 
 

@@ -2,11 +2,15 @@
 
 import ast
 import pathlib
+import queue
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from drakit.cli import stopping
 
@@ -34,14 +38,47 @@ def number(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
     signal.signal(request.param, before)
 
 
-def test_the_first_signal_stops_and_a_second_does_nothing_more(number: signal.Signals) -> None:
-    stop = NotedEvent()
-    stopping.at_signals(stop, (number,))
+def test_the_first_signal_stops_and_what_comes_with_it_does_nothing_more(number: signal.Signals) -> None:
+    stop, ends = NotedEvent(), queue.SimpleQueue[int]()
+    stopping.at_signals(stop, (number,), end=ends.put, now=lambda: 7.0)
     assert not stop.is_set()
     for _ in range(2):
         signal.raise_signal(number)
         assert stop.wait(60.0)
     assert stop.by == ["signals"], "the signal's own code runs in the main thread, and may interrupt it while it holds the event's lock"
+    assert ends.empty()
+
+
+def test_a_later_signal_ends_the_process_at_once(number: signal.Signals) -> None:
+    stop, ends, times = NotedEvent(), queue.SimpleQueue[int](), iter([0.0, stopping.AGAIN_SECONDS])
+    stopping.at_signals(stop, (number,), end=ends.put, now=lambda: next(times))
+    for _ in range(2):
+        signal.raise_signal(number)
+    assert ends.get(timeout=60.0) == 128 + number
+    assert stop.by == ["signals"]
+
+
+HANGS = """
+import concurrent.futures, sys, threading, time
+from drakit.cli import stopping
+def hangs_in_the_hardware():
+    time.sleep(600)
+stop = threading.Event()
+stopping.bounded(stop, 0.2)
+concurrent.futures.ThreadPoolExecutor(1).submit(hangs_in_the_hardware)
+stop.set()
+"""
+
+
+def test_a_stop_that_hangs_is_cut_off_and_says_where() -> None:
+    ended = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "in hangs_in_the_hardware" in ended.stderr
+
+
+def test_a_driver_has_time_to_stop_before_its_pod_is_killed() -> None:
+    manifest = yaml.safe_load((CLI.parents[2] / "daemonset" / "base" / "daemonset.yaml").read_text())
+    assert manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= stopping.STOP_SECONDS + 5
 
 
 def test_no_other_command_has_code_for_signals_of_its_own() -> None:

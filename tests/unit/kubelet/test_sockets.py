@@ -126,13 +126,14 @@ def test_another_instance_is_seen_while_it_lives(folder: pathlib.Path) -> None:
 
 KILLED = """
 import os, pathlib, signal, sys
-from drakit.kubelet import kinds, server
+from drakit.kubelet import server
 
-def killed(*bound):
-    kinds.prompt(*bound)
-    os.kill(os.getpid(), signal.SIGKILL)
+def killed(event, arguments):
+    if event == "os.chmod":  # What a server does next to a socket that it has bound.
+        os.kill(os.getpid(), signal.SIGKILL)
 
-server.SocketServer(pathlib.Path(sys.argv[1]), lambda made: None, threads=1, label=sys.argv[2], kind=killed).start()
+sys.addaudithook(killed)
+server.SocketServer(pathlib.Path(sys.argv[1]), lambda made: None, threads=1, label=sys.argv[2]).start()
 """
 
 
