@@ -23,7 +23,7 @@ SETTLE = 3.0
 
 
 def _command(*more: str) -> list[str]:
-    return [sys.executable, "-c", "from drakit.cli.app import main; main()", *more]
+    return [sys.executable, "-m", "drakit", *more]
 
 
 def _drakit(folder: pathlib.Path, api: town.Api) -> town.Served:
