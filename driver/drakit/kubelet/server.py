@@ -129,7 +129,7 @@ class SocketServer:
         ending = [*self._retired, serving]
         end = time.monotonic() + grace + STOP_SECONDS
         if not all(stopped.wait(max(0.0, end - time.monotonic())) for stopped in [one.server.stop(grace) for one in ending]):
-            _log.warning("gRPC server did not stop in time", path=str(self.path), seconds=grace + STOP_SECONDS)
+            _log.warning("gRPC server did not stop in time", path=str(self.path), duration_ms=1000 * (grace + STOP_SECONDS))
         for one in ending:
             one.pool.shutdown(wait=False)
         self._serving = None
