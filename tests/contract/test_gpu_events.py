@@ -5,7 +5,9 @@ import pathlib
 import pytest
 
 from drakit.devices import machines
-from drakit.devices.gpu import host, mock, nvml, port, vitals
+from drakit.devices.gpu import host, nvml, port
+from drakit.devices.gpu.health import signals
+from drakit.devices.gpu.mock import mock_gpus
 from fakes import nvml_library
 
 PATIENCE = 30.0
@@ -14,7 +16,7 @@ PATIENCE = 30.0
 class Machine:
     """A mock machine, and the port that looks at it."""
 
-    def __init__(self, hardware: mock.MockGpus, seen: port.GpuPort, root: pathlib.Path | None) -> None:
+    def __init__(self, hardware: mock_gpus.MockGpus, seen: port.GpuPort, root: pathlib.Path | None) -> None:
         self.hardware = hardware
         self.seen = seen
         self._root = root
@@ -36,7 +38,7 @@ class Machine:
 
 @pytest.fixture(params=["mock", "nvml"])
 def machine(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Machine:
-    made = mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path / "machine", owner="node-a"))
+    made = mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path / "machine", owner="node-a"))
     if request.param == "mock":
         return Machine(made, made, None)
     root = nvml_library.host_root(tmp_path / "root", made)
@@ -48,8 +50,8 @@ def test_an_event_says_which_gpu_which_instance_and_which_xid(machine: Machine) 
     with machine.seen.events() as events:
         machine.hardware.strike(gpu.uuid, 31, instance_id=2)
         machine.hardware.strike(gpu.uuid, 79)
-        assert events.wait(PATIENCE) == vitals.Event(gpu=gpu.uuid, kind=vitals.EventKind.XID, xid=31, instance_id=2)
-        assert events.wait(PATIENCE) == vitals.Event(gpu=gpu.uuid, kind=vitals.EventKind.XID, xid=79)
+        assert events.wait(PATIENCE) == signals.Event(gpu=gpu.uuid, kind=signals.EventKind.XID, xid=31, instance_id=2)
+        assert events.wait(PATIENCE) == signals.Event(gpu=gpu.uuid, kind=signals.EventKind.XID, xid=79)
 
 
 def test_only_what_happens_after_the_opening_is_heard(machine: Machine) -> None:
@@ -62,16 +64,16 @@ def test_changes_of_mig_are_events(machine: Machine) -> None:
     uuid = machine.seen.gpus()[0].uuid
     with machine.seen.events() as events:
         machine.hardware.create_gpu_instance(uuid, 19, port.Placement(start=6, size=1))
-        assert events.wait(PATIENCE) == vitals.Event(gpu=uuid, kind=vitals.EventKind.MIG)
+        assert events.wait(PATIENCE) == signals.Event(gpu=uuid, kind=signals.EventKind.MIG)
 
 
-@pytest.mark.parametrize("action", list(vitals.RecoveryAction))
-def test_what_a_gpu_asks_for_stands_until_it_is_reset(machine: Machine, action: vitals.RecoveryAction) -> None:
+@pytest.mark.parametrize("action", list(signals.RecoveryAction))
+def test_what_a_gpu_asks_for_stands_until_it_is_reset(machine: Machine, action: signals.RecoveryAction) -> None:
     uuid = machine.seen.gpus()[0].uuid
     machine.hardware.strike(uuid, 48, asks=action)
     assert machine.seen.recovery_action(uuid) is action
     machine.hardware.reset(uuid)
-    assert machine.seen.recovery_action(uuid) is vitals.RecoveryAction.NONE
+    assert machine.seen.recovery_action(uuid) is signals.RecoveryAction.NONE
 
 
 def test_a_lost_gpu_answers_nothing_is_still_plugged_and_no_other_is_touched(machine: Machine) -> None:
@@ -82,7 +84,7 @@ def test_a_lost_gpu_answers_nothing_is_still_plugged_and_no_other_is_touched(mac
     assert caught.value.code in {port.Code.GPU_IS_LOST, port.Code.NOT_FOUND}
     assert machine.seen.is_plugged(first)
     assert list(machine.seen.gpus()) == [second]
-    assert machine.seen.recovery_action(second.uuid) is vitals.RecoveryAction.NONE
+    assert machine.seen.recovery_action(second.uuid) is signals.RecoveryAction.NONE
     machine.hardware.reset(first.uuid)
     assert list(machine.seen.gpus()) == [first, second]
 

@@ -8,7 +8,9 @@ import pathlib
 import pytest
 
 from drakit.devices import machines
-from drakit.devices.gpu import host, mock, nvml, port, smi
+from drakit.devices.gpu import host, nvml, port
+from drakit.devices.gpu.mock import mock_gpus
+from drakit.devices.gpu.nvml import smi
 from fakes import nvml_library
 
 UNKNOWN = 999
@@ -18,7 +20,7 @@ MACHINES = machines.names("gpus")
 class NvmlOverMock(nvml.NvmlGpus):
     """The adapter on a machine whose kernel shows capabilities as instances come and go."""
 
-    def __init__(self, hardware: mock.MockGpus, root: pathlib.Path) -> None:
+    def __init__(self, hardware: mock_gpus.MockGpus, root: pathlib.Path) -> None:
         self._root = nvml_library.host_root(root, hardware)
         self._hardware = hardware
         tools = smi.Smi(nvml_library.smi_root(root / "driver", hardware))
@@ -32,7 +34,7 @@ class NvmlOverMock(nvml.NvmlGpus):
 @pytest.fixture(params=[(kind, name) for kind in ("mock", "nvml") for name in MACHINES], ids="-".join)
 def hardware(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> port.GpuPort:
     kind, name = request.param
-    made = mock.MockGpus(machines.Choice(name=name, directory=tmp_path / "machine", owner="node-a"))
+    made = mock_gpus.MockGpus(machines.Choice(name=name, directory=tmp_path / "machine", owner="node-a"))
     return NvmlOverMock(made, tmp_path / "root") if kind == "nvml" else made
 
 

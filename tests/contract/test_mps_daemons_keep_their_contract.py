@@ -16,15 +16,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.gpu import mps, processes, sharing
-from drakit.devices.gpu.daemons import folders, port
-from drakit.devices.gpu.daemons import pods as pod_daemons
+from drakit.devices.gpu.sharing import gpu_settings
+from drakit.devices.gpu.sharing.mps import child_daemons, folders, pod_daemons, port, processes
 from fakes import mps_daemon, mps_pods
 
 GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
 OTHER = f"{GRANT}share"
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
-WANTED = sharing.Mps(percentage=50, memory=3 << 30)
+WANTED = gpu_settings.Mps(percentage=50, memory=3 << 30)
 LIMITS = ["set_default_active_thread_percentage 50", "set_default_device_pinned_mem_limit 0 3072M"]
 
 
@@ -43,7 +42,7 @@ class Kind:
     def home(self) -> pathlib.Path:
         return self.folder / "mps"
 
-    def serve(self, grant: str = GRANT, wanted: sharing.Mps = WANTED) -> None:
+    def serve(self, grant: str = GRANT, wanted: gpu_settings.Mps = WANTED) -> None:
         self.daemons.ensure(grant, GPU, wanted, claim="default/a")
         self.daemons.check(grant)
 
@@ -52,7 +51,7 @@ class Kind:
 
     def living(self, grant: str = GRANT) -> list[processes.Running]:
         """The daemon and all that it started."""
-        return sorted(processes.bearing(f"{mps.PIPE_VARIABLE}={folders.of(self.home, grant) / 'pipe'}"))
+        return sorted(processes.bearing(f"{child_daemons.PIPE_VARIABLE}={folders.of(self.home, grant) / 'pipe'}"))
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def folder() -> Iterator[pathlib.Path]:
 def kind(request: pytest.FixtureRequest, folder: pathlib.Path) -> Iterator[Kind]:
     root = mps_daemon.install(folder / "root")
     if request.param == "process":
-        local = mps.Daemons(home=folder / "mps", root=root, own_shm=False, stop_seconds=0.5)
+        local = child_daemons.Daemons(home=folder / "mps", root=root, own_shm=False, stop_seconds=0.5)
         yield Kind(folder=folder, again=lambda: dataclasses.replace(local))
         local.stop(GRANT)
         local.stop(OTHER)
@@ -166,7 +165,7 @@ def test_a_daemon_that_ends_at_once_is_an_error_with_its_last_words(kind: Kind) 
 
 
 def test_a_missing_program_is_an_error_that_names_the_fix(kind: Kind) -> None:
-    (kind.folder / "root/usr/bin" / mps.CONTROL).unlink()
+    (kind.folder / "root/usr/bin" / child_daemons.CONTROL).unlink()
     with pytest.raises(errors.HardwareError, match=r"is not installed below .*; MPS needs it: install it"):
         kind.serve()
 
@@ -231,7 +230,7 @@ def test_only_the_first_prepare_of_a_pods_daemon_needs_the_api_server(kubelet: m
     pods.check(GRANT)
     pods.stop(GRANT)
     assert not list(pods.home.iterdir())
-    assert not list(processes.bearing(f"{mps.PIPE_VARIABLE}={folders.of(pods.home, GRANT) / 'pipe'}"))
+    assert not list(processes.bearing(f"{child_daemons.PIPE_VARIABLE}={folders.of(pods.home, GRANT) / 'pipe'}"))
     assert list(kubelet.pods), "the pod is left, without a daemon"
     kubelet.away = False
     pods.sweep(lambda: ())

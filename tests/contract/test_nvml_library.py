@@ -16,7 +16,9 @@ from drakit.cli.doctor import finding
 from drakit.cli.doctor import gpus as doctor
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import host, mock, nvml, port, vitals
+from drakit.devices.gpu import host, nvml, port
+from drakit.devices.gpu.health import signals
+from drakit.devices.gpu.mock import mock_gpus
 from fakes import nvml_library
 
 LIBRARY, MIG_GPU = os.environ.get("DRAKIT_TEST_NVML", ""), os.environ.get("DRAKIT_TEST_NVML_MIG", "")
@@ -28,7 +30,7 @@ STRANGER = port.GpuUuid("GPU-00000000-0000-0000-0000-000000000000")
 def opened(case: str, folder: pathlib.Path) -> nvml.NvmlGpus:
     if case not in MOCK_MACHINES:
         return nvml.NvmlGpus.open(pathlib.Path(case))
-    made = mock.MockGpus(machines.Choice(name=case, directory=folder / "machine", owner="node-a"))
+    made = mock_gpus.MockGpus(machines.Choice(name=case, directory=folder / "machine", owner="node-a"))
     return nvml.NvmlGpus(nvml_library.NvmlLibrary(made), system=host.Host(nvml_library.host_root(folder / "root", made)))
 
 
@@ -125,7 +127,7 @@ def test_instances_lie_where_their_profiles_may(hardware: nvml.NvmlGpus) -> None
 def test_what_a_gpu_may_not_tell_is_none_and_no_error(hardware: nvml.NvmlGpus) -> None:
     for gpu in hardware.gpus():
         assert hardware.compute_mode(gpu.uuid) in {None, *port.ComputeMode}
-        assert hardware.recovery_action(gpu.uuid) in {None, *vitals.RecoveryAction}
+        assert hardware.recovery_action(gpu.uuid) in {None, *signals.RecoveryAction}
         assert all(pid > 0 for pid in hardware.running_processes(gpu.uuid))
 
 

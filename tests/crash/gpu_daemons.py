@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 
 from crash import gpu_stories, gpu_victims
-from drakit.devices.gpu import processes
+from drakit.devices.gpu.sharing.mps import processes
 from fakes import mps_daemon
 
 MODEL = "h100-pcie-80gb"

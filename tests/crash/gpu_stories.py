@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from crash import gpu_victims
-from drakit.devices.gpu import machine, mig, mock
+from drakit.devices.gpu.mig import partitioning
+from drakit.devices.gpu.mock import machine, mock_gpus
 from drakit.node import inventory_cache
 
 OTHER = "99999999-2222-3333-4444-555555555555"
@@ -148,8 +149,8 @@ class Node:
         return Node(folder=folder, file=self.file)
 
     @property
-    def hardware(self) -> mock.MockGpus:
-        return mock.MockGpus(gpu_victims.choice(self.folder, str(self.file)))
+    def hardware(self) -> mock_gpus.MockGpus:
+        return mock_gpus.MockGpus(gpu_victims.choice(self.folder, str(self.file)))
 
     def look(self, *, mode: bool = True) -> dict[str, object]:
         """All there is: the GPU's modes and instances, the journal's claims and what they remember, and the CDI files."""
@@ -195,9 +196,9 @@ class Story:
 
 
 @functools.cache
-def partitions(model: str) -> tuple[mig.Partition, mig.Partition, mig.Partition]:
+def partitions(model: str) -> tuple[partitioning.Partition, partitioning.Partition, partitioning.Partition]:
     """Three partitions of one GPU that can lie side by side: the claim's, another claim's, an admin's."""
-    found = mig.partitions(machine.load_model(model).profiles.values())
+    found = partitioning.partitions(machine.load_model(model).profiles.values())
     mine = next(item for item in found if item.profile.slices == 2)
     rest = [item for item in found if not item.placement.overlaps(mine.placement)]
     other = rest[0]
@@ -205,8 +206,8 @@ def partitions(model: str) -> tuple[mig.Partition, mig.Partition, mig.Partition]
     return mine, other, admin
 
 
-def named(partition: mig.Partition) -> str:
-    return f"gpu-0-mig-{mig.slug(partition.profile)}-{partition.placement.start}"
+def named(partition: partitioning.Partition) -> str:
+    return f"gpu-0-mig-{partitioning.slug(partition.profile)}-{partition.placement.start}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -270,7 +271,7 @@ def story(server: Server, folder: pathlib.Path, model: str, kind: str) -> Story:
     )
 
 
-def admin_makes(hardware: mock.MockGpus, partition: mig.Partition) -> None:
+def admin_makes(hardware: mock_gpus.MockGpus, partition: partitioning.Partition) -> None:
     (gpu,) = hardware.gpus()
     made = hardware.create_gpu_instance(gpu.uuid, partition.profile.id, partition.placement)
     whole = max(hardware.compute_instance_profiles(gpu.uuid, made.id), key=lambda item: item.slices)

@@ -21,17 +21,21 @@ from drakit.cdi import directory as cdi
 from drakit.core import claim as claims
 from drakit.core import names, outcome, ports, quantity, records
 from drakit.devices import machines
-from drakit.devices.gpu import discovery, machine, marks, mock, mps, processes, roots, shares, sharing
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu.daemons import folders
+from drakit.devices.gpu.cdi import driver_root
+from drakit.devices.gpu.inventory import discovery
+from drakit.devices.gpu.mig import ownership_markers
+from drakit.devices.gpu.mock import machine, mock_gpus
+from drakit.devices.gpu.sharing import gpu_settings, share_policy
+from drakit.devices.gpu.sharing.mps import child_daemons, folders, processes
 from drakit.journal import journal, locks
 from drakit.node import driver_context, engine, inventory_cache, recovery, timing
 from fakes import claim_source, gpu_node, world
 
 UID = "11111111-2222-3333-4444-555555555555"
-TERMS = shares.Terms(memory=True, number=4, partitions=True)
+TERMS = share_policy.Terms(memory=True, number=4, partitions=True)
 CHANGES = frozenset({"begin", "complete", "refresh", "begin_unprepare", "finish_unprepare", "write", "remove"})
-BY_LINE = (mps.__file__, folders.__file__, marks.__file__)
+BY_LINE = (child_daemons.__file__, folders.__file__, ownership_markers.__file__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,7 +170,9 @@ def killed(_name: str) -> None:
 
 def living(folder: pathlib.Path) -> dict[str, list[processes.Running]]:
     """Everything that was started for claims of a world, gates too, by the daemon's folder."""
-    found = {place.name: sorted(processes.bearing(f"{mps.PIPE_VARIABLE}={place / 'pipe'}")) for place in (folder / "mps").glob("*")}
+    found = {
+        place.name: sorted(processes.bearing(f"{child_daemons.PIPE_VARIABLE}={place / 'pipe'}")) for place in (folder / "mps").glob("*")
+    }
     return {name: running for name, running in found.items() if running}
 
 
@@ -182,18 +188,18 @@ def open_journal(folder: pathlib.Path, machine: str) -> journal.Journal:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SteppingDaemons(mps.Daemons):
+class SteppingDaemons(child_daemons.Daemons):
     """MPS daemons whose start and end are steps."""
 
     step: Callable[[str], None]
 
-    def ensure(self, grant: str, device: str, wanted: sharing.Mps, *, claim: str = "") -> None:
+    def ensure(self, grant: str, device: str, wanted: gpu_settings.Mps, *, claim: str = "") -> None:
         self._stepped("ensure", lambda: super(SteppingDaemons, self).ensure(grant, device, wanted, claim=claim))
 
     def stop(self, grant: str) -> None:
         self._stepped("stop", lambda: super(SteppingDaemons, self).stop(grant))
 
-    def _limit(self, folder: pathlib.Path, wanted: sharing.Mps) -> None:
+    def _limit(self, folder: pathlib.Path, wanted: gpu_settings.Mps) -> None:
         self._stepped("limit", lambda: super(SteppingDaemons, self)._limit(folder, wanted))
 
     def _end(self, folder: pathlib.Path) -> None:
@@ -207,12 +213,14 @@ class SteppingDaemons(mps.Daemons):
 
 def author_of(life: Life, memory: journal.Journal, stepper: Stepper) -> gpu_driver.GpuDriver:
     """The driver of a life."""
-    daemons = SteppingDaemons(home=life.folder / "mps", root=roots.DriverRoot(path=pathlib.Path(life.root)), own_shm=False, step=stepper)
+    daemons = SteppingDaemons(
+        home=life.folder / "mps", root=driver_root.DriverRoot(path=pathlib.Path(life.root)), own_shm=False, step=stepper
+    )
     return gpu_driver.GpuDriver(
-        gpu_node.stepping(mock.MockGpus(life.choice), stepper),
+        gpu_node.stepping(mock_gpus.MockGpus(life.choice), stepper),
         intents=memory.intents,
-        choices=discovery.Choices(terms=TERMS if life.wants.share else shares.NONE),
-        surroundings=gpu_driver.Surroundings(daemons=daemons, made=marks.Marks(folder=life.folder / "made")),
+        choices=discovery.Choices(terms=TERMS if life.wants.share else share_policy.NONE),
+        surroundings=gpu_driver.Surroundings(daemons=daemons, made=ownership_markers.Marks(folder=life.folder / "made")),
         pause=lambda _: None,
     )
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import pytest
 
 from crash import gpu_stories, gpu_victims
-from drakit.devices.gpu import mock, port
+from drakit.devices.gpu import port
+from drakit.devices.gpu.mock import mock_gpus
 
 HERE = gpu_stories.Here()
 SAMPLE = 6
@@ -21,7 +22,7 @@ SAMPLE = 6
 class Admin:
     """Flips the mode at a step, and can put back what it was then."""
 
-    def __init__(self, hardware: mock.MockGpus, *, wipes: bool) -> None:
+    def __init__(self, hardware: mock_gpus.MockGpus, *, wipes: bool) -> None:
         self._hardware = hardware
         self._gpu = hardware.gpus()[0].uuid
         self._wipes = wipes

@@ -13,8 +13,11 @@ from drakit.cdi import directory as cdi
 from drakit.core import claim as core_claims
 from drakit.core import names, outcome, quantity
 from drakit.devices import machines
-from drakit.devices.gpu import discovery, mock, port, shares
 from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu import port
+from drakit.devices.gpu.inventory import discovery
+from drakit.devices.gpu.mock import mock_gpus
+from drakit.devices.gpu.sharing import share_policy
 from drakit.journal import journal, locks
 from drakit.node import engine, inventory_cache
 from fakes import claim_source, world
@@ -39,7 +42,7 @@ class Crowd:
     """The node and its claims."""
 
     engine: engine.Engine
-    hardware: mock.MockGpus
+    hardware: mock_gpus.MockGpus
     claims: tuple[core_claims.ClaimRef, ...]
     source: claim_source.FakeClaimSource
     journal: journal.Journal
@@ -69,14 +72,14 @@ def crowd(
     boards = ", ".join(_BOARD.format(number + 7) for number in range(GPUS))
     latencies = ", ".join(f"{step}: {milliseconds}" for step in STEPS)
     file.write_text(_FILE.format(boards=boards, latencies=latencies if milliseconds else ""))
-    hardware = mock.MockGpus(machines.Choice(name=str(file), directory=folder / "machine", owner=world.POOL))
+    hardware = mock_gpus.MockGpus(machines.Choice(name=str(file), directory=folder / "machine", owner=world.POOL))
     wanted = [_claim(number) for number in range(CLAIMS)]
     source = claim_source.FakeClaimSource(*wanted)
     with journal.Journal.open(folder / "data", driver=gpu_driver.NAME, boot_id=hardware.boot_id()) as memory:
         driver = gpu_driver.GpuDriver(
             around(hardware),
             intents=memory.intents,
-            choices=discovery.Choices(terms=shares.Terms(number=2, partitions=True)),
+            choices=discovery.Choices(terms=share_policy.Terms(number=2, partitions=True)),
         )
         offered = inventory_cache.InventoryCache(driver)
         offered.refresh()

@@ -11,8 +11,11 @@ from typing import TypedDict, Unpack, cast
 
 from drakit.core import claim, device, driver, errors, names, quantity, records
 from drakit.devices import machines
-from drakit.devices.gpu import config, discovery, mock, port, shares
+from drakit.devices.gpu import config, port
 from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu.inventory import discovery
+from drakit.devices.gpu.mock import mock_gpus
+from drakit.devices.gpu.sharing import share_policy
 
 Grant = driver.Grant[config.AnyConfig]
 
@@ -86,7 +89,7 @@ class GpuNode:
         directory: pathlib.Path,
         machine: str = "dgx-a100-40gb-2gpu",
         *,
-        terms: shares.Terms = shares.NONE,
+        terms: share_policy.Terms = share_policy.NONE,
         surroundings: gpu_driver.Surroundings | None = None,
         watch: gpu_driver.Watching | None = None,
     ) -> None:
@@ -96,14 +99,14 @@ class GpuNode:
         self.choice = machines.Choice(name=machine, directory=directory, owner="node-a")
         self.journal: dict[str, Kept] = {}
         self.pauses: list[float] = []
-        self.hardware = mock.MockGpus(self.choice)
+        self.hardware = mock_gpus.MockGpus(self.choice)
         self.driver = self.restart()
 
     def restart(self, *, crash_at: int | None = None) -> gpu_driver.GpuDriver:
         """A driver as a new process has it."""
         self.steps = Steps(crash_at)
         self.driver = gpu_driver.GpuDriver(
-            stepping(mock.MockGpus(self.choice), self.steps),
+            stepping(mock_gpus.MockGpus(self.choice), self.steps),
             intents=self.intents,
             choices=discovery.Choices(whole_beside_partitions=self.hardware.whole_beside_partitions, terms=self.terms),
             surroundings=self.surroundings,

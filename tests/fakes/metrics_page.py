@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from drakit.cli import serving, webhook
 from drakit.core import inventory, lifecycle
 from drakit.core import site as sites
-from drakit.devices.gpu import gauges
+from drakit.devices.gpu import metrics as gpu_metrics
 from drakit.devices.nic import port, reporting
 from drakit.devices.nic.attach import outcomes
 from drakit.node import metrics, timing
@@ -36,8 +36,10 @@ class Shown:
 
     def measure(self) -> Sequence[sites.Reading]:
         nics = reporting._readings(port.Traffic(share_id="s", egress=COUNTERS, ingress=COUNTERS), "eth0")
-        gpus = gauges.of_gpu(
-            gauges.Count(gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True, monitored=True)
+        gpus = gpu_metrics.of_gpu(
+            gpu_metrics.Count(
+                gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True, monitored=True
+            )
         )
         return (*nics, *gpus, *outcomes.Calls().readings())
 

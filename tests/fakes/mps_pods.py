@@ -16,9 +16,7 @@ import time
 from collections.abc import Collection
 
 from drakit.core import errors, pods
-from drakit.devices.gpu import processes
-from drakit.devices.gpu.daemons import pods as pod_daemons
-from drakit.devices.gpu.daemons import supervisor
+from drakit.devices.gpu.sharing.mps import pod_daemons, processes, supervisor
 
 COMMAND = (sys.executable, "-m", supervisor.__name__)
 _POLL_SECONDS = 0.05

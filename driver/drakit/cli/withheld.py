@@ -12,7 +12,7 @@ from drakit.cli import output
 from drakit.core import driver as drivers
 
 if TYPE_CHECKING:
-    from drakit.devices.gpu import discovery
+    from drakit.devices.gpu.inventory import discovery
     from drakit.devices.nic.discovery import eligibility, offers
 
 COLUMNS = ("INTERFACE", "WHY", "WHAT WOULD CHANGE IT")
@@ -53,7 +53,7 @@ def by(author: drivers.Driver[Any]) -> Told:
 
 def gpus(told: Told) -> str:
     """The GPUs that are not offered, each with the reason, in one line; empty where all are."""
-    from drakit.devices.gpu import discovery
+    from drakit.devices.gpu.inventory import discovery
 
     if not told.gpus:
         return ""

@@ -3,10 +3,11 @@
 import pathlib
 import sys
 
-from drakit.devices.gpu import mock, roots
+from drakit.devices.gpu.cdi import driver_root
+from drakit.devices.gpu.mock import mock_gpus
 
 
-def host_root(directory: pathlib.Path, hardware: mock.MockGpus) -> pathlib.Path:
+def host_root(directory: pathlib.Path, hardware: mock_gpus.MockGpus) -> pathlib.Path:
     """A root folder with what the kernel tells of the mock GPUs, MIG capabilities excepted."""
     proc, devices = directory / "proc", directory / "sys/bus/pci/devices"
     (proc / "sys/kernel/random").mkdir(parents=True)
@@ -27,7 +28,7 @@ def host_root(directory: pathlib.Path, hardware: mock.MockGpus) -> pathlib.Path:
     return directory
 
 
-def show_capabilities(root: pathlib.Path, hardware: mock.MockGpus) -> None:
+def show_capabilities(root: pathlib.Path, hardware: mock_gpus.MockGpus) -> None:
     """Bring /proc/driver/nvidia/capabilities up to date with the instances there are."""
     for gpu in hardware.gpus():
         folder = root / f"proc/driver/nvidia/capabilities/gpu{gpu.minor}/mig"
@@ -58,7 +59,7 @@ with open({told!r}, "a") as log:
 """
 
 
-def smi_root(directory: pathlib.Path, hardware: mock.MockGpus) -> roots.DriverRoot:
+def smi_root(directory: pathlib.Path, hardware: mock_gpus.MockGpus) -> driver_root.DriverRoot:
     """A driver root whose nvidia-smi notes time slices in ``slices``, and refuses those of a GPU that has MIG mode on now."""
     modes = {gpu.uuid: hardware.mig_mode(gpu.uuid) for gpu in hardware.gpus()}
     program = directory / "usr/bin/nvidia-smi"
@@ -66,4 +67,4 @@ def smi_root(directory: pathlib.Path, hardware: mock.MockGpus) -> roots.DriverRo
     on = {uuid: mode is not None and mode.current for uuid, mode in modes.items()}
     program.write_text(SMI.format(python=sys.executable, mig=on, told=str(directory / "slices")))
     program.chmod(0o755)
-    return roots.DriverRoot(path=directory)
+    return driver_root.DriverRoot(path=directory)

@@ -5,7 +5,9 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import ClassVar, cast
 
-from drakit.devices.gpu import mock, port, vitals
+from drakit.devices.gpu import port
+from drakit.devices.gpu.health import signals
+from drakit.devices.gpu.mock import mock_gpus
 
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, TIMEOUT, GPU_IS_LOST = 0, 2, 3, 6, 7, 10, 15
 ANY = 0xFFFFFFFF  # nvml.h: no instance.
@@ -23,12 +25,12 @@ class Library:
 
     functions: ClassVar[Mapping[str, Function]] = {}
 
-    def __init__(self, hardware: mock.MockGpus, *, missing: frozenset[str] = frozenset()) -> None:
+    def __init__(self, hardware: mock_gpus.MockGpus, *, missing: frozenset[str] = frozenset()) -> None:
         self.hardware = hardware
         self.missing = missing
         self.returns: dict[str, int] = {}
         self.calls: list[str] = []
-        self.event_sets: list[vitals.Events] = []
+        self.event_sets: list[signals.Events] = []
         self.registered: dict[port.GpuUuid, int] = {}
         self.event_kinds: dict[port.GpuUuid, int | None] = {}
         self.fabric_masks: dict[port.GpuUuid, int] = {}

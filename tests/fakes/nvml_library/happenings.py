@@ -2,16 +2,17 @@
 
 import ctypes
 
-from drakit.devices.gpu import port, vitals
+from drakit.devices.gpu import port
+from drakit.devices.gpu.health import signals
 from fakes.nvml_library import cells
 
 # nvml.h: bits of event types, and the field that holds the recovery action.
 EVENTS = {
-    vitals.EventKind.DOUBLE_BIT_ECC: 0x2,
-    vitals.EventKind.XID: 0x8,
-    vitals.EventKind.MIG: 0x100,
-    vitals.EventKind.UNAVAILABLE: 0x4000,
-    vitals.EventKind.RECOVERY: 0x8000,
+    signals.EventKind.DOUBLE_BIT_ECC: 0x2,
+    signals.EventKind.XID: 0x8,
+    signals.EventKind.MIG: 0x100,
+    signals.EventKind.UNAVAILABLE: 0x4000,
+    signals.EventKind.RECOVERY: 0x8000,
 }
 EVENT_TYPES = sum(EVENTS.values())
 RECOVERY_ACTION = 230
@@ -22,7 +23,7 @@ def create_set(library: cells.Library, pointer: object) -> None:
     library.give(pointer, ("event set", len(library.event_sets) - 1))
 
 
-def event_set(library: cells.Library, handle: object) -> vitals.Events:
+def event_set(library: cells.Library, handle: object) -> signals.Events:
     meaning = library.meant(handle)
     assert isinstance(meaning, tuple)
     return library.event_sets[meaning[1]]
@@ -60,7 +61,7 @@ def free_set(library: cells.Library, set_handle: object) -> None:
 def field_values(library: cells.Library, handle: object, length: object, values: object) -> None:
     """The one field there is; others are not supported, field by field."""
     told = library.hardware.recovery_action(library.gpu(handle).uuid)
-    known = {number: action for number, action in vitals.ACTIONS.items() if action is told}
+    known = {number: action for number, action in signals.ACTIONS.items() if action is told}
     for index in range(cells.number(length)):
         value = cells.target(values)[index]  # type: ignore[index]
         value.nvmlReturn = cells.SUCCESS if known and value.fieldId == RECOVERY_ACTION else cells.NOT_SUPPORTED

@@ -16,7 +16,8 @@ from drakit.cli.doctor.finding import Verdict
 from drakit.core import errors
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import host, mock, nvml
+from drakit.devices.gpu import host, nvml
+from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.nic import port
 from drakit_cluster import cluster as clusters
 from drakit_cluster import json_types, resources
@@ -257,7 +258,7 @@ def test_a_folder_mounted_noexec_is_told_before_a_pod_fails() -> None:
 
 
 def test_nvml_is_asked_and_what_it_refuses_is_told(tmp_path: pathlib.Path) -> None:
-    hardware = mock.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
+    hardware = mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
     library = nvml_library.NvmlLibrary(hardware)
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
     found = gpus.of_library(lambda: nvml.NvmlGpus(library, system=system))
@@ -287,7 +288,7 @@ def test_people_get_lines_with_a_mend_and_a_count(desk: desks.Desk, node: pathli
 
 
 def test_a_gpu_that_nvml_counts_and_that_does_not_answer_is_a_failure(tmp_path: pathlib.Path) -> None:
-    hardware = mock.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
+    hardware = mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
     library = nvml_library.NvmlLibrary(hardware)
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
     for lost, counted in ((1, "answers for 1 of 2 GPUs"), (0, "answers for 0 of 2 GPUs")):
@@ -303,7 +304,7 @@ def test_doctor_show_and_slices_name_the_gpus_that_do_not_answer(
     desk: desks.Desk, node: pathlib.Path, lost: list[int], status: tuple[int, int, int]
 ) -> None:
     choice = machines.Choice(name=MACHINE, directory=node / "mock", owner="local")
-    hardware = mock.MockGpus(choice)
+    hardware = mock_gpus.MockGpus(choice)
     for index in lost:
         hardware.lose(hardware.plugged()[index].uuid)
     where = ("--mock", MACHINE, "--folder", str(node), "--set", f"mock.dir={choice.directory}")
@@ -315,7 +316,7 @@ def test_doctor_show_and_slices_name_the_gpus_that_do_not_answer(
 
 
 def test_a_gpu_in_mig_mode_without_profiles_is_not_offered_and_named(tmp_path: pathlib.Path) -> None:
-    hardware = mock.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
+    hardware = mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
     library = nvml_library.NvmlLibrary(hardware)
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
     library.returns["nvmlDeviceGetGpuInstanceProfileInfoV"] = NOT_SUPPORTED

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.gpu import mps, processes
+from drakit.devices.gpu.sharing.mps import child_daemons, processes
 from fakes import desk as desks
 
 
@@ -18,7 +18,7 @@ def parameters(kind: str, **sharing: object) -> list[object]:
 
 def daemons(desk: desks.Desk) -> list[processes.Running]:
     folders = (desk.folder / "node" / "plugins" / "gpu.drakit.dev" / "mps").glob("*")
-    return [one for folder in folders for one in processes.bearing(f"{mps.PIPE_VARIABLE}={folder / 'pipe'}")]
+    return [one for folder in folders for one in processes.bearing(f"{child_daemons.PIPE_VARIABLE}={folder / 'pipe'}")]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_whole_gpu_in_mig_mode_is_refused_with_the_reason_and_the_fix(shared: 
 
 
 def test_a_mock_program_of_an_older_version_is_replaced(shared: desks.Desk) -> None:
-    program = shared.folder / "node" / "mock" / "driver-root" / "usr" / "bin" / mps.CONTROL
+    program = shared.folder / "node" / "mock" / "driver-root" / "usr" / "bin" / child_daemons.CONTROL
     program.parent.mkdir(parents=True)
     program.write_text("")
     config = parameters("MigConfig", strategy="MPS")

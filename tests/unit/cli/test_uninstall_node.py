@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit import testing
-from drakit.devices.gpu import mps, processes
+from drakit.devices.gpu.sharing.mps import child_daemons, processes
 from drakit_cluster import cluster as clusters
 from drakit_cluster import json_types, resources
 from fakes import desk as desks
@@ -62,7 +62,7 @@ def used(desk: desks.Desk) -> Iterator[desks.Desk]:
 
 def daemons(desk: desks.Desk) -> list[processes.Running]:
     folders = (desk.folder / "node" / "plugins" / "gpu.drakit.dev" / "mps").glob("*")
-    return [one for folder in folders for one in processes.bearing(f"{mps.PIPE_VARIABLE}={folder / 'pipe'}")]
+    return [one for folder in folders for one in processes.bearing(f"{child_daemons.PIPE_VARIABLE}={folder / 'pipe'}")]
 
 
 def test_it_lists_and_changes_nothing_until_it_is_told_to(used: desks.Desk) -> None:

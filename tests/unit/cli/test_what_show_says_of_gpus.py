@@ -9,7 +9,8 @@ from drakit import settings as values
 from drakit.cli import options
 from drakit.cli.demo import onlooker
 from drakit.devices import machines
-from drakit.devices.gpu import mock, port
+from drakit.devices.gpu import port
+from drakit.devices.gpu.mock import mock_gpus
 from fakes import desk as desks
 
 SHARING = ("--set", "gpu.share_memory=true", "--set", "gpu.shares=4", "--set", "gpu.share_mig=true")
@@ -76,7 +77,7 @@ def test_what_shares_hold_is_taken(desk: desks.Desk) -> None:
 def test_an_admins_instance_has_its_slices_and_moves_nobody_elses(desk: desks.Desk) -> None:
     assert desk.on_node("prepare", desk.claim_file(desks.mig("gpu-0-mig-1g5gb-19-6"))).status == 0
     (state,) = (desk.folder / "node").rglob("gpus.json")
-    hardware = mock.MockGpus(machines.Choice(name=desks.MACHINE, directory=state.parent, owner="node-1"))
+    hardware = mock_gpus.MockGpus(machines.Choice(name=desks.MACHINE, directory=state.parent, owner="node-1"))
     gpu = hardware.gpus()[0].uuid
     made = hardware.create_gpu_instance(gpu, 14, port.Placement(start=0, size=2))
     hardware.create_compute_instance(gpu, made.id, 1)

@@ -15,7 +15,7 @@ import drakit
 from drakit import testing
 from drakit.core import errors, inventory
 from drakit.devices import machines, registry
-from drakit.devices.gpu import machine
+from drakit.devices.gpu.mock import machine
 from unit.docs import markdown
 
 REFERENCE = markdown.ROOT / "docs" / "reference"

@@ -16,7 +16,7 @@ import yaml
 from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.devices import machines
-from drakit.devices.gpu import mock
+from drakit.devices.gpu.mock import mock_gpus
 from fakes import demo
 from fakes import desk as desks
 
@@ -74,9 +74,9 @@ def test_a_refused_claim_is_one_warning(folder: pathlib.Path, lines: Lines) -> N
 
 
 def test_a_fault_of_a_gpu_is_a_line_with_fields(folder: pathlib.Path, lines: Lines) -> None:
-    hardware = mock.MockGpus(machines.Choice(name=desks.MACHINE, directory=folder / "mock", owner="node-1"))
+    hardware = mock_gpus.MockGpus(machines.Choice(name=desks.MACHINE, directory=folder / "mock", owner="node-1"))
     gpu = hardware.plugged()[0]
     hardware.lose(gpu.uuid)
     fault = wait_for(lines, "GPU fault")
-    assert {"level": "warning", "logger": "drakit.devices.gpu.watching", "device": "gpu-0", "fatal": True}.items() <= fault.items()
+    assert {"level": "warning", "logger": "drakit.devices.gpu.health.monitor", "device": "gpu-0", "fatal": True}.items() <= fault.items()
     assert fault["fault"]

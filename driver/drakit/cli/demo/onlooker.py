@@ -13,8 +13,8 @@ from drakit import settings as values
 from drakit.cli import composition, drawing, local, output, packing, show, slices
 from drakit.core import inventory, lifecycle
 from drakit.devices import machines
-from drakit.devices.gpu import mock as mock_gpus
 from drakit.devices.gpu import port as gpu_port
+from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.nic import port as nic_port
 from drakit.devices.nic.mock import mock_port as mock_nics
 

@@ -25,7 +25,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 
 def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     """What a session with the library says; it is ended again."""
-    from drakit.devices.gpu import discovery
+    from drakit.devices.gpu.inventory import discovery
 
     try:
         gpus = begin()
@@ -56,8 +56,9 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
 
 def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":
     """As the driver opens it."""
-    from drakit.devices.gpu import host, nvml, roots
+    from drakit.devices.gpu import host, nvml
+    from drakit.devices.gpu.cdi import driver_root
 
-    root = roots.DriverRoot(path=gpu.driver_root)
+    root = driver_root.DriverRoot(path=gpu.driver_root)
     below = root.library(nvml.LIBRARY) if gpu.driver_root != pathlib.Path("/") else None
     return nvml.NvmlGpus.open(gpu.library or below, system=host.of_this_machine(gpu.kernel_root))

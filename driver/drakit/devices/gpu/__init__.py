@@ -1,5 +1,9 @@
-"""NVIDIA GPUs: whole, and as MIG partitions made on demand.
+"""The driver for NVIDIA GPUs: whole GPUs, MIG partitions created on demand, and GPUs shared by several claims.
 
-``port`` is what is needed of the hardware, in NVML's terms; ``mock`` keeps it on machines made of data. ``mig`` is the arithmetic of partitions,
-``offer`` turns GPUs into devices with shared counters, ``instances`` makes and removes partitions, ``driver`` is the family's driver.
+- ``driver`` is the DRA driver; ``assembly`` builds it from the operator's ``settings``; ``config`` is what a claim may ask for.
+- ``port`` is the hardware interface in NVML's terms. ``nvml`` implements it on real GPUs, ``mock`` on GPUs made of data.
+- ``inventory`` discovers GPUs and describes them as devices; ``identity`` names what a claim holds, across restarts of the driver.
+- ``mig`` computes, creates and deletes MIG partitions. ``sharing`` sets time slices and compute modes, and runs MPS daemons.
+- ``cdi`` is what a container gets: device nodes, driver libraries, environment. ``host`` reads the kernel's side of a GPU.
+- ``health`` watches the GPUs and taints those with a fault; ``metrics`` counts what is on them.
 """

@@ -2,9 +2,15 @@
 
 from drakit.core import errors
 from drakit.devices import machines
-from drakit.devices.gpu import discovery, driver, health, host, libraries, marks, mock, mps, port, pretend, roots, settings, shares, smi
-from drakit.devices.gpu.daemons import pods as pod_daemons
-from drakit.devices.gpu.daemons import port as port_of_daemons
+from drakit.devices.gpu import driver, host, port, settings
+from drakit.devices.gpu.cdi import driver_files, driver_root
+from drakit.devices.gpu.health import faults
+from drakit.devices.gpu.inventory import discovery
+from drakit.devices.gpu.mig import ownership_markers
+from drakit.devices.gpu.mock import mock_driver_root, mock_gpus
+from drakit.devices.gpu.sharing import share_policy
+from drakit.devices.gpu.sharing.mps import child_daemons, pod_daemons
+from drakit.devices.gpu.sharing.mps import port as port_of_daemons
 
 _LIBRARY = "libnvidia-ml.so.1"
 _DAEMONS = "mps"
@@ -18,13 +24,13 @@ def assemble(
 
     A mock machine has a made-up driver root, and nobody makes device nodes for hardware that is not there.
     """
-    terms = shares.Terms(memory=options.share_memory, number=options.shares, partitions=options.share_mig)
+    terms = share_policy.Terms(memory=options.share_memory, number=options.shares, partitions=options.share_mig)
     beside = options.whole_beside_partitions
     if machine is None:
-        root = roots.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host)
+        root = driver_root.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host)
         hardware: port.GpuPort = _real_gpus(options, root)
     else:
-        mocked = mock.MockGpus(machine)
+        mocked = mock_gpus.MockGpus(machine)
         hardware, root = mocked, _made_up_root(machine, mocked)
         beside = mocked.whole_beside_partitions if beside is None else beside
     return driver.GpuDriver(
@@ -32,36 +38,37 @@ def assemble(
         name=name or driver.NAME,
         intents=intents,
         choices=discovery.Choices(whole_beside_partitions=bool(beside), terms=terms),
-        watch=driver.Watching(terms=health.Terms(ignored=options.ignored_xids, evicts=options.evict)) if options.health else None,
+        watch=driver.Watching(terms=faults.Terms(ignored=options.ignored_xids, evicts=options.evict)) if options.health else None,
         surroundings=driver.Surroundings(
-            files=libraries.DriverFiles(root, use_toolkit=options.toolkit),
+            files=driver_files.DriverFiles(root, use_toolkit=options.toolkit),
             dev_root=options.dev_root if machine is None else None,
-            made=marks.Marks(folder=options.home / _MADE if options.home else None),
+            made=ownership_markers.Marks(folder=options.home / _MADE if options.home else None),
             # A mock machine's daemons serve nobody, and need no privilege.
             daemons=_daemons(options, root, own_shm=machine is None),
         ),
     )
 
 
-def _daemons(options: settings.GpuSettings, root: roots.DriverRoot, *, own_shm: bool) -> port_of_daemons.Daemons:
+def _daemons(options: settings.GpuSettings, root: driver_root.DriverRoot, *, own_shm: bool) -> port_of_daemons.Daemons:
     home = options.home / _DAEMONS if options.home else None
     if options.daemon_pods is not None and home is not None:
         return pod_daemons.PodDaemons(pods=options.daemon_pods, home=home, root=root, own_shm=own_shm)
-    return mps.Daemons(home=home, root=root, own_shm=own_shm)
+    return child_daemons.Daemons(home=home, root=root, own_shm=own_shm)
 
 
-def _made_up_root(machine: machines.Choice, mocked: mock.MockGpus) -> roots.DriverRoot:
+def _made_up_root(machine: machines.Choice, mocked: mock_gpus.MockGpus) -> driver_root.DriverRoot:
     try:
-        return pretend.driver_root(machine.directory, mocked.versions().driver)
+        return mock_driver_root.create(machine.directory, mocked.versions().driver)
     except OSError as error:
         raise errors.SettingsError(f"cannot keep a mock machine in {machine.directory}: {error.strerror}", key="mock.dir") from error
 
 
-def _real_gpus(options: settings.GpuSettings, root: roots.DriverRoot) -> port.GpuPort:
+def _real_gpus(options: settings.GpuSettings, root: driver_root.DriverRoot) -> port.GpuPort:
     try:
         from drakit.devices.gpu import nvml  # noqa: PLC0415 - the binding is needed on nodes with real GPUs only
+        from drakit.devices.gpu.nvml import smi  # noqa: PLC0415
     except ImportError as error:
         fix = "install it (pip install 'drakit[gpu]'), or name a mock machine"
         raise errors.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
-    below = root.library(_LIBRARY) if root != roots.DriverRoot() else None
+    below = root.library(_LIBRARY) if root != driver_root.DriverRoot() else None
     return nvml.NvmlGpus.open(options.library or below, system=host.of_this_machine(options.kernel_root), tools=smi.Smi(root))

@@ -22,27 +22,14 @@ from drakit.core import driver as drivers
 from drakit.core import edits as cdi_edits
 from drakit.core import errors, inventory, records
 from drakit.core import site as sites
-from drakit.devices.gpu import (
-    attributes,
-    claimed,
-    config,
-    discovery,
-    edits,
-    gauges,
-    health,
-    identity,
-    instances,
-    libraries,
-    marks,
-    mps,
-    nodes,
-    port,
-    restoring,
-    several,
-    sharing,
-    watching,
-)
-from drakit.devices.gpu.daemons import port as daemon_port
+from drakit.devices.gpu import config, identity, metrics, port
+from drakit.devices.gpu.cdi import container_edits, device_nodes, driver_files
+from drakit.devices.gpu.health import faults, monitor
+from drakit.devices.gpu.inventory import attributes, claimed, discovery
+from drakit.devices.gpu.mig import instances, ownership_markers
+from drakit.devices.gpu.sharing import gpu_settings, restore, usage_warnings
+from drakit.devices.gpu.sharing.mps import child_daemons
+from drakit.devices.gpu.sharing.mps import port as daemon_port
 
 NAME = "gpu.drakit.dev"
 
@@ -65,18 +52,18 @@ class Surroundings:
     ``made``, where it is noted which instances were made.
     """
 
-    files: libraries.DriverFiles | None = None
+    files: driver_files.DriverFiles | None = None
     dev_root: pathlib.Path | None = None
-    daemons: daemon_port.Daemons = dataclasses.field(default_factory=mps.Daemons)
-    made: marks.Marks = dataclasses.field(default_factory=marks.Marks)
+    daemons: daemon_port.Daemons = dataclasses.field(default_factory=child_daemons.Daemons)
+    made: ownership_markers.Marks = dataclasses.field(default_factory=ownership_markers.Marks)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Watching:
     """How the GPUs are watched while the driver serves."""
 
-    terms: health.Terms = dataclasses.field(default_factory=health.Terms)
-    rhythm: watching.Rhythm = dataclasses.field(default_factory=watching.Rhythm)
+    terms: faults.Terms = dataclasses.field(default_factory=faults.Terms)
+    rhythm: monitor.Rhythm = dataclasses.field(default_factory=monitor.Rhythm)
 
 
 class GpuDriver(drivers.Driver[config.AnyConfig]):
@@ -110,8 +97,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._pause = pause
         self._site: sites.Site | None = None
         self._watching = watch
-        self._watch: watching.Watch | None = None
-        self._crew: restoring.Crew | None = None
+        self._watch: monitor.Watch | None = None
+        self._crew: restore.Crew | None = None
         self._memory = discovery.Memory()
 
     def start(self, site: sites.Site) -> None:
@@ -122,16 +109,16 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """
         self._site = site
         self._around.daemons.sweep(lambda: identity.holders(self._intents()))
-        restorer = restoring.Restorer(self._hardware, site, self._around.daemons, self._intents)
+        restorer = restore.Restorer(self._hardware, site, self._around.daemons, self._intents)
         failed = restorer.on(None)
         if self._watching is None:
-            watching.forget(site, self.name)
+            monitor.forget(site, self.name)
             return
         terms, rhythm = self._watching.terms, self._watching.rhythm
-        self._crew = restoring.Crew(restorer)
+        self._crew = restore.Crew(restorer)
         self._crew.start()
         self._crew.due(failed)
-        self._watch = watching.Watch(self._hardware, site, prefix=self.name, terms=terms, rhythm=rhythm, lost_settings=self._crew.due)
+        self._watch = monitor.Watch(self._hardware, site, prefix=self.name, terms=terms, rhythm=rhythm, lost_settings=self._crew.due)
         self._watch.start()
 
     def stop(self) -> None:
@@ -144,12 +131,12 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
 
     def measure(self) -> Sequence[sites.Reading]:
         """MIG instances, memory slices, shares, MPS daemons and health of every GPU of the last look. Raises CallError."""
-        seen = gauges.Seen(
+        seen = metrics.Seen(
             put=None if self._site is None or self._watching is None else self._site.taints(),
             prefix=self.name,
             deaf=None if self._watch is None else self._watch.deaf,
         )
-        return gauges.readings(self._hardware, self._memory.offered, self._intents, self._around.daemons, seen)
+        return metrics.readings(self._hardware, self._memory.offered, self._intents, self._around.daemons, seen)
 
     def discover(self) -> inventory.Inventory:
         """All GPUs that answer and their partitions, less what instances of others take, with the taints of their faults.
@@ -164,7 +151,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if self._site is not None and is_watched:
             known = {view.gpu.minor for view in self._memory.offered}
             offered = claimed.completed(offered, self._site, self._hardware.boot_id(), known, is_kept)
-        return health.spread(offered, put, self.name)
+        return faults.spread(offered, put, self.name)
 
     @property
     def unoffered(self) -> Sequence[discovery.Unoffered]:
@@ -182,7 +169,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         known = self._known(wanted.gpu) if wanted.shared else ()
         if not wanted.borrowed and not gpu.is_vgpu:
             self._check_free(grant.device.name, wanted, known)
-        settings = sharing.plan(grant, wanted, gpu, self._hardware, known)
+        settings = gpu_settings.plan(grant, wanted, gpu, self._hardware, known)
         is_marked = wanted.slot is not None and not wanted.borrowed and self._around.made.folder is not None
         return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
 
@@ -209,14 +196,14 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if wanted.slot is None:
             if not wanted.borrowed and not self._is_whole(grant, gpu):
                 return drivers.Prepared()
-            ready = edits.of_gpu(grant.request, grant.device.name, gpu, self._hardware.device_majors())
+            ready = container_edits.of_gpu(grant.request, grant.device.name, gpu, self._hardware.device_majors())
             return self._finished(grant, wanted, ready, gpu.uuid, records.freeze_record({"uuid": gpu.uuid}))
         made = self._mig_device(grant, gpu, wanted, wanted.slot)
         if made is None:
             return drivers.Prepared()
         majors = self._hardware.device_majors()
         minors = self._hardware.capability_minors(gpu.uuid, made.instance_id, made.compute_id)
-        ready = edits.of_mig(grant.request, grant.device.name, gpu, made.uuid, majors, minors)
+        ready = container_edits.of_mig(grant.request, grant.device.name, gpu, made.uuid, majors, minors)
         return self._finished(grant, wanted, ready, made.uuid, made.to_record())
 
     def unprepare(self, grant: Grant) -> None:
@@ -227,12 +214,12 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if not grant.intent:
             return
         wanted = identity.Identity.from_record(grant.intent)
-        settings = sharing.Settings.from_record(wanted.settings)
+        settings = gpu_settings.Settings.from_record(wanted.settings)
         # Also where the intent names no daemon: after a lost journal it was made again without its settings.
         self._around.daemons.stop(wanted.holder)
         if wanted.boot != self._hardware.boot_id() or self._others(wanted):
             return
-        sharing.undo(self._hardware, wanted.gpu, settings, applied=bool(grant.record))
+        gpu_settings.undo(self._hardware, wanted.gpu, settings, applied=bool(grant.record))
         if wanted.slot is not None and not wanted.borrowed:
             mark = self._around.made.of(wanted)
             known = identity.Made.from_record(grant.record) if grant.record else None
@@ -253,21 +240,21 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """The device with all that surrounds it."""
         parts = [ready]
         if self._around.dev_root is not None:
-            nodes.ensure(ready.device_nodes, self._around.dev_root)
+            device_nodes.ensure(ready.device_nodes, self._around.dev_root)
         if self._around.files is not None:
             parts.append(self._around.files.of(self._hardware.versions().driver))
-        settings = sharing.Settings.from_record(wanted.settings)
-        sharing.apply(self._hardware, wanted.gpu, settings)
+        settings = gpu_settings.Settings.from_record(wanted.settings)
+        gpu_settings.apply(self._hardware, wanted.gpu, settings)
         if settings.mps is not None:
             self._around.daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
             self._around.daemons.check(wanted.holder)
             parts.append(self._around.daemons.access(wanted.holder))
-        return drivers.Prepared(edits=edits.joined(*parts, cdi_edits.Edits(env=ready.env)), record=record)
+        return drivers.Prepared(edits=container_edits.joined(*parts, cdi_edits.Edits(env=ready.env)), record=record)
 
     def _warn_of_several(self, grant: Grant) -> None:
-        if not several.concerns(grant.intent):
+        if not usage_warnings.concerns(grant.intent):
             return
-        for notice in several.notices(self._intents(), grant.intent):
+        for notice in usage_warnings.notices(self._intents(), grant.intent):
             _log.warning(
                 "claim prepared against advice",
                 extra={
@@ -336,7 +323,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return self._same_mig_device(grant, wanted, slot)
         if not wanted.borrowed:
             instances.set_mode(self._hardware, gpu, enabled=True, pause=self._pause)
-            mark = marks.NO_MARK if self._others(wanted) else self._around.made.of(wanted)
+            mark = ownership_markers.NO_MARK if self._others(wanted) else self._around.made.of(wanted)
             return instances.ensure(self._hardware, slot, self._pause, mark)
         made = instances.look(self._hardware, slot)
         published = grant.device.attributes.get(attributes.UUID)

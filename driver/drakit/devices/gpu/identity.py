@@ -10,7 +10,8 @@ from typing import Self
 
 from drakit.core import device as devices
 from drakit.core import errors, records
-from drakit.devices.gpu import attributes, port
+from drakit.devices.gpu import port
+from drakit.devices.gpu.inventory import attributes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NewType, Protocol
 
 from drakit.core import errors
-from drakit.devices.gpu import vitals
+from drakit.devices.gpu.health import signals
 
 GpuUuid = NewType("GpuUuid", str)
 
@@ -381,13 +381,13 @@ class GpuPort(Protocol):
     def set_time_slice(self, gpu: GpuUuid, interval: TimeSlice) -> None:
         """Change the time slice of the whole GPU. NOT_SUPPORTED the GPU cannot, or nvidia-smi is not installed."""
 
-    def recovery_action(self, gpu: GpuUuid) -> vitals.RecoveryAction | None:
+    def recovery_action(self, gpu: GpuUuid) -> signals.RecoveryAction | None:
         """What the GPU asks to be done to it; None when it does not tell. GPU_IS_LOST it answers nothing any more."""
 
     def fabric(self, gpu: GpuUuid) -> Fabric | None:
         """How the GPU stands to the NVLink fabric now; None without one."""
 
-    def events(self) -> vitals.Events:
+    def events(self) -> signals.Events:
         """The events of all GPUs that answer, from now on."""
 
     def is_plugged(self, gpu: Gpu) -> bool:

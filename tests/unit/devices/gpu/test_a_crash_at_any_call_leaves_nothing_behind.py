@@ -5,7 +5,8 @@ import pathlib
 import pytest
 
 from drakit.core import errors
-from drakit.devices.gpu import faults, port
+from drakit.devices.gpu import port
+from drakit.devices.gpu.mock import fault_injection
 from fakes import gpu_node
 
 HOPPER = "gpu-0-mig-2g20gb-14-4"
@@ -101,14 +102,14 @@ def test_a_crash_at_any_step_of_unprepare_leaves_nothing_behind(node: gpu_node.G
         assert others(node)
 
 
-@pytest.mark.parametrize("moment", list(faults.Moment))
+@pytest.mark.parametrize("moment", list(fault_injection.Moment))
 @pytest.mark.parametrize("code", CODES)
 def test_any_error_of_any_call_is_reported_and_leaves_nothing_behind(
-    node: gpu_node.GpuNode, code: port.Code, moment: faults.Moment
+    node: gpu_node.GpuNode, code: port.Code, moment: fault_injection.Moment
 ) -> None:
-    desk = faults.Faults(node.choice.directory)
+    desk = fault_injection.Faults(node.choice.directory)
     for call in port.CALLS:
-        fault = faults.Fault(call=call, moment=moment, action=faults.Action.FAIL, code=code)
+        fault = fault_injection.Fault(call=call, moment=moment, action=fault_injection.Action.FAIL, code=code)
         desk.arm(fault)
         try:
             node.prepare(PARTITION)
@@ -129,19 +130,19 @@ def test_any_error_of_any_call_is_reported_and_leaves_nothing_behind(
     assert others(node)
 
 
-@pytest.mark.parametrize("moment", list(faults.Moment))
+@pytest.mark.parametrize("moment", list(fault_injection.Moment))
 @pytest.mark.parametrize("code", [code if code in COMMON else pytest.param(code, marks=pytest.mark.full) for code in port.Code])
 def test_any_error_of_any_call_leaves_nothing_behind_where_the_mode_is_changed_too(
-    tmp_path: pathlib.Path, code: port.Code, moment: faults.Moment
+    tmp_path: pathlib.Path, code: port.Code, moment: fault_injection.Moment
 ) -> None:
     (tmp_path / "lab.yaml").write_text(ONE_HOPPER)
     node = gpu_node.GpuNode(tmp_path / "machine", str(tmp_path / "lab.yaml"))
-    desk = faults.Faults(node.choice.directory)
+    desk = fault_injection.Faults(node.choice.directory)
     gpu = node.hardware.gpus()[0].uuid
     for name in (HOPPER, "gpu-0"):
         for call in port.CALLS:
             node.hardware.set_mig_mode(gpu, enabled=name == "gpu-0")
-            desk.arm(faults.Fault(call=call, moment=moment, action=faults.Action.FAIL, code=code, times=6))
+            desk.arm(fault_injection.Fault(call=call, moment=moment, action=fault_injection.Action.FAIL, code=code, times=6))
             try:
                 node.prepare(name)
             except errors.DrakitError:

@@ -6,7 +6,8 @@ import pathlib
 import pytest
 
 from drakit.core import errors
-from drakit.devices.gpu import faults, port
+from drakit.devices.gpu import port
+from drakit.devices.gpu.mock import fault_injection
 from fakes import gpu_node
 
 CALLS = ["mig_mode", "gpu_instance_profiles", "possible_placements", "gpu_instances"]
@@ -18,8 +19,10 @@ def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
 
 
 def fail(node: gpu_node.GpuNode, call: str, code: port.Code = port.Code.GPU_IS_LOST, times: int = 1) -> None:
-    fault = faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=code, times=times)
-    faults.Faults(node.choice.directory).arm(fault)
+    fault = fault_injection.Fault(
+        call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code, times=times
+    )
+    fault_injection.Faults(node.choice.directory).arm(fault)
 
 
 @pytest.mark.parametrize("code", [port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED, port.Code.UNKNOWN])

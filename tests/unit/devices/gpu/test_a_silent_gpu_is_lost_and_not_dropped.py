@@ -9,12 +9,15 @@ from drakit.core import device as devices
 from drakit.core import errors
 from drakit.core import site as sites
 from drakit.devices import machines
-from drakit.devices.gpu import discovery, faults, health, host, mock, nvml, port, watching
 from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu import host, nvml, port
+from drakit.devices.gpu.health import faults, monitor
+from drakit.devices.gpu.inventory import discovery
+from drakit.devices.gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node, nvml_library, site
 
 NO_SCHEDULE, NO_EXECUTE = devices.TaintEffect.NO_SCHEDULE, devices.TaintEffect.NO_EXECUTE
-TERMS = health.Terms(settle=5.0, hold=60.0)
+TERMS = faults.Terms(settle=5.0, hold=60.0)
 LOST = {("gpu.drakit.dev/gpu-lost", NO_SCHEDULE), ("gpu.drakit.dev/gpu-lost", NO_EXECUTE)}
 GPU_IS_LOST, UNKNOWN = 15, 999
 OF_A_GPU = [code for code in port.Code if code not in port.OF_THE_SESSION | {port.Code.RESET_REQUIRED}]
@@ -24,7 +27,7 @@ class Watched:
     """A driver and its watch over two A100 behind a library; ``now`` is the time."""
 
     def __init__(self, directory: pathlib.Path, *, sysfs: bool = True) -> None:
-        self.hardware = mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=directory / "machine", owner="node-a"))
+        self.hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=directory / "machine", owner="node-a"))
         self.library = nvml_library.NvmlLibrary(self.hardware)
         self.root = nvml_library.host_root(directory / "root", self.hardware)
         if not sysfs:
@@ -34,7 +37,7 @@ class Watched:
         self.driver = gpu_driver.GpuDriver(self.port, watch=gpu_driver.Watching(terms=TERMS))
         self.driver._site = self.site
         self.now = 1000.0
-        self.watch = watching.Watch(self.port, self.site, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: self.now)
+        self.watch = monitor.Watch(self.port, self.site, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: self.now)
         self.watch.look()
         self.driver.discover()
 
@@ -90,15 +93,15 @@ class Silenced:
         self.node = gpu_node.GpuNode(directory / "machine")
         self.site = site.FakeSite(directory / "home")
         self.now = 1000.0
-        self.watch = watching.Watch(self.node.hardware, self.site, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: self.now)
+        self.watch = monitor.Watch(self.node.hardware, self.site, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: self.now)
         self.watch.look()
 
     def after(self, seconds: float, *, code: port.Code | None = None, call: str = "ping") -> set[devices.TaintEffect]:
         """The effects of the taints of gpu-0 after a look at which the first of the calls fails with the code."""
         self.now += seconds
         if code is not None:
-            fault = faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=code)
-            faults.Faults(self.node.choice.directory).arm(fault)
+            fault = fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code)
+            fault_injection.Faults(self.node.choice.directory).arm(fault)
         self.watch.look()
         return {taint.effect for taint in self.site.taints().get("gpu-0", ()) if taint.key == "gpu.drakit.dev/gpu-lost"}
 
@@ -168,9 +171,9 @@ def test_an_error_of_the_session_from_one_gpu_alone_keeps_new_pods_away_from_it(
 def test_what_is_wrong_with_library_or_driver_is_no_gpus_fault(tmp_path: pathlib.Path, code: port.Code) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine")
     kept = site.FakeSite(tmp_path / "home")
-    watch = watching.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
-    faults.Faults(node.choice.directory).arm(
-        faults.Fault(call="ping", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=code, times=2)
+    watch = monitor.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
+    fault_injection.Faults(node.choice.directory).arm(
+        fault_injection.Fault(call="ping", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code, times=2)
     )
     watch.look()
     assert not kept.taints()
@@ -191,7 +194,7 @@ def test_the_kubelet_and_the_pods_are_told_why_and_told_when_it_is_over(tmp_path
     node = gpu_node.GpuNode(tmp_path / "machine")
     kept = site.FakeSite(tmp_path / "home")
     now = [1000.0]
-    watch = watching.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now[0])
+    watch = monitor.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now[0])
     watch.look()
     name = "gpu-0-mig-2g10gb-14-4"
     node.prepare(name)
@@ -255,11 +258,11 @@ def test_a_gpu_that_was_lost_at_the_start_is_offered_once_it_answers(tmp_path: p
     kept = site.FakeSite(tmp_path / "home")
     uuid = node.hardware.gpus()[1].uuid
     node.hardware.lose(uuid)
-    watch = watching.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
+    watch = monitor.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
     watch.look()
     before = kept.changes
     node.hardware.reset(uuid)
-    for _ in range(watching._LOOKS_BETWEEN_COUNTS):
+    for _ in range(monitor._LOOKS_BETWEEN_COUNTS):
         watch.look()
     assert kept.changes > before
 
@@ -284,7 +287,7 @@ def test_a_restart_keeps_the_claimed_devices_of_a_lost_gpu_with_their_taint(tmp_
     kept.put(node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
     node.hardware.lose(lost)
     now = 1000.0
-    watch = watching.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now)
+    watch = monitor.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now)
     node.restart()._site = kept
     for _ in range(2):
         watch.look()

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from drakit.devices.gpu import counting, machine, mig, port
+from drakit.devices.gpu import port
+from drakit.devices.gpu.mig import counting, partitioning
+from drakit.devices.gpu.mock import machine
 
 MODELS = tuple(name for name in machine.model_names() if machine.load_model(name).profiles)
 # Per table: sets of which no two partitions overlap, those of them within the instance counts, and whether engine counters are exact.
@@ -23,11 +25,13 @@ PROVEN = {
 }
 
 
-def partitions_of(model: str) -> tuple[mig.Partition, ...]:
-    return mig.partitions(machine.load_model(model).profiles.values())
+def partitions_of(model: str) -> tuple[partitioning.Partition, ...]:
+    return partitioning.partitions(machine.load_model(model).profiles.values())
 
 
-def disjoint_sets(found: tuple[mig.Partition, ...], chosen: tuple[mig.Partition, ...] = ()) -> Iterator[tuple[mig.Partition, ...]]:
+def disjoint_sets(
+    found: tuple[partitioning.Partition, ...], chosen: tuple[partitioning.Partition, ...] = ()
+) -> Iterator[tuple[partitioning.Partition, ...]]:
     """Every set of partitions of which no two overlap, the empty one included."""
     yield chosen
     for index, partition in enumerate(found):
@@ -35,12 +39,12 @@ def disjoint_sets(found: tuple[mig.Partition, ...], chosen: tuple[mig.Partition,
             yield from disjoint_sets(found[index + 1 :], (*chosen, partition))
 
 
-def is_within_instance_counts(chosen: tuple[mig.Partition, ...]) -> bool:
+def is_within_instance_counts(chosen: tuple[partitioning.Partition, ...]) -> bool:
     counts = Counter(partition.profile for partition in chosen)
     return all(count <= profile.instances for profile, count in counts.items())
 
 
-def is_within_counters(chosen: tuple[mig.Partition, ...], counted: counting.Counting) -> bool:
+def is_within_counters(chosen: tuple[partitioning.Partition, ...], counted: counting.Counting) -> bool:
     totals: Counter[str] = Counter()
     for partition in chosen:
         totals.update({name: amount.nanos for name, amount in counted.draw(partition).items()})
@@ -79,10 +83,10 @@ def test_what_instances_leave_is_what_can_still_be_added(model: str) -> None:
         left = counted.remaining(port.GpuInstance(id=1, profile_id=item.profile.id, placement=item.placement) for item in taken)
         for partition in found:
             disjoint = not any(partition.placement.overlaps(item.placement) for item in taken)
-            assert mig.fits(counted.draw(partition), left) == (disjoint and is_within_instance_counts((*taken, partition)))
+            assert partitioning.fits(counted.draw(partition), left) == (disjoint and is_within_instance_counts((*taken, partition)))
 
 
-def changed(found: tuple[mig.Partition, ...], profile_id: int, **figures: Any) -> tuple[mig.Partition, ...]:
+def changed(found: tuple[partitioning.Partition, ...], profile_id: int, **figures: Any) -> tuple[partitioning.Partition, ...]:
     """The partitions of a GPU whose table differs in some figures of one profile."""
     return tuple(
         dataclasses.replace(item, profile=dataclasses.replace(item.profile, **figures)) if item.profile.id == profile_id else item
@@ -107,7 +111,7 @@ def test_a_gpu_whose_engines_do_not_tell_the_truth_is_counted_by_profiles(profil
 
 def test_a_gpu_with_too_many_sets_to_count_is_counted_by_profiles() -> None:
     found = partitions_of("a100-sxm4-40gb")
-    engines = {item.profile.id: mig.engines(item.profile) for item in found}
+    engines = {item.profile.id: partitioning.engines(item.profile) for item in found}
     assert counting.is_exact(found, engines, sets_max=5535)
     assert not counting.is_exact(found, engines, sets_max=5534)
 

@@ -9,13 +9,15 @@ import pytest
 
 from drakit.core import device as devices
 from drakit.devices import machines
-from drakit.devices.gpu import discovery, health, mock, vitals, watching
 from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu.health import faults, monitor, signals
+from drakit.devices.gpu.inventory import discovery
+from drakit.devices.gpu.mock import mock_gpus
 from drakit.node import engine, local_node, node, timing
 from fakes import claim_source, slice_store, world
 
 ROUNDS, BETWEEN = 1500, 0.02
-WATCHING = gpu_driver.Watching(terms=health.Terms(settle=0.2, hold=0.2), rhythm=watching.Rhythm(beat=0.05, look=0.1))
+WATCHING = gpu_driver.Watching(terms=faults.Terms(settle=0.2, hold=0.2), rhythm=monitor.Rhythm(beat=0.05, look=0.1))
 CHOICES = discovery.Choices(whole_beside_partitions=True)
 Effects = set[tuple[str, devices.TaintEffect]]
 
@@ -27,7 +29,7 @@ class Running:
         self._folder = folder
         (folder / "r").mkdir()
         choice = machines.Choice(name="dgx-a100-40gb-2gpu", directory=folder / "machine", owner="node-a")
-        self.hardware = mock.MockGpus(choice)
+        self.hardware = mock_gpus.MockGpus(choice)
         self.store = slice_store.FakeSliceStore()
         self.node: node.Node | None = None
 
@@ -80,7 +82,7 @@ def test_a_fault_is_published_kept_over_a_restart_and_taken_back(running: Runnin
     assert eventually(lambda: running.effects(part) == set())
     running.hardware.lose(first)
     assert eventually(lambda: running.effects(part) == running.effects(whole) == lost)
-    running.hardware.strike(second, 63, asks=vitals.RecoveryAction.DRAIN_AND_RESET)
+    running.hardware.strike(second, 63, asks=signals.RecoveryAction.DRAIN_AND_RESET)
     assert eventually(lambda: running.effects(other) == asked)
     running.stop()
     running.start()

@@ -12,19 +12,21 @@ from drakit.core import errors
 from drakit.core import site as sites
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import faults, health, host, mock, nvml, port, vitals, watching, xids
+from drakit.devices.gpu import host, nvml, port
+from drakit.devices.gpu.health import faults, monitor, signals, xids
+from drakit.devices.gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node, nvml_library, site
 
 NO_SCHEDULE, NO_EXECUTE = devices.TaintEffect.NO_SCHEDULE, devices.TaintEffect.NO_EXECUTE
-TERMS = health.Terms(settle=5.0, hold=60.0)
-RESET = vitals.RecoveryAction.RESET
+TERMS = faults.Terms(settle=5.0, hold=60.0)
+RESET = signals.RecoveryAction.RESET
 Shown = set[tuple[str, str, devices.TaintEffect]]
 
 
 class Ward:
     """A node with two A100 in MIG mode whose watch is driven by hand; ``now`` is the time."""
 
-    def __init__(self, directory: pathlib.Path, terms: health.Terms = TERMS) -> None:
+    def __init__(self, directory: pathlib.Path, terms: faults.Terms = TERMS) -> None:
         self.node = gpu_node.GpuNode(directory / "machine", watch=gpu_driver.Watching(terms=terms))
         self.site = site.FakeSite(directory / "home")
         self.now = 1000.0
@@ -32,20 +34,20 @@ class Ward:
         self.gpus = [gpu.uuid for gpu in self.node.hardware.gpus()]
         self.watch = self.restart()
 
-    def restart(self) -> watching.Watch:
+    def restart(self) -> monitor.Watch:
         """The watch as a new process has it, and a driver that knows of the site but has no thread."""
         self.node.restart()
         self.node.driver._site = self.site
-        self.watch = watching.Watch(self.node.hardware, self.site, prefix=gpu_driver.NAME, terms=self.terms, now=lambda: self.now)
+        self.watch = monitor.Watch(self.node.hardware, self.site, prefix=gpu_driver.NAME, terms=self.terms, now=lambda: self.now)
         self.watch.look()
         return self.watch
 
     def strike(
-        self, gpu: int, xid: int, *, instance_id: int | None = None, asks: vitals.RecoveryAction = vitals.RecoveryAction.NONE
+        self, gpu: int, xid: int, *, instance_id: int | None = None, asks: signals.RecoveryAction = signals.RecoveryAction.NONE
     ) -> None:
         uuid = self.gpus[gpu]
         self.node.hardware.strike(uuid, xid, instance_id=instance_id, asks=asks)
-        self.watch.meet(vitals.Event(gpu=uuid, kind=vitals.EventKind.XID, xid=xid, instance_id=instance_id))
+        self.watch.meet(signals.Event(gpu=uuid, kind=signals.EventKind.XID, xid=xid, instance_id=instance_id))
 
     def after(self, seconds: float) -> None:
         """Time passes, and the watch looks."""
@@ -65,7 +67,7 @@ class Ward:
         return {item.name for item in self.node.driver.discover().devices if item.taints}
 
     def names(self, gpu: int) -> set[str]:
-        return {item.name for item in self.node.driver.discover().devices if health.reaches(f"gpu-{gpu}", item.name)}
+        return {item.name for item in self.node.driver.discover().devices if faults.reaches(f"gpu-{gpu}", item.name)}
 
 
 @pytest.fixture
@@ -166,7 +168,7 @@ class Mute:
     def __getattr__(self, call: str) -> object:
         return getattr(self._hardware, call)
 
-    def recovery_action(self, gpu: port.GpuUuid) -> vitals.RecoveryAction | None:
+    def recovery_action(self, gpu: port.GpuUuid) -> signals.RecoveryAction | None:
         self._hardware.recovery_action(gpu)
         return None
 
@@ -192,8 +194,8 @@ def test_faults_stand_until_the_reset_and_pass_after_it_in_every_order_of_what_i
     uuid, hardware = ward.gpus[0], ward.node.hardware
 
     def events() -> None:
-        ward.watch.meet(vitals.Event(gpu=uuid, kind=vitals.EventKind.XID, xid=48))
-        ward.watch.meet(vitals.Event(gpu=uuid, kind=vitals.EventKind.DOUBLE_BIT_ECC))
+        ward.watch.meet(signals.Event(gpu=uuid, kind=signals.EventKind.XID, xid=48))
+        ward.watch.meet(signals.Event(gpu=uuid, kind=signals.EventKind.DOUBLE_BIT_ECC))
 
     acts: Mapping[str, Callable[[], object]] = {
         "trouble": lambda: hardware.lose(uuid) if trouble == "gpu-lost" else hardware.strike(uuid, 154, asks=RESET),
@@ -300,16 +302,22 @@ def test_a_lost_gpu_taints_only_itself_and_stays_offered_so_that_its_pods_are_en
 
 
 def test_one_error_that_says_nothing_of_the_gpu_changes_nothing(ward: Ward) -> None:
-    desk = faults.Faults(ward.node.choice.directory)
+    desk = fault_injection.Faults(ward.node.choice.directory)
     for code in set(port.Code) - {port.Code.GPU_IS_LOST, port.Code.NOT_FOUND, port.Code.RESET_REQUIRED}:
-        desk.arm(faults.Fault(call="recovery_action", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=code))
+        desk.arm(
+            fault_injection.Fault(
+                call="recovery_action", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code
+            )
+        )
         ward.after(1)
         assert not ward.site.taints()
 
 
 def test_a_gpu_that_says_reset_required_asks_for_a_reset(ward: Ward) -> None:
-    desk = faults.Faults(ward.node.choice.directory)
-    fault = faults.Fault(call="mig_mode", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=port.Code.RESET_REQUIRED)
+    desk = fault_injection.Faults(ward.node.choice.directory)
+    fault = fault_injection.Fault(
+        call="mig_mode", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=port.Code.RESET_REQUIRED
+    )
     desk.arm(fault)
     ward.watch.look()
     assert ward.shown("gpu-0") == {("recovery-action", "reset", NO_SCHEDULE)}
@@ -319,7 +327,7 @@ def test_an_xid_of_an_instance_taints_its_partition_alone_and_ends_with_it(ward:
     name = "gpu-0-mig-2g10gb-14-4"
     ward.node.prepare(name)
     (instance,) = ward.node.hardware.gpu_instances(ward.gpus[0])
-    ward.strike(0, 48, instance_id=instance.id, asks=vitals.RecoveryAction.NONE)
+    ward.strike(0, 48, instance_id=instance.id, asks=signals.RecoveryAction.NONE)
     ward.after(30)
     assert ward.tainted() == {name}
     ward.restart()
@@ -341,13 +349,13 @@ def test_partitions_that_are_offered_later_are_tainted_from_the_beginning(tmp_pa
     node = gpu_node.GpuNode(tmp_path / "machine", "dgx-a100-80gb")
     kept = site.FakeSite(tmp_path / "home")
     node.driver._site = kept
-    watch = watching.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
+    watch = monitor.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
     watch.look()
     uuid = node.hardware.gpus()[0].uuid
-    watch.meet(vitals.Event(gpu=uuid, kind=vitals.EventKind.XID, xid=48))
+    watch.meet(signals.Event(gpu=uuid, kind=signals.EventKind.XID, xid=48))
     for enabled in (False, True):
         node.hardware.set_mig_mode(uuid, enabled=enabled)
-        offered = [item for item in node.driver.discover().devices if health.reaches("gpu-0", item.name)]
+        offered = [item for item in node.driver.discover().devices if faults.reaches("gpu-0", item.name)]
         assert offered
         assert all(item.taints for item in offered)
         before = kept.changes
@@ -402,11 +410,11 @@ def test_a_gpu_that_was_taken_out_takes_its_faults_along(ward: Ward) -> None:
 
 
 def test_a_gpu_that_cannot_use_the_fabric_is_tainted_until_it_can(tmp_path: pathlib.Path) -> None:
-    hardware = mock.MockGpus(machines.Choice(name="dgx-h100", directory=tmp_path / "machine", owner="node-a"))
+    hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-h100", directory=tmp_path / "machine", owner="node-a"))
     library = nvml_library.NvmlLibrary(hardware)
     seen = nvml.NvmlGpus(library, system=host.Host(nvml_library.host_root(tmp_path / "root", hardware)))
     kept, now = site.FakeSite(tmp_path / "home"), [1000.0]
-    watch = watching.Watch(seen, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now[0])
+    watch = monitor.Watch(seen, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now[0])
     watch.look()
     assert not kept.taints()
     library.fabric_masks[hardware.gpus()[3].uuid] = 0x4AA
@@ -415,7 +423,7 @@ def test_a_gpu_that_cannot_use_the_fabric_is_tainted_until_it_can(tmp_path: path
         watch.look()
         told = {device: [(taint.key, taint.value, taint.effect) for taint in taints] for device, taints in kept.taints().items()}
         assert told == {"gpu-3": [("gpu.drakit.dev/fabric", "no-partition", NO_SCHEDULE)]}
-    again = watching.Watch(seen, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now[0])
+    again = monitor.Watch(seen, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now[0])
     library.fabric_masks.clear()
     for _ in range(2):
         now[0] += 5

@@ -8,7 +8,9 @@ from drakit.core import device as devices
 from drakit.core import names
 from drakit.devices.gpu import config as gpu_config
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import mps, port, shares
+from drakit.devices.gpu import port
+from drakit.devices.gpu.sharing import share_policy
+from drakit.devices.gpu.sharing.mps import child_daemons
 from fakes import gpu_node, mps_daemon, site
 
 Numbers = dict[str, float]
@@ -70,9 +72,9 @@ def test_an_instance_in_the_same_place_of_another_gpu_is_not_ours(node: gpu_node
 
 
 def test_shares_and_mps_daemons_are_counted_where_they_are(tmp_path: pathlib.Path) -> None:
-    daemons = mps.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
+    daemons = child_daemons.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
     around = gpu_driver.Surroundings(daemons=daemons)
-    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", terms=shares.Terms(number=4), surroundings=around)
+    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", terms=share_policy.Terms(number=4), surroundings=around)
     for number, chosen in enumerate((MPS, gpu_config.GpuConfig())):
         share_id = names.ShareId(f"00000000-0000-4000-8000-{number:012d}")
         node.prepare("gpu-1-shared", uid=f"claim-{number}", share_id=share_id, config=chosen)
@@ -86,7 +88,7 @@ def test_shares_and_mps_daemons_are_counted_where_they_are(tmp_path: pathlib.Pat
 
 
 def test_a_daemon_that_died_does_not_run(tmp_path: pathlib.Path) -> None:
-    daemons = mps.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
+    daemons = child_daemons.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
     node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", surroundings=gpu_driver.Surroundings(daemons=daemons))
     node.prepare("gpu-1", config=MPS)
     assert numbers(looked(node), "gpu-1")["mps_daemons"] == 1

@@ -13,8 +13,9 @@ import pytest
 
 from drakit.core import inventory, paging, slices
 from drakit.devices import machines
-from drakit.devices.gpu import discovery, mock
 from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu.inventory import discovery
+from drakit.devices.gpu.mock import mock_gpus
 from drakit.kube import slice_codec
 
 GOLDEN = pathlib.Path(__file__).parents[3] / "golden"
@@ -40,7 +41,7 @@ TIMES = [pytest.param(3, id="3"), pytest.param(100, marks=pytest.mark.full, id="
 
 
 def offers(folder: pathlib.Path, machine: str) -> gpu_driver.GpuDriver:
-    hardware = mock.MockGpus(machines.Choice(name=machine, directory=folder / "machine", owner="node-a"))
+    hardware = mock_gpus.MockGpus(machines.Choice(name=machine, directory=folder / "machine", owner="node-a"))
     return gpu_driver.GpuDriver(hardware, choices=discovery.Choices(whole_beside_partitions=hardware.whole_beside_partitions))
 
 

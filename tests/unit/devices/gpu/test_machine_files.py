@@ -6,7 +6,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices import machines, registry, tables
-from drakit.devices.gpu import machine
+from drakit.devices.gpu.mock import machine
 
 BOARD = "{model: a100-sxm4-40gb, pciBusID: '0000:07:00.0', migMode: true}"
 GOOD = f"""

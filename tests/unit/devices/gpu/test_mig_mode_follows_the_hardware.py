@@ -8,7 +8,8 @@ import pytest
 from drakit.core import errors
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import faults, mock, port
+from drakit.devices.gpu import port
+from drakit.devices.gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node
 
 PARTITION, WHOLE = "gpu-1-mig-1g10gb-19-6", "gpu-1"
@@ -22,7 +23,7 @@ def hopper(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
 
 def offered(directory: pathlib.Path, machine: str) -> dict[int, tuple[int, bool]]:
     """By minor number: how many partitions are offered, and whether the whole GPU is."""
-    hardware = mock.MockGpus(machines.Choice(name=machine, directory=directory))
+    hardware = mock_gpus.MockGpus(machines.Choice(name=machine, directory=directory))
     names = {item.name for item in gpu_driver.GpuDriver(hardware).discover().devices}
     minors = [gpu.minor for gpu in hardware.gpus()]
     return {minor: (sum(name.startswith(f"gpu-{minor}-mig-") for name in names), f"gpu-{minor}" in names) for minor in minors}
@@ -98,8 +99,10 @@ def test_a_mode_that_clients_hold_is_busy_with_their_pids(hopper: gpu_node.GpuNo
 
 
 def test_a_mode_that_would_take_a_reset_is_an_error_and_makes_nothing(hopper: gpu_node.GpuNode) -> None:
-    desk = faults.Faults(hopper.choice.directory)
-    fault = faults.Fault(call="set_mig_mode", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=port.Code.RESET_REQUIRED)
+    desk = fault_injection.Faults(hopper.choice.directory)
+    fault = fault_injection.Fault(
+        call="set_mig_mode", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=port.Code.RESET_REQUIRED
+    )
     desk.arm(fault)
     with pytest.raises(errors.HardwareError, match="RESET_REQUIRED"):
         hopper.prepare(PARTITION, uid="a")
@@ -109,8 +112,8 @@ def test_a_mode_that_would_take_a_reset_is_an_error_and_makes_nothing(hopper: gp
 
 def test_the_mode_of_an_ampere_gpu_is_never_touched(tmp_path: pathlib.Path) -> None:
     node = gpu_node.GpuNode(tmp_path, "dgx-a100-80gb")
-    fault = faults.Fault(call="set_mig_mode", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, times=99)
-    faults.Faults(tmp_path).arm(fault)
+    fault = fault_injection.Fault(call="set_mig_mode", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=99)
+    fault_injection.Faults(tmp_path).arm(fault)
     for name, uid in (("gpu-0-mig-7g80gb-0-0", "a"), ("gpu-7", "b")):
         node.prepare(name, uid=uid)
         node.unprepare(uid)
@@ -118,7 +121,7 @@ def test_the_mode_of_an_ampere_gpu_is_never_touched(tmp_path: pathlib.Path) -> N
 
 
 def test_a_pending_change_of_an_ampere_gpu_changes_the_offer_once_it_is_reset(tmp_path: pathlib.Path) -> None:
-    hardware = mock.MockGpus(machines.Choice(name="dgx-a100-80gb", directory=tmp_path))
+    hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-a100-80gb", directory=tmp_path))
     gpu = hardware.gpus()[7].uuid
     hardware.attach(gpu, 4711)
     with pytest.raises(port.CallError, match="IN_USE"):

@@ -16,7 +16,8 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices import machines
-from drakit.devices.gpu import faults, mock, port
+from drakit.devices.gpu import port
+from drakit.devices.gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node
 
 MACHINE = "dgx-a100-40gb-2gpu"
@@ -24,8 +25,9 @@ PROFILE, SLICE = 19, port.Placement(start=6, size=1)
 MAKE_ONE = """
 import pathlib, sys
 from drakit.devices import machines
-from drakit.devices.gpu import mock, port
-hardware = mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=pathlib.Path(sys.argv[1]), owner="node-a"))
+from drakit.devices.gpu import port
+from drakit.devices.gpu.mock import mock_gpus
+hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=pathlib.Path(sys.argv[1]), owner="node-a"))
 for start in map(int, sys.argv[2:]):
     gpu = hardware.gpus()[start // 7].uuid
     made = hardware.create_gpu_instance(gpu, 19, port.Placement(start=start % 7, size=1))
@@ -50,7 +52,7 @@ def process(choice: machines.Choice, *starts: int) -> Iterator["subprocess.Popen
                 running.kill()
 
 
-def until_stalled(desk: faults.Faults) -> faults.Stall:
+def until_stalled(desk: fault_injection.Faults) -> fault_injection.Stall:
     """The stall of the other process: the one thing here that has to be waited for, because a process cannot be asked."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
@@ -61,14 +63,16 @@ def until_stalled(desk: faults.Faults) -> faults.Stall:
 
 
 def starts(choice: machines.Choice) -> list[int]:
-    hardware = mock.MockGpus(choice)
+    hardware = mock_gpus.MockGpus(choice)
     return [item.placement.start for gpu in hardware.gpus() for item in hardware.gpu_instances(gpu.uuid)]
 
 
-@pytest.mark.parametrize("moment,left", [(faults.Moment.BEFORE, []), (faults.Moment.AFTER, [6])])
-def test_a_driver_killed_in_a_call_leaves_the_effect_the_call_had(choice: machines.Choice, moment: faults.Moment, left: list[int]) -> None:
-    desk = faults.Faults(choice.directory)
-    desk.arm(faults.Fault(call="create_gpu_instance", moment=moment, action=faults.Action.HANG))
+@pytest.mark.parametrize("moment,left", [(fault_injection.Moment.BEFORE, []), (fault_injection.Moment.AFTER, [6])])
+def test_a_driver_killed_in_a_call_leaves_the_effect_the_call_had(
+    choice: machines.Choice, moment: fault_injection.Moment, left: list[int]
+) -> None:
+    desk = fault_injection.Faults(choice.directory)
+    desk.arm(fault_injection.Fault(call="create_gpu_instance", moment=moment, action=fault_injection.Action.HANG))
     with process(choice, 6) as victim:
         stall = until_stalled(desk)
         assert (stall.pid, stall.call, stall.moment) == (victim.pid, "create_gpu_instance", moment)
@@ -76,12 +80,12 @@ def test_a_driver_killed_in_a_call_leaves_the_effect_the_call_had(choice: machin
         assert victim.wait() == -signal.SIGKILL
     assert starts(choice) == left
     assert not desk.stalled()
-    mock.MockGpus(choice).create_gpu_instance(mock.MockGpus(choice).gpus()[1].uuid, PROFILE, SLICE)
+    mock_gpus.MockGpus(choice).create_gpu_instance(mock_gpus.MockGpus(choice).gpus()[1].uuid, PROFILE, SLICE)
 
 
 def test_a_hanging_call_goes_on_when_released_and_others_are_not_held_up(choice: machines.Choice) -> None:
-    desk = faults.Faults(choice.directory)
-    desk.arm(faults.Fault(call="create_gpu_instance", moment=faults.Moment.AFTER, action=faults.Action.HANG))
+    desk = fault_injection.Faults(choice.directory)
+    desk.arm(fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.HANG))
     with process(choice, 6) as slow:
         until_stalled(desk)
         with process(choice, 5) as quick:
@@ -93,8 +97,10 @@ def test_a_hanging_call_goes_on_when_released_and_others_are_not_held_up(choice:
 
 
 def test_a_machine_can_kill_the_process_that_calls_it_between_effect_and_answer(choice: machines.Choice) -> None:
-    desk = faults.Faults(choice.directory)
-    desk.arm(faults.Fault(call="create_gpu_instance", moment=faults.Moment.AFTER, action=faults.Action.DIE, skip=1))
+    desk = fault_injection.Faults(choice.directory)
+    desk.arm(
+        fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.DIE, skip=1)
+    )
     with process(choice, 6, 5, 4) as victim:
         assert victim.wait() == -signal.SIGKILL
         assert victim.stdout is not None
@@ -111,12 +117,12 @@ def test_two_processes_change_one_machine_in_turn(choice: machines.Choice) -> No
 
 
 def test_two_threads_cannot_have_the_same_placement(choice: machines.Choice) -> None:
-    gpu = mock.MockGpus(choice).gpus()[0].uuid
+    gpu = mock_gpus.MockGpus(choice).gpus()[0].uuid
     outcomes: list[port.Code | None] = []
 
     def create() -> None:
         try:
-            mock.MockGpus(choice).create_gpu_instance(gpu, PROFILE, SLICE)
+            mock_gpus.MockGpus(choice).create_gpu_instance(gpu, PROFILE, SLICE)
         except port.CallError as error:
             outcomes.append(error.code)
         else:
@@ -132,20 +138,29 @@ def test_two_threads_cannot_have_the_same_placement(choice: machines.Choice) -> 
 
 
 def test_a_reboot_forgets_instances_keeps_mig_mode_and_changes_the_boot_id(choice: machines.Choice) -> None:
-    hardware = mock.MockGpus(choice)
+    hardware = mock_gpus.MockGpus(choice)
     first, second = (gpu.uuid for gpu in hardware.gpus())
     hardware.create_gpu_instance(first, PROFILE, SLICE)
     hardware.set_mig_mode(second, enabled=False)
     before = hardware.boot_id()
     assert machines.reboot(choice.directory) == hardware.boot_id() != before
     assert not starts(choice)
-    assert mock.MockGpus(choice).mig_mode(second) == port.MigMode(current=False, pending=False)
+    assert mock_gpus.MockGpus(choice).mig_mode(second) == port.MigMode(current=False, pending=False)
 
 
 def test_an_injected_error_comes_at_its_call_as_often_as_asked(choice: machines.Choice) -> None:
-    hardware = mock.MockGpus(choice)
-    desk = faults.Faults(choice.directory)
-    desk.arm(faults.Fault(call="gpus", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=port.Code.GPU_IS_LOST, skip=1, times=2))
+    hardware = mock_gpus.MockGpus(choice)
+    desk = fault_injection.Faults(choice.directory)
+    desk.arm(
+        fault_injection.Fault(
+            call="gpus",
+            moment=fault_injection.Moment.BEFORE,
+            action=fault_injection.Action.FAIL,
+            code=port.Code.GPU_IS_LOST,
+            skip=1,
+            times=2,
+        )
+    )
     answers: list[object] = []
     for _ in range(4):
         try:
@@ -157,11 +172,11 @@ def test_an_injected_error_comes_at_its_call_as_often_as_asked(choice: machines.
 
 def test_a_fault_at_an_unknown_call_is_refused(choice: machines.Choice) -> None:
     with pytest.raises(errors.SettingsError, match="no call 'explode'"):
-        faults.Fault(call="explode", moment=faults.Moment.BEFORE, action=faults.Action.DIE)
+        fault_injection.Fault(call="explode", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.DIE)
 
 
 def test_a_fault_file_written_by_hand_is_read_strictly(choice: machines.Choice) -> None:
-    hardware = mock.MockGpus(choice)
+    hardware = mock_gpus.MockGpus(choice)
     file = choice.directory / "gpu-faults.json"
     file.write_text('{"faults": [{"call": "gpus", "moment": "before", "action": "fail"}]}')
     with pytest.raises(port.CallError, match="UNKNOWN"):
@@ -173,23 +188,23 @@ def test_a_fault_file_written_by_hand_is_read_strictly(choice: machines.Choice) 
 
 def test_gpus_of_two_nodes_are_not_the_same(tmp_path: pathlib.Path) -> None:
     uuids = [
-        {gpu.uuid for gpu in mock.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / owner, owner=owner)).gpus()}
+        {gpu.uuid for gpu in mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / owner, owner=owner)).gpus()}
         for owner in ("node-a", "node-b")
     ]
     assert not uuids[0] & uuids[1]
 
 
 def test_a_directory_of_another_machine_is_refused(choice: machines.Choice, tmp_path: pathlib.Path) -> None:
-    hardware = mock.MockGpus(choice)
+    hardware = mock_gpus.MockGpus(choice)
     hardware.set_mig_mode(hardware.gpus()[0].uuid, enabled=False)
     for other in ({"name": "dgx-h100", "owner": "node-a"}, {"name": MACHINE, "owner": "node-b"}):
         with pytest.raises(errors.SettingsError, match="use another directory"):
-            mock.MockGpus(machines.Choice(directory=choice.directory, **other))
+            mock_gpus.MockGpus(machines.Choice(directory=choice.directory, **other))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": 1, "machine": "x"}'])
 def test_a_damaged_state_is_reported_and_never_overwritten(choice: machines.Choice, text: str) -> None:
-    hardware = mock.MockGpus(choice)
+    hardware = mock_gpus.MockGpus(choice)
     gpu = hardware.gpus()[0].uuid
     file = choice.directory / "gpus.json"
     file.write_text(text)
@@ -199,7 +214,7 @@ def test_a_damaged_state_is_reported_and_never_overwritten(choice: machines.Choi
 
 
 def test_a_state_that_cannot_be_written_is_a_failed_call_and_changes_nothing(choice: machines.Choice) -> None:
-    hardware = mock.MockGpus(choice)
+    hardware = mock_gpus.MockGpus(choice)
     (choice.directory / "gpus.json.new").mkdir()
     with pytest.raises(port.CallError, match=r"UNKNOWN .*Is a directory"):
         hardware.create_gpu_instance(hardware.gpus()[0].uuid, PROFILE, SLICE)
@@ -207,7 +222,7 @@ def test_a_state_that_cannot_be_written_is_a_failed_call_and_changes_nothing(cho
 
 
 def test_the_state_is_for_its_owner_alone(choice: machines.Choice) -> None:
-    hardware = mock.MockGpus(choice)
+    hardware = mock_gpus.MockGpus(choice)
     hardware.create_gpu_instance(hardware.gpus()[0].uuid, PROFILE, SLICE)
     assert choice.directory.stat().st_mode & 0o777 == 0o700
     assert (choice.directory / "gpus.json").stat().st_mode & 0o777 == 0o600
@@ -221,7 +236,9 @@ def test_a_driver_killed_while_it_prepares_is_recovered_by_the_next(tmp_path: pa
     grant = node.journal["a"].grant
     node.driver.unprepare(grant)
     node.journal["a"] = gpu_node.Kept(grant=dataclasses.replace(grant, record={}))
-    faults.Faults(tmp_path).arm(faults.Fault(call="create_gpu_instance", moment=faults.Moment.AFTER, action=faults.Action.DIE))
+    fault_injection.Faults(tmp_path).arm(
+        fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.DIE)
+    )
     with process(node.choice, 6) as victim:
         assert victim.wait() == -signal.SIGKILL
     assert node.instances() == [(0, 19, 6)]

@@ -18,45 +18,46 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.gpu import gate, mps, processes, sharing
+from drakit.devices.gpu.sharing import gpu_settings
+from drakit.devices.gpu.sharing.mps import child_daemons, launcher, processes
 from fakes import mps_daemon
 
 GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
-WANTED = sharing.Mps(percentage=50, memory=3 << 30)
+WANTED = gpu_settings.Mps(percentage=50, memory=3 << 30)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace of one's own needs root")
 
 
 @pytest.fixture
-def daemons(tmp_path: pathlib.Path) -> Iterator[mps.Daemons]:
-    made = mps.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
+def daemons(tmp_path: pathlib.Path) -> Iterator[child_daemons.Daemons]:
+    made = child_daemons.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
     yield made
     made.stop(GRANT)
 
 
-def behaving(daemons: mps.Daemons, behaviour: str) -> mps.Daemons:
+def behaving(daemons: child_daemons.Daemons, behaviour: str) -> child_daemons.Daemons:
     mps_daemon.install(daemons.root.path, behaviour)
     return dataclasses.replace(daemons, stop_seconds=0.5)
 
 
-def living(daemons: mps.Daemons) -> list[int]:
+def living(daemons: child_daemons.Daemons) -> list[int]:
     """Pids of everything that has a folder below the home in its environment."""
     assert daemons.home is not None
     return [one.pid for folder in daemons.home.glob("*") for one in processes.bearing(f"CUDA_MPS_PIPE_DIRECTORY={folder / 'pipe'}")]
 
 
-def test_a_server_for_several_users_is_asked_for_by_an_option(daemons: mps.Daemons) -> None:
-    daemons.ensure(GRANT, GPU, sharing.Mps(multi_user=True))
+def test_a_server_for_several_users_is_asked_for_by_an_option(daemons: child_daemons.Daemons) -> None:
+    daemons.ensure(GRANT, GPU, gpu_settings.Mps(multi_user=True))
     assert daemons.home is not None
     assert mps_daemon.told(daemons.home)[0] == "-f -multiuser-server"
 
 
 def test_a_driver_without_a_folder_has_no_daemons() -> None:
     with pytest.raises(errors.HardwareError, match="no folder to keep daemons in"):
-        mps.Daemons().ensure(GRANT, GPU, WANTED)
+        child_daemons.Daemons().ensure(GRANT, GPU, WANTED)
 
 
-def test_a_pid_that_another_process_has_now_is_left_alone(daemons: mps.Daemons) -> None:
+def test_a_pid_that_another_process_has_now_is_left_alone(daemons: child_daemons.Daemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     daemons.stop(GRANT)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
@@ -72,10 +73,10 @@ def test_a_pid_that_another_process_has_now_is_left_alone(daemons: mps.Daemons) 
 
 def test_the_gate_stays_shut_when_the_driver_dies_before_it_wrote_the_pid_down() -> None:
     ended = subprocess.run(
-        [sys.executable, "-I", gate.__file__, "shut", "-", "-", "/bin/echo", "opened"], input=b"", capture_output=True, check=True
+        [sys.executable, "-I", launcher.__file__, "shut", "-", "-", "/bin/echo", "opened"], input=b"", capture_output=True, check=True
     )
     opened = subprocess.run(
-        [sys.executable, "-I", gate.__file__, "shut", "-", "-", "/bin/echo", "opened"], input=b"!", capture_output=True, check=True
+        [sys.executable, "-I", launcher.__file__, "shut", "-", "-", "/bin/echo", "opened"], input=b"!", capture_output=True, check=True
     )
     assert (ended.stdout, opened.stdout) == (b"", b"opened\n")
 
@@ -83,7 +84,7 @@ def test_the_gate_stays_shut_when_the_driver_dies_before_it_wrote_the_pid_down()
 @pytest.mark.root
 @needs_root
 def test_the_daemon_has_the_grants_folder_as_its_shared_memory(tmp_path: pathlib.Path) -> None:
-    daemons = mps.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root", shm=True))
+    daemons = child_daemons.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root", shm=True))
     daemons.ensure(GRANT, GPU, WANTED)
     try:
         assert not pathlib.Path("/dev/shm/mps-stand-in").exists()
@@ -92,7 +93,7 @@ def test_the_daemon_has_the_grants_folder_as_its_shared_memory(tmp_path: pathlib
         daemons.stop(GRANT)
 
 
-def test_a_note_that_cannot_be_read_costs_no_daemon_and_keeps_none_from_being_stopped(daemons: mps.Daemons) -> None:
+def test_a_note_that_cannot_be_read_costs_no_daemon_and_keeps_none_from_being_stopped(daemons: child_daemons.Daemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     assert daemons.home is not None
     (note,) = daemons.home.glob("*/daemon.json")
@@ -105,7 +106,7 @@ def test_a_note_that_cannot_be_read_costs_no_daemon_and_keeps_none_from_being_st
     assert not living(daemons)
 
 
-def control(daemons: mps.Daemons) -> int:
+def control(daemons: child_daemons.Daemons) -> int:
     """The pid of the only daemon, without its server."""
     assert daemons.home is not None
     (note,) = daemons.home.glob("*/daemon.json")
@@ -123,11 +124,11 @@ def hung(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_gate_that_a_dead_driver_left_is_not_taken_for_a_daemon_that_ended_at_once(daemons: mps.Daemons) -> None:
+def test_a_gate_that_a_dead_driver_left_is_not_taken_for_a_daemon_that_ended_at_once(daemons: child_daemons.Daemons) -> None:
     folder = daemons._folder(GRANT)  # where a driver leaves its note before it opens the gate
     (folder / "pipe").mkdir(parents=True)
-    command = [sys.executable, "-I", gate.__file__, "shut", "-", "-", "/bin/echo"]
-    env = {mps.PIPE_VARIABLE: str(folder / "pipe")}
+    command = [sys.executable, "-I", launcher.__file__, "shut", "-", "-", "/bin/echo"]
+    env = {child_daemons.PIPE_VARIABLE: str(folder / "pipe")}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as left:
         found = processes.Running.find(left.pid)
         assert found is not None
@@ -140,7 +141,7 @@ def test_a_gate_that_a_dead_driver_left_is_not_taken_for_a_daemon_that_ended_at_
     daemons.check(GRANT)
 
 
-def test_a_daemon_whose_driver_died_before_it_was_told_its_limits_is_told_them_and_goes_on(daemons: mps.Daemons) -> None:
+def test_a_daemon_whose_driver_died_before_it_was_told_its_limits_is_told_them_and_goes_on(daemons: child_daemons.Daemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     assert daemons.home is not None
     first = living(daemons)
@@ -152,7 +153,7 @@ def test_a_daemon_whose_driver_died_before_it_was_told_its_limits_is_told_them_a
     assert mps_daemon.told(daemons.home)[2:] == limits * 2
 
 
-def test_a_folder_of_a_grant_that_nobody_knows_is_swept_unless_something_of_it_lives(daemons: mps.Daemons) -> None:
+def test_a_folder_of_a_grant_that_nobody_knows_is_swept_unless_something_of_it_lives(daemons: child_daemons.Daemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     assert daemons.home is not None
     (kept,) = daemons.home.iterdir()

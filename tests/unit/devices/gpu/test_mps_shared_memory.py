@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from drakit.devices.gpu import mps, processes, sharing, shm
+from drakit.devices.gpu.sharing import gpu_settings
+from drakit.devices.gpu.sharing.mps import child_daemons, processes, shm
 from fakes import mps_daemon
 
 Record = Callable[[str, object], None]
 
 GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
-WANTED = sharing.Mps(percentage=50)
+WANTED = gpu_settings.Mps(percentage=50)
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")]
 
 
@@ -42,12 +43,12 @@ def place() -> Iterator[pathlib.Path]:
 
 
 def processes_below(folder: pathlib.Path) -> list[processes.Running]:
-    return [one for made in (folder / "mps").glob("*") for one in processes.bearing(f"{mps.PIPE_VARIABLE}={made / 'pipe'}")]
+    return [one for made in (folder / "mps").glob("*") for one in processes.bearing(f"{child_daemons.PIPE_VARIABLE}={made / 'pipe'}")]
 
 
 @pytest.fixture
-def daemons(place: pathlib.Path) -> mps.Daemons:
-    return mps.Daemons(home=place / "mps", root=mps_daemon.install(place / "root", shm=True), stop_seconds=0.5)
+def daemons(place: pathlib.Path) -> child_daemons.Daemons:
+    return child_daemons.Daemons(home=place / "mps", root=mps_daemon.install(place / "root", shm=True), stop_seconds=0.5)
 
 
 def kill_all(folder: pathlib.Path) -> None:
@@ -68,7 +69,7 @@ def mounts(folder: pathlib.Path, pid: str = "self") -> list[list[str]]:
     return found
 
 
-def memory_of(daemons: mps.Daemons) -> pathlib.Path:
+def memory_of(daemons: child_daemons.Daemons) -> pathlib.Path:
     return pathlib.Path(daemons.access(GRANT).mounts[1].host_path)
 
 
@@ -85,7 +86,9 @@ def another_namespace(*, told: str = "unchanged") -> Iterator[subprocess.Popen[b
             running.communicate(b"\n")
 
 
-def test_daemon_clients_and_host_see_one_tmpfs_with_a_bound_that_runs_no_programs(place: pathlib.Path, daemons: mps.Daemons) -> None:
+def test_daemon_clients_and_host_see_one_tmpfs_with_a_bound_that_runs_no_programs(
+    place: pathlib.Path, daemons: child_daemons.Daemons
+) -> None:
     with another_namespace() as host:
         daemons.ensure(GRANT, GPU, WANTED)
         memory = memory_of(daemons)
@@ -104,14 +107,14 @@ def test_daemon_clients_and_host_see_one_tmpfs_with_a_bound_that_runs_no_program
     assert list(daemons.home.iterdir()) == []
 
 
-def control(daemons: mps.Daemons, grant: str = GRANT) -> int:
+def control(daemons: child_daemons.Daemons, grant: str = GRANT) -> int:
     """The pid of a grant's daemon, which is in its mount namespace."""
     running = daemons.process(grant)
     assert running is not None
     return running.pid
 
 
-def test_memory_of_a_claim_that_has_gone_is_not_held_by_another_claims_daemon(place: pathlib.Path, daemons: mps.Daemons) -> None:
+def test_memory_of_a_claim_that_has_gone_is_not_held_by_another_claims_daemon(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
     other = f"{GRANT}other"
     daemons.ensure(GRANT, GPU, WANTED)
     daemons.ensure(other, GPU, WANTED)
@@ -122,7 +125,7 @@ def test_memory_of_a_claim_that_has_gone_is_not_held_by_another_claims_daemon(pl
 
 
 def test_a_server_with_another_user_id_reaches_the_pipe_through_closed_folders_and_nothing_beside_it(
-    place: pathlib.Path, daemons: mps.Daemons
+    place: pathlib.Path, daemons: child_daemons.Daemons
 ) -> None:
     """NVIDIA's daemon starts its servers under the user id of a client that is not root."""
     daemons.ensure(GRANT, GPU, WANTED)
@@ -146,11 +149,13 @@ def test_a_server_with_another_user_id_reaches_the_pipe_through_closed_folders_a
     daemons.stop(f"{GRANT}other")
 
 
-def test_a_driver_that_starts_anew_finds_the_memory_and_one_for_a_new_daemon_keeps_it(place: pathlib.Path, daemons: mps.Daemons) -> None:
+def test_a_driver_that_starts_anew_finds_the_memory_and_one_for_a_new_daemon_keeps_it(
+    place: pathlib.Path, daemons: child_daemons.Daemons
+) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     client = memory_of(daemons) / "of-a-container"
     client.write_text("still in use")
-    again = mps.Daemons(home=daemons.home, root=daemons.root, stop_seconds=0.5)
+    again = child_daemons.Daemons(home=daemons.home, root=daemons.root, stop_seconds=0.5)
     again.ensure(GRANT, GPU, WANTED)
     kill_all(place)
     again.ensure(GRANT, GPU, WANTED)
@@ -160,7 +165,7 @@ def test_a_driver_that_starts_anew_finds_the_memory_and_one_for_a_new_daemon_kee
     assert mounts(place) == []
 
 
-def test_memory_that_a_boot_took_is_made_anew_once_the_claim_is_prepared_anew(place: pathlib.Path, daemons: mps.Daemons) -> None:
+def test_memory_that_a_boot_took_is_made_anew_once_the_claim_is_prepared_anew(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     kill_all(place)
     shm.take(memory_of(daemons))
@@ -170,7 +175,7 @@ def test_memory_that_a_boot_took_is_made_anew_once_the_claim_is_prepared_anew(pl
     daemons.stop(GRANT)
 
 
-def test_a_plain_folder_that_containers_have_is_not_hidden_from_a_new_daemon(place: pathlib.Path, daemons: mps.Daemons) -> None:
+def test_a_plain_folder_that_containers_have_is_not_hidden_from_a_new_daemon(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
     """As of a claim that was prepared before memory was mounted."""
     subprocess.run(["mount", "--make-private", str(place)], check=True)
     daemons.ensure(GRANT, GPU, WANTED)
@@ -181,7 +186,7 @@ def test_a_plain_folder_that_containers_have_is_not_hidden_from_a_new_daemon(pla
     daemons.stop(GRANT)
 
 
-def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemons: mps.Daemons) -> None:
+def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     kill_all(place)
     daemons.sweep(lambda: {GRANT})
@@ -193,7 +198,7 @@ def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemo
 
 
 def test_where_the_host_would_not_see_it_the_folder_stays_plain_and_the_log_says_so(
-    place: pathlib.Path, daemons: mps.Daemons, caplog: pytest.LogCaptureFixture
+    place: pathlib.Path, daemons: child_daemons.Daemons, caplog: pytest.LogCaptureFixture
 ) -> None:
     subprocess.run(["mount", "--make-private", str(place)], check=True)
     daemons.ensure(GRANT, GPU, WANTED)
@@ -205,7 +210,7 @@ def test_where_the_host_would_not_see_it_the_folder_stays_plain_and_the_log_says
         daemons.stop(GRANT)
 
 
-def test_memory_that_is_still_used_goes_with_its_last_user(place: pathlib.Path, daemons: mps.Daemons) -> None:
+def test_memory_that_is_still_used_goes_with_its_last_user(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     with (memory_of(daemons) / "open").open("w") as used:
         daemons.stop(GRANT)
@@ -215,23 +220,25 @@ def test_memory_that_is_still_used_goes_with_its_last_user(place: pathlib.Path, 
 
 PREPARE = """
 import os, pathlib, signal, sys
-from drakit.devices.gpu import mps, roots, sharing
+from drakit.devices.gpu.cdi import driver_root
+from drakit.devices.gpu.sharing import gpu_settings
+from drakit.devices.gpu.sharing.mps import child_daemons
 
 home, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-mps.Daemons(home=home / "mps", root=roots.DriverRoot(path=home / "root")).ensure(grant, gpu, sharing.Mps())
+child_daemons.Daemons(home=home / "mps", root=driver_root.DriverRoot(path=home / "root")).ensure(grant, gpu, gpu_settings.Mps())
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def python(code: str, *arguments: object, inside: tuple[str, ...] = ()) -> subprocess.CompletedProcess[bytes]:
     """A program of ours in a process of its own."""
-    paths = [str(pathlib.Path(mps.__file__).parents[3]), str(pathlib.Path(mps_daemon.__file__).parents[1])]
+    paths = [str(pathlib.Path(child_daemons.__file__).parents[5]), str(pathlib.Path(mps_daemon.__file__).parents[1])]
     env = {"PYTHONPATH": ":".join(paths), "PATH": os.environ["PATH"]}
     command = [*inside, sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, env=env, capture_output=True, check=False, timeout=3000)
 
 
-def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: pathlib.Path, daemons: mps.Daemons) -> None:
+def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
     ended = python(PREPARE, place, GRANT, GPU, inside=("unshare", "--mount", "--propagation=unchanged"))
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     assert shm.is_given(memory_of(daemons)), "the host has it, though the namespace in which it was mounted is gone"
@@ -242,13 +249,13 @@ def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: path
 
 MATRIX = """
 import os, pathlib, signal, sys
-from drakit.devices.gpu import mps, processes, shm, sharing
-from drakit.devices.gpu.daemons import folders
+from drakit.devices.gpu.sharing import gpu_settings
+from drakit.devices.gpu.sharing.mps import child_daemons, folders, processes, shm
 from fakes import mps_daemon
 
 home, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-daemons = mps.Daemons(home=home / "mps", root=mps_daemon.install(home / "root", shm=True), stop_seconds=0.5)
-files = {mps.__file__, folders.__file__, shm.__file__}
+daemons = child_daemons.Daemons(home=home / "mps", root=mps_daemon.install(home / "root", shm=True), stop_seconds=0.5)
+files = {child_daemons.__file__, folders.__file__, shm.__file__}
 
 
 def life(act, at):
@@ -283,10 +290,10 @@ for act in ("ensure", "stop"):
     at = 0
     while True:
         if act == "stop":
-            daemons.ensure(grant, gpu, sharing.Mps())
-        died = life(lambda: daemons.ensure(grant, gpu, sharing.Mps()) if act == "ensure" else daemons.stop(grant), at)
+            daemons.ensure(grant, gpu, gpu_settings.Mps())
+        died = life(lambda: daemons.ensure(grant, gpu, gpu_settings.Mps()) if act == "ensure" else daemons.stop(grant), at)
         if act == "ensure" and at % 2:
-            daemons.ensure(grant, gpu, sharing.Mps())
+            daemons.ensure(grant, gpu, gpu_settings.Mps())
             assert pathlib.Path("/proc/self/mountinfo").read_text().count(f"{home}/") == 1, at
         daemons.stop(grant)
         check((act, at))

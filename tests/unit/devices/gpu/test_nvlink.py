@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from drakit.devices.gpu import attributes, nvlink, port
+from drakit.devices.gpu import port
+from drakit.devices.gpu.inventory import attributes, nvlink
 
 FABRIC = port.Fabric(state="completed", cluster="8f3d7c1e-0000-0000-0000-000000000001", clique=7)
 

@@ -9,24 +9,28 @@ import pytest
 from drakit.core import errors
 from drakit.devices import machines, registry
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import edits, host, mock, nvml, port, processes, programs, roots, settings, smi, words
+from drakit.devices.gpu import host, nvml, port, settings
+from drakit.devices.gpu.cdi import container_edits, driver_root, programs
+from drakit.devices.gpu.mock import mock_gpus
+from drakit.devices.gpu.nvml import nvml_names, smi
+from drakit.devices.gpu.sharing.mps import processes
 from fakes import gpu_node, nvml_library
 
 GPU_IS_LOST, NOT_SUPPORTED, FUNCTION_NOT_FOUND, DRIVER_NOT_LOADED = 15, 3, 13, 9
 
 
 @pytest.fixture
-def hardware(tmp_path: pathlib.Path) -> mock.MockGpus:
-    return mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path / "machine", owner="node-a"))
+def hardware(tmp_path: pathlib.Path) -> mock_gpus.MockGpus:
+    return mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path / "machine", owner="node-a"))
 
 
 @pytest.fixture
-def library(hardware: mock.MockGpus) -> nvml_library.NvmlLibrary:
+def library(hardware: mock_gpus.MockGpus) -> nvml_library.NvmlLibrary:
     return nvml_library.NvmlLibrary(hardware)
 
 
 @pytest.fixture
-def system(hardware: mock.MockGpus, tmp_path: pathlib.Path) -> host.Host:
+def system(hardware: mock_gpus.MockGpus, tmp_path: pathlib.Path) -> host.Host:
     return host.Host(nvml_library.host_root(tmp_path / "root", hardware))
 
 
@@ -35,7 +39,7 @@ def gpus(library: nvml_library.NvmlLibrary, system: host.Host) -> nvml.NvmlGpus:
     return nvml.NvmlGpus(library, system=system)
 
 
-def test_gpus_are_told_as_the_mock_has_them(gpus: nvml.NvmlGpus, hardware: mock.MockGpus) -> None:
+def test_gpus_are_told_as_the_mock_has_them(gpus: nvml.NvmlGpus, hardware: mock_gpus.MockGpus) -> None:
     assert gpus.gpus() == hardware.gpus()
     assert gpus.versions() == hardware.versions()
     assert gpus.boot_id() == hardware.boot_id()
@@ -43,7 +47,7 @@ def test_gpus_are_told_as_the_mock_has_them(gpus: nvml.NvmlGpus, hardware: mock.
 
 
 def test_numbers_come_from_the_kernels_folder_that_is_set_and_the_boot_from_the_machine(
-    tmp_path: pathlib.Path, hardware: mock.MockGpus
+    tmp_path: pathlib.Path, hardware: mock_gpus.MockGpus
 ) -> None:
     system = host.of_this_machine(nvml_library.host_root(tmp_path / "root", hardware))
     assert system.device_majors() == hardware.device_majors()
@@ -54,7 +58,7 @@ def test_numbers_come_from_the_kernels_folder_that_is_set_and_the_boot_from_the_
         system.device_majors()
 
 
-def test_profiles_keep_the_enum_and_the_hardware_id_apart(gpus: nvml.NvmlGpus, hardware: mock.MockGpus) -> None:
+def test_profiles_keep_the_enum_and_the_hardware_id_apart(gpus: nvml.NvmlGpus, hardware: mock_gpus.MockGpus) -> None:
     uuid = hardware.gpus()[0].uuid
     assert gpus.gpu_instance_profiles(uuid) == hardware.gpu_instance_profiles(uuid)
     assert {item.enum: item.id for item in gpus.gpu_instance_profiles(uuid)} == {0: 19, 1: 14, 2: 9, 3: 5, 4: 0, 7: 20, 9: 15}
@@ -62,7 +66,7 @@ def test_profiles_keep_the_enum_and_the_hardware_id_apart(gpus: nvml.NvmlGpus, h
 
 @pytest.mark.parametrize("name", ["dgx-h100", "mixed-16gpu"])
 def test_the_driver_offers_the_same_through_nvml_as_through_the_mock(tmp_path: pathlib.Path, name: str) -> None:
-    made = mock.MockGpus(machines.Choice(name=name, directory=tmp_path / "machine", owner="node-a"))
+    made = mock_gpus.MockGpus(machines.Choice(name=name, directory=tmp_path / "machine", owner="node-a"))
     through = nvml.NvmlGpus(nvml_library.NvmlLibrary(made), system=host.Host(nvml_library.host_root(tmp_path / "root", made)))
     assert gpu_driver.GpuDriver(through).discover() == gpu_driver.GpuDriver(made).discover()
 
@@ -87,7 +91,7 @@ def test_the_driver_makes_and_removes_a_mig_device_through_nvml(tmp_path: pathli
 
 @pytest.mark.parametrize("code", list(port.Code))
 def test_every_return_code_becomes_a_call_error_of_its_own(
-    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock.MockGpus, code: port.Code
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, code: port.Code
 ) -> None:
     uuid = gpus.gpus()[0].uuid
     library.returns["nvmlDeviceCreateGpuInstanceWithPlacement"] = code.value
@@ -141,7 +145,7 @@ DETAILS = (
 @pytest.mark.parametrize("symbol", DETAILS)
 @pytest.mark.parametrize("code", [port.Code.UNKNOWN, port.Code.INVALID_ARGUMENT, port.Code.OPERATING_SYSTEM])
 def test_no_gpu_is_withdrawn_because_it_fails_to_tell_a_detail(
-    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock.MockGpus, symbol: str, code: port.Code
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, symbol: str, code: port.Code
 ) -> None:
     library.returns[symbol] = code.value
     assert [gpu.uuid for gpu in gpus.gpus()] == [gpu.uuid for gpu in hardware.gpus()]
@@ -175,7 +179,7 @@ def test_a_gpu_without_mig_has_no_mode_and_no_instances(gpus: nvml.NvmlGpus, lib
     assert not gpus.gpu_instances(uuid)
 
 
-def test_an_older_library_tells_the_same_profiles_by_its_older_calls(hardware: mock.MockGpus, system: host.Host) -> None:
+def test_an_older_library_tells_the_same_profiles_by_its_older_calls(hardware: mock_gpus.MockGpus, system: host.Host) -> None:
     missing = frozenset({"nvmlDeviceGetGpuInstanceProfileInfoV", "nvmlGpuInstanceGetComputeInstanceProfileInfoV"})
     older = nvml.NvmlGpus(nvml_library.NvmlLibrary(hardware, missing=missing), system=system)
     uuid = hardware.gpus()[0].uuid
@@ -235,7 +239,7 @@ def test_a_lost_session_is_begun_anew(gpus: nvml.NvmlGpus, library: nvml_library
     assert library.calls[-1] == "nvmlShutdown"
 
 
-def test_a_mode_that_is_only_pending_is_an_error_with_the_activation_status(gpus: nvml.NvmlGpus, hardware: mock.MockGpus) -> None:
+def test_a_mode_that_is_only_pending_is_an_error_with_the_activation_status(gpus: nvml.NvmlGpus, hardware: mock_gpus.MockGpus) -> None:
     uuid = gpus.gpus()[0].uuid
     hardware.attach(uuid, 4711)
     with pytest.raises(port.CallError, match=r"nvmlDeviceSetMigMode: IN_USE .*pending"):
@@ -246,7 +250,7 @@ def test_a_mode_that_is_only_pending_is_an_error_with_the_activation_status(gpus
     assert gpus.mig_mode(uuid) == port.MigMode(current=False, pending=False)
 
 
-def test_processes_are_told_by_gpu_and_by_instance(gpus: nvml.NvmlGpus, hardware: mock.MockGpus) -> None:
+def test_processes_are_told_by_gpu_and_by_instance(gpus: nvml.NvmlGpus, hardware: mock_gpus.MockGpus) -> None:
     uuid = gpus.gpus()[0].uuid
     one, two = (gpus.create_gpu_instance(uuid, 19, port.Placement(start=start, size=1)).id for start in (6, 5))
     for pid, instance in ((30, one), (10, one), (20, two)):
@@ -277,7 +281,7 @@ def test_the_gpu_family_takes_gpu_settings_alone(tmp_path: pathlib.Path) -> None
         registry.build("gpu", registry.Order(node="node-a", options="fast"))
 
 
-def test_a_module_that_is_not_loaded_is_named(hardware: mock.MockGpus, tmp_path: pathlib.Path) -> None:
+def test_a_module_that_is_not_loaded_is_named(hardware: mock_gpus.MockGpus, tmp_path: pathlib.Path) -> None:
     root = nvml_library.host_root(tmp_path / "root", hardware)
     (root / "proc/devices").write_text("195 nvidia\n510 nvidia-caps\n")
     with pytest.raises(port.CallError, match=f"nvidia-uvm is not in {root}/proc/devices; load its kernel module"):
@@ -286,15 +290,15 @@ def test_a_module_that_is_not_loaded_is_named(hardware: mock.MockGpus, tmp_path:
 
 
 def test_a_kernel_driver_without_capabilities_serves_whole_gpus_and_refuses_mig_by_name(
-    hardware: mock.MockGpus, tmp_path: pathlib.Path
+    hardware: mock_gpus.MockGpus, tmp_path: pathlib.Path
 ) -> None:
     root = nvml_library.host_root(tmp_path / "root", hardware)
     (root / "proc/devices").write_text("195 nvidia-frontend\n505 nvidia-uvm\n")
     majors = host.Host(root).device_majors()
     gpu = hardware.gpus()[0]
-    assert [node.major for node in edits.of_gpu("gpu", "gpu-0", gpu, majors).device_nodes] == [195, 195, 195, 505, 505]
+    assert [node.major for node in container_edits.of_gpu("gpu", "gpu-0", gpu, majors).device_nodes] == [195, 195, 195, 505, 505]
     with pytest.raises(port.CallError, match="nvidia-caps is not in /proc/devices; MIG devices need it"):
-        edits.of_mig("gpu", "gpu-0", gpu, "MIG-1", majors, port.CapabilityMinors(gpu_instance=3, compute_instance=4))
+        container_edits.of_mig("gpu", "gpu-0", gpu, "MIG-1", majors, port.CapabilityMinors(gpu_instance=3, compute_instance=4))
 
 
 def test_a_machine_without_sysfs_tells_neither_root_nor_node(tmp_path: pathlib.Path) -> None:
@@ -305,19 +309,24 @@ def test_a_machine_without_sysfs_tells_neither_root_nor_node(tmp_path: pathlib.P
     "told,written", [("00000000:07:00.0", "0000:07:00.0"), ("0001AB00:C1:00.0", "0001ab00:c1:00.0"), ("0000:0F:00.0", "0000:0f:00.0")]
 )
 def test_pci_addresses_are_written_as_sysfs_does(told: str, written: str) -> None:
-    assert words.pci_bus_id(told) == written
+    assert nvml_names.pci_bus_id(told) == written
 
 
 def test_unknown_brands_and_architectures_are_left_out_never_an_error() -> None:
-    assert (words.brand(4711), words.architecture(0xFFFFFFFF), words.brand(14), words.architecture(9)) == (None, None, "Nvidia", "Hopper")
+    assert (nvml_names.brand(4711), nvml_names.architecture(0xFFFFFFFF), nvml_names.brand(14), nvml_names.architecture(9)) == (
+        None,
+        None,
+        "Nvidia",
+        "Hopper",
+    )
 
 
 def test_cuda_versions_are_major_and_minor() -> None:
-    assert (words.cuda_version(13000), words.cuda_version(12080)) == ("13.0", "12.8")
+    assert (nvml_names.cuda_version(13000), nvml_names.cuda_version(12080)) == ("13.0", "12.8")
 
 
 def test_a_fabric_is_told_by_older_calls_where_the_library_is_older(tmp_path: pathlib.Path) -> None:
-    made = mock.MockGpus(machines.Choice(name="dgx-h100", directory=tmp_path / "machine", owner="node-a"))
+    made = mock_gpus.MockGpus(machines.Choice(name="dgx-h100", directory=tmp_path / "machine", owner="node-a"))
     system = host.Host(nvml_library.host_root(tmp_path / "root", made))
     older = nvml_library.NvmlLibrary(made, missing=frozenset({"nvmlDeviceGetGpuFabricInfoV"}))
     assert nvml.NvmlGpus(older, system=system).gpus() == made.gpus()
@@ -339,13 +348,13 @@ def test_links_and_modes_that_nobody_tells_are_left_out(gpus: nvml.NvmlGpus, lib
     [(0, 0, None), (1, 0, "not-started"), (2, 0, "in-progress"), (2, 999, "in-progress"), (3, 0, "completed"), (3, 1, "failed")],
 )
 def test_a_fabric_has_a_name_only_once_it_is_joined(state: int, status: int, told: str | None) -> None:
-    found = words.fabric(state, status, bytes(range(16)), 7)
+    found = nvml_names.fabric(state, status, bytes(range(16)), 7)
     assert (found and found.state) == told
     assert (found is not None and found.clique == 7) == (told == "completed")
 
 
 def test_a_time_slice_is_set_by_nvidia_smi_of_the_driver_root(tmp_path: pathlib.Path) -> None:
-    made = mock.MockGpus(machines.Choice(name="server-h100-pcie", directory=tmp_path / "machine", owner="node-a"))
+    made = mock_gpus.MockGpus(machines.Choice(name="server-h100-pcie", directory=tmp_path / "machine", owner="node-a"))
     root = nvml_library.smi_root(tmp_path / "driver", made)
     with_mig, without = (made.gpus()[index].uuid for index in (0, 1))
     tools = smi.Smi(root)
@@ -355,7 +364,7 @@ def test_a_time_slice_is_set_by_nvidia_smi_of_the_driver_root(tmp_path: pathlib.
     with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*not supported for GPU"):
         tools.set_time_slice(with_mig, port.TimeSlice.LONG)
     with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*no nvidia-smi below"):
-        smi.Smi(roots.DriverRoot(path=tmp_path)).set_time_slice(without, port.TimeSlice.LONG)
+        smi.Smi(driver_root.DriverRoot(path=tmp_path)).set_time_slice(without, port.TimeSlice.LONG)
 
 
 def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pathlib.Path) -> None:
@@ -384,7 +393,7 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pa
     ],
 )
 def test_a_fabric_that_cannot_be_used_is_not_completed(health: int, fault: str) -> None:
-    found = words.fabric(3, 0, bytes(range(16)), 7, health)
+    found = nvml_names.fabric(3, 0, bytes(range(16)), 7, health)
     assert found is not None
     assert (found.fault, found.state) == (fault, "failed" if fault else "completed")
-    assert words.fabric(2, 0, bytes(range(16)), 7, health) == port.Fabric(state="in-progress")
+    assert nvml_names.fabric(2, 0, bytes(range(16)), 7, health) == port.Fabric(state="in-progress")

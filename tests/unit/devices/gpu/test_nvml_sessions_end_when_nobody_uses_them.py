@@ -10,7 +10,9 @@ import pytest
 
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import health, host, mock, nvml, port, vitals, watching
+from drakit.devices.gpu import host, nvml, port
+from drakit.devices.gpu.health import faults, monitor, signals
+from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.gpu.nvml import lifetime
 from fakes import nvml_library, site
 from fakes.nvml_library import cells, happenings
@@ -60,7 +62,7 @@ class Guarded(nvml_library.NvmlLibrary):
         "nvmlEventSetFree": free_set,
     }
 
-    def __init__(self, hardware: mock.MockGpus) -> None:
+    def __init__(self, hardware: mock_gpus.MockGpus) -> None:
         super().__init__(hardware)
         self.lock = threading.Lock()
         self.is_waiting = threading.Event()
@@ -70,7 +72,7 @@ class Guarded(nvml_library.NvmlLibrary):
 
 @pytest.fixture
 def library(tmp_path: pathlib.Path) -> Guarded:
-    return Guarded(mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path / "machine", owner="node-a")))
+    return Guarded(mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path / "machine", owner="node-a")))
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ def gpus(library: Guarded, tmp_path: pathlib.Path) -> nvml.NvmlGpus:
 
 
 def test_a_session_is_replaced_only_when_no_thread_waits_for_its_events(gpus: nvml.NvmlGpus, library: Guarded) -> None:
-    waited: list[vitals.Event | None] = []
+    waited: list[signals.Event | None] = []
     with gpus.events() as events:
         waiting = threading.Thread(target=lambda: waited.append(events.wait(1.0)))
         waiting.start()
@@ -148,8 +150,8 @@ def test_a_session_on_which_a_thread_hangs_is_kept() -> None:
 
 def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarded, tmp_path: pathlib.Path) -> None:
     kept = site.FakeSite(tmp_path / "home")
-    rhythm = watching.Rhythm(beat=0.05, look=0.1)
-    watch = watching.Watch(gpus, kept, prefix=gpu_driver.NAME, terms=health.Terms(settle=0.0, hold=0.0), rhythm=rhythm)
+    rhythm = monitor.Rhythm(beat=0.05, look=0.1)
+    watch = monitor.Watch(gpus, kept, prefix=gpu_driver.NAME, terms=faults.Terms(settle=0.0, hold=0.0), rhythm=rhythm)
     watch.start()
     try:
         assert library.is_waiting.wait(PATIENCE)
@@ -157,7 +159,7 @@ def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarde
             gpus.renew()
         deadline = time.monotonic() + PATIENCE
         while "gpu-0" not in kept.taints() and time.monotonic() < deadline:
-            library.hardware.strike(library.hardware.gpus()[0].uuid, 79, asks=vitals.RecoveryAction.RESET)
+            library.hardware.strike(library.hardware.gpus()[0].uuid, 79, asks=signals.RecoveryAction.RESET)
             with kept.told:
                 kept.told.wait_for(lambda: "gpu-0" in kept.taints(), 0.2)
     finally:
@@ -172,7 +174,7 @@ def test_an_xid_of_a_gpu_that_is_lost_meanwhile_is_the_gpus(gpus: nvml.NvmlGpus,
     with gpus.events() as events:
         library.registered[first.uuid] = happenings.EVENT_TYPES
         library.hardware.strike(first.uuid, 79)
-        assert events.wait(PATIENCE) == vitals.Event(gpu=first.uuid, kind=vitals.EventKind.XID, xid=79)
+        assert events.wait(PATIENCE) == signals.Event(gpu=first.uuid, kind=signals.EventKind.XID, xid=79)
 
 
 def test_an_event_of_a_gpu_that_never_said_who_it_is_interrupts_nothing(gpus: nvml.NvmlGpus, library: Guarded) -> None:
@@ -184,13 +186,13 @@ def test_an_event_of_a_gpu_that_never_said_who_it_is_interrupts_nothing(gpus: nv
         library.returns["nvmlDeviceGetUUID"] = GPU_IS_LOST
         assert events.wait(PATIENCE) is None
         library.hardware.strike(second.uuid, 31)
-        assert events.wait(PATIENCE) == vitals.Event(gpu=second.uuid, kind=vitals.EventKind.XID, xid=31)
+        assert events.wait(PATIENCE) == signals.Event(gpu=second.uuid, kind=signals.EventKind.XID, xid=31)
 
 
 def test_an_event_with_instance_0_of_a_gpu_without_mig_is_about_the_gpu(tmp_path: pathlib.Path) -> None:
-    hardware = mock.MockGpus(machines.Choice(name="server-h100-pcie", directory=tmp_path / "machine", owner="node-a"))
+    hardware = mock_gpus.MockGpus(machines.Choice(name="server-h100-pcie", directory=tmp_path / "machine", owner="node-a"))
     kept = site.FakeSite(tmp_path / "home")
-    watch = watching.Watch(hardware, kept, prefix=gpu_driver.NAME, terms=health.Terms())
+    watch = monitor.Watch(hardware, kept, prefix=gpu_driver.NAME, terms=faults.Terms())
     watch.look()
-    watch.meet(vitals.Event(gpu=hardware.gpus()[0].uuid, kind=vitals.EventKind.XID, xid=48, instance_id=0))
+    watch.meet(signals.Event(gpu=hardware.gpus()[0].uuid, kind=signals.EventKind.XID, xid=48, instance_id=0))
     assert [taint.value for taint in kept.taints()["gpu-0"]] == ["48"]

@@ -7,8 +7,11 @@ import pytest
 
 from drakit.core import attribute, counters, device, inventory, policy, quantity
 from drakit.devices import machines
-from drakit.devices.gpu import discovery, mig, mock, offer, port
 from drakit.devices.gpu import driver as gpu_driver
+from drakit.devices.gpu import port
+from drakit.devices.gpu.inventory import discovery, gpu_devices
+from drakit.devices.gpu.mig import partitioning
+from drakit.devices.gpu.mock import mock_gpus
 from fakes import gpu_node
 
 MIB = 1 << 20
@@ -17,10 +20,10 @@ FULL = ["dgx-a100-40gb", "dgx-a100-40gb-2gpu", "dgx-h100", "server-h100-pcie", "
 
 
 def discover(directory: pathlib.Path, machine: str) -> inventory.Inventory:
-    return author_of(mock.MockGpus(machines.Choice(name=machine, directory=directory))).discover()
+    return author_of(mock_gpus.MockGpus(machines.Choice(name=machine, directory=directory))).discover()
 
 
-def author_of(hardware: mock.MockGpus) -> gpu_driver.GpuDriver:
+def author_of(hardware: mock_gpus.MockGpus) -> gpu_driver.GpuDriver:
     return gpu_driver.GpuDriver(hardware, choices=discovery.Choices(whole_beside_partitions=hardware.whole_beside_partitions))
 
 
@@ -57,7 +60,7 @@ def dump(offered: inventory.Inventory) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def amounts(held: mig.Counters) -> dict[str, str]:
+def amounts(held: partitioning.Counters) -> dict[str, str]:
     return {name: str(amount) for name, amount in held.items()}
 
 
@@ -90,7 +93,9 @@ def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
             "resource.kubernetes.io/numaNode": int(gpu.numa_node or 0),
             **known(serial=gpu.serial, gpuModuleID=gpu.module_id, eccEnabled=gpu.ecc, addressingMode=gpu.addressing_mode),
         }
-        found = mig.partitions((item, hardware.possible_placements(gpu.uuid, item.id)) for item in hardware.gpu_instance_profiles(gpu.uuid))
+        found = partitioning.partitions(
+            (item, hardware.possible_placements(gpu.uuid, item.id)) for item in hardware.gpu_instance_profiles(gpu.uuid)
+        )
         name = f"gpu-{gpu.minor}-counter-set"
         whole = next(item.profile for item in found if item.placement.size == 8)
         has = {**engines(whole), **{f"memory-slice-{index}": quantity.ONE for index in range(8)}}
@@ -114,7 +119,7 @@ def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
 
 
 def flat_device(
-    name: str, told: dict[str, attribute.AttributeValue], size: port.GpuInstanceProfile, counter_set: str, taken: mig.Counters
+    name: str, told: dict[str, attribute.AttributeValue], size: port.GpuInstanceProfile, counter_set: str, taken: partitioning.Counters
 ) -> device.Device:
     capacity = {
         "multiprocessors": policy.Capacity.of(size.multiprocessors),
@@ -153,7 +158,7 @@ def version(text: str) -> attribute.Version:
 
 @pytest.mark.parametrize("machine", FULL)
 def test_the_mixin_form_flattens_to_the_inventory_written_out_by_hand(tmp_path: pathlib.Path, machine: str) -> None:
-    hardware = mock.MockGpus(machines.Choice(name=machine, directory=tmp_path))
+    hardware = mock_gpus.MockGpus(machines.Choice(name=machine, directory=tmp_path))
     assert author_of(hardware).discover().flat() == directly_flat(hardware)
 
 
@@ -183,7 +188,7 @@ def test_partitions_of_one_gpu_share_its_lock(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_gpu_with_mig_off_is_offered_whole_and_without_counters(tmp_path: pathlib.Path) -> None:
-    hardware = mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path))
+    hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path))
     hardware.set_mig_mode(hardware.gpus()[0].uuid, enabled=False)
     offered = author_of(hardware).discover().flat()
     devices = offered.by_name()
@@ -205,14 +210,14 @@ def test_two_products_of_one_name_get_mixins_of_their_own() -> None:
         )
         for minor, memory in enumerate((MIB, 2 * MIB, MIB))
     ]
-    offered = offer.author(port.Versions(driver="unknown", cuda="13.0"), [offer.View(gpu=gpu) for gpu in gpus]).flat()
+    offered = gpu_devices.author(port.Versions(driver="unknown", cuda="13.0"), [gpu_devices.View(gpu=gpu) for gpu in gpus]).flat()
     assert [str(item.capacity["memory"].value) for item in offered.devices] == ["1Mi", "2Mi", "1Mi"]
     assert all(len(str(item.attributes["productName"])) == 64 for item in offered.devices)
     assert all("driverVersion" not in item.attributes for item in offered.devices)
 
 
 def test_a_machine_without_gpus_offers_nothing() -> None:
-    assert offer.author(port.Versions(driver="1", cuda="1"), []) == inventory.Inventory()
+    assert gpu_devices.author(port.Versions(driver="1", cuda="1"), []) == inventory.Inventory()
 
 
 def test_partitions_that_claims_hold_stay_offered(tmp_path: pathlib.Path) -> None:
@@ -223,7 +228,7 @@ def test_partitions_that_claims_hold_stay_offered(tmp_path: pathlib.Path) -> Non
 
 
 def test_the_inventory_is_made_anew_only_where_a_gpu_is_another(tmp_path: pathlib.Path) -> None:
-    hardware = mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path))
+    hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path))
     driver = author_of(hardware)
     first = driver.discover()
     assert driver.discover() is first

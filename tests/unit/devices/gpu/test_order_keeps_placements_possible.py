@@ -1,15 +1,16 @@
 """Partitions are offered in the order that keeps most others possible, because the scheduler takes the first that fits."""
 
-from drakit.devices.gpu import machine, mig
+from drakit.devices.gpu.mig import partitioning
+from drakit.devices.gpu.mock import machine
 
-FOUND = mig.partitions(machine.load_model("a100-sxm4-40gb").profiles.values())
+FOUND = partitioning.partitions(machine.load_model("a100-sxm4-40gb").profiles.values())
 
 
 def starts(profile: str) -> list[int]:
     return [item.placement.start for item in FOUND if item.profile.name == profile]
 
 
-def possible_beside(partition: mig.Partition) -> int:
+def possible_beside(partition: partitioning.Partition) -> int:
     return sum(not partition.placement.overlaps(other.placement) for other in FOUND)
 
 
@@ -39,4 +40,4 @@ def test_a_first_small_partition_leaves_twenty_others_where_the_front_would_leav
 def test_the_order_does_not_depend_on_the_order_of_the_tables() -> None:
     tables = machine.load_model("a100-sxm4-40gb").profiles.values()
     turned = [(profile, placements[::-1]) for profile, placements in reversed(list(tables))]
-    assert mig.partitions(turned) == FOUND
+    assert partitioning.partitions(turned) == FOUND

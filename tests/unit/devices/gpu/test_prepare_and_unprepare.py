@@ -7,7 +7,10 @@ import pytest
 
 from drakit.core import device, errors, records
 from drakit.devices import machines
-from drakit.devices.gpu import config, edits, faults, identity, instances, port
+from drakit.devices.gpu import config, identity, port
+from drakit.devices.gpu.cdi import container_edits
+from drakit.devices.gpu.mig import instances
+from drakit.devices.gpu.mock import fault_injection
 from fakes import gpu_node
 
 
@@ -58,7 +61,7 @@ def test_two_claims_in_one_container_do_not_overwrite_each_others_variable(node:
 
 
 def test_variables_are_words_a_shell_can_read() -> None:
-    assert edits.variable("a-b/c-d", "gpu-0") == "GPU_DEVICE_A_B_C_D_GPU_0"
+    assert container_edits.variable("a-b/c-d", "gpu-0") == "GPU_DEVICE_A_B_C_D_GPU_0"
 
 
 def test_the_keps_four_partitions_lie_side_by_side_on_one_gpu(node: gpu_node.GpuNode) -> None:
@@ -103,9 +106,14 @@ def test_a_partition_another_claim_still_holds_is_refused(node: gpu_node.GpuNode
 
 
 def test_a_failed_compute_instance_takes_its_gpu_instance_with_it_at_once(node: gpu_node.GpuNode) -> None:
-    desk = faults.Faults(node.choice.directory)
+    desk = fault_injection.Faults(node.choice.directory)
     desk.arm(
-        faults.Fault(call="create_compute_instance", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=port.Code.NO_PERMISSION)
+        fault_injection.Fault(
+            call="create_compute_instance",
+            moment=fault_injection.Moment.BEFORE,
+            action=fault_injection.Action.FAIL,
+            code=port.Code.NO_PERMISSION,
+        )
     )
     with pytest.raises(port.CallError, match="nvmlGpuInstanceCreateComputeInstance: NO_PERMISSION"):
         node.prepare("gpu-0-mig-1g5gb-19-6")
@@ -113,9 +121,9 @@ def test_a_failed_compute_instance_takes_its_gpu_instance_with_it_at_once(node: 
 
 
 def test_what_cannot_be_undone_at_once_is_said_and_undone_later(node: gpu_node.GpuNode) -> None:
-    desk = faults.Faults(node.choice.directory)
+    desk = fault_injection.Faults(node.choice.directory)
     for call in ("create_compute_instance", "destroy_gpu_instance"):
-        desk.arm(faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL))
+        desk.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL))
     with pytest.raises(port.CallError) as caught:
         node.prepare("gpu-0-mig-1g5gb-19-6")
     assert "could not be removed" in caught.value.__notes__[0]
@@ -144,10 +152,14 @@ def test_a_device_in_use_is_busy_and_its_users_are_named_until_it_is_free(node: 
 @pytest.mark.parametrize("times", range(1, 5))
 def test_a_device_that_is_free_a_moment_later_is_removed_at_once(node: gpu_node.GpuNode, times: int) -> None:
     node.prepare("gpu-0-mig-1g5gb-19-6")
-    fault = faults.Fault(
-        call="destroy_gpu_instance", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=port.Code.IN_USE, times=times
+    fault = fault_injection.Fault(
+        call="destroy_gpu_instance",
+        moment=fault_injection.Moment.BEFORE,
+        action=fault_injection.Action.FAIL,
+        code=port.Code.IN_USE,
+        times=times,
     )
-    faults.Faults(node.choice.directory).arm(fault)
+    fault_injection.Faults(node.choice.directory).arm(fault)
     node.unprepare()
     assert node.pauses == list(instances.PAUSES[:times])
     assert not node.instances()
@@ -155,11 +167,15 @@ def test_a_device_that_is_free_a_moment_later_is_removed_at_once(node: gpu_node.
 
 def test_a_user_that_nvml_does_not_name_is_still_an_error_that_says_so(node: gpu_node.GpuNode) -> None:
     node.prepare("gpu-0-mig-1g5gb-19-6")
-    fault = faults.Fault(
-        call="destroy_gpu_instance", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=port.Code.IN_USE, times=9
+    fault = fault_injection.Fault(
+        call="destroy_gpu_instance",
+        moment=fault_injection.Moment.BEFORE,
+        action=fault_injection.Action.FAIL,
+        code=port.Code.IN_USE,
+        times=9,
     )
-    unknown = faults.Fault(call="running_processes", moment=faults.Moment.BEFORE, action=faults.Action.FAIL)
-    faults.Faults(node.choice.directory).arm(fault, unknown)
+    unknown = fault_injection.Fault(call="running_processes", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL)
+    fault_injection.Faults(node.choice.directory).arm(fault, unknown)
     with pytest.raises(errors.DeviceBusyError, match="in use by a process that NVML does not name"):
         node.unprepare()
 

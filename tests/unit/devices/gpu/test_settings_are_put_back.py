@@ -9,7 +9,8 @@ import pytest
 from drakit.core import claim
 from drakit.core import driver as drivers
 from drakit.devices.gpu import config as gpu_config
-from drakit.devices.gpu import faults, port
+from drakit.devices.gpu import port
+from drakit.devices.gpu.mock import fault_injection
 from drakit.testing import sites
 from fakes import gpu_node
 
@@ -31,8 +32,8 @@ def uuid(node: gpu_node.GpuNode) -> port.GpuUuid:
 
 
 def fail(node: gpu_node.GpuNode, call: str, code: port.Code) -> None:
-    fault = faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL, code=code)
-    faults.Faults(node.choice.directory).arm(fault)
+    fault = fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code)
+    fault_injection.Faults(node.choice.directory).arm(fault)
 
 
 @pytest.mark.parametrize("call", ["compute_mode", "set_time_slice"])

@@ -17,13 +17,17 @@ from drakit.core import claim, errors
 from drakit.core import driver as drivers
 from drakit.devices.gpu import config as gpu_config
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import faults, health, identity, mps, port, processes, restoring, vitals, watching
+from drakit.devices.gpu import identity, port
+from drakit.devices.gpu.health import faults, monitor, signals
+from drakit.devices.gpu.mock import fault_injection
+from drakit.devices.gpu.sharing import restore
+from drakit.devices.gpu.sharing.mps import child_daemons, processes
 from drakit.testing import sites
 from fakes import gpu_node, mps_daemon
 
 ROUNDS, BETWEEN = 3000, 0.02
 MINE, FREE = 1, 0
-FAST = gpu_driver.Watching(terms=health.Terms(settle=0.0, hold=0.0), rhythm=watching.Rhythm(beat=0.05, look=0.1))
+FAST = gpu_driver.Watching(terms=faults.Terms(settle=0.0, hold=0.0), rhythm=monitor.Rhythm(beat=0.05, look=0.1))
 LONG = gpu_config.GpuConfig(
     sharing=gpu_config.Sharing(
         strategy=gpu_config.Strategy.TIME_SLICING, time_slicing_config=gpu_config.TimeSlicing(interval=port.TimeSlice.LONG)
@@ -54,7 +58,7 @@ def uuid(node: gpu_node.GpuNode, minor: int = MINE) -> port.GpuUuid:
 
 
 @contextlib.contextmanager
-def at_work(crew: restoring.Crew) -> Iterator[None]:
+def at_work(crew: restore.Crew) -> Iterator[None]:
     crew.start()
     try:
         yield
@@ -71,8 +75,8 @@ def has_its_slice(node: gpu_node.GpuNode) -> bool:
     return node.hardware.time_slice(uuid(node)) is port.TimeSlice.LONG
 
 
-def restorer(node: gpu_node.GpuNode, site: sites.FakeSite) -> restoring.Restorer:
-    return restoring.Restorer(gpu_node.stepping(node.hardware, node.steps), site, mps.Daemons())
+def restorer(node: gpu_node.GpuNode, site: sites.FakeSite) -> restore.Restorer:
+    return restore.Restorer(gpu_node.stepping(node.hardware, node.steps), site, child_daemons.Daemons())
 
 
 @contextlib.contextmanager
@@ -124,25 +128,25 @@ def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
     assert "time slice Long and compute mode Default" in line["settings"]
 
 
-def looked_at(node: gpu_node.GpuNode, site: sites.FakeSite) -> tuple[watching.Watch, list[set[port.GpuUuid]]]:
+def looked_at(node: gpu_node.GpuNode, site: sites.FakeSite) -> tuple[monitor.Watch, list[set[port.GpuUuid]]]:
     """A watch that has looked once, driven by hand, and what it says of lost settings."""
     told: list[set[port.GpuUuid]] = []
 
     def note(gpus: Collection[port.GpuUuid]) -> None:
         told.append(set(gpus))
 
-    watch = watching.Watch(node.hardware, site, prefix=gpu_driver.NAME, terms=FAST.terms, lost_settings=note)
+    watch = monitor.Watch(node.hardware, site, prefix=gpu_driver.NAME, terms=FAST.terms, lost_settings=note)
     watch.look()
     return watch, told
 
 
-def event(gpu: port.GpuUuid, kind: vitals.EventKind) -> vitals.Event:
-    return vitals.Event(gpu=gpu, kind=kind)
+def event(gpu: port.GpuUuid, kind: signals.EventKind) -> signals.Event:
+    return signals.Event(gpu=gpu, kind=kind)
 
 
-@pytest.mark.parametrize("kind", [vitals.EventKind.MIG, vitals.EventKind.RECOVERY, vitals.EventKind.UNAVAILABLE])
+@pytest.mark.parametrize("kind", [signals.EventKind.MIG, signals.EventKind.RECOVERY, signals.EventKind.UNAVAILABLE])
 def test_an_event_that_may_have_cost_settings_is_told_once_and_of_its_gpu_alone(
-    node: gpu_node.GpuNode, site: sites.FakeSite, kind: vitals.EventKind
+    node: gpu_node.GpuNode, site: sites.FakeSite, kind: signals.EventKind
 ) -> None:
     watch, told = looked_at(node, site)
     watch.meet(event(uuid(node), kind))
@@ -154,7 +158,7 @@ def test_an_event_that_may_have_cost_settings_is_told_once_and_of_its_gpu_alone(
 def test_instances_that_come_and_go_while_mig_mode_is_on_are_no_loss(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
     node.hardware.set_mig_mode(uuid(node, FREE), enabled=True)
     watch, told = looked_at(node, site)
-    watch.meet(event(uuid(node, FREE), vitals.EventKind.MIG))
+    watch.meet(event(uuid(node, FREE), signals.EventKind.MIG))
     watch.look()
     assert told == []
     assert site.changes == 1, "they are news all the same"
@@ -167,7 +171,7 @@ def test_a_gpu_that_comes_back_is_told_when_it_answers_and_not_before(node: gpu_
     watch, told = looked_at(node, site)
     gpu = uuid(node)
     node.hardware.lose(gpu)
-    watch.meet(event(gpu, vitals.EventKind.UNAVAILABLE))
+    watch.meet(event(gpu, signals.EventKind.UNAVAILABLE))
     watch.look()
     assert told == []
     node.hardware.reset(gpu)
@@ -177,7 +181,7 @@ def test_a_gpu_that_comes_back_is_told_when_it_answers_and_not_before(node: gpu_
 
 def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
     watch, told = looked_at(node, site)
-    node.hardware.strike(uuid(node), 48, asks=vitals.RecoveryAction.RESET)
+    node.hardware.strike(uuid(node), 48, asks=signals.RecoveryAction.RESET)
     watch.look()
     assert told == []
     node.hardware.reset(uuid(node))
@@ -243,9 +247,11 @@ def test_what_fails_is_named_and_tried_again_until_it_is_so(
     node: gpu_node.GpuNode, site: sites.FakeSite, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.hardware.reset(uuid(node))
-    desk = faults.Faults(node.choice.directory)
-    desk.arm(faults.Fault(call="set_time_slice", moment=faults.Moment.BEFORE, action=faults.Action.FAIL, times=2))
-    crew = restoring.Crew(restorer(node, site), pause=0.01)
+    desk = fault_injection.Faults(node.choice.directory)
+    desk.arm(
+        fault_injection.Fault(call="set_time_slice", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=2)
+    )
+    crew = restore.Crew(restorer(node, site), pause=0.01)
     with at_work(crew):
         crew.due([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
@@ -264,7 +270,7 @@ def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
             raise ValueError("a bug")
 
     node.hardware.reset(uuid(node))
-    crew = restoring.Crew(restoring.Restorer(gpu_node.stepping(node.hardware, step), site, mps.Daemons()), pause=0.01)
+    crew = restore.Crew(restore.Restorer(gpu_node.stepping(node.hardware, step), site, child_daemons.Daemons()), pause=0.01)
     with at_work(crew):
         crew.due([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
@@ -288,7 +294,7 @@ def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
 ) -> None:
     node.hardware.reset(uuid(node))
     site = BuggySite(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
-    crew = restoring.Crew(restorer(node, site), pause=0.01)
+    crew = restore.Crew(restorer(node, site), pause=0.01)
     with at_work(crew):
         crew.due([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
@@ -296,10 +302,10 @@ def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
 
 
 def test_a_hanging_call_holds_up_neither_the_watch_nor_the_end(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
-    desk = faults.Faults(node.choice.directory)
+    desk = fault_injection.Faults(node.choice.directory)
     with running(node, site):
         listening(node, site)
-        desk.arm(faults.Fault(call="set_time_slice", moment=faults.Moment.BEFORE, action=faults.Action.HANG))
+        desk.arm(fault_injection.Fault(call="set_time_slice", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
         node.hardware.reset(uuid(node))
         assert eventually(lambda: bool(desk.stalled()))
         node.hardware.lose(uuid(node, FREE))
@@ -345,7 +351,7 @@ class MpsNode:
 
 @pytest.fixture
 def mps_claim(short: pathlib.Path) -> Iterator[MpsNode]:
-    daemons = mps.Daemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
+    daemons = child_daemons.Daemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
     around = gpu_driver.Surroundings(daemons=daemons)
     node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", surroundings=around)
     node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
@@ -403,4 +409,4 @@ def test_a_daemon_that_cannot_be_started_when_the_driver_starts_is_tried_again(
 
 
 def alive(folder: pathlib.Path) -> set[int]:
-    return {one.pid for place in (folder / "mps").glob("*") for one in processes.bearing(f"{mps.PIPE_VARIABLE}={place / 'pipe'}")}
+    return {one.pid for place in (folder / "mps").glob("*") for one in processes.bearing(f"{child_daemons.PIPE_VARIABLE}={place / 'pipe'}")}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drakit.devices.gpu import shm
+from drakit.devices.gpu.sharing.mps import shm
 
 HOST = "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
 SHARED = "30 22 0:25 / /plugins rw,relatime shared:7 - tmpfs none rw\n"

@@ -11,10 +11,13 @@ from drakit.core import claim, config, errors, names, quantity, records
 from drakit.devices import machines
 from drakit.devices.gpu import config as gpu_config
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import faults, mock, mps, port, shares
+from drakit.devices.gpu import port
+from drakit.devices.gpu.mock import fault_injection, mock_gpus
+from drakit.devices.gpu.sharing import share_policy
+from drakit.devices.gpu.sharing.mps import child_daemons
 from fakes import gpu_node, mps_daemon
 
-TERMS = shares.Terms(memory=True, number=4, partitions=True)
+TERMS = share_policy.Terms(memory=True, number=4, partitions=True)
 LONG = gpu_config.GpuConfig(
     sharing=gpu_config.Sharing(
         strategy=gpu_config.Strategy.TIME_SLICING, time_slicing_config=gpu_config.TimeSlicing(interval=port.TimeSlice.LONG)
@@ -25,7 +28,7 @@ CLASS, CLAIM = claim.ConfigSource.CLASS, claim.ConfigSource.CLAIM
 
 
 def node_of(tmp_path: pathlib.Path, machine: str = "server-h100-pcie") -> gpu_node.GpuNode:
-    daemons = mps.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
+    daemons = child_daemons.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
     return gpu_node.GpuNode(tmp_path / "machine", machine, terms=TERMS, surroundings=gpu_driver.Surroundings(daemons=daemons))
 
 
@@ -139,9 +142,9 @@ def test_a_shared_partition_is_made_by_the_first_share_and_removed_by_the_last(n
 
 def test_a_share_that_died_while_it_was_made_takes_nothing_from_the_next(node: gpu_node.GpuNode) -> None:
     name = "gpu-1-mig-2g20gb-14-4-shared"
-    fault = faults.Fault(call="create_compute_instance", moment=faults.Moment.AFTER, action=faults.Action.FAIL)
-    faults.Faults(node.choice.directory).arm(
-        fault, dataclasses.replace(fault, call="destroy_compute_instance", moment=faults.Moment.BEFORE)
+    fault = fault_injection.Fault(call="create_compute_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.FAIL)
+    fault_injection.Faults(node.choice.directory).arm(
+        fault, dataclasses.replace(fault, call="destroy_compute_instance", moment=fault_injection.Moment.BEFORE)
     )
     with pytest.raises(port.CallError):
         node.prepare(name, uid="a", **share(1))
@@ -158,7 +161,9 @@ def test_a_share_that_cannot_be_prepared_takes_nothing_from_those_who_hold_the_d
     name = "gpu-1-mig-2g20gb-14-4-shared"
     node.prepare(name, uid="a", **share(1))
     made = node.mig_devices()
-    faults.Faults(node.choice.directory).arm(faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL))
+    fault_injection.Faults(node.choice.directory).arm(
+        fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL)
+    )
     with pytest.raises(port.CallError):
         node.prepare(name, uid="b", **share(2))
     assert node.mig_devices() == made
@@ -215,7 +220,7 @@ def test_a_gpu_that_cannot_is_an_error_before_anything_is_changed(node: gpu_node
         author.plan(grant)
 
 
-class OldGpus(mock.MockGpus):
+class OldGpus(mock_gpus.MockGpus):
     """A machine one of whose GPUs is another."""
 
     def __init__(self, choice: machines.Choice, other: port.Gpu) -> None:
@@ -238,7 +243,9 @@ def test_a_reboot_undoes_settings_and_unprepare_leaves_the_new_boot_alone(node: 
 @pytest.mark.parametrize("call", ["set_compute_mode", "set_time_slice"])
 def test_a_setting_that_fails_is_undone_by_recovery(node: gpu_node.GpuNode, call: str) -> None:
     node.hardware.set_compute_mode(node.hardware.gpus()[1].uuid, port.ComputeMode.PROHIBITED)
-    faults.Faults(node.choice.directory).arm(faults.Fault(call=call, moment=faults.Moment.AFTER, action=faults.Action.FAIL))
+    fault_injection.Faults(node.choice.directory).arm(
+        fault_injection.Fault(call=call, moment=fault_injection.Moment.AFTER, action=fault_injection.Action.FAIL)
+    )
     with pytest.raises(port.CallError):
         node.prepare("gpu-1", config=LONG)
     node.restart()

@@ -10,7 +10,9 @@ from drakit.core import claim as claims
 from drakit.core import lifecycle, names, outcome
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import libraries, mock, port, pretend
+from drakit.devices.gpu import port
+from drakit.devices.gpu.cdi import driver_files
+from drakit.devices.gpu.mock import mock_driver_root, mock_gpus
 from drakit.node import engine, inventory_cache, recovery
 from fakes import claim_source, gpu_node, world
 
@@ -23,7 +25,7 @@ class GpuWorld:
 
     def __init__(self, directory: pathlib.Path, devices: Sequence[str] = DEVICES) -> None:
         self.choice = machines.Choice(name="dgx-a100-40gb-2gpu", directory=directory, owner="node-1")
-        self.hardware = mock.MockGpus
+        self.hardware = mock_gpus.MockGpus
         self.surroundings: gpu_driver.Surroundings | None = None
         self.steps = gpu_node.Steps()
         self.journal = world.SteppingJournal(self._step)
@@ -71,7 +73,7 @@ class GpuWorld:
 
     def instances(self) -> list[int]:
         """The profiles of all GPU instances."""
-        hardware = mock.MockGpus(self.choice)
+        hardware = mock_gpus.MockGpus(self.choice)
         return [item.profile_id for gpu in hardware.gpus() for item in hardware.gpu_instances(gpu.uuid)]
 
     @property
@@ -146,7 +148,7 @@ def test_a_claim_of_an_earlier_boot_is_prepared_anew(gpus: GpuWorld) -> None:
 
 def test_a_claim_whose_instance_an_admin_destroyed_is_prepared_anew(gpus: GpuWorld) -> None:
     answer = gpus.prepare(gpus.boot())
-    hardware = mock.MockGpus(gpus.choice)
+    hardware = mock_gpus.MockGpus(gpus.choice)
     gpu = hardware.gpus()[0].uuid
     hardware.destroy_compute_instance(gpu, 1, 0)
     hardware.destroy_gpu_instance(gpu, 1)
@@ -154,7 +156,7 @@ def test_a_claim_whose_instance_an_admin_destroyed_is_prepared_anew(gpus: GpuWor
     assert gpus.instances() == [19, 9]
 
 
-class Upgraded(mock.MockGpus):
+class Upgraded(mock_gpus.MockGpus):
     """A machine whose kernel driver is another version, and gave its devices other numbers."""
 
     def versions(self) -> port.Versions:
@@ -168,10 +170,10 @@ NEWER = "590.10.01"
 CHANGES = {"create_gpu_instance", "create_compute_instance", "destroy_gpu_instance", "destroy_compute_instance", "set_mig_mode"}
 
 
-def with_files(gpus: GpuWorld, folder: pathlib.Path) -> libraries.DriverFiles:
+def with_files(gpus: GpuWorld, folder: pathlib.Path) -> driver_files.DriverFiles:
     """Let containers have the driver's files."""
-    root = pretend.driver_root(folder, mock.MockGpus(gpus.choice).versions().driver)
-    files = libraries.DriverFiles(root, use_toolkit=False)
+    root = mock_driver_root.create(folder, mock_gpus.MockGpus(gpus.choice).versions().driver)
+    files = driver_files.DriverFiles(root, use_toolkit=False)
     gpus.surroundings = gpu_driver.Surroundings(files=files)
     return files
 
@@ -199,12 +201,12 @@ def test_a_library_that_came_later_reaches_the_containers_to_come_and_no_instanc
 
 def test_a_driver_loaded_in_another_version_refreshes_a_whole_gpu_and_leaves_it_alone(tmp_path: pathlib.Path) -> None:
     gpus = GpuWorld(tmp_path, ("gpu-0",))
-    mock.MockGpus(gpus.choice).set_mig_mode(mock.MockGpus(gpus.choice).gpus()[0].uuid, enabled=False)
+    mock_gpus.MockGpus(gpus.choice).set_mig_mode(mock_gpus.MockGpus(gpus.choice).gpus()[0].uuid, enabled=False)
     with_files(gpus, tmp_path / "root")
     answer = gpus.prepare(gpus.boot())
     gpus.hardware = Upgraded
-    pretend.driver_root(tmp_path / "root", NEWER)
-    mock.MockGpus(gpus.choice).reload()
+    mock_driver_root.create(tmp_path / "root", NEWER)
+    mock_gpus.MockGpus(gpus.choice).reload()
     served = gpus.boot()
     names = gpus.steps.names
     assert gpus.prepare(served) == answer
@@ -218,8 +220,8 @@ def test_a_driver_loaded_in_another_version_took_the_instances_so_they_are_made_
     with_files(gpus, tmp_path / "root")
     answer = gpus.prepare(gpus.boot())
     gpus.hardware = Upgraded
-    pretend.driver_root(tmp_path / "root", NEWER)
-    mock.MockGpus(gpus.choice).reload()
+    mock_driver_root.create(tmp_path / "root", NEWER)
+    mock_gpus.MockGpus(gpus.choice).reload()
     assert not gpus.instances()
     assert gpus.prepare(gpus.boot()) == answer
     assert gpus.instances() == [19, 9]
@@ -242,7 +244,7 @@ def test_nothing_of_the_family_outlives_the_kernel_so_no_claim_waits_for_the_dis
 
 def destroy(gpus: GpuWorld, number: int) -> None:
     """An admin destroys the only MIG device of a GPU."""
-    hardware = mock.MockGpus(gpus.choice)
+    hardware = mock_gpus.MockGpus(gpus.choice)
     gpu = hardware.gpus()[number].uuid
     (instance,) = hardware.gpu_instances(gpu)
     for compute in hardware.compute_instances(gpu, instance.id):
@@ -287,7 +289,7 @@ def test_a_kill_at_any_step_of_making_an_instance_again_is_made_good_by_the_next
 def test_an_instance_an_admin_made_in_the_claims_place_is_refused_and_the_claim_stays_prepared(gpus: GpuWorld) -> None:
     gpus.prepare(gpus.boot())
     files = dict(gpus.cdi.files)
-    hardware = mock.MockGpus(gpus.choice)
+    hardware = mock_gpus.MockGpus(gpus.choice)
     gpu = hardware.gpus()[0].uuid
     (ours,) = hardware.gpu_instances(gpu)
     destroy(gpus, 0)

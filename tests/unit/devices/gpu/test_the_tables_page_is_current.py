@@ -4,13 +4,15 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from drakit.devices.gpu import counting, machine, mig
+from drakit.devices.gpu.mig import counting, partitioning
+from drakit.devices.gpu.mock import machine
 
 PAGE = pathlib.Path(__file__).parents[4] / "docs" / "reference" / "gpu-tables.md"
 INTRODUCTION = """# GPU tables
 
-What mock GPUs can be, from `driver/drakit/devices/gpu/models/`. On real GPUs drakit asks NVML and uses none of this. A figure is **measured** (read
-from hardware by us or from its own log), **documented** (the vendor's guide, or a listing of `nvidia-smi mig -lgip` by its owner), or **guessed**.
+What mock GPUs can be, from `driver/drakit/devices/gpu/mock/models/`. On real GPUs drakit asks NVML and uses none of this. A figure is **measured**
+(read from hardware by us or from its own log), **documented** (the vendor's guide, or a listing of `nvidia-smi mig -lgip` by its owner), or
+**guessed**.
 Public listings of one model can differ, and the comment says where: H200's `7g.141gb` has 139.75 or 140.00 GiB, B200's `1g.23gb` 22.00 or 20.50.
 The comment at the top of each file names its sources. A table that differs from what your GPU says is a bug; `nvidia-smi mig -lgip -lgipp` shows it.
 
@@ -39,7 +41,7 @@ def section(name: str) -> Iterator[str]:
     major, minor = model.compute_capability
     memory = model.memory >> 20
     told = f"`{name}`, {model.evidence.value}. {model.architecture}, compute capability {major}.{minor}, {memory} MiB."
-    found = mig.partitions(model.profiles.values())
+    found = partitioning.partitions(model.profiles.values())
     if not found:
         yield f"{told} No MIG.\n"
         return

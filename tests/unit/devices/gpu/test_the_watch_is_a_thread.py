@@ -9,12 +9,14 @@ import pytest
 
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import faults, health, host, mock, nvml, port, vitals, watching
+from drakit.devices.gpu import host, nvml, port
+from drakit.devices.gpu.health import faults, monitor, signals
+from drakit.devices.gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node, nvml_library, site
 
 PATIENCE = 60.0
 MACHINE = "dgx-a100-40gb-2gpu"
-WATCHING = gpu_driver.Watching(terms=health.Terms(settle=0.0, hold=0.0), rhythm=watching.Rhythm(beat=0.05, look=0.1))
+WATCHING = gpu_driver.Watching(terms=faults.Terms(settle=0.0, hold=0.0), rhythm=monitor.Rhythm(beat=0.05, look=0.1))
 
 
 @pytest.fixture
@@ -23,12 +25,12 @@ def choice(tmp_path: pathlib.Path) -> machines.Choice:
 
 
 @pytest.fixture
-def hardware(choice: machines.Choice) -> mock.MockGpus:
-    return mock.MockGpus(choice)
+def hardware(choice: machines.Choice) -> mock_gpus.MockGpus:
+    return mock_gpus.MockGpus(choice)
 
 
 @pytest.fixture(params=["mock", "nvml"])
-def seen(request: pytest.FixtureRequest, hardware: mock.MockGpus, tmp_path: pathlib.Path) -> port.GpuPort:
+def seen(request: pytest.FixtureRequest, hardware: mock_gpus.MockGpus, tmp_path: pathlib.Path) -> port.GpuPort:
     if request.param == "mock":
         return hardware
     root = nvml_library.host_root(tmp_path / "root", hardware)
@@ -62,28 +64,28 @@ def watch_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "gpu-watch"}
 
 
-def listening(hardware: mock.MockGpus, kept: site.FakeSite) -> None:
+def listening(hardware: mock_gpus.MockGpus, kept: site.FakeSite) -> None:
     """Strike until the watch hears it: events from before it began are not for it."""
     uuid = hardware.gpus()[0].uuid
     deadline = time.monotonic() + PATIENCE
     while "gpu-0" not in tainted(kept) and time.monotonic() < deadline:
-        hardware.strike(uuid, 79, asks=vitals.RecoveryAction.RESET)
+        hardware.strike(uuid, 79, asks=signals.RecoveryAction.RESET)
         with kept.told:
             kept.told.wait_for(lambda: "gpu-0" in kept.taints(), 0.2)
 
 
 def test_an_xid_becomes_a_taint_and_a_reset_takes_it_away(
-    hardware: mock.MockGpus, kept: site.FakeSite, serving: gpu_driver.GpuDriver
+    hardware: mock_gpus.MockGpus, kept: site.FakeSite, serving: gpu_driver.GpuDriver
 ) -> None:
     listening(hardware, kept)
     assert tainted(kept) == {"gpu-0"}
-    assert all(item.taints for item in serving.discover().devices if health.reaches("gpu-0", item.name))
+    assert all(item.taints for item in serving.discover().devices if faults.reaches("gpu-0", item.name))
     hardware.reset(hardware.gpus()[0].uuid)
     until(kept, lambda: not tainted(kept))
 
 
 def test_a_gpu_that_is_lost_while_it_is_watched_comes_back(
-    hardware: mock.MockGpus, kept: site.FakeSite, serving: gpu_driver.GpuDriver
+    hardware: mock_gpus.MockGpus, kept: site.FakeSite, serving: gpu_driver.GpuDriver
 ) -> None:
     listening(hardware, kept)
     second = hardware.gpus()[1].uuid
@@ -95,10 +97,10 @@ def test_a_gpu_that_is_lost_while_it_is_watched_comes_back(
 
 @pytest.mark.parametrize("call", ["events", "population", "gpus", "mig_mode", "recovery_action"])
 def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
-    choice: machines.Choice, hardware: mock.MockGpus, kept: site.FakeSite, call: str
+    choice: machines.Choice, hardware: mock_gpus.MockGpus, kept: site.FakeSite, call: str
 ) -> None:
-    desk = faults.Faults(choice.directory)
-    desk.arm(faults.Fault(call=call, moment=faults.Moment.BEFORE, action=faults.Action.FAIL, times=1000))
+    desk = fault_injection.Faults(choice.directory)
+    desk.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=1000))
     counted, earlier = Counting(hardware, call), watch_threads()
     driver = gpu_driver.GpuDriver(counted.port, watch=WATCHING)
     driver.start(kept)
@@ -117,7 +119,9 @@ def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
 
 
 @pytest.mark.parametrize("call", ["events", "population", "mig_mode"])
-def test_a_bug_does_not_end_the_watch(hardware: mock.MockGpus, kept: site.FakeSite, caplog: pytest.LogCaptureFixture, call: str) -> None:
+def test_a_bug_does_not_end_the_watch(
+    hardware: mock_gpus.MockGpus, kept: site.FakeSite, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
     left, met = [2], threading.Event()
 
     def step(name: str) -> None:
@@ -127,7 +131,7 @@ def test_a_bug_does_not_end_the_watch(hardware: mock.MockGpus, kept: site.FakeSi
                 met.set()
             raise ValueError("a bug")
 
-    watch = watching.Watch(gpu_node.stepping(hardware, step), kept, prefix=gpu_driver.NAME, terms=WATCHING.terms, rhythm=WATCHING.rhythm)
+    watch = monitor.Watch(gpu_node.stepping(hardware, step), kept, prefix=gpu_driver.NAME, terms=WATCHING.terms, rhythm=WATCHING.rhythm)
     watch.start()
     try:
         # Between two attempts to listen it looks, so a fault may be seen before the second bug.
@@ -160,9 +164,9 @@ class Counting:
         return getattr(self._hardware, call)
 
 
-def test_the_watch_ends_even_while_a_call_hangs(choice: machines.Choice, hardware: mock.MockGpus, kept: site.FakeSite) -> None:
-    desk = faults.Faults(choice.directory)
-    desk.arm(faults.Fault(call="recovery_action", moment=faults.Moment.BEFORE, action=faults.Action.HANG))
+def test_the_watch_ends_even_while_a_call_hangs(choice: machines.Choice, hardware: mock_gpus.MockGpus, kept: site.FakeSite) -> None:
+    desk = fault_injection.Faults(choice.directory)
+    desk.arm(fault_injection.Fault(call="recovery_action", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
     driver = gpu_driver.GpuDriver(hardware, watch=WATCHING)
     driver.start(kept)
     deadline = time.monotonic() + PATIENCE

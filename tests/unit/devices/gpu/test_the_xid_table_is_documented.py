@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-from drakit.devices.gpu import xids
+from drakit.devices.gpu.health import xids
 
 PAGE = pathlib.Path(__file__).parents[4] / "docs/reference/devices-gpu.md"
 

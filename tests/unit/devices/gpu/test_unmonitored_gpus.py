@@ -8,26 +8,28 @@ import pytest
 
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import health, host, mock, nvml, port, vitals, watching
+from drakit.devices.gpu import host, nvml, port
+from drakit.devices.gpu.health import faults, monitor, signals
+from drakit.devices.gpu.mock import mock_gpus
 from fakes import nvml_library, site
 
 ROUNDS, BETWEEN = 3000, 0.02
 XID, ECC = 0x8, 0x2
-WATCHING = gpu_driver.Watching(terms=health.Terms(settle=0.0, hold=0.0), rhythm=watching.Rhythm(beat=0.05, look=0.1))
+WATCHING = gpu_driver.Watching(terms=faults.Terms(settle=0.0, hold=0.0), rhythm=monitor.Rhythm(beat=0.05, look=0.1))
 
 
 @pytest.fixture
-def hardware(tmp_path: pathlib.Path) -> mock.MockGpus:
-    return mock.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path / "machine", owner="node-a"))
+def hardware(tmp_path: pathlib.Path) -> mock_gpus.MockGpus:
+    return mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path / "machine", owner="node-a"))
 
 
 @pytest.fixture
-def library(hardware: mock.MockGpus) -> nvml_library.NvmlLibrary:
+def library(hardware: mock_gpus.MockGpus) -> nvml_library.NvmlLibrary:
     return nvml_library.NvmlLibrary(hardware)
 
 
 @pytest.fixture
-def seen(library: nvml_library.NvmlLibrary, hardware: mock.MockGpus, tmp_path: pathlib.Path) -> nvml.NvmlGpus:
+def seen(library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, tmp_path: pathlib.Path) -> nvml.NvmlGpus:
     return nvml.NvmlGpus(library, system=host.Host(nvml_library.host_root(tmp_path / "root", hardware)))
 
 
@@ -36,13 +38,13 @@ def kept(tmp_path: pathlib.Path) -> site.FakeSite:
     return site.FakeSite(tmp_path / "home")
 
 
-def second(hardware: mock.MockGpus) -> port.GpuUuid:
+def second(hardware: mock_gpus.MockGpus) -> port.GpuUuid:
     return hardware.gpus()[1].uuid
 
 
 @pytest.fixture
 def serving(
-    library: nvml_library.NvmlLibrary, hardware: mock.MockGpus, seen: nvml.NvmlGpus, kept: site.FakeSite
+    library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, seen: nvml.NvmlGpus, kept: site.FakeSite
 ) -> Iterator[gpu_driver.GpuDriver]:
     """A driver that watches two GPUs, the second of which cannot be registered for events."""
     library.event_kinds[second(hardware)] = None
@@ -67,7 +69,7 @@ def eventually_monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
 )
 def test_a_gpu_whose_xids_cannot_be_heard_is_named(
     library: nvml_library.NvmlLibrary,
-    hardware: mock.MockGpus,
+    hardware: mock_gpus.MockGpus,
     seen: nvml.NvmlGpus,
     caplog: pytest.LogCaptureFixture,
     kinds: int | None,
@@ -84,11 +86,11 @@ def test_the_metrics_say_which_gpu_is_only_looked_at(serving: gpu_driver.GpuDriv
 
 
 def test_what_a_look_shows_of_such_a_gpu_is_a_taint_and_being_deaf_is_none(
-    serving: gpu_driver.GpuDriver, hardware: mock.MockGpus, kept: site.FakeSite
+    serving: gpu_driver.GpuDriver, hardware: mock_gpus.MockGpus, kept: site.FakeSite
 ) -> None:
     assert eventually_monitored(serving)
     assert not kept.taints()
-    hardware.strike(second(hardware), 48, asks=vitals.RecoveryAction.RESET)
+    hardware.strike(second(hardware), 48, asks=signals.RecoveryAction.RESET)
     with kept.told:
         assert kept.told.wait_for(lambda: kept.taints().get("gpu-1"), 60)
     assert [taint.key for taint in kept.taints()["gpu-1"]] == ["gpu.drakit.dev/recovery-action"]

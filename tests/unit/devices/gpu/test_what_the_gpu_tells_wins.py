@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 from drakit.core import quantity
 from drakit.devices import machines
-from drakit.devices.gpu import driver, machine, mock, port
+from drakit.devices.gpu import driver, port
+from drakit.devices.gpu.mock import machine, mock_gpus
 from fakes import gpu_node
 
-PACKAGE = pathlib.Path(mock.__file__).parent
+PACKAGE = pathlib.Path(mock_gpus.__file__).parents[1]
 TOLD_MIB = 20992  # 20.50 GiB, as one public listing of a B200 has it
 
 
-class OtherFigures(mock.MockGpus):
+class OtherFigures(mock_gpus.MockGpus):
     """GPUs that tell another size of their smallest profile than the table of their model."""
 
     def gpu_instance_profiles(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstanceProfile]:
@@ -43,7 +44,8 @@ def test_a_size_that_differs_from_the_table_is_published_counted_and_prepared_as
 def test_only_mock_machines_read_the_tables() -> None:
     importers = set()
     for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module == "drakit.devices.gpu" and "machine" in {name.name for name in node.names}:
-                importers.add(file.name)
-    assert importers == {"mock.py", "rules.py"}, "the mock hardware"
+        imports = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom))
+        names = {name.name for node in imports if node.module == "drakit.devices.gpu.mock" for name in node.names}
+        if "machine" in names:
+            importers.add(file.name)
+    assert importers == {"mock_gpus.py", "rules.py"}, "the mock hardware"

@@ -7,7 +7,8 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import identity, instances, marks, port
+from drakit.devices.gpu import identity, port
+from drakit.devices.gpu.mig import instances, ownership_markers
 from fakes import gpu_node
 
 NAME = "gpu-0-mig-2g10gb-14-4"
@@ -21,7 +22,7 @@ def made(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def node(tmp_path: pathlib.Path, made: pathlib.Path) -> gpu_node.GpuNode:
-    return gpu_node.GpuNode(tmp_path / "machine", surroundings=gpu_driver.Surroundings(made=marks.Marks(folder=made)))
+    return gpu_node.GpuNode(tmp_path / "machine", surroundings=gpu_driver.Surroundings(made=ownership_markers.Marks(folder=made)))
 
 
 def admin_makes(node: gpu_node.GpuNode, *, whole: bool = True) -> None:
@@ -91,7 +92,7 @@ def test_a_mark_lives_as_long_as_its_instance(node: gpu_node.GpuNode, made: path
 
 def test_a_mark_that_is_cut_off_or_of_another_instance_notes_nothing(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
     wanted = identity.Identity.from_record(node.driver.plan(node.grant(NAME)))
-    mark = marks.Marks(folder=made).of(wanted)
+    mark = ownership_markers.Marks(folder=made).of(wanted)
     instance = port.GpuInstance(id=3, profile_id=PROFILE, placement=PLACE)
     mark.put(instance)
     assert mark.has(instance)

@@ -4,10 +4,10 @@ import signal
 
 from drakit.cli.demo import samples, world
 from drakit.core import lifecycle
-from drakit.devices.gpu import faults
+from drakit.devices.gpu.mock import fault_injection
 
 _POD = "one-partition"
-_STALL = faults.Fault(call="create_gpu_instance", moment=faults.Moment.AFTER, action=faults.Action.HANG)
+_STALL = fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.HANG)
 
 
 def show(scene: world.World) -> None:
@@ -24,7 +24,7 @@ def show(scene: world.World) -> None:
 
 def _kill_in_the_middle(scene: world.World) -> str:
     """Kill the driver when the new GPU instance exists and nothing else of it; returns the claim's UID."""
-    injected = faults.Faults(scene.node.machine.directory)
+    injected = fault_injection.Faults(scene.node.machine.directory)
     injected.arm(_STALL)
     scene.create(samples.load("60-one-partition"))
     stalled = scene.stage.wait("the driver is in the middle of its prepare", injected.stalled)

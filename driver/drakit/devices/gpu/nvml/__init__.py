@@ -1,9 +1,9 @@
 """Real GPUs: the port on NVML, through NVIDIA's own binding (nvidia-ml-py), of which the modules of this package are the only importers.
 
-``session`` begins NVML and turns its errors into the port's, ``details`` reads what a GPU says of itself, ``instances`` reads MIG's profiles and
-instances, ``events`` waits for what happens to GPUs, ``gpus`` is the adapter.
+``session`` begins NVML and turns its errors into the port's, ``properties`` reads what a GPU says of itself, ``instances`` reads MIG's profiles and
+instances, ``events`` waits for what happens to GPUs, ``adapter`` is the adapter.
 """
 
-from drakit.devices.gpu.nvml.gpus import LIBRARY, NvmlGpus
+from drakit.devices.gpu.nvml.adapter import LIBRARY, NvmlGpus
 
 __all__ = ["LIBRARY", "NvmlGpus"]

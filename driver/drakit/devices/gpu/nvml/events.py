@@ -9,23 +9,24 @@ from typing import Self
 
 import pynvml
 
-from drakit.devices.gpu import port, vitals
+from drakit.devices.gpu import port
+from drakit.devices.gpu.health import signals
 from drakit.devices.gpu.nvml import lifetime, session
 
 _log = logging.getLogger(__name__)
 
-_KINDS: Mapping[int, vitals.EventKind] = {
-    pynvml.nvmlEventTypeXidCriticalError: vitals.EventKind.XID,
-    pynvml.nvmlEventTypeDoubleBitEccError: vitals.EventKind.DOUBLE_BIT_ECC,
-    pynvml.nvmlEventMigConfigChange: vitals.EventKind.MIG,
-    pynvml.nvmlEventTypeGpuUnavailableError: vitals.EventKind.UNAVAILABLE,
-    pynvml.nvmlEventTypeGpuRecoveryAction: vitals.EventKind.RECOVERY,
+_KINDS: Mapping[int, signals.EventKind] = {
+    pynvml.nvmlEventTypeXidCriticalError: signals.EventKind.XID,
+    pynvml.nvmlEventTypeDoubleBitEccError: signals.EventKind.DOUBLE_BIT_ECC,
+    pynvml.nvmlEventMigConfigChange: signals.EventKind.MIG,
+    pynvml.nvmlEventTypeGpuUnavailableError: signals.EventKind.UNAVAILABLE,
+    pynvml.nvmlEventTypeGpuRecoveryAction: signals.EventKind.RECOVERY,
 }
 _WANTED = sum(_KINDS)
 _NO_INSTANCE = pynvml.NVML_GPU_INSTANCE_ID_ANY
 
 
-class NvmlEvents(vitals.Events):
+class NvmlEvents(signals.Events):
     """A set of events, registered for all GPUs that can be registered; ``deaf`` are those that send none, or no Xids, which is logged too.
 
     The set belongs to the session ``number`` of ``sessions``. ``known`` names the GPU of a handle, also of one that fell silent meanwhile.
@@ -61,7 +62,7 @@ class NvmlEvents(vitals.Events):
             _log.warning("GPU sends no Xids: its health is polled only", extra={"gpu": uuid})
         return bool(known & pynvml.nvmlEventTypeXidCriticalError)
 
-    def wait(self, seconds: float) -> vitals.Event | None:
+    def wait(self, seconds: float) -> signals.Event | None:
         with self._sessions.using(self._number), self._guard, session.calling("events"):
             if self._set is None:
                 raise port.CallError(port.CALLS["events"], port.Code.UNINITIALIZED, "closed")
@@ -87,13 +88,13 @@ class NvmlEvents(vitals.Events):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _event(self, told: pynvml.c_nvmlEventData_t) -> vitals.Event | None:
+    def _event(self, told: pynvml.c_nvmlEventData_t) -> signals.Event | None:
         kind = _KINDS.get(told.eventType)
-        xid = told.eventData if kind is vitals.EventKind.XID else None
+        xid = told.eventData if kind is signals.EventKind.XID else None
         gpu = None if kind is None else self._gpu(told, xid)
         if kind is None or gpu is None:
             return None
-        return vitals.Event(gpu=gpu, kind=kind, xid=xid, instance_id=None if told.gpuInstanceId == _NO_INSTANCE else told.gpuInstanceId)
+        return signals.Event(gpu=gpu, kind=kind, xid=xid, instance_id=None if told.gpuInstanceId == _NO_INSTANCE else told.gpuInstanceId)
 
     def _gpu(self, told: pynvml.c_nvmlEventData_t, xid: int | None) -> port.GpuUuid | None:
         """The GPU of an event; None, and logged, where it never said who it is. A lost GPU is not asked: it would not answer."""
@@ -107,7 +108,7 @@ class NvmlEvents(vitals.Events):
             return None
 
 
-def recovery_action(handle: pynvml.c_nvmlDevice_t) -> vitals.RecoveryAction | None:
+def recovery_action(handle: pynvml.c_nvmlDevice_t) -> signals.RecoveryAction | None:
     """What the GPU asks for; None where GPU or library do not tell, and for an action this driver does not know."""
     values = session.optional(lambda: pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]))
     if values is None:
@@ -115,7 +116,7 @@ def recovery_action(handle: pynvml.c_nvmlDevice_t) -> vitals.RecoveryAction | No
     told = values[0]
     if told.nvmlReturn != pynvml.NVML_SUCCESS:
         return session.optional(lambda: _refuse(told.nvmlReturn))
-    return vitals.ACTIONS.get(told.value.uiVal)
+    return signals.ACTIONS.get(told.value.uiVal)
 
 
 def _refuse(code: int) -> None:

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import pynvml
 
-from drakit.devices.gpu import port, words
-from drakit.devices.gpu.nvml import session
+from drakit.devices.gpu import port
+from drakit.devices.gpu.nvml import nvml_names, session
 
 Result = TypeVar("Result")
 
@@ -52,9 +52,9 @@ def _profile_or_none(ask: Callable[[int], Result]) -> Result | None:
 
 def _profile(enum: int, told: pynvml.c_nvmlGpuInstanceProfileInfo_t, total_mib: int) -> port.GpuInstanceProfile:
     if isinstance(told, pynvml.c_nvmlGpuInstanceProfileInfo_v2_t):
-        name = words.profile_name(told.name)
+        name = nvml_names.profile_name(told.name)
     else:
-        name = words.computed_profile_name(enum, told.sliceCount, told.memorySizeMB, total_mib)
+        name = nvml_names.computed_profile_name(enum, told.sliceCount, told.memorySizeMB, total_mib)
     return port.GpuInstanceProfile(
         enum=enum,
         id=told.id,

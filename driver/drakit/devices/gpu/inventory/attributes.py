@@ -1,0 +1,126 @@
+"""Names and values of what GPU devices say of themselves: those of NVIDIA's own DRA driver, so that claims written for it select here as well.
+
+Some are drakit's own: ``profileID`` with ``placementStart`` and ``placementSize`` identify a MIG partition, which NVIDIA's driver leaves to the
+device's name; the others say what NVIDIA's driver does not publish. What a GPU does not tell is left out, never guessed. But ``brand`` and
+``architecture`` are always there, as they are of NVIDIA's driver, with its word ``Unknown``: a selector that names an attribute which one device
+lacks is an error in CEL, and stops the allocation also where every other device would do.
+
+With a capacity for each engine and those of a shared form, a device stays below the API's 32 attributes and capacities: whole 20, MIG 21.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from drakit.core import attribute, policy, quantity
+from drakit.devices.gpu import port
+from drakit.devices.gpu.mig import partitioning
+
+TYPE = "type"
+UUID = "uuid"
+PARENT_UUID = "parentUUID"
+PROFILE = "profile"
+PROFILE_ID = "profileID"
+PLACEMENT_START = "placementStart"
+PLACEMENT_SIZE = "placementSize"
+TYPE_GPU = "gpu"
+TYPE_MIG = "mig"
+TYPE_SHARED_GPU = "shared-gpu"
+TYPE_SHARED_MIG = "shared-mig"
+MIG_MODE = "migMode"
+UNKNOWN = "Unknown"
+
+_STANDARD = "resource.kubernetes.io"
+PCI_BUS_ID = f"{_STANDARD}/pciBusID"
+
+Attributes = Mapping[str, attribute.AttributeValue]
+
+
+def system(versions: port.Versions) -> Attributes:
+    """What all GPUs of a node share."""
+    return _known(
+        {
+            "driverVersion": attribute.Version.lenient(versions.driver),
+            "cudaDriverVersion": attribute.Version.lenient(versions.cuda),
+            "ccMode": versions.cc_mode,
+        }
+    )
+
+
+def product(gpu: port.Gpu) -> Attributes:
+    """What all GPUs of a product share."""
+    capability = gpu.compute_capability
+    return _known(
+        {
+            "productName": attribute.cut(gpu.product_name),
+            "brand": gpu.brand or UNKNOWN,
+            "architecture": gpu.architecture or UNKNOWN,
+            "addressingMode": gpu.addressing_mode,
+            "cudaComputeCapability": None if capability is None else attribute.Version(f"{capability[0]}.{capability[1]}.0"),
+        }
+    )
+
+
+def board(gpu: port.Gpu) -> Attributes:
+    """Which GPU it is and where, the latter by the names Kubernetes defines for all drivers (KEP-4381 and after)."""
+    numa = gpu.numa_node if gpu.numa_node is not None and gpu.numa_node >= 0 else None
+    return _known(
+        {
+            "serial": None if gpu.serial is None else attribute.cut(gpu.serial),
+            "gpuModuleID": gpu.module_id,
+            "eccEnabled": gpu.ecc,
+            PCI_BUS_ID: gpu.pci_bus_id,
+            f"{_STANDARD}/pcieRoot": gpu.pcie_root,
+            f"{_STANDARD}/numaNode": numa,
+        }
+    )
+
+
+def links(gpu: port.Gpu, peers: Sequence[port.Gpu], clique: str | None) -> Attributes:
+    """How a whole GPU reaches others over NVLink; partitions do not.
+
+    ``nvlinkPeers`` are minor numbers with commas between, because attributes that are lists are behind a gate.
+    """
+    joined = ",".join(str(peer.minor) for peer in peers)
+    state = None if gpu.fabric is None else gpu.fabric.state
+    return _known({"nvlinkPeers": attribute.cut(joined) or None, "nvlinkClique": clique, "fabricState": state})
+
+
+def mig_mode(gpu: port.Gpu, mode: port.MigMode | None, *, is_partitioned: bool) -> str | None:
+    """``on-demand`` where drakit makes partitions as claims come, else ``on`` or ``off`` as the admin left it; None for a GPU without MIG."""
+    if mode is None:
+        return None
+    return "on-demand" if gpu.switches_mig_at_once and is_partitioned else ("on" if mode.current else "off")
+
+
+def profile(found: port.GpuInstanceProfile) -> Attributes:
+    """What all partitions of a profile share."""
+    return {TYPE: TYPE_MIG, PROFILE: found.name, PROFILE_ID: found.id}
+
+
+def placement(found: port.Placement) -> Attributes:
+    """Where a partition lies on its GPU, in memory slices."""
+    return {PLACEMENT_START: found.start, PLACEMENT_SIZE: found.size}
+
+
+def capacity(counters: partitioning.Counters) -> Mapping[str, policy.Capacity]:
+    """Capacities under NVIDIA's names from counters: ``copy-engines`` becomes ``copyEngines``; memory slices are no capacity."""
+    return {_camel(name): policy.Capacity(value=amount) for name, amount in counters.items() if not name.startswith("memory-slice-")}
+
+
+def memory(gpu: port.Gpu) -> quantity.Quantity | None:
+    """The memory of a GPU."""
+    return None if gpu.memory is None else quantity.Quantity.binary(gpu.memory)
+
+
+def memory_only(gpu: port.Gpu) -> Mapping[str, policy.Capacity]:
+    """The capacity of a GPU that is not partitioned."""
+    amount = memory(gpu)
+    return {} if amount is None else {"memory": policy.Capacity(value=amount)}
+
+
+def _known(values: Mapping[str, attribute.AttributeValue | None]) -> Attributes:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("-")
+    return first + "".join(part.capitalize() for part in rest)

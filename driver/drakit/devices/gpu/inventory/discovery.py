@@ -1,0 +1,193 @@
+"""Finding what a node's GPUs are now: each GPU is looked at by itself, so one that does not answer costs nobody else.
+
+A GPU that answered before and gives an error now stays offered while the machine has it, so that its taints reach the pods that use it.
+
+The intents are read before and after the hardware: an instance that a claim makes or removes meanwhile is known from one of the two.
+"""
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
+
+from drakit.core import errors, inventory, records
+from drakit.devices.gpu import identity, port
+from drakit.devices.gpu.inventory import gpu_devices, nvlink
+from drakit.devices.gpu.mig import instances, partitioning
+from drakit.devices.gpu.sharing import share_policy
+
+Result = TypeVar("Result")
+Intents = Callable[[], Iterable[records.Record]]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What an operator chose: see settings.GpuSettings."""
+
+    whole_beside_partitions: bool = False
+    terms: share_policy.Terms = share_policy.NONE
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """A GPU as it answered."""
+
+    gpu: port.Gpu
+    mode: port.MigMode | None
+    partitions: tuple[partitioning.Partition, ...]
+    present: Sequence[port.GpuInstance]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unoffered:
+    """A GPU that the last look found in no state to be offered. ``gpu`` is ``gpu-N`` where it said who it is, else its index in the library."""
+
+    gpu: str
+    reason: str
+
+
+class Memory:
+    """The GPUs as they last answered, so that one that is lost can stay offered, with its taint, until it is gone.
+
+    ``offered`` are those of the last look, ``unoffered`` the GPUs that gave it an error or can be offered in no form.
+    """
+
+    def __init__(self) -> None:
+        self._views: dict[port.GpuUuid, gpu_devices.View] = {}
+        self.offered: tuple[gpu_devices.View, ...] = ()
+        self.unoffered: tuple[Unoffered, ...] = ()
+        self._authored: tuple[port.Versions, tuple[gpu_devices.View, ...], inventory.Inventory] | None = None
+
+    def completed(self, views: Sequence[gpu_devices.View], is_kept: Callable[[port.Gpu], bool]) -> Sequence[gpu_devices.View]:
+        """The views and those of GPUs that do not answer but are kept, by minor number; a number that is taken anew is not kept."""
+        answering = {view.gpu.minor for view in views}
+        kept = [view for view in self._views.values() if view.gpu.minor not in answering and is_kept(view.gpu)]
+        self._views |= {view.gpu.uuid: view for view in views}
+        self.offered = tuple(sorted([*views, *kept], key=lambda view: view.gpu.minor))
+        return self.offered
+
+    def authored(self, versions: port.Versions) -> inventory.Inventory:
+        """The inventory of those that are offered; the one of the last look where nothing is different, because it takes long to make."""
+        before = self._authored
+        if before is not None and (versions, self.offered) == before[:2]:
+            return before[2]
+        made = gpu_devices.author(versions, self.offered)
+        self._authored = versions, self.offered, made
+        return made
+
+
+def nothing_is_kept(_: port.Gpu) -> bool:
+    """Nobody watches the GPUs, so each is offered only while it answers."""
+    return False
+
+
+def discover(
+    hardware: port.GpuPort,
+    intents: Intents,
+    choices: Choices,
+    memory: Memory | None = None,
+    is_kept: Callable[[port.Gpu], bool] = nothing_is_kept,
+) -> inventory.Inventory:
+    """All GPUs that answer and their partitions, less what instances of others take; raises HardwareError when none of the GPUs answers.
+
+    Those that do not answer are left out, except those of ``memory`` for which ``is_kept`` is true.
+    """
+    known = memory or Memory()
+    boot = hardware.boot_id()
+    before = identity.owned(intents(), boot)
+    census = hardware.census()
+    failed = silent(census)
+    seen = [found for gpu in census.gpus if (found := _or_none(gpu, functools.partial(_look, hardware, gpu), failed, known.unoffered))]
+    ours = before | identity.owned(intents(), boot)
+    peers = nvlink.peers(census.gpus)
+    views: list[gpu_devices.View] = []
+    for one in seen:
+        view = _or_none(one.gpu, functools.partial(_view, hardware, one, ours, peers, choices), failed, known.unoffered)
+        views += [] if view is None else [view]
+    stuck = [Unoffered(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)]
+    _log_new(stuck, known.unoffered)
+    known.unoffered = (*failed, *stuck)
+    if not known.completed(views, is_kept) and failed:
+        raise errors.HardwareError(port.CALLS["gpus"], f"no GPU answers, of {len(failed)}: {described(failed)}")
+    return known.authored(hardware.versions())
+
+
+def silent(census: port.Census) -> list[Unoffered]:
+    """The GPUs that do not say who they are."""
+    return [Unoffered(gpu=f"index {one.index}", reason=one.error) for one in census.silent]
+
+
+def described(unoffered: Iterable[Unoffered]) -> str:
+    """The GPUs with their reasons, in one line, those of one reason together."""
+    named: dict[str, list[str]] = {}
+    for one in unoffered:
+        named.setdefault(one.reason, []).append(one.gpu)
+    return "; ".join(f"{', '.join(gpus)}: {reason}" for reason, gpus in named.items())
+
+
+_NO_PROFILES = "MIG mode is on and NVML lists no MIG profiles; update the NVIDIA driver, or turn MIG mode off (nvidia-smi -mig 0)"
+
+
+def _is_stuck(mode: port.MigMode | None, partitions: Sequence[partitioning.Partition]) -> bool:
+    """Whether a GPU can be neither used as a whole nor partitioned."""
+    return mode is not None and mode.current and not partitions
+
+
+def _log_new(stuck: Iterable[Unoffered], before: Collection[Unoffered]) -> None:
+    for one in stuck:
+        if one not in before:
+            _log.warning("GPU not offered", extra={"gpu": one.gpu, "reason": one.reason})
+
+
+def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[Unoffered], before: Collection[Unoffered]) -> Result | None:
+    """Return the result of ``look``; add a GPU that fails to ``failed`` and return None. Log it unless ``before`` has the same error."""
+    try:
+        return look()
+    except port.CallError as error:
+        missing = Unoffered(gpu=f"gpu-{gpu.minor}", reason=str(error))
+        if missing not in before:
+            _log.warning("GPU does not answer", extra={"gpu": gpu.uuid, "error": str(error)})
+        failed.append(missing)
+        return None
+
+
+def _look(hardware: port.GpuPort, gpu: port.Gpu) -> _Seen:
+    if gpu.is_vgpu:  # what its hypervisor made it of is no instance of this machine's
+        return _Seen(gpu=gpu, mode=None, partitions=(), present=())
+    mode = hardware.mig_mode(gpu.uuid)
+    return _Seen(gpu=gpu, mode=mode, partitions=_partitions(hardware, gpu, mode), present=hardware.gpu_instances(gpu.uuid))
+
+
+def _partitions(hardware: port.GpuPort, gpu: port.Gpu, mode: port.MigMode | None) -> tuple[partitioning.Partition, ...]:
+    if mode is None or not (mode.current or gpu.switches_mig_at_once):
+        return ()
+    profiles = hardware.gpu_instance_profiles(gpu.uuid)
+    return partitioning.partitions((profile, hardware.possible_placements(gpu.uuid, profile.id)) for profile in profiles)
+
+
+def _view(hardware: port.GpuPort, seen: _Seen, ours: frozenset[identity.Slot], peers: nvlink.Peers, choices: Choices) -> gpu_devices.View:
+    gpu = seen.gpu
+    mine = [slot for slot in ours if slot.gpu == gpu.uuid]
+    foreign = tuple(item for item in seen.present if not any(slot.is_instance(item) for slot in mine))
+    static = {item: uuid for item in foreign if (uuid := _static_uuid(hardware, gpu.uuid, item)) is not None}
+    return gpu_devices.View(
+        gpu=gpu,
+        partitions=seen.partitions,
+        foreign=foreign,
+        static=static,
+        can_be_whole=not _is_stuck(seen.mode, seen.partitions)
+        and (gpu.switches_mig_at_once or not seen.partitions or choices.whole_beside_partitions),
+        mig_mode=seen.mode,
+        peers=peers[gpu.uuid],
+        clique=nvlink.clique(gpu, peers),
+        terms=choices.terms,
+    )
+
+
+def _static_uuid(hardware: port.GpuPort, gpu: port.GpuUuid, found: port.GpuInstance) -> str | None:
+    """The UUID of an instance that is a whole MIG device; None for any other, and for one that is gone meanwhile."""
+    made = instances.static(hardware, identity.Slot(gpu=gpu, profile_id=found.profile_id, placement=found.placement))
+    return None if made is None else made.uuid

@@ -1,0 +1,319 @@
+"""From GPUs to what is offered: the whole GPU and every MIG partition as devices, one counter set for each GPU, written with mixins.
+
+A GPU is offered as all its partitions, small ones first, and whole at the end, where drakit can choose between the two when a claim comes: from
+Hopper on, whose MIG mode changes at once. On Ampere the mode is the admin's, because changing it takes a reset: on, the GPU is offered as
+partitions, off, as a whole without counters. GPUs without MIG and vGPUs are offered as a whole.
+
+Where sharing is on, every form has a second one that many claims may hold at once: a device of its own, with ``-shared`` at the end of its name, that
+draws the same counters. So only one of the two forms is in use at a time, and the shares of one draw once.
+
+What an instance takes that drakit did not make is taken off the GPU's counters, and devices that no longer fit are withheld. If that instance is a
+whole MIG device, it is offered as it is, by the name its partition has, with its ``uuid`` and without counters.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+from drakit.core import counters, inventory, mixins, quantity
+from drakit.core import device as devices
+from drakit.devices.gpu import port
+from drakit.devices.gpu.inventory import attributes
+from drakit.devices.gpu.mig import counting, partitioning
+from drakit.devices.gpu.sharing import share_policy
+
+_SLUG_MAX = 32
+_ONE = {"device": quantity.ONE}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class View:
+    """A GPU as it was found: its partitions (none where it can have none now), and the instances on it that are not drakit's.
+
+    ``static`` gives the UUIDs of those that are whole MIG devices, by instance. ``can_be_whole`` is unset where partitions are all it can be now.
+    ``peers`` and ``clique`` say which GPUs it reaches over NVLink. ``terms`` are those on which it is shared.
+    """
+
+    gpu: port.Gpu
+    partitions: tuple[partitioning.Partition, ...] = ()
+    foreign: tuple[port.GpuInstance, ...] = ()
+    static: Mapping[port.GpuInstance, str] = dataclasses.field(default_factory=dict)
+    can_be_whole: bool = True
+    mig_mode: port.MigMode | None = None
+    peers: tuple[port.Gpu, ...] = ()
+    clique: str | None = None
+    terms: share_policy.Terms = share_policy.NONE
+
+    @functools.cached_property
+    def counting(self) -> counting.Counting:
+        """How the GPU is counted."""
+        return counting.of(self.partitions)
+
+    @functools.cached_property
+    def left(self) -> partitioning.Counters:
+        """What drakit may give away of it."""
+        return self.counting.remaining(self.foreign)
+
+    @property
+    def offered(self) -> tuple[partitioning.Partition, ...]:
+        """The partitions that fit what is left."""
+        return tuple(item for item in self.partitions if partitioning.fits(self.counting.draw(item), self.left))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole GPU can be given away."""
+        return self.can_be_whole and not self.foreign
+
+    @property
+    def memory(self) -> quantity.Quantity | None:
+        """The memory of the whole GPU: of one that can have partitions, what its largest has."""
+        whole = partitioning.largest(self.partitions)
+        return whole["memory"] if whole else attributes.memory(self.gpu)
+
+    def static_uuid(self, partition: partitioning.Partition) -> str | None:
+        """The UUID of a MIG device an admin made where this partition lies."""
+        found = (
+            uuid for item, uuid in self.static.items() if (item.profile_id, item.placement) == (partition.profile.id, partition.placement)
+        )
+        return next(found, None)
+
+    @property
+    def counter_set(self) -> str:
+        """Name of the GPU's counter set."""
+        return f"gpu-{self.gpu.minor}-counter-set"
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the GPU has a counter set: for its partitions, or to keep its two forms apart."""
+        return bool(self.partitions) or self.is_shared
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the whole GPU is offered in a shared form: not where sharing divides memory and nobody knows how much there is."""
+        return self.terms.whole and bool(self.terms.capacity(self.memory))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Product:
+    """GPUs that are described by the same mixins; ``slug`` is part of the mixins' names."""
+
+    slug: str
+    sample: View
+
+    @property
+    def whole(self) -> str:
+        return f"whole-{self.slug}"
+
+    @property
+    def common(self) -> str:
+        return f"product-{self.slug}"
+
+    def profile(self, profile: port.GpuInstanceProfile) -> str:
+        return f"{self.slug}-{partitioning.slug(profile)}"
+
+    @property
+    def profiles(self) -> tuple[port.GpuInstanceProfile, ...]:
+        return tuple(dict.fromkeys(item.profile for item in self.sample.partitions))
+
+
+def whole_name(gpu: port.Gpu) -> str:
+    """Device name of a whole GPU."""
+    return f"gpu-{gpu.minor}"
+
+
+def partition_name(gpu: port.Gpu, partition: partitioning.Partition) -> str:
+    """Device name of a partition: the profile's hardware id tells variants of one size apart."""
+    return f"gpu-{gpu.minor}-mig-{partitioning.slug(partition.profile)}-{partition.placement.start}"
+
+
+def shared_name(name: str) -> str:
+    """Device name of the form that many claims may hold."""
+    return f"{name}-shared"
+
+
+def author(versions: port.Versions, views: Sequence[View]) -> inventory.Inventory:
+    """The inventory of a node in the author's form, GPU by GPU."""
+    products = _products(views)
+    return inventory.Inventory(
+        devices=tuple(device for view in views for device in _devices(view, products[_alike(view)])),
+        counter_sets=tuple(item for view in views for item in _counter_sets(view, products[_alike(view)])),
+        mixins=mixins.Mixins(
+            device=tuple(_device_mixins(versions, views, tuple(products.values()))),
+            counter_set=tuple(
+                mixins.CounterSetMixin(name=product.whole, counters=product.sample.counting.pool)
+                for product in products.values()
+                if product.sample.partitions
+            ),
+            consumption=tuple(_consumption_mixins(views, tuple(products.values()))),
+        ),
+    )
+
+
+def _devices(view: View, product: _Product) -> Iterator[devices.Device]:
+    offered = frozenset(view.offered)
+    for partition in view.partitions:
+        uuid = view.static_uuid(partition)
+        if uuid is None and partition not in offered:
+            continue
+        exclusive = _partition_device(view, partition, product)
+        if uuid is not None:
+            exclusive = _static_device(view, exclusive, uuid)
+        if view.terms.mig:
+            yield _shared_partition(exclusive, product.profile(partition.profile))
+        yield exclusive
+    if view.is_whole:
+        if view.is_shared:
+            yield _shared_whole(view, product)
+        yield _whole_device(view, product)
+
+
+def _partition_device(view: View, partition: partitioning.Partition, product: _Product) -> devices.Device:
+    profile = product.profile(partition.profile)
+    placement = _placement_slug(partition.placement)
+    return devices.Device(
+        name=partition_name(view.gpu, partition),
+        includes=("system", product.common, f"mig-{profile}", _parent(view), f"placement-{placement}"),
+        consumes=(counters.CounterConsumption(counter_set=view.counter_set, includes=(f"mig-{profile}", f"slices-{placement}")),),
+    )
+
+
+def _static_device(view: View, partition: devices.Device, uuid: str) -> devices.Device:
+    """A partition that is there already: its part is off the GPU's counters, so it draws nothing of them, only what keeps its two forms apart."""
+    own = counters.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE)
+    return dataclasses.replace(partition, attributes={attributes.UUID: uuid}, consumes=(own,) if view.terms.mig else ())
+
+
+def _static_set(device: str) -> str:
+    return f"{device}-counter-set"
+
+
+def _shared_partition(exclusive: devices.Device, profile: str) -> devices.Device:
+    includes = tuple(f"shared-{profile}" if name == f"mig-{profile}" else name for name in exclusive.includes)
+    return dataclasses.replace(exclusive, name=shared_name(exclusive.name), includes=includes, allow_multiple_allocations=True)
+
+
+def _whole_device(view: View, product: _Product) -> devices.Device:
+    return devices.Device(
+        name=whole_name(view.gpu),
+        includes=("system", product.common, product.whole),
+        attributes=_whole_attributes(view),
+        consumes=_whole_consumption(view, product),
+    )
+
+
+def _shared_whole(view: View, product: _Product) -> devices.Device:
+    return devices.Device(
+        name=shared_name(whole_name(view.gpu)),
+        includes=("system", product.common),
+        attributes={attributes.TYPE: attributes.TYPE_SHARED_GPU, **_whole_attributes(view)},
+        capacity=view.terms.capacity(view.memory),
+        consumes=_whole_consumption(view, product),
+        allow_multiple_allocations=True,
+    )
+
+
+def _whole_attributes(view: View) -> attributes.Attributes:
+    mode = attributes.mig_mode(view.gpu, view.mig_mode, is_partitioned=bool(view.partitions))
+    told = {attributes.UUID: view.gpu.uuid, **attributes.board(view.gpu), **attributes.links(view.gpu, view.peers, view.clique)}
+    return told if mode is None else {**told, attributes.MIG_MODE: mode}
+
+
+def _whole_consumption(view: View, product: _Product) -> tuple[counters.CounterConsumption, ...]:
+    if view.partitions:
+        return (counters.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),)
+    return (counters.CounterConsumption(counter_set=view.counter_set, counters=_ONE),) if view.is_counted else ()
+
+
+def _counter_sets(view: View, product: _Product) -> Iterator[counters.CounterSet]:
+    if view.partitions:
+        taken = {name: amount for name, amount in view.left.items() if amount != view.counting.pool[name]}
+        yield counters.CounterSet(name=view.counter_set, includes=(product.whole,), counters=taken)
+    elif view.is_counted:
+        yield counters.CounterSet(name=view.counter_set, counters=_ONE)
+    if view.terms.mig:
+        for partition in view.partitions:
+            if view.static_uuid(partition) is not None:
+                yield counters.CounterSet(name=_static_set(partition_name(view.gpu, partition)), counters=_ONE)
+
+
+def _device_mixins(versions: port.Versions, views: Sequence[View], products: Sequence[_Product]) -> Iterator[mixins.DeviceMixin]:
+    if views:
+        yield mixins.DeviceMixin(name="system", attributes=attributes.system(versions))
+    for product in products:
+        yield from _product_mixins(product)
+    for view in views:
+        if view.partitions:
+            parent = {attributes.PARENT_UUID: view.gpu.uuid, **attributes.board(view.gpu)}
+            yield mixins.DeviceMixin(name=_parent(view), attributes=parent)
+    for placement in _placements(views):
+        yield mixins.DeviceMixin(name=f"placement-{_placement_slug(placement)}", attributes=attributes.placement(placement))
+
+
+def _product_mixins(product: _Product) -> Iterator[mixins.DeviceMixin]:
+    gpu, whole = product.sample.gpu, partitioning.largest(product.sample.partitions)
+    yield mixins.DeviceMixin(name=product.common, attributes=attributes.product(gpu))
+    yield mixins.DeviceMixin(
+        name=product.whole,
+        attributes={attributes.TYPE: attributes.TYPE_GPU},
+        capacity=attributes.capacity(whole) if whole else attributes.memory_only(gpu),
+    )
+    for profile in product.profiles:
+        yield mixins.DeviceMixin(
+            name=f"mig-{product.profile(profile)}",
+            attributes=attributes.profile(profile),
+            capacity=attributes.capacity(partitioning.engines(profile)),
+        )
+        if product.sample.terms.mig:
+            yield mixins.DeviceMixin(
+                name=f"shared-{product.profile(profile)}",
+                attributes={**attributes.profile(profile), attributes.TYPE: attributes.TYPE_SHARED_MIG},
+                capacity=product.sample.terms.capacity(partitioning.engines(profile)["memory"]),
+            )
+
+
+def _consumption_mixins(views: Sequence[View], products: Sequence[_Product]) -> Iterator[mixins.ConsumptionMixin]:
+    for product in products:
+        if product.sample.partitions:
+            yield mixins.ConsumptionMixin(name=product.whole, counters=product.sample.counting.pool)
+        for profile in product.profiles:
+            yield mixins.ConsumptionMixin(name=f"mig-{product.profile(profile)}", counters=product.sample.counting.shared[profile.id])
+    for placement in _placements(views):
+        yield mixins.ConsumptionMixin(name=f"slices-{_placement_slug(placement)}", counters=partitioning.slices(placement))
+
+
+def _products(views: Sequence[View]) -> Mapping[object, _Product]:
+    """The views' products, with a slug of its own for each: the name of the product, numbered where two differ in more than that."""
+    samples: dict[object, View] = {}
+    for view in views:
+        samples.setdefault(_alike(view), view)
+    taken: dict[str, int] = {}
+    products: dict[object, _Product] = {}
+    for key, sample in samples.items():
+        slug = _slug(sample.gpu.product_name)
+        taken[slug] = taken.get(slug, 0) + 1
+        products[key] = _Product(slug=slug if taken[slug] == 1 else f"{slug}-{taken[slug]}", sample=sample)
+    return products
+
+
+def _alike(view: View) -> object:
+    """What two GPUs must agree in to share mixins."""
+    gpu = view.gpu
+    return (gpu.product_name, gpu.brand, gpu.architecture, gpu.compute_capability, gpu.addressing_mode, gpu.memory, view.partitions)
+
+
+def _placements(views: Sequence[View]) -> tuple[port.Placement, ...]:
+    return tuple(sorted({item.placement for view in views for item in view.partitions}))
+
+
+def _placement_slug(placement: port.Placement) -> str:
+    return f"{placement.start}-{placement.size}"
+
+
+def _parent(view: View) -> str:
+    return f"parent-gpu-{view.gpu.minor}"
+
+
+def _slug(text: str) -> str:
+    """Text as part of a DNS label."""
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
+    return "-".join(part for part in plain.split("-") if part)[:_SLUG_MAX].rstrip("-") or "gpu"

@@ -1,0 +1,127 @@
+"""What is told of GPUs to the metrics, under the label ``gpu``, the name of the whole GPU as a device.
+
+GPUs and their tables are those of the last look, so a request for metrics asks each GPU one thing: which instances lie on it. A GPU that does not
+answer lacks the readings of that, and no others.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from drakit.core import site as sites
+from drakit.devices.gpu import identity, port
+from drakit.devices.gpu.health import faults
+from drakit.devices.gpu.inventory import discovery, gpu_devices
+from drakit.devices.gpu.mig import partitioning
+from drakit.devices.gpu.sharing.mps import port as daemon_port
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Count:
+    """What there is of one GPU; None is not told.
+
+    MIG instances by who made them, memory slices that they take and that there are, shares that claims hold, MPS daemons that run, whether no fault
+    stands on the GPU or a part of it, and whether its Xids are heard.
+    """
+
+    gpu: str
+    shares: int
+    daemons: int
+    owners: Mapping[str, int] | None = None
+    used: int | None = None
+    slices: int | None = None
+    healthy: bool | None = None
+    monitored: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What the watch found: the taints of the driver named ``prefix``, and the UUIDs of GPUs whose Xids are not heard. None where nobody watches."""
+
+    put: faults.Put | None
+    prefix: str
+    deaf: Collection[str] | None = None
+
+    def told(self, gpu: port.Gpu, count: Count) -> Count:
+        """The count of a GPU with what was found of it."""
+        healthy = None if self.put is None else _is_healthy(gpu.minor, self.put, self.prefix)
+        return dataclasses.replace(count, healthy=healthy, monitored=None if self.deaf is None else gpu.uuid not in self.deaf)
+
+
+def readings(
+    hardware: port.GpuPort,
+    views: Sequence[gpu_devices.View],
+    intents: discovery.Intents,
+    daemons: daemon_port.Daemons,
+    seen: Seen,
+) -> tuple[sites.Reading, ...]:
+    """The readings of these GPUs. Raises CallError for the boot."""
+    boot = hardware.boot_id()
+    before = identity.owned(intents(), boot)
+    present = {view.gpu.uuid: _present(hardware, view) for view in views}
+    known = identity.read(intents(), boot)
+    ours = before | {one.slot for one in known if one.slot is not None and not one.borrowed}
+    told: list[sites.Reading] = []
+    for view in views:
+        count = _counted(view, present[view.gpu.uuid], ours, known, daemons)
+        told += of_gpu(seen.told(view.gpu, count))
+    return tuple(told)
+
+
+def of_gpu(count: Count) -> Iterator[sites.Reading]:
+    """The readings of one GPU."""
+    for owner, number in (count.owners or {}).items():
+        yield _reading(count, "gpu_mig_instances", "MIG instances that lie on a GPU, by who made them.", number, owner=owner)
+    for name, documentation, value in (
+        ("gpu_memory_slices", "Memory slices of a GPU that MIG instances can take.", count.slices),
+        ("gpu_memory_slices_used", "Memory slices of a GPU that MIG instances take.", count.used),
+        ("gpu_shares_held", "Shares of a GPU and of its partitions that claims hold.", count.shares),
+        ("gpu_mps_daemons", "MPS daemons that run for claims of a GPU.", count.daemons),
+        ("gpu_healthy", "Whether no fault stands on a GPU or on a part of it.", count.healthy),
+        ("gpu_monitored", "Whether a GPU sends its Xids, so that faults are heard of and not only looked for.", count.monitored),
+    ):
+        if value is not None:
+            yield _reading(count, name, documentation, value)
+
+
+def _reading(count: Count, name: str, documentation: str, value: float, **labels: str) -> sites.Reading:
+    return sites.Reading(name=name, documentation=documentation, value=float(value), labels={"gpu": count.gpu, **labels})
+
+
+def _present(hardware: port.GpuPort, view: gpu_devices.View) -> Sequence[port.GpuInstance] | None:
+    """What lies on a GPU; None where it has no MIG, or does not answer."""
+    if view.mig_mode is None:
+        return None
+    try:
+        return hardware.gpu_instances(view.gpu.uuid)
+    except port.CallError as error:
+        _log.debug("counting GPU instances failed", extra={"gpu": view.gpu.uuid, "error": str(error)})
+        return None
+
+
+def _counted(
+    view: gpu_devices.View,
+    present: Sequence[port.GpuInstance] | None,
+    ours: frozenset[identity.Slot],
+    known: Sequence[identity.Identity],
+    daemons: daemon_port.Daemons,
+) -> Count:
+    mine = [one for one in known if one.gpu == view.gpu.uuid]
+    count = Count(
+        gpu=gpu_devices.whole_name(view.gpu),
+        shares=sum(one.shared for one in mine),
+        daemons=sum("mps" in one.settings and daemons.is_alive(one.holder) for one in mine),
+        slices=len(partitioning.all_slices(view.partitions)) or None,
+    )
+    if present is None:
+        return count
+    own = sum(any(slot.gpu == view.gpu.uuid and slot.is_instance(item) for slot in ours) for item in present)
+    used = sum(item.placement.size for item in present) if view.partitions else None
+    return dataclasses.replace(count, owners={"ours": own, "others": len(present) - own}, used=used)
+
+
+def _is_healthy(minor: int, put: faults.Put, prefix: str) -> bool:
+    """Whether no taint of the watch stands on a GPU or on a part of it."""
+    return not any(faults.reaches(faults.whole(minor), device) for device in faults.ours(put, prefix))

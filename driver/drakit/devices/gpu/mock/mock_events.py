@@ -1,0 +1,103 @@
+"""The events of a mock machine: the last of them in a file, numbered, so that any number of processes can wait for what comes after they began.
+
+They are written and read under a lock of their own and never synced: like a real GPU's, an event that nobody waited for is gone with the machine.
+"""
+
+import json
+import pathlib
+import time
+from typing import Self
+
+from drakit.devices import machines, tables
+from drakit.devices.gpu.health import signals
+
+_FILE = "gpu-events.json"
+_LOCK = "gpu-events.lock"
+_KEPT = 256
+_POLL_SECONDS = 1.0
+
+Numbered = tuple[int, signals.Event]
+
+
+class Happenings:
+    """The events of the machine in a directory."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
+        self._kept = machines.Mirror(directory / _FILE)
+
+    def tell(self, event: signals.Event) -> None:
+        """Let an event happen."""
+        with machines.locked(self._directory, _LOCK):
+            known = self.since(0)
+            number = known[-1][0] + 1 if known else 1
+            kept = [*known, (number, event)][-_KEPT:]
+            machines.rewrite(self._directory / _FILE, json.dumps({"events": [_encode(*one) for one in kept]}))
+
+    def since(self, number: int) -> list[Numbered]:
+        """The events after the one of that number, oldest first."""
+        text = self.text()
+        if text is None:
+            return []
+        found = [_decode(row) for row in tables.Table(json.loads(text), f"{self._directory / _FILE}: ").rows("events")]
+        return [one for one in found if one[0] > number]
+
+    def text(self) -> str | None:
+        """The file with the last events, another text after every event; None before the first. To ask again costs one ``stat``."""
+        return self._kept.text()
+
+    def open(self) -> "MockEvents":
+        """The events from now on."""
+        known = self.since(0)
+        return MockEvents(self, known[-1][0] if known else 0)
+
+
+class MockEvents(signals.Events):
+    """Events after one of a number, looked for again and again."""
+
+    def __init__(self, happenings: Happenings, number: int) -> None:
+        self._happenings = happenings
+        self._number = number
+        self._text: str | None = None
+        self._waiting: list[Numbered] = []
+
+    def wait(self, seconds: float) -> signals.Event | None:
+        deadline = time.monotonic() + seconds
+        while not self._has_news():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            time.sleep(min(_POLL_SECONDS, left))
+        self._number, event = self._waiting.pop(0)
+        return event
+
+    def _has_news(self) -> bool:
+        if not self._waiting and (text := self._happenings.text()) != self._text:
+            self._text, self._waiting = text, self._happenings.since(self._number)
+        return bool(self._waiting)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _encode(number: int, event: signals.Event) -> dict[str, object]:
+    told = {"number": number, "gpu": event.gpu, "kind": event.kind.value, "xid": event.xid, "instance": event.instance_id}
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _decode(row: tables.Table) -> Numbered:
+    event = signals.Event(
+        gpu=row.text("gpu"),
+        kind=signals.EventKind(row.choice("kind", [item.value for item in signals.EventKind])),
+        xid=row.optional("xid", row.integer),
+        instance_id=row.optional("instance", row.integer),
+    )
+    number = row.integer("number", least=1)
+    row.close()
+    return number, event

@@ -1,0 +1,304 @@
+"""Mock GPUs that outlive the driver: the port on a machine made of data, with its state in a directory.
+
+Any number of processes may use one directory at the same time, as drivers, as admins or as onlookers; what one makes the others see, and a killed
+process leaves what it made. ``attach``, ``detach`` and ``reset`` play the machine's other users and its admin; the driver does not know them.
+"""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from drakit.devices import machines
+from drakit.devices.gpu import port
+from drakit.devices.gpu.health import signals
+from drakit.devices.gpu.mock import fault_injection, machine, mock_events, rules, state
+
+Result = TypeVar("Result")
+
+# Guessed: what a machine with few other modules assigns. 195 alone is fixed (Documentation/admin-guide/devices.txt).
+_MAJORS = port.DeviceMajors(nvidia=195, uvm=511, caps=510)
+# Guessed from listings of /proc/driver/nvidia-caps/mig-minors: 1 and 2 are config and monitor, then 9 minors an instance, 15 instances a GPU.
+_FIRST_CAPABILITY = 3
+_CAPABILITIES_PER_INSTANCE = 9
+_INSTANCES_PER_GPU = 15
+
+
+class MockGpus(port.GpuPort):
+    """The GPUs of a mock machine; raises SettingsError on construction when machine or directory cannot be used."""
+
+    def __init__(self, choice: machines.Choice) -> None:
+        self._directory = choice.directory
+        self._machine = machine.load(choice)
+        self._faults = fault_injection.Faults(choice.directory)
+        self._happenings = mock_events.Happenings(choice.directory)
+        boards = self._machine.boards.items()
+        initial = state.MachineState(
+            machine=self._machine.name,
+            owner=choice.owner,
+            boot_id=machines.boot_id(choice.directory),
+            gpus={uuid: state.GpuState(mig_mode=board.mig_mode) for uuid, board in boards},
+        )
+        self._forgetful = frozenset(uuid for uuid, board in boards if board.gpu.switches_mig_at_once)
+        self._state = state.StateFile(choice.directory, initial, self._forgetful)
+        self._state.read()
+
+    @property
+    def whole_beside_partitions(self) -> bool:
+        """What the machine's file asks of the driver."""
+        return self._machine.whole_beside_partitions
+
+    def boot_id(self) -> str:
+        with self._call("boot_id"):
+            return machines.boot_id(self._directory)
+
+    def versions(self) -> port.Versions:
+        with self._call("versions"):
+            return self._machine.versions
+
+    def census(self) -> port.Census:
+        call = "gpus"
+        with self._call(call):
+            now, plugged = self._state.read().gpus, self.plugged()
+            lost = str(rules.failure(call, port.Code.GPU_IS_LOST))
+            return port.Census(
+                gpus=tuple(gpu for gpu in plugged if not now[gpu.uuid].lost),
+                silent=tuple(port.SilentGpu(index=index, error=lost) for index, gpu in enumerate(plugged) if now[gpu.uuid].lost),
+            )
+
+    def ping(self, gpu: port.Gpu) -> None:
+        with self._call("ping"):
+            self._read(gpu.uuid, "ping")
+
+    def mig_mode(self, gpu: port.GpuUuid) -> port.MigMode | None:
+        with self._call("mig_mode"):
+            now = self._read(gpu, "mig_mode")
+            if not self._machine.boards[gpu].model.profiles:
+                return None
+            return port.MigMode(current=now.mig_mode, pending=now.mig_mode if now.pending_mode is None else now.pending_mode)
+
+    def set_mig_mode(self, gpu: port.GpuUuid, *, enabled: bool) -> None:
+        call = "set_mig_mode"
+        with self._call(call):
+            board = self._board(gpu, call)
+            pending = self._change(gpu, lambda now: rules.set_mode(board, now, enabled=enabled))
+            self._tell(gpu, signals.EventKind.MIG)
+            if pending is not None:
+                raise pending
+
+    def gpu_instance_profiles(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstanceProfile]:
+        with self._call("gpu_instance_profiles"):
+            known = self._board(gpu, "gpu_instance_profiles").model.profiles.values()
+            return tuple(sorted((profile for profile, _ in known), key=lambda profile: profile.enum))
+
+    def possible_placements(self, gpu: port.GpuUuid, profile_id: int) -> Sequence[port.Placement]:
+        call = "possible_placements"
+        with self._call(call):
+            known = self._board(gpu, call).model.profiles
+            if profile_id not in known:
+                raise rules.failure(call, port.Code.INVALID_ARGUMENT, f"no GPU instance profile {profile_id}")
+            return known[profile_id][1]
+
+    def gpu_instances(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstance]:
+        with self._call("gpu_instances"):
+            return tuple(item.instance for item in self._read(gpu, "gpu_instances").instances)
+
+    def create_gpu_instance(self, gpu: port.GpuUuid, profile_id: int, placement: port.Placement) -> port.GpuInstance:
+        call = "create_gpu_instance"
+        with self._call(call):
+            model = self._board(gpu, call).model
+            made = self._change(gpu, lambda now: rules.create_instance(model, now, profile_id, placement))
+            self._tell(gpu, signals.EventKind.MIG)
+            return made
+
+    def destroy_gpu_instance(self, gpu: port.GpuUuid, instance_id: int) -> None:
+        call = "destroy_gpu_instance"
+        with self._call(call):
+            self._board(gpu, call)
+            self._change(gpu, lambda now: (rules.destroy_instance(now, instance_id), None))
+            self._tell(gpu, signals.EventKind.MIG)
+
+    def compute_instance_profiles(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstanceProfile]:
+        call = "compute_instance_profiles"
+        with self._call(call):
+            return rules.compute_profiles(self._board(gpu, call).model, self._read(gpu, call), instance_id, call)
+
+    def compute_instances(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstance]:
+        call = "compute_instances"
+        with self._call(call):
+            found = rules.find(self._read(gpu, call), instance_id, call)
+            return tuple(_visible(gpu, instance_id, item) for item in found.computes)
+
+    def create_compute_instance(self, gpu: port.GpuUuid, instance_id: int, profile_id: int) -> port.ComputeInstance:
+        call = "create_compute_instance"
+        with self._call(call):
+            model = self._board(gpu, call).model
+            created = self._change(gpu, lambda now: rules.create_compute(model, now, instance_id, profile_id))
+            return _visible(gpu, instance_id, created)
+
+    def destroy_compute_instance(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> None:
+        call = "destroy_compute_instance"
+        with self._call(call):
+            self._board(gpu, call)
+            self._change(gpu, lambda now: (rules.destroy_compute(now, instance_id, compute_id), None))
+
+    def device_majors(self) -> port.DeviceMajors:
+        with self._call("device_majors"):
+            return _MAJORS
+
+    def capability_minors(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> port.CapabilityMinors:
+        call = "capability_minors"
+        with self._call(call):
+            rules.find_compute(rules.find(self._read(gpu, call), instance_id, call), compute_id, call)
+            per_gpu = _INSTANCES_PER_GPU * _CAPABILITIES_PER_INSTANCE
+            first = _FIRST_CAPABILITY + self._board(gpu, call).gpu.minor * per_gpu + instance_id * _CAPABILITIES_PER_INSTANCE
+            return port.CapabilityMinors(gpu_instance=first, compute_instance=first + 1 + compute_id)
+
+    def running_processes(self, gpu: port.GpuUuid, instance_id: int | None = None) -> Sequence[int]:
+        with self._call("running_processes"):
+            clients = self._read(gpu, "running_processes").clients
+            return tuple(sorted({item.pid for item in clients if instance_id is None or item.instance_id == instance_id}))
+
+    def compute_mode(self, gpu: port.GpuUuid) -> port.ComputeMode | None:
+        with self._call("compute_mode"):
+            return self._read(gpu, "compute_mode").compute_mode
+
+    def set_compute_mode(self, gpu: port.GpuUuid, mode: port.ComputeMode) -> None:
+        call = "set_compute_mode"
+        with self._call(call):
+            self._board(gpu, call)
+            self._change(gpu, lambda now: (dataclasses.replace(now, compute_mode=mode), None))
+
+    def set_time_slice(self, gpu: port.GpuUuid, interval: port.TimeSlice) -> None:
+        call = "set_time_slice"
+        with self._call(call):
+            board = self._board(gpu, call)
+            self._change(gpu, lambda now: (rules.set_time_slice(board, now, interval), None))
+
+    def recovery_action(self, gpu: port.GpuUuid) -> signals.RecoveryAction | None:
+        with self._call("recovery_action"):
+            return self._read(gpu, "recovery_action").recovery
+
+    def fabric(self, gpu: port.GpuUuid) -> port.Fabric | None:
+        with self._call("fabric"):
+            return self._board(gpu, "fabric").gpu.fabric
+
+    def events(self) -> signals.Events:
+        with self._call("events"):
+            return self._happenings.open()
+
+    def is_plugged(self, gpu: port.Gpu) -> bool:
+        with self._call("is_plugged"):
+            known = self._state.read().gpus
+            return gpu.uuid in known and not known[gpu.uuid].unplugged
+
+    def population(self) -> str:
+        with self._call("population"):
+            now = self._state.read()
+            return f"{now.loads} {' '.join(uuid for uuid, gpu in now.gpus.items() if not gpu.unplugged)}"
+
+    def renew(self) -> None:
+        with self._call("renew"):
+            self._state.read()
+
+    def plugged(self) -> Sequence[port.Gpu]:
+        """The GPUs in the machine by minor number, for onlookers: also those that are lost."""
+        now = self._state.read().gpus
+        return tuple(board.gpu for uuid, board in self._machine.boards.items() if not now[uuid].unplugged)
+
+    def time_slice(self, gpu: port.GpuUuid) -> port.TimeSlice:
+        """The time slice now, for onlookers: the driver has no way to read it."""
+        return self._read(gpu, "set_time_slice").time_slice
+
+    def attach(self, gpu: port.GpuUuid, pid: int, instance_id: int | None = None) -> None:
+        """Let a process use the GPU, or one instance of it, from now on."""
+        self._clients(gpu, lambda clients: {*clients, state.Client(pid=pid, instance_id=instance_id)})
+
+    def detach(self, gpu: port.GpuUuid, pid: int) -> None:
+        """Let a process no longer use the GPU."""
+        self._clients(gpu, lambda clients: {item for item in clients if item.pid != pid})
+
+    def reset(self, gpu: port.GpuUuid) -> None:
+        """Reset the GPU: a pending MIG mode becomes the present one, instances and clients are gone, it is well and answers again."""
+        self._change(gpu, lambda now: (now.after_reset(), None))
+        self._tell(gpu, signals.EventKind.RECOVERY)
+
+    def strike(
+        self,
+        gpu: port.GpuUuid,
+        xid: int,
+        *,
+        instance_id: int | None = None,
+        asks: signals.RecoveryAction = signals.RecoveryAction.NONE,
+    ) -> None:
+        """Let the GPU report an Xid, in one of its instances or as a whole; what it asks for stands until it is reset."""
+        if asks is not signals.RecoveryAction.NONE:
+            self._change(gpu, lambda now: (dataclasses.replace(now, recovery=asks), None))
+        self._tell(gpu, signals.EventKind.XID, xid=xid, instance_id=instance_id)
+
+    def lose(self, gpu: port.GpuUuid) -> None:
+        """Let the GPU answer nothing any more, until it is reset or the machine is booted anew."""
+        self._change(gpu, lambda now: (dataclasses.replace(now, lost=True), None))
+        self._tell(gpu, signals.EventKind.UNAVAILABLE)
+
+    def unplug(self, gpu: port.GpuUuid) -> None:
+        """Take the GPU out of the machine."""
+        self._change(gpu, lambda now: (state.GpuState(mig_mode=now.mig_mode, unplugged=True), None))
+
+    def plug(self, gpu: port.GpuUuid) -> None:
+        """Put a GPU back that was taken out."""
+        self._change(gpu, lambda now: (dataclasses.replace(now, unplugged=False), None))
+
+    def reload(self) -> None:
+        """Unload the GPU driver and load it again: as a reset of all GPUs, and MIG mode is forgotten where a reboot would forget it."""
+        self._state.change(lambda now: (now.reloaded(self._forgetful), None))
+
+    def _tell(self, gpu: port.GpuUuid, kind: signals.EventKind, *, xid: int | None = None, instance_id: int | None = None) -> None:
+        self._happenings.tell(signals.Event(gpu=gpu, kind=kind, xid=xid, instance_id=instance_id))
+
+    def _clients(self, gpu: port.GpuUuid, change: Callable[[set[state.Client]], set[state.Client]]) -> None:
+        def moved(now: state.GpuState) -> tuple[state.GpuState, None]:
+            after = sorted(change(set(now.clients)), key=lambda item: (item.pid, item.instance_id or 0))
+            return dataclasses.replace(now, clients=tuple(after)), None
+
+        self._board(gpu, "running_processes")
+        self._change(gpu, moved)
+
+    @contextlib.contextmanager
+    def _call(self, call: str) -> Iterator[None]:
+        """A call from its beginning to its answer; faults act outside the lock on the state, and a state that cannot be kept is one more fault."""
+        try:
+            self._faults.meet(call, fault_injection.Moment.BEFORE)
+            if call in self._machine.latencies:
+                time.sleep(self._machine.latencies[call])
+            yield
+            self._faults.meet(call, fault_injection.Moment.AFTER)
+        except OSError as error:
+            raise rules.failure(call, port.Code.UNKNOWN, str(error)) from error
+
+    def _board(self, gpu: port.GpuUuid, call: str) -> machine.Board:
+        """The board of a GPU that answers."""
+        self._read(gpu, call)
+        return self._machine.boards[gpu]
+
+    def _read(self, gpu: port.GpuUuid, call: str) -> state.GpuState:
+        """What a GPU that answers remembers."""
+        now = self._state.read().gpus.get(gpu)
+        if now is None or gpu not in self._machine.boards or now.unplugged:
+            raise rules.failure(call, port.Code.NOT_FOUND, gpu)
+        if now.lost:
+            raise rules.failure(call, port.Code.GPU_IS_LOST)
+        return now
+
+    def _change(self, gpu: port.GpuUuid, move: Callable[[state.GpuState], tuple[state.GpuState, Result]]) -> Result:
+        def moved(now: state.MachineState) -> tuple[state.MachineState, Result]:
+            after, result = move(now.gpus[gpu])
+            return now.with_gpu(gpu, after), result
+
+        return self._state.change(moved)
+
+
+def _visible(gpu: port.GpuUuid, instance_id: int, compute: state.Compute) -> port.ComputeInstance:
+    mig_uuid = rules.mig_uuid(gpu, instance_id, compute.id)
+    return port.ComputeInstance(id=compute.id, profile_id=compute.profile_id, mig_uuid=mig_uuid)

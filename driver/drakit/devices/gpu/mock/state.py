@@ -1,0 +1,242 @@
+"""What mock GPUs remember between processes: one file in the machine's directory, replaced whole.
+
+A change is made under an flock, written to a file beside, synced, renamed over the old one, and the directory synced: a process killed at any point
+leaves the state before or after the change, and several processes change it in turn. Reading needs no lock. Instances are forgotten when the
+machine has been booted anew since they were written, and so are processes; MIG mode becomes what was pending, or is off where the hardware does
+not keep it.
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from drakit.core import errors
+from drakit.devices import machines, tables
+from drakit.devices.gpu import port
+from drakit.devices.gpu.health import signals
+
+Result = TypeVar("Result")
+
+_VERSION = 1
+_FILE = "gpus.json"
+_LOCK = "gpus.lock"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compute:
+    """A compute instance."""
+
+    id: int
+    profile_id: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Instance:
+    """A GPU instance and its compute instances."""
+
+    instance: port.GpuInstance
+    computes: tuple[Compute, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Client:
+    """A process with a context on a GPU; ``instance_id`` is that of its GPU instance, or None when it has the whole GPU open."""
+
+    pid: int
+    instance_id: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GpuState:
+    """What one GPU remembers; instances by placement. ``pending_mode`` is the MIG mode after the next reset, None when it is the present one.
+
+    ``recovery`` is what it asks to be done to it. A GPU that is ``lost`` answers nothing, one that is ``unplugged`` is not in the machine.
+    """
+
+    mig_mode: bool
+    pending_mode: bool | None = None
+    instances: tuple[Instance, ...] = ()
+    clients: tuple[Client, ...] = ()
+    compute_mode: port.ComputeMode = port.ComputeMode.DEFAULT
+    time_slice: port.TimeSlice = port.TimeSlice.DEFAULT
+    recovery: signals.RecoveryAction = signals.RecoveryAction.NONE
+    lost: bool = False
+    unplugged: bool = False
+
+    def after_reset(self) -> "GpuState":
+        """The GPU once it has been reset."""
+        return GpuState(mig_mode=self.mig_mode if self.pending_mode is None else self.pending_mode, unplugged=self.unplugged)
+
+    def without_memory(self) -> "GpuState":
+        """The GPU once power was off: MIG mode is forgotten too."""
+        return GpuState(mig_mode=False, unplugged=self.unplugged)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MachineState:
+    """What all GPUs of a machine remember. ``machine`` and ``owner`` say whose state it is; ``loads`` counts how often the driver was loaded anew."""
+
+    machine: str
+    owner: str
+    boot_id: str
+    gpus: Mapping[port.GpuUuid, GpuState]
+    loads: int = 0
+
+    def with_gpu(self, uuid: port.GpuUuid, state: GpuState) -> "MachineState":
+        """The same machine with one GPU changed."""
+        return dataclasses.replace(self, gpus={**self.gpus, uuid: state})
+
+    def booted(self, boot_id: str, forgetful: frozenset[port.GpuUuid]) -> "MachineState":
+        """The machine as it comes up in a boot: unchanged in the same one, reset in another; ``forgetful`` GPUs also lose their MIG mode."""
+        if boot_id == self.boot_id:
+            return self
+        return dataclasses.replace(self, boot_id=boot_id, gpus=self._anew(forgetful))
+
+    def reloaded(self, forgetful: frozenset[port.GpuUuid]) -> "MachineState":
+        """The machine after the GPU driver was unloaded and loaded again."""
+        return dataclasses.replace(self, gpus=self._anew(forgetful), loads=self.loads + 1)
+
+    def _anew(self, forgetful: frozenset[port.GpuUuid]) -> Mapping[port.GpuUuid, GpuState]:
+        return {uuid: state.without_memory() if uuid in forgetful else state.after_reset() for uuid, state in self.gpus.items()}
+
+
+class StateFile:
+    """The state in a directory; ``initial`` is that of a machine never used, and says which machine it must be.
+
+    ``forgetful`` names the GPUs that do not keep their MIG mode over a reboot.
+    """
+
+    def __init__(self, directory: pathlib.Path, initial: MachineState, forgetful: frozenset[port.GpuUuid] = frozenset()) -> None:
+        self._directory = directory
+        self._initial = initial
+        self._forgetful = forgetful
+        self._boot, self._kept = machines.Mirror(directory / machines.BOOT_ID), machines.Mirror(directory / _FILE)
+        self._known: tuple[str, MachineState] | None = None
+
+    def read(self) -> MachineState:
+        """The state now; raises SettingsError when the file is another machine's or cannot be understood."""
+        boot_id = self._boot_id()
+        file = self._directory / _FILE
+        text = self._kept.text()
+        if text is None:
+            return dataclasses.replace(self._initial, boot_id=boot_id)
+        known = self._known
+        state = known[1] if known is not None and known[0] == text else _decode(text, str(file))
+        self._known = text, state
+        if (state.machine, state.owner) != (self._initial.machine, self._initial.owner):
+            found, wanted = f"{state.machine!r} of {state.owner!r}", f"{self._initial.machine!r} of {self._initial.owner!r}"
+            raise errors.SettingsError(f"is the state of machine {found}, not of {wanted}; use another directory", key=str(file))
+        return state.booted(boot_id, self._forgetful)
+
+    def change(self, move: Callable[[MachineState], tuple[MachineState, Result]]) -> Result:
+        """Apply a move to the state, durably; nothing changes when the move raises."""
+        machines.boot_id(self._directory)
+        with machines.locked(self._directory, _LOCK):
+            after, result = move(self.read())
+            machines.rewrite(self._directory / _FILE, _encode(after))
+        return result
+
+    def _boot_id(self) -> str:
+        """The present boot; a machine that has none yet is booted, and a file that cannot be read is refused with a reason."""
+        with contextlib.suppress(OSError):
+            told = self._boot.text()
+            if told is not None:
+                return told.strip()
+        return machines.boot_id(self._directory)
+
+
+def _encode(state: MachineState) -> str:
+    document = {
+        "version": _VERSION,
+        "machine": state.machine,
+        "owner": state.owner,
+        "bootID": state.boot_id,
+        **({"loads": state.loads} if state.loads else {}),
+        "gpus": [{"uuid": uuid, **_encode_gpu(gpu)} for uuid, gpu in state.gpus.items()],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _encode_gpu(gpu: GpuState) -> dict[str, object]:
+    document: dict[str, object] = {"migMode": gpu.mig_mode, "instances": [_encode_instance(item) for item in gpu.instances]}
+    if gpu.pending_mode is not None:
+        document["pendingMode"] = gpu.pending_mode
+    if gpu.compute_mode is not port.ComputeMode.DEFAULT:
+        document["computeMode"] = gpu.compute_mode.value
+    if gpu.time_slice is not port.TimeSlice.DEFAULT:
+        document["timeSlice"] = gpu.time_slice.value
+    if gpu.recovery is not signals.RecoveryAction.NONE:
+        document["recovery"] = gpu.recovery.value
+    document |= {name: True for name, told in (("lost", gpu.lost), ("unplugged", gpu.unplugged)) if told}
+    if gpu.clients:
+        document["clients"] = [{"pid": item.pid, **_given("instance", item.instance_id)} for item in gpu.clients]
+    return document
+
+
+def _given(field: str, value: int | None) -> dict[str, int]:
+    return {} if value is None else {field: value}
+
+
+def _encode_instance(item: Instance) -> dict[str, object]:
+    found = item.instance
+    computes = [{"id": compute.id, "profile": compute.profile_id} for compute in item.computes]
+    placement = {"start": found.placement.start, "size": found.placement.size}
+    return {"id": found.id, "profile": found.profile_id, **placement, "computes": computes}
+
+
+def _decode(text: str, origin: str) -> MachineState:
+    try:
+        top = tables.Table(json.loads(text), f"{origin}: ")
+    except json.JSONDecodeError as error:
+        raise errors.SettingsError(f"is not JSON: {error}", key=origin) from error
+    version = top.integer("version")
+    if version != _VERSION:
+        raise errors.SettingsError(f"version {version} is not {_VERSION}; use another directory", key=origin)
+    state = MachineState(
+        machine=top.text("machine"),
+        owner=top.maybe_empty("owner"),
+        boot_id=top.text("bootID"),
+        gpus={port.GpuUuid(row.text("uuid")): _decode_gpu(row) for row in top.rows("gpus")},
+        loads=top.optional("loads", top.integer) or 0,
+    )
+    top.close()
+    return state
+
+
+def _decode_gpu(row: tables.Table) -> GpuState:
+    state = GpuState(
+        mig_mode=row.flag("migMode"),
+        pending_mode=row.optional("pendingMode", row.flag),
+        instances=tuple(map(_decode_instance, row.rows("instances"))),
+        clients=tuple(map(_decode_client, row.optional("clients", row.rows) or ())),
+        compute_mode=port.ComputeMode(row.optional("computeMode", row.text) or port.ComputeMode.DEFAULT),
+        time_slice=port.TimeSlice(row.optional("timeSlice", row.text) or port.TimeSlice.DEFAULT),
+        recovery=signals.RecoveryAction(row.optional("recovery", row.text) or signals.RecoveryAction.NONE),
+        lost=row.optional("lost", row.flag) or False,
+        unplugged=row.optional("unplugged", row.flag) or False,
+    )
+    row.close()
+    return state
+
+
+def _decode_client(row: tables.Table) -> Client:
+    client = Client(pid=row.integer("pid", least=1), instance_id=row.optional("instance", row.integer))
+    row.close()
+    return client
+
+
+def _decode_instance(row: tables.Table) -> Instance:
+    placement = port.Placement(start=row.integer("start"), size=row.integer("size", least=1))
+    found = port.GpuInstance(id=row.integer("id"), profile_id=row.integer("profile"), placement=placement)
+    computes = tuple(_decode_compute(item) for item in row.rows("computes"))
+    row.close()
+    return Instance(instance=found, computes=computes)
+
+
+def _decode_compute(row: tables.Table) -> Compute:
+    compute = Compute(id=row.integer("id"), profile_id=row.integer("profile"))
+    row.close()
+    return compute

@@ -1,0 +1,318 @@
+"""The GPUs of this machine, as NVML shows them.
+
+One session lasts as long as the object. Handles are kept by UUID, because NVML can take seconds to find one, and fetched anew when NVML disowns
+them, as it does after a GPU was reset or the driver reloaded. Whatever NVML may not support is None. Errors are CallError under the name of the
+port's method, with NVML's return code.
+"""
+
+import ctypes
+import logging
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pynvml
+
+from drakit.core import errors
+from drakit.devices.gpu import host, port
+from drakit.devices.gpu.cdi import driver_root
+from drakit.devices.gpu.health import signals
+from drakit.devices.gpu.nvml import events, instances, lifetime, nvml_names, properties, session, smi
+
+Result = TypeVar("Result")
+
+LIBRARY = "libnvidia-ml.so.1"
+
+_log = logging.getLogger(__name__)
+_STALE = frozenset({port.Code.UNINITIALIZED, port.Code.INVALID_ARGUMENT, port.Code.GPU_IS_LOST, port.Code.DRIVER_NOT_LOADED})
+
+_ENDED = frozenset({port.Code.UNINITIALIZED, port.Code.DRIVER_NOT_LOADED})
+
+_COMPUTE_MODES = {
+    pynvml.NVML_COMPUTEMODE_DEFAULT: port.ComputeMode.DEFAULT,
+    pynvml.NVML_COMPUTEMODE_PROHIBITED: port.ComputeMode.PROHIBITED,
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: port.ComputeMode.EXCLUSIVE_PROCESS,
+}
+
+
+class NvmlGpus(port.GpuPort):
+    """The GPUs of this machine; raises HardwareError on construction when there is no working NVML.
+
+    ``library`` is the loaded C library (None: found by the loader's own search), ``system`` what the kernel tells, ``tools`` NVIDIA's programs.
+    """
+
+    def __init__(self, library: object | None = None, *, system: host.Host | None = None, tools: smi.Smi | None = None) -> None:
+        self._host = system or host.Host()
+        self._tools = tools or smi.Smi(driver_root.DriverRoot())
+        self._handles: dict[port.GpuUuid, pynvml.c_nvmlDevice_t] = {}
+        self._addresses: dict[port.GpuUuid, str] = {}
+        self._profiles: dict[port.GpuUuid, tuple[port.GpuInstanceProfile, ...]] = {}
+        self._uuids: dict[int, port.GpuUuid] = {}
+        self._sessions = lifetime.Lifetime()
+        self._silent: tuple[port.SilentGpu, ...] = ()
+        session.use(library)
+        session.start()
+
+    @classmethod
+    def open(cls, path: pathlib.Path | None = None, *, system: host.Host | None = None, tools: smi.Smi | None = None) -> "NvmlGpus":
+        """The GPUs as a library at a path shows them; raises SettingsError for a path that cannot be loaded, HardwareError as the class does."""
+        if path is None:
+            return cls(system=system, tools=tools)
+        try:
+            library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise errors.SettingsError(f"cannot load {path}: {error}; it must be the driver's {LIBRARY}", key="gpu.library") from error
+        return cls(library, system=system, tools=tools)
+
+    def close(self) -> None:
+        """End the session."""
+        session.end()
+
+    def boot_id(self) -> str:
+        return self._host.boot_id()
+
+    def versions(self) -> port.Versions:
+        with session.calling("versions"):
+            cuda = nvml_names.cuda_version(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+            return port.Versions(driver=pynvml.nvmlSystemGetDriverVersion(), cuda=cuda, cc_mode=properties.cc_mode())
+
+    def census(self) -> port.Census:
+        """Return all GPUs that NVML counts. Log a GPU that cannot be identified once, and again when its error changes."""
+        with session.calling("gpus"):
+            count = pynvml.nvmlDeviceGetCount()
+        answers = [self._by_index(index) for index in range(count)]
+        gpus = sorted((one for one in answers if isinstance(one, port.Gpu)), key=lambda gpu: gpu.minor)
+        silent = tuple(one for one in answers if isinstance(one, port.SilentGpu))
+        for one in silent:
+            if one not in self._silent:
+                _log.warning("GPU does not answer", extra={"index": one.index, "count": count, "error": one.error})
+        self._silent = silent
+        return port.Census(gpus=tuple(gpus), silent=silent)
+
+    def ping(self, gpu: port.Gpu) -> None:
+        """Ask for name and memory, for which nvml.h documents GPU_IS_LOST."""
+        self._addresses[gpu.uuid] = gpu.pci_bus_id
+        self._on(gpu.uuid, "ping", _answer)
+
+    def gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
+        """One GPU by its kept handle, without a question to any other: a GPU that hangs holds up nobody else's claims."""
+        try:
+            return self._on(uuid, "gpus", self._gpu)
+        except port.CallError as error:
+            if error.code is not port.Code.NOT_FOUND:
+                _log.warning("GPU does not answer", extra={"gpu": uuid, "error": str(error)})
+            return None
+
+    def mig_mode(self, gpu: port.GpuUuid) -> port.MigMode | None:
+        try:
+            current, pending = self._on(gpu, "mig_mode", pynvml.nvmlDeviceGetMigMode)
+        except port.CallError as error:
+            if error.code in session.ABSENT:
+                return None
+            raise
+        return port.MigMode(current=current == pynvml.NVML_DEVICE_MIG_ENABLE, pending=pending == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+    def set_mig_mode(self, gpu: port.GpuUuid, *, enabled: bool) -> None:
+        call = "set_mig_mode"
+        mode = pynvml.NVML_DEVICE_MIG_ENABLE if enabled else pynvml.NVML_DEVICE_MIG_DISABLE
+        status = self._on(gpu, call, lambda handle: pynvml.nvmlDeviceSetMigMode(handle, mode))
+        self._forget(gpu)  # the change may have reset the GPU
+        if status != pynvml.NVML_SUCCESS:
+            raise port.CallError(port.CALLS[call], session.CODES.get(status, port.Code.UNKNOWN), "the mode is pending and not active")
+
+    def gpu_instance_profiles(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstanceProfile]:
+        if gpu not in self._profiles:
+            self._profiles[gpu] = self._on(gpu, "gpu_instance_profiles", instances.gpu_instance_profiles)
+        return self._profiles[gpu]
+
+    def possible_placements(self, gpu: port.GpuUuid, profile_id: int) -> Sequence[port.Placement]:
+        return self._on(gpu, "possible_placements", lambda handle: instances.possible_placements(handle, profile_id))
+
+    def gpu_instances(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstance]:
+        profiles = self.gpu_instance_profiles(gpu)
+        try:
+            return self._on(gpu, "gpu_instances", lambda handle: instances.gpu_instances(handle, profiles))
+        except port.CallError as error:
+            if error.code is port.Code.NOT_SUPPORTED:
+                return ()
+            raise
+
+    def create_gpu_instance(self, gpu: port.GpuUuid, profile_id: int, placement: port.Placement) -> port.GpuInstance:
+        wanted = pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)
+
+        def create(handle: pynvml.c_nvmlDevice_t) -> port.GpuInstance:
+            return instances.instance(pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile_id, ctypes.byref(wanted)))
+
+        return self._on(gpu, "create_gpu_instance", create)
+
+    def destroy_gpu_instance(self, gpu: port.GpuUuid, instance_id: int) -> None:
+        self._in(gpu, instance_id, "destroy_gpu_instance", pynvml.nvmlGpuInstanceDestroy)
+
+    def compute_instance_profiles(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstanceProfile]:
+        found = self._in(gpu, instance_id, "compute_instance_profiles", instances.compute_profiles)
+        return tuple(port.ComputeInstanceProfile(enum=enum, id=told.id, slices=told.sliceCount) for enum, told in found.items())
+
+    def compute_instances(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstance]:
+        return self._in(gpu, instance_id, "compute_instances", instances.compute_instances)
+
+    def create_compute_instance(self, gpu: port.GpuUuid, instance_id: int, profile_id: int) -> port.ComputeInstance:
+        def create(instance: pynvml.c_nvmlGpuInstance_t) -> port.ComputeInstance:
+            return instances.compute(pynvml.nvmlGpuInstanceCreateComputeInstance(instance, profile_id))
+
+        return self._in(gpu, instance_id, "create_compute_instance", create)
+
+    def destroy_compute_instance(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> None:
+        def destroy(instance: pynvml.c_nvmlGpuInstance_t) -> None:
+            pynvml.nvmlComputeInstanceDestroy(pynvml.nvmlGpuInstanceGetComputeInstanceById(instance, compute_id))
+
+        self._in(gpu, instance_id, "destroy_compute_instance", destroy)
+
+    def running_processes(self, gpu: port.GpuUuid, instance_id: int | None = None) -> Sequence[int]:
+        found = self._on(gpu, "running_processes", instances.processes)
+        return tuple(sorted({each.pid for each in found if instance_id is None or each.gpuInstanceId == instance_id}))
+
+    def device_majors(self) -> port.DeviceMajors:
+        return self._host.device_majors()
+
+    def capability_minors(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> port.CapabilityMinors:
+        minor = self._on(gpu, "capability_minors", pynvml.nvmlDeviceGetMinorNumber)
+        return self._host.capability_minors(minor, instance_id, compute_id)
+
+    def compute_mode(self, gpu: port.GpuUuid) -> port.ComputeMode | None:
+        try:
+            return _COMPUTE_MODES.get(self._on(gpu, "compute_mode", pynvml.nvmlDeviceGetComputeMode))
+        except port.CallError as error:
+            if error.code in session.ABSENT:
+                return None
+            raise
+
+    def set_compute_mode(self, gpu: port.GpuUuid, mode: port.ComputeMode) -> None:
+        number = next(number for number, known in _COMPUTE_MODES.items() if known is mode)
+        self._on(gpu, "set_compute_mode", lambda handle: pynvml.nvmlDeviceSetComputeMode(handle, number))
+
+    def set_time_slice(self, gpu: port.GpuUuid, interval: port.TimeSlice) -> None:
+        """By nvidia-smi, because NVML's interface has no call for it."""
+        self._tools.set_time_slice(gpu, interval)
+
+    def recovery_action(self, gpu: port.GpuUuid) -> signals.RecoveryAction | None:
+        return self._on(gpu, "recovery_action", events.recovery_action)
+
+    def fabric(self, gpu: port.GpuUuid) -> port.Fabric | None:
+        return self._on(gpu, "fabric", properties.fabric)
+
+    def events(self) -> signals.Events:
+        """For the GPUs that answer; a GPU that fell silent in this session can still be named by its handle."""
+        number = self._sessions.number
+        answering = [gpu.uuid for gpu in self.gpus()]
+        handles = {uuid: handle for uuid in answering if (handle := self._handles.get(uuid)) is not None}
+        return events.NvmlEvents(handles, self._sessions, number, self._uuids)
+
+    def is_plugged(self, gpu: port.Gpu) -> bool:
+        """By sysfs; where that does not show the GPU, by whether NVML still knows its PCI address, although it may not answer."""
+        if self._host.has_device(gpu.pci_bus_id):
+            return True
+        try:
+            pynvml.nvmlDeviceGetHandleByPciBusId(gpu.pci_bus_id)
+        except pynvml.NVMLError as error:
+            return session.code_of(error) is not port.Code.NOT_FOUND
+        return True
+
+    def population(self) -> str:
+        return self._host.population()
+
+    def renew(self) -> None:
+        """Begin a new session, because NVML looks for GPUs only when one begins."""
+        self._replace_session(self._sessions.number)
+
+    def _by_index(self, index: int) -> port.Gpu | port.SilentGpu:
+        try:
+            with session.calling("gpus"):
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                gpu = self._gpu(handle)
+        except port.CallError as error:
+            return port.SilentGpu(index=index, error=str(error))
+        self._addresses[gpu.uuid] = gpu.pci_bus_id
+        self._keep(gpu.uuid, handle)
+        return gpu
+
+    def _gpu(self, handle: pynvml.c_nvmlDevice_t) -> port.Gpu:
+        pci_bus_id = nvml_names.pci_bus_id(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+        memory = session.optional(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        virtualization = session.optional(lambda: pynvml.nvmlDeviceGetVirtualizationMode(handle))
+        return port.Gpu(
+            uuid=port.GpuUuid(pynvml.nvmlDeviceGetUUID(handle)),
+            minor=pynvml.nvmlDeviceGetMinorNumber(handle),
+            product_name=pynvml.nvmlDeviceGetName(handle),
+            pci_bus_id=pci_bus_id,
+            memory=memory,
+            brand=nvml_names.brand(session.detail(lambda: pynvml.nvmlDeviceGetBrand(handle))),
+            architecture=nvml_names.architecture(session.detail(lambda: pynvml.nvmlDeviceGetArchitecture(handle))),
+            compute_capability=session.optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
+            pcie_root=self._host.pcie_root(pci_bus_id),
+            numa_node=self._host.numa_node(pci_bus_id),
+            is_vgpu=virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
+            serial=properties.serial(handle),
+            module_id=properties.module_id(handle),
+            ecc=properties.ecc(handle),
+            addressing_mode=properties.addressing_mode(handle),
+            nvlinks=properties.nvlinks(handle),
+            fabric=properties.fabric(handle),
+        )
+
+    def _on(self, gpu: port.GpuUuid, call: str, act: Callable[[pynvml.c_nvmlDevice_t], Result]) -> Result:
+        """``act`` on the GPU's handle; a kept handle that NVML disowns is fetched anew, once: a call it refuses so had no effect."""
+        number, kept = self._sessions.number, self._handles.get(gpu)
+        if kept is not None:
+            try:
+                with session.calling(call):
+                    return act(kept)
+            except port.CallError as error:
+                if error.code not in _STALE:
+                    raise
+                self._forget(gpu)
+                if error.code in _ENDED:
+                    self._replace_session(number)
+        with session.calling(call):
+            fresh = self._handle(gpu)
+            self._keep(gpu, fresh)
+            return act(fresh)
+
+    def _handle(self, gpu: port.GpuUuid) -> pynvml.c_nvmlDevice_t:
+        """A new handle by UUID; by PCI address where that fails, because NVML finds no GPU by UUID while another GPU is lost."""
+        try:
+            return pynvml.nvmlDeviceGetHandleByUUID(gpu)
+        except pynvml.NVMLError:
+            if (address := self._addresses.get(gpu)) is None:
+                raise
+        handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
+        if pynvml.nvmlDeviceGetUUID(handle) != gpu:
+            raise port.CallError("nvmlDeviceGetHandleByPciBusId", port.Code.NOT_FOUND, f"another GPU is at {address}")
+        return handle
+
+    def _in(self, gpu: port.GpuUuid, instance_id: int, call: str, act: Callable[[pynvml.c_nvmlGpuInstance_t], Result]) -> Result:
+        """``act`` on the handle of a GPU instance."""
+        return self._on(gpu, call, lambda handle: act(pynvml.nvmlDeviceGetGpuInstanceById(handle, instance_id)))
+
+    def _replace_session(self, number: int) -> None:
+        """End the session of that number and begin another, unless another thread did so meanwhile."""
+        with self._sessions.replacing(number) as is_ours:
+            if is_ours:
+                self._handles.clear()
+                self._profiles.clear()
+                self._uuids.clear()
+                self.close()
+                session.start()
+
+    def _keep(self, gpu: port.GpuUuid, handle: pynvml.c_nvmlDevice_t) -> None:
+        self._handles[gpu] = handle
+        self._uuids[events.address(handle)] = gpu
+
+    def _forget(self, gpu: port.GpuUuid) -> None:
+        self._handles.pop(gpu, None)
+        self._profiles.pop(gpu, None)
+
+
+def _answer(handle: pynvml.c_nvmlDevice_t) -> None:
+    """Ask for what every GPU that answers has; raises NVMLError where it does not answer."""
+    session.optional(lambda: pynvml.nvmlDeviceGetName(handle))
+    session.optional(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))

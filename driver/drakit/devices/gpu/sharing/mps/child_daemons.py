@@ -1,0 +1,328 @@
+"""NVIDIA's Multi-Process Service: one control daemon for each grant that wants one, whose life is the grant's and not this process's.
+
+Everything of a daemon is in a folder below ``home``: its ``pipe`` (what clients connect to), its ``shm`` (what it has as /dev/shm, and its clients
+too: see ``shm``), its ``log``, and ``daemon.json``, which names the process. The folder's name is made of the grant, so that it can be found again
+knowing nothing else. ``home`` and the folder have mode 0700; what lies in them is open to users inside containers, who reach it by mounts alone.
+What containers may put into ``pipe`` is not trusted (see ``pipes``).
+
+A daemon is started in a session of its own behind a gate (see ``gate``), which opens once ``daemon.json`` is on disk: whenever this process dies,
+there is no daemon that nobody knows of. While its claim is prepared, a daemon that runs is never ended, however slow it is, because containers may
+use it; only a dead one is replaced. When the claim is unprepared it is stopped by its own command, then by signals, and stopping succeeds only
+when every process that has its folder in the environment is seen to be gone. Tried on a stand-in for the daemon, not on hardware.
+"""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import pathlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from drakit.core import edits, errors
+from drakit.devices.gpu.cdi import driver_root, programs
+from drakit.devices.gpu.sharing import gpu_settings
+from drakit.devices.gpu.sharing.mps import folders, launcher, pipes, processes
+
+CONTROL = "nvidia-cuda-mps-control"
+PIPE_VARIABLE = folders.PIPE_VARIABLE
+_PIPE, _SHM, _NOTE = folders.PIPE, folders.SHM, "daemon.json"
+_READY_SECONDS = 15.0
+_POLL_SECONDS = 0.05
+_FILE = 0o600
+_MIB = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Daemons:
+    """The control daemons of a node; ``home`` is None where this process has no folder of its own, and then there are none.
+
+    ``own_shm`` gives each a /dev/shm of its own, in memory, and guards it against what containers put into its folders (see ``gate``), which takes
+    CAP_SYS_ADMIN. ``answer_seconds`` is how long it may take to answer a command, ``stop_seconds`` to follow each of three requests to end.
+    """
+
+    home: pathlib.Path | None = None
+    root: driver_root.DriverRoot = dataclasses.field(default_factory=driver_root.DriverRoot)
+    own_shm: bool = True
+    answer_seconds: float = 5.0
+    stop_seconds: float = 5.0
+    pause: Callable[[float], None] = time.sleep
+
+    def ensure(self, grant: str, device: str, wanted: gpu_settings.Mps, *, claim: str = "") -> None:
+        """Start the MPS daemon of a grant with its limits, on the device with this UUID. Raises HardwareError.
+
+        A running daemon is left alone. Its limits are set if they were not, because an earlier driver may have died before it set them.
+        """
+        del claim  # nobody sees it of a process
+        folder = self._folder(grant)
+        note = _found(folder)
+        if note is not None and note.limited:
+            return
+        try:
+            if note is not None:
+                _remember(folder, note)
+            # What a driver that died had started may also be a gate, which ends by itself.
+            if note is None or not self._answers_in_time(folder):
+                self._replace(folder, device, wanted)
+                if not self._answers_in_time(folder):
+                    raise errors.HardwareError(CONTROL, f"ended at once: {_last_words(folder)}")
+            self._limit(folder, wanted)
+            self._remember_limits(folder)
+        except OSError as error:
+            raise errors.HardwareError(CONTROL, f"cannot be started: {error}") from error
+
+    def check(self, grant: str) -> None:
+        """Raise HardwareError where a grant's daemon does not run or does not answer; it is left as it is."""
+        folder = self._folder(grant)
+        note = _found(folder)
+        if note is None:
+            raise errors.HardwareError(CONTROL, "the claim's daemon does not run")
+        try:
+            self._ask(folder)
+        except programs.ProgramError as error:
+            fix = "wait, or end the claim's pods, or end that process to have it replaced"
+            raise errors.HardwareError(
+                CONTROL,
+                f"the claim's daemon, process {note.running.pid}, does not answer ({error}); it is left running for its pods: {fix}",
+            ) from error
+
+    def stop(self, grant: str) -> None:
+        """End the daemon of a grant and remove its folder; nothing to stop is success. Raises HardwareError when something of it lives on."""
+        if self.home is None:
+            return
+        folder = self._folder(grant)
+        if not folder.exists():
+            return
+        self._end(folder)
+        try:
+            folders.remove(folder)
+        except OSError as error:
+            raise errors.HardwareError(CONTROL, f"cannot remove {folder}: {error}") from error
+
+    def sweep(self, known: Callable[[], Collection[str]]) -> None:
+        """Remove folders without a grant or a process: a power cut may take the last that the journal knew. ``known`` is asked after looking."""
+        found = [] if self.home is None or not self.home.is_dir() else [folder for folder in self.home.iterdir() if folder.is_dir()]
+        kept = {self._folder(grant) for grant in known()} if found else set()
+        for folder in found:
+            if folder not in kept and not _living(folder):
+                with contextlib.suppress(OSError):
+                    folders.remove(folder)
+
+    def is_alive(self, grant: str) -> bool:
+        """Whether a grant's daemon is there; it is not asked anything, so this is cheap. None is where there is no home."""
+        return self.home is not None and _found(self._folder(grant)) is not None
+
+    def process(self, grant: str) -> processes.Running | None:
+        """Return the process of a grant's daemon, None where it does not run."""
+        note = _found(self._folder(grant))
+        return None if note is None else note.running
+
+    def end(self, grant: str) -> None:
+        """End every process of a grant's daemon, and leave its folder. Raises HardwareError when something of it lives on."""
+        self._end(self._folder(grant))
+
+    def access(self, grant: str) -> edits.Edits:
+        """What a container gets to use the daemon of a grant."""
+        return folders.access(self._folder(grant))
+
+    def _folder(self, grant: str) -> pathlib.Path:
+        if self.home is None:
+            raise errors.HardwareError(CONTROL, "this driver has no folder to keep daemons in")
+        return folders.of(self.home, grant)
+
+    def _replace(self, folder: pathlib.Path, device: str, wanted: gpu_settings.Mps) -> None:
+        """Start a daemon where none runs; what a dead one left is ended first. Raises OSError and HardwareError."""
+        self._end(folder)
+        program = self.root.program(CONTROL)
+        if program is None:
+            fix = "install it, it comes with NVIDIA's driver, or correct gpu.driver_root"
+            raise errors.HardwareError(CONTROL, f"is not installed below {self.root.path}; MPS needs it: {fix}")
+        folders.make(folder)
+        pipes.clear(folder / _PIPE)
+        # Containers that run have the folder as it was when its first daemon started, so from then on it is left as it is.
+        if self.own_shm and not (folder / _NOTE).exists():
+            folders.give_memory(folder)
+        self._start(folder, program, device, wanted)
+
+    def _start(self, folder: pathlib.Path, program: pathlib.Path, device: str, wanted: gpu_settings.Mps) -> None:
+        options = ["-multiuser-server"] if wanted.multi_user else []
+        command = [*self._gate("shut", folder, folder / _SHM), str(program), "-f", *options]
+        closed, opener = os.pipe()
+        log = os.open(folder / "log" / "start.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _FILE)
+        try:
+            standard = [(os.POSIX_SPAWN_DUP2, closed, 0), (os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
+            env = {**self._environment(folder), "CUDA_VISIBLE_DEVICES": device}
+            pid = os.posix_spawn(sys.executable, command, env, file_actions=standard, setsid=True)
+            os.close(closed)
+            closed = -1
+            found = processes.Running.find(pid)
+            if found is not None:
+                _remember(folder, _Note(running=found))
+                os.write(opener, b"!")
+        except OSError as error:
+            raise errors.HardwareError(CONTROL, f"cannot be started: {error}") from error
+        finally:
+            for descriptor in (closed, opener, log):
+                if descriptor >= 0:
+                    os.close(descriptor)
+
+    def _gate(self, when: str, folder: pathlib.Path, shm_folder: pathlib.Path | None = None) -> list[str]:
+        """The words before those of a program that sees the folders guarded."""
+        own = [str(folder / _PIPE), str(shm_folder or "-")] if self.own_shm else ["-", "-"]
+        return [sys.executable, "-I", launcher.__file__, when, *own]
+
+    def _environment(self, folder: pathlib.Path) -> Mapping[str, str]:
+        folders = [str(place) for place in self.root.library_folders()]
+        below = {} if self.root.path == pathlib.Path("/") else {"LD_LIBRARY_PATH": ":".join(folders)}
+        path = ":".join(str(self.root.path / place) for place in driver_root.PROGRAM_FOLDERS)
+        return {"PATH": path, PIPE_VARIABLE: str(folder / _PIPE), "CUDA_MPS_LOG_DIRECTORY": str(folder / "log"), **below}
+
+    def _answers_in_time(self, folder: pathlib.Path) -> bool:
+        """Wait until the daemon that is remembered answers; False where it has ended. Raises HardwareError where it does neither; it is left."""
+        end = time.monotonic() + _READY_SECONDS
+        while not self._answers(folder):
+            if _has_ended(folder):
+                return False
+            if time.monotonic() > end:
+                raise errors.HardwareError(CONTROL, f"does not answer; see {folder / 'log'}")
+            self.pause(_POLL_SECONDS)
+        return True
+
+    def _limit(self, folder: pathlib.Path, wanted: gpu_settings.Mps) -> None:
+        """The daemon sees one device, so its number is 0; a limit is told in whole mebibytes, rounded down."""
+        if wanted.percentage is not None:
+            self._tell(folder, f"set_default_active_thread_percentage {wanted.percentage}")
+        if wanted.memory is not None:
+            self._tell(folder, f"set_default_device_pinned_mem_limit 0 {wanted.memory // _MIB}M")
+
+    def _answers(self, folder: pathlib.Path) -> bool:
+        try:
+            self._ask(folder)
+        except programs.ProgramError:
+            return False
+        return True
+
+    def _ask(self, folder: pathlib.Path) -> None:
+        self._tell(folder, "get_default_active_thread_percentage")
+
+    def _tell(self, folder: pathlib.Path, words: str) -> str:
+        """A command to the daemon by NVIDIA's own program, which runs as root and so talks to nobody else. Raises ProgramError."""
+        program = self.root.program(CONTROL)
+        if program is None:
+            raise programs.ProgramError(CONTROL, f"is not installed below {self.root.path}")
+        pid = pipes.listener(folder / _PIPE)
+        if pid is None:
+            raise programs.ProgramError(CONTROL, "nobody listens on the control socket")
+        listener = processes.Running.find(pid)
+        if listener is None or not listener.bears(_variable(folder)):
+            raise programs.ProgramError(
+                CONTROL, "a process other than the daemon listens on the control socket; a pod of the claim put it there"
+            )
+        before = self._gate("open", folder)
+        return programs.run(program, seconds=self.answer_seconds, env=self._environment(folder), words=f"{words}\n", before=before)
+
+    def _remember_limits(self, folder: pathlib.Path) -> None:
+        note = _found(folder)
+        if note is not None:
+            _remember(folder, dataclasses.replace(note, limited=True))
+
+    def _end(self, folder: pathlib.Path) -> None:
+        """End every process of the daemon, politely first."""
+        if not _living(folder):
+            return
+        with contextlib.suppress(programs.ProgramError):
+            self._tell(folder, "quit")
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for one in self._wait_for_end(folder):
+                one.send(number)
+        if living := self._wait_for_end(folder):
+            raise errors.HardwareError(CONTROL, f"processes {', '.join(str(one.pid) for one in living)} do not end")
+
+    def _wait_for_end(self, folder: pathlib.Path) -> list[processes.Running]:
+        end = time.monotonic() + self.stop_seconds
+        while (living := _living(folder)) and time.monotonic() < end:
+            self.pause(_POLL_SECONDS)
+        return living
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Note:
+    """A daemon's process, and whether it was told its limits: one without them is not what was granted."""
+
+    running: processes.Running
+    limited: bool = False
+
+
+def _remember(folder: pathlib.Path, note: _Note) -> None:
+    """Write down the process, durably, before the gate opens, and again once it was told its limits."""
+    file, beside = folder / _NOTE, folder / "daemon.new"
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="ascii") as stream:
+        json.dump({"pid": note.running.pid, "start": note.running.start, "limited": note.limited}, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.replace(file)
+
+
+def _remembered(folder: pathlib.Path) -> _Note | None:
+    """The process that was written down; None for a file that cannot be read."""
+    try:
+        told = json.loads((folder / _NOTE).read_text("ascii"))
+        running = processes.Running(pid=int(told["pid"]), start=int(told["start"]))
+        return _Note(running=running, limited=told.get("limited", True) is not False)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _variable(folder: pathlib.Path) -> str:
+    return f"{PIPE_VARIABLE}={folder / _PIPE}"
+
+
+def _found(folder: pathlib.Path) -> _Note | None:
+    """The daemon that runs. A process of another boot that happens to have its pid and start does not have its environment.
+
+    Without a note that can be read it is the process that has the environment and is the control program as a daemon.
+    """
+    note = _remembered(folder)
+    if note is not None:
+        return note if _is_alive(note.running) and note.running.bears(_variable(folder)) else None
+    if not folder.exists():
+        return None
+    return next((_Note(running=one) for one in _living(folder) if _is_daemon(one)), None)
+
+
+def _is_daemon(running: processes.Running) -> bool:
+    words = running.words()
+    return "-f" in words and any(pathlib.PurePath(word).name == CONTROL for word in words)
+
+
+def _has_ended(folder: pathlib.Path) -> bool:
+    """Whether the daemon that was just started is gone. Its environment is not asked for: while the gate becomes the program, it reads as empty."""
+    note = _remembered(folder)
+    return note is None or not _is_alive(note.running)
+
+
+def _is_alive(known: processes.Running) -> bool:
+    processes.reap(known.pid)
+    return known.is_alive()
+
+
+def _living(folder: pathlib.Path) -> list[processes.Running]:
+    """The daemon, and all it started."""
+    if (note := _remembered(folder)) is not None:
+        processes.reap(note.running.pid)
+    return sorted(processes.bearing(_variable(folder)))
+
+
+def _last_words(folder: pathlib.Path) -> str:
+    """Return the end of the log of starts, from the begin of a line where it has several."""
+    with contextlib.suppress(OSError):
+        said = (folder / "log" / "start.log").read_text("utf-8", "replace").strip()
+        end = said[-300:]
+        whole_lines = end.partition("\n")[2] if end != said else end
+        return " ".join((whole_lines or end).split())
+    return "it said nothing"

@@ -1,0 +1,209 @@
+"""MPS daemons in pods of their own: they live on when the driver's container ends, and the next driver finds them by their folder.
+
+A pod's name is made of the node and the folder's path. The pod runs ``supervisor``, which starts the daemon, sets its limits, and answers on a socket
+in the folder.
+The driver itself sends the daemon nothing: the pipe folder is writable for containers, and who listens there can only be checked from within
+the daemon's own PID namespace. While the socket answers, no API server is needed, neither by a repeated prepare, nor by a start, nor by an unprepare.
+
+A pod that is left although its claim is gone (the API server was away, or the driver's folder was removed) is deleted by ``sweep``. A daemon that
+serves is never ended by it: a driver that lost its journal knows of no claim.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import logging
+import pathlib
+import time
+from collections.abc import Callable, Collection
+
+from drakit.core import edits, errors
+from drakit.core import pods as core_pods
+from drakit.devices.gpu.cdi import driver_root
+from drakit.devices.gpu.sharing import gpu_settings
+from drakit.devices.gpu.sharing.mps import child_daemons, folders, supervisor
+
+FOLDER_VARIABLE = "MPS_FOLDER"
+NAME_PREFIX = "drakit-mps-"
+_COMPONENT = "mps-daemon"
+_POLL_SECONDS, _END_POLL_SECONDS = 0.1, 0.3
+_LOOK_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PodDaemons:
+    """``daemons.port.Daemons`` by pods. ``start_seconds`` is how long a pod may take to start, ``end_seconds`` to end where it does not answer.
+
+    ``own_shm`` and ``stop_seconds`` are as in ``mps.Daemons``. The kubelet gives up a prepare after 45 s and calls again, and then finds what the
+    first call finished.
+    """
+
+    pods: core_pods.Pods
+    home: pathlib.Path
+    root: driver_root.DriverRoot
+    own_shm: bool = True
+    start_seconds: float = 60.0
+    stop_seconds: float = 5.0
+    end_seconds: float = 30.0
+    pause: Callable[[float], None] = time.sleep
+
+    def ensure(self, grant: str, device: str, wanted: gpu_settings.Mps, *, claim: str = "") -> None:
+        """Create the pod unless its daemon serves; raises ApiError, HardwareError."""
+        folder = folders.of(self.home, grant)
+        if supervisor.is_running(folder):
+            return
+        try:
+            is_new = not folder.exists()
+            folders.make(folder)
+            if self.own_shm and is_new:
+                folders.give_memory(folder)
+            supervisor.Wanted(
+                grant=grant,
+                device=device,
+                limits=wanted,
+                root=self.root.path,
+                own_shm=self.own_shm,
+                stop_seconds=self.stop_seconds,
+            ).write(folder)
+        except OSError as error:
+            raise errors.HardwareError(child_daemons.CONTROL, f"cannot be started: {error}") from error
+        self._run(self._pod(folder, grant, device, claim))
+
+    def check(self, grant: str) -> None:
+        """Wait until the daemon answers; raises HardwareError where it does not, or its pod does not start."""
+        folder = folders.of(self.home, grant)
+        end, look = time.monotonic() + self.start_seconds, 0.0
+        while True:
+            with contextlib.suppress(OSError):
+                complaint = supervisor.ask(folder, supervisor.CHECK)
+                if complaint:
+                    told = complaint.removeprefix(f"{child_daemons.CONTROL}: ")
+                    raise errors.HardwareError(child_daemons.CONTROL, f"pod {self._name(folder)}: {told}")
+                return
+            if time.monotonic() >= look:
+                self._look(folder, is_last=time.monotonic() >= end)
+                look = time.monotonic() + _LOOK_SECONDS
+            self.pause(_POLL_SECONDS)
+
+    def stop(self, grant: str) -> None:
+        """End the daemon, delete its pod and remove its folder. Raises HardwareError where the daemon may live on."""
+        folder = folders.of(self.home, grant)
+        if not folder.exists():
+            return
+        is_stopped = _is_stopped(folder)
+        try:
+            self.pods.delete(self._name(folder))
+            if not is_stopped:
+                self._wait_for_end(self._name(folder))
+        except errors.ApiError as error:
+            if not is_stopped:
+                raise errors.HardwareError(
+                    child_daemons.CONTROL, f"pod {self._name(folder)} does not answer and cannot be deleted: {error}"
+                ) from error
+            _log.warning("MPS pod not deleted", extra={"pod": self._name(folder), "error": str(error)})
+        try:
+            folders.remove(folder)
+        except OSError as error:
+            raise errors.HardwareError(child_daemons.CONTROL, f"cannot remove {folder}: {error}") from error
+
+    def sweep(self, known: Callable[[], Collection[str]]) -> None:
+        """Delete the pods and remove the folders of grants that are not known, as far as the API server and they themselves answer."""
+        try:
+            names = set(self.pods.names())
+        except errors.DrakitError as error:
+            _log.warning("listing MPS pods failed", extra={"error": str(error)})
+            names = set()
+        present = [folder for folder in self.home.iterdir() if folder.is_dir()] if self.home.is_dir() else []
+        if not (names or present):
+            return
+        kept = {folders.of(self.home, grant) for grant in known()}
+        for folder in present:
+            if folder in kept:
+                continue
+            if supervisor.is_running(folder):
+                _log.warning("MPS daemon of an unknown claim left running", extra={"pod": self._name(folder), "path": str(folder)})
+                kept.add(folder)
+                continue
+            with contextlib.suppress(OSError):
+                folders.remove(folder)
+        for name in sorted(names - {self._name(folder) for folder in kept}):
+            try:
+                self.pods.delete(name)
+                _log.info("MPS pod of an unknown claim deleted", extra={"pod": name})
+            except errors.DrakitError as error:
+                _log.warning("MPS pod not deleted", extra={"pod": name, "error": str(error)})
+
+    def is_alive(self, grant: str) -> bool:
+        """Whether the daemon's supervisor is there, which ends with the daemon."""
+        return supervisor.is_running(folders.of(self.home, grant))
+
+    def access(self, grant: str) -> edits.Edits:
+        """Return what a container gets to use the daemon of a grant."""
+        return folders.access(folders.of(self.home, grant))
+
+    def _run(self, pod: core_pods.Wanted) -> None:
+        """Create the pod where there is none. One that the kubelet will not run is deleted first; one that is ending is left to ``check``."""
+        try:
+            state = self.pods.state(pod.name)
+            if state is not None and state.phase is core_pods.Phase.OVER:
+                _log.warning("MPS pod is over and is replaced", extra={"pod": pod.name, "reason": state.message})
+                self.pods.delete(pod.name)
+                self._wait_for_end(pod.name)
+                state = None
+            if state is not None and state.phase is core_pods.Phase.ENDING:
+                self._wait_for_end(pod.name)
+                state = None
+            if state is None:
+                self.pods.create(pod)
+        except errors.ApiError as error:
+            told = f"the pod of the claim's MPS daemon cannot be created: {error}"
+            raise errors.ApiError(told, status=error.status, reason=error.reason) from error
+
+    def _look(self, folder: pathlib.Path, *, is_last: bool) -> None:
+        """Raise HardwareError where the pod fails, or still does not serve at the last look."""
+        name = self._name(folder)
+        try:
+            state = self.pods.state(name)
+        except errors.ApiError as error:
+            state = core_pods.State(phase=core_pods.Phase.STARTING, message=str(error))
+        if state is None:
+            raise errors.HardwareError(child_daemons.CONTROL, f"the claim's daemon does not run: there is no pod {name}")
+        if state.phase in {core_pods.Phase.FAILING, core_pods.Phase.OVER}:
+            raise errors.HardwareError(child_daemons.CONTROL, f"pod {name} of the claim's daemon fails: {state.message or 'see its log'}")
+        if is_last:
+            why = f": {state.message}" if state.message else ""
+            raise errors.HardwareError(
+                child_daemons.CONTROL, f"pod {name} of the claim's daemon is {state.phase.value} for {self.start_seconds:g} s{why}"
+            )
+
+    def _wait_for_end(self, name: str) -> None:
+        end = time.monotonic() + self.end_seconds
+        while self.pods.state(name) is not None:
+            if time.monotonic() > end:
+                raise errors.HardwareError(child_daemons.CONTROL, f"pod {name} does not end within {self.end_seconds:g} s")
+            self.pause(_END_POLL_SECONDS)
+
+    def _name(self, folder: pathlib.Path) -> str:
+        """Return the name of a folder's pod, unlike any other node's: a claim may come here while its last node, silent, still has a pod for it."""
+        return f"{NAME_PREFIX}{hashlib.sha256(f'{self.pods.node}:{folder}'.encode()).hexdigest()[:16]}"
+
+    def _pod(self, folder: pathlib.Path, grant: str, device: str, claim: str) -> core_pods.Wanted:
+        uid, name, _ = f"{grant}//".split("/", 2)
+        return core_pods.Wanted(
+            name=self._name(folder),
+            labels={"app.kubernetes.io/component": _COMPONENT, "drakit.dev/claim-uid": uid, "drakit.dev/device": name},
+            annotations={"drakit.dev/claim": claim, "drakit.dev/device-uuid": device},
+            environment={FOLDER_VARIABLE: str(folder)},
+        )
+
+
+def _is_stopped(folder: pathlib.Path) -> bool:
+    """Ask the supervisor to end its daemon; whether it has."""
+    with contextlib.suppress(OSError):
+        complaint = supervisor.ask(folder, supervisor.STOP)
+        if complaint:
+            _log.warning("MPS daemon not ended by its supervisor", extra={"path": str(folder), "error": complaint})
+        return not complaint
+    return False

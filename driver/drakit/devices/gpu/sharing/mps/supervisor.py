@@ -1,0 +1,188 @@
+"""The program of an MPS daemon's pod: ``python -I -m drakit.devices.gpu.sharing.mps.supervisor FOLDER``.
+
+It starts the daemon that the driver described in ``FOLDER/daemon-wanted.json``, sets its limits, and then answers the driver on the socket
+``FOLDER/supervisor``: ``check`` asks the daemon, ``stop`` ends it. It ends with an error when the daemon dies, so the kubelet starts both again.
+
+Asked to end by a signal, it serves on: a drain asks all pods of a node at once, and the clients need their daemon until they have ended. Then the
+driver sends ``stop``; the kubelet kills a pod that nobody stopped. Once stopped, or where the folder is gone, it only waits to be ended, because
+the kubelet would start it again. A pod that could not be deleted may be wanted by the same claim later: when the driver describes a daemon anew,
+the program ends, and the kubelet starts it for that daemon.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import sys
+import threading
+import types
+
+from drakit.core import errors
+from drakit.devices.gpu.cdi import driver_root
+from drakit.devices.gpu.sharing import gpu_settings
+from drakit.devices.gpu.sharing.mps import child_daemons
+
+SOCKET = "supervisor"
+CHECK, STOP = "check", "stop"
+_WANTED = "daemon-wanted.json"
+_FILE = 0o600
+_LOOK_SECONDS, _IDLE_SECONDS = 5.0, 1.0
+_TALK_SECONDS = 5.0
+_CONNECT_SECONDS = 2.0
+_ANSWER_SECONDS = 30.0
+_MESSAGE_MAX = 4096
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The daemon that a pod runs: for which grant, on which device, below which driver root, as the driver and the pod both see it."""
+
+    grant: str
+    device: str
+    limits: gpu_settings.Mps
+    root: pathlib.Path
+    own_shm: bool
+    stop_seconds: float
+
+    def write(self, folder: pathlib.Path) -> None:
+        """Write it for the pod. Raises OSError."""
+        beside = folder / f"{_WANTED}.new"
+        told = {**dataclasses.asdict(self), "root": str(self.root)}
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="utf-8") as stream:
+            json.dump(told, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(folder / _WANTED)
+
+    @classmethod
+    def read(cls, folder: pathlib.Path) -> "Wanted":
+        """Return what the driver wrote. Raises OSError, ValueError, KeyError, TypeError."""
+        told = json.loads((folder / _WANTED).read_text("utf-8"))
+        return cls(**{**told, "limits": gpu_settings.Mps(**told["limits"]), "root": pathlib.Path(told["root"])})
+
+
+def is_running(folder: pathlib.Path) -> bool:
+    """Whether a supervisor serves the folder; nothing is sent."""
+    with contextlib.suppress(OSError), _connected(folder):
+        return True
+    return False
+
+
+def ask(folder: pathlib.Path, request: str) -> str:
+    """Send a request and return the error of the answer, empty for success. Raises OSError where no supervisor answers."""
+    with _connected(folder) as line:
+        line.settimeout(_ANSWER_SECONDS)
+        line.sendall(f"{request}\n".encode())
+        with line.makefile("rb") as answers:
+            answer = answers.readline(_MESSAGE_MAX)
+    if not answer.endswith(b"\n"):
+        raise ConnectionResetError("the supervisor of the MPS daemon ended without an answer")
+    return answer.decode("utf-8", "replace").rstrip("\n")
+
+
+def _connected(folder: pathlib.Path) -> socket.socket:
+    line = socket.socket(socket.AF_UNIX)
+    try:
+        line.settimeout(_CONNECT_SECONDS)
+        line.connect(str(folder / SOCKET))
+    except OSError:
+        line.close()
+        raise
+    return line
+
+
+class Supervisor:
+    """One run of the program, with one daemon."""
+
+    def __init__(self, folder: pathlib.Path, wanted: Wanted) -> None:
+        self._folder = folder
+        self._wanted = wanted
+        root = driver_root.DriverRoot(path=wanted.root)
+        self._daemons = child_daemons.Daemons(home=folder.parent, root=root, own_shm=wanted.own_shm, stop_seconds=wanted.stop_seconds)
+        self._stopped = False
+
+    def run(self) -> int:
+        """Start the daemon and serve; return an exit status. Raises HardwareError where the daemon cannot be started, OSError."""
+        wanted = self._wanted
+        self._daemons.ensure(wanted.grant, wanted.device, wanted.limits)
+        running = self._daemons.process(wanted.grant)
+        if running is None:
+            raise errors.HardwareError(child_daemons.CONTROL, "ended right after it got its limits")
+        own, daemon = self._folder.stat().st_ino, os.pidfd_open(running.pid)
+        place = self._folder / SOCKET
+        place.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(place))
+            place.chmod(_FILE)
+            listener.listen()
+            while not self._stopped:
+                ready, _, _ = select.select([listener.fileno(), daemon], [], [], _LOOK_SECONDS)
+                if daemon in ready:
+                    raise errors.HardwareError(child_daemons.CONTROL, "the daemon ended; its log says why")
+                if listener.fileno() in ready:
+                    self._serve(listener)
+                if not _is_there(self._folder, own):
+                    self._daemons.end(wanted.grant)
+                    self._stopped = True
+        return 0
+
+    def _serve(self, listener: socket.socket) -> None:
+        """Answer one request; a connection without a request only asks whether this runs."""
+        with contextlib.suppress(OSError):
+            line, _ = listener.accept()
+            with line:
+                line.settimeout(_TALK_SECONDS)
+                with line.makefile("rb") as requests:
+                    request = requests.readline(_MESSAGE_MAX).decode("utf-8", "replace").strip()
+                if request:
+                    line.sendall(f"{self._answer(request)}\n".encode())
+
+    def _answer(self, request: str) -> str:
+        try:
+            match request:
+                case "check":
+                    self._daemons.check(self._wanted.grant)
+                case "stop":
+                    self._daemons.end(self._wanted.grant)
+                    self._stopped = True
+                    (self._folder / _WANTED).unlink(missing_ok=True)
+                case _:
+                    return f"unknown request {request!r}"
+        except (errors.DrakitError, OSError) as error:
+            return " ".join(str(error).split())
+        return ""
+
+
+def _is_there(folder: pathlib.Path, inode: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return folder.stat().st_ino == inode
+    return False
+
+
+def main(folder: pathlib.Path) -> int:
+    """Run the program; the error of a daemon that cannot run is the last line that the container writes."""
+    told_to_end = threading.Event()
+
+    def end(number: int, frame: types.FrameType | None) -> None:
+        del number, frame
+        told_to_end.set()
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        Supervisor(folder, Wanted.read(folder)).run()
+    except FileNotFoundError as error:
+        sys.stderr.write(f"nothing to run: {error}\n")
+    except (errors.DrakitError, OSError, ValueError, KeyError, TypeError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    while not (told_to_end.wait(_IDLE_SECONDS) or (folder / _WANTED).exists()):
+        pass
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))

@@ -1,0 +1,185 @@
+"""Giving prepared claims again what their GPU has lost: compute mode and time slice, which a reset or a change of MIG mode takes along, and their
+MPS daemons where they do not run.
+
+At a start all prepared claims are gone through. While the driver serves, the watch says which GPUs may have lost something, and a thread of its own
+goes through their claims: it waits for a GPU's lock and for nvidia-smi, and the watch over the other GPUs must not. Under the lock a claim is looked
+up once more, so a GPU is touched only while a prepared claim uses it. What is so already is left, and what fails is tried again.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable
+
+from drakit.core import driver as drivers
+from drakit.core import errors, records
+from drakit.core import site as sites
+from drakit.devices.gpu import identity, port
+from drakit.devices.gpu.sharing import gpu_settings
+from drakit.devices.gpu.sharing.mps import port as daemon_port
+
+_log = logging.getLogger(__name__)
+_JOIN_SECONDS = 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_PATROL_SECONDS, _SWEEP_EVERY = 60.0, 10
+
+Grant = drivers.Grant[object]
+Intents = Callable[[], Iterable[records.Record]]
+# What was set of which GPU in one going through: those who share a GPU want the same of it, and it is set once.
+Settled = set[tuple[port.GpuUuid, tuple[port.TimeSlice | None, port.ComputeMode | None]]]
+
+
+class Restorer:
+    """Goes through prepared claims, in the thread of whoever calls."""
+
+    def __init__(self, hardware: port.GpuPort, site: sites.Site, daemons: daemon_port.Daemons, intents: Intents = tuple) -> None:
+        self._hardware = hardware
+        self._site = site
+        self._daemons = daemons
+        self._intents = intents
+
+    def on(self, gpus: Collection[port.GpuUuid] | None) -> frozenset[port.GpuUuid]:
+        """Give the prepared claims of these GPUs (None: of all) their own; the GPUs where that failed.
+
+        A daemon that runs is left, whatever it is busy with: it is not even asked.
+        """
+        settled: Settled = set()
+        failed: set[port.GpuUuid] = set()
+        for grant in self._site.grants():
+            gpu = grant.intent.get("gpu")
+            if (gpus is None or gpu in gpus) and not self._restore(grant, settled):
+                failed.add(port.GpuUuid(str(gpu)))
+        return frozenset(failed)
+
+    def without_daemon(self) -> frozenset[port.GpuUuid]:
+        """Return the GPUs on which a prepared claim's MPS daemon does not run."""
+        found: set[port.GpuUuid] = set()
+        boot = self._hardware.boot_id()
+        for grant in self._site.grants():
+            wanted = _readable(grant)
+            is_shared = wanted is not None and wanted.boot == boot and "mps" in wanted.settings
+            if wanted is not None and is_shared and not self._daemons.is_alive(wanted.holder):
+                found.add(wanted.gpu)
+        return frozenset(found)
+
+    def sweep(self) -> None:
+        """Remove what is left of MPS daemons whose claims are gone."""
+        self._daemons.sweep(lambda: identity.holders(self._intents()))
+
+    def _restore(self, grant: Grant, settled: Settled) -> bool:
+        """Whether the claim has its own now, or needs nothing."""
+        try:
+            wanted = identity.Identity.from_record(grant.intent)
+            settings = gpu_settings.Settings.from_record(wanted.settings)
+            if settings != gpu_settings.Settings() and wanted.boot == self._hardware.boot_id():
+                with self._site.hold(grant.device.lock_names):
+                    if self._is_prepared(grant):
+                        self._set(grant, wanted, settings, settled)
+                        uuid = grant.record.get("uuid")
+                        if settings.mps is not None and isinstance(uuid, str):
+                            self._daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
+        except errors.DrakitError as error:
+            _log.warning("restoring claim settings failed", extra={**_keys(grant), "error": str(error)})
+            return False
+        except Exception:  # noqa: BLE001 - one claim's trouble must not keep the others from getting their own
+            _log.exception("restoring claim settings failed", extra=_keys(grant))
+            return False
+        return True
+
+    def _set(self, grant: Grant, wanted: identity.Identity, settings: gpu_settings.Settings, settled: Settled) -> None:
+        if settings.of_gpu == (None, None) or (same := (wanted.gpu, settings.of_gpu)) in settled:
+            return
+        mode = self._hardware.mig_mode(wanted.gpu)
+        if mode is not None and mode.current:
+            _log.warning("claim settings wait: MIG mode is on", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.told})
+            return
+        gpu_settings.apply(self._hardware, wanted.gpu, settings)
+        settled.add(same)
+        _log.info("claim settings restored", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.told})
+
+    def _is_prepared(self, grant: Grant) -> bool:
+        """Whether the claim is as it was when it was listed; it may have gone, and come again, before the lock was had."""
+        now = self._site.grant(grant.claim.uid, grant.device.name, grant.share_id)
+        return now is not None and now.intent == grant.intent
+
+
+class Crew:
+    """The thread, from ``start`` to ``stop``; it sleeps until a GPU is due. What failed is due again after ``pause`` seconds, then after longer.
+
+    Every ``patrol`` seconds without work it starts the MPS daemons that do not run, and at every tenth time removes what is left of others.
+    """
+
+    def __init__(self, restorer: Restorer, *, pause: float = _FIRST_PAUSE, patrol: float = _PATROL_SECONDS) -> None:
+        self._restorer = restorer
+        self._pause = pause
+        self._patrol = patrol
+        self._patrols = 0
+        self._told = threading.Condition()
+        self._due: frozenset[port.GpuUuid] = frozenset()
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="gpu-restore", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; returns within seconds, also when a call to the hardware hangs."""
+        with self._told:
+            self._is_over = True
+            self._told.notify_all()
+        self._thread.join(_JOIN_SECONDS)
+
+    def due(self, gpus: Iterable[port.GpuUuid]) -> None:
+        """These GPUs may have lost their settings; returns at once."""
+        with self._told:
+            self._due |= frozenset(gpus)
+            self._told.notify_all()
+
+    def _run(self) -> None:
+        pause = self._pause
+        while (gpus := self._next()) is not None:
+            failed = self._attempt(gpus)
+            if not failed:
+                pause = self._pause
+                continue
+            self._wait(pause)
+            self.due(failed)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _attempt(self, gpus: frozenset[port.GpuUuid]) -> frozenset[port.GpuUuid]:
+        try:
+            if not gpus:
+                self._patrols += 1
+                if self._patrols % _SWEEP_EVERY == 0:
+                    self._restorer.sweep()
+                gpus = self._restorer.without_daemon()
+            return self._restorer.on(gpus)
+        except errors.DrakitError as error:
+            _log.warning("listing prepared claims failed", extra={"error": str(error)})
+            return gpus
+        except Exception:  # noqa: BLE001 - whatever it was, settings must go on coming back
+            _log.exception("listing prepared claims failed")
+            return gpus
+
+    def _next(self) -> frozenset[port.GpuUuid] | None:
+        """The GPUs that are due, once there are any, or none when it is time for a patrol; None when it is over."""
+        with self._told:
+            self._told.wait_for(lambda: self._due or self._is_over, self._patrol)
+            found, self._due = self._due, frozenset()
+            return None if self._is_over else found
+
+    def _wait(self, seconds: float) -> None:
+        """Until that time is over, another GPU is due, or all is over."""
+        with self._told:
+            self._told.wait_for(lambda: self._due or self._is_over, seconds)
+
+
+def _readable(grant: Grant) -> identity.Identity | None:
+    try:
+        return identity.Identity.from_record(grant.intent)
+    except errors.JournalError:
+        return None
+
+
+def _keys(grant: Grant) -> dict[str, object]:
+    return {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name}
