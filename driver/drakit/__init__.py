@@ -6,10 +6,11 @@ These are the names a driver's author needs; the contract is in ``drakit.core.dr
 from collections.abc import Callable as _Callable
 from typing import Any as _Any
 
-from drakit.core.attribute import AttributeValue, Version
+from drakit.core.capacity import Capacity, RequestPolicy, ValidRange
 from drakit.core.claim import ClaimRef, ConfigSource
-from drakit.core.counters import CounterConsumption, CounterSet
-from drakit.core.device import Device, Taint, TaintEffect
+from drakit.core.claim_status import Condition, DeviceStatus, NetworkStatus
+from drakit.core.context import DriverContext, Event, EventType, Health, HealthReport
+from drakit.core.device import AttributeValue, CounterConsumption, CounterSet, Device, Taint, TaintEffect, Version
 from drakit.core.driver import Driver, Grant, NoConfig, Prepared
 from drakit.core.edits import DeviceNode, Edits, Hook, HookName, Mount, NetDevice
 from drakit.core.errors import (
@@ -21,12 +22,9 @@ from drakit.core.errors import (
     InventoryError,
     RetryError,
 )
-from drakit.core.inventory import Inventory
-from drakit.core.mixins import ConsumptionMixin, CounterSetMixin, DeviceMixin, Mixins
-from drakit.core.policy import Capacity, RequestPolicy, ValidRange
+from drakit.core.inventory import ConsumptionMixin, CounterSetMixin, DeviceMixin, Inventory, Mixins
 from drakit.core.quantity import Quantity
 from drakit.core.records import Record
-from drakit.core.site import Condition, DeviceStatus, Health, HealthReport, NetworkStatus, Notice, Site, Weight
 
 
 def run(make: _Callable[[], Driver[_Any]]) -> None:
@@ -55,7 +53,10 @@ __all__ = [
     "DeviceStatus",
     "DrakitError",
     "Driver",
+    "DriverContext",
     "Edits",
+    "Event",
+    "EventType",
     "Grant",
     "HardwareError",
     "Health",
@@ -69,17 +70,14 @@ __all__ = [
     "NetDevice",
     "NetworkStatus",
     "NoConfig",
-    "Notice",
     "Prepared",
     "Quantity",
     "Record",
     "RequestPolicy",
     "RetryError",
-    "Site",
     "Taint",
     "TaintEffect",
     "ValidRange",
     "Version",
-    "Weight",
     "run",
 ]

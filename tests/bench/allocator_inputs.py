@@ -12,8 +12,8 @@ import re
 import uuid
 from collections.abc import Sequence
 
-from drakit.core import paging, reconcile, records
-from drakit.core import slices as core_slices
+from drakit.core import records
+from drakit.core.slices import paging, reconcile, resource_slice
 from drakit.devices import machines, registry
 from drakit.kube import slice_codec
 from drakit_cluster import json_types
@@ -50,7 +50,7 @@ def write_template(folder: pathlib.Path) -> pathlib.Path:
     """Write the slices of one node as the GPU driver publishes them, and return the file."""
     choice = machines.Choice(name=MACHINE, directory=folder / "mock", owner=TEMPLATE_NODE)
     driver = registry.build("gpu", registry.Order(node=TEMPLATE_NODE, machine=choice))
-    pages = paging.paginate(driver.discover(), form=core_slices.Form.FLAT, layout=core_slices.Layout.APART)
+    pages = paging.paginate(driver.discover(), form=resource_slice.Form.FLAT, layout=resource_slice.Layout.APART)
     changes = reconcile.plan(pages, (), driver=DRIVER, node=TEMPLATE_NODE, pool=TEMPLATE_NODE)
     made = [
         {"metadata": {"name": f"{create.prefix}x"}, "spec": records.thaw(slice_codec.encode(create.spec))} for create in changes.creates

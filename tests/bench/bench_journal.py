@@ -11,8 +11,8 @@ import sys
 import tempfile
 import time
 
+from drakit.core import capacity, device, lifecycle, names
 from drakit.core import claim as claims
-from drakit.core import device, lifecycle, names, policy
 from drakit.journal import journal
 
 WRITES = 1000
@@ -33,7 +33,7 @@ def floor(folder: pathlib.Path) -> float:
 def moves(memory: journal.Journal, threads: int) -> float:
     """Moves (begin, complete, withdraw, forget of a claim each) a second, from so many threads."""
     grant = lifecycle.GrantEntry(
-        request="gpu", pool="node-1", device=device.Device(name="gpu-0", capacity={"memory": policy.Capacity.of("40Gi")})
+        request="gpu", pool="node-1", device=device.Device(name="gpu-0", capacity={"memory": capacity.Capacity.of("40Gi")})
     )
 
     def live(number: int) -> None:

@@ -6,7 +6,8 @@ import pathlib
 import statistics
 
 from bench import table
-from drakit.core import inventory, reconcile, records, slices
+from drakit.core import inventory, records
+from drakit.core.slices import reconcile, resource_slice
 from drakit.devices import machines, registry
 from drakit.kube import slice_codec
 from drakit.node.publishing import publisher
@@ -20,7 +21,7 @@ def _inventory(folder: pathlib.Path, machine: str) -> inventory.Inventory:
     return registry.build("gpu", registry.Order(node=NODE, machine=choice)).discover()
 
 
-def bodies(offered: inventory.Inventory, form: slices.Form) -> list[bytes]:
+def bodies(offered: inventory.Inventory, form: resource_slice.Form) -> list[bytes]:
     """What would be sent, one body a slice: the whole way from an inventory."""
     pages = publisher.pages(offered, publisher.Server(), form)
     changes = reconcile.plan(pages, (), driver=DRIVER, node=NODE, pool=NODE)
@@ -31,8 +32,8 @@ def report(folder: pathlib.Path, base: float, repeats: int) -> None:
     """Print the lines, beside the floor of a call in milliseconds."""
     for count, machine in MACHINES.items():
         offered = _inventory(folder, machine)
-        made = {form: bodies(offered, form) for form in (slices.Form.FLAT, slices.Form.MIXINS)}
-        flat = sum(map(len, made[slices.Form.FLAT]))
+        made = {form: bodies(offered, form) for form in (resource_slice.Form.FLAT, resource_slice.Form.MIXINS)}
+        flat = sum(map(len, made[resource_slice.Form.FLAT]))
         for form, sent in made.items():
             work = functools.partial(bodies, offered, form)
             taken = statistics.median(table.timed(work) for _ in range(repeats))

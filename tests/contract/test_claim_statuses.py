@@ -10,7 +10,6 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
-from drakit.core import site as sites
 from drakit.kube import client, status, status_patch
 from drakit_cluster import apiserver, json_types, registry, resources
 from drakit_cluster.access import drivers, users
@@ -21,10 +20,10 @@ from unit.cluster import samples
 
 DRIVER, NODE = "gpu.drakit.dev", "n1"
 SHARE = names.ShareId(samples.SHARE)
-READY = sites.Condition(type="Ready", status=True, reason="Prepared", message="fine")
-BROKEN = sites.Condition(type="Ready", status=False, reason="DeviceGone", message="no such device")
-BOUND = sites.Condition(type="example.com/Attached", status=True, reason="Bound")
-LINK = sites.Condition(type="example.com/LinkUp", status=True, reason="Carrier")
+READY = claim_status.Condition(type="Ready", status=True, reason="Prepared", message="fine")
+BROKEN = claim_status.Condition(type="Ready", status=False, reason="DeviceGone", message="no such device")
+BOUND = claim_status.Condition(type="example.com/Attached", status=True, reason="Bound")
+LINK = claim_status.Condition(type="example.com/LinkUp", status=True, reason="Carrier")
 
 Standing = dict[str, tuple[dict[str, tuple[bool, str]], object]]
 
@@ -160,14 +159,14 @@ def world(request: pytest.FixtureRequest) -> World:
     return real
 
 
-def said(device: str, *conditions: sites.Condition, share: names.ShareId | None = None, **values: Any) -> claim_status.StatusChange:
-    return claim_status.of_device(sites.DeviceStatus(device=device, share_id=share, conditions=conditions, values=values), NODE)
+def said(device: str, *conditions: claim_status.Condition, share: names.ShareId | None = None, **values: Any) -> claim_status.StatusChange:
+    return claim_status.of_device(claim_status.DeviceStatus(device=device, share_id=share, conditions=conditions, values=values), NODE)
 
 
 def test_what_is_said_of_a_device_stands_and_is_replaced_by_what_is_said_next(world: World) -> None:
     world.store.write(world.ref, said("gpu-0", LINK, temperature=40))
     assert world.standing() == {"gpu-0": ({LINK.type: (True, "Carrier")}, {"temperature": 40})}
-    world.store.write(world.ref, said("gpu-0", sites.Condition(type="Other", status=False, reason="Because")))
+    world.store.write(world.ref, said("gpu-0", claim_status.Condition(type="Other", status=False, reason="Because")))
     assert world.standing() == {"gpu-0": ({"Other": (False, "Because")}, {})}
 
 
@@ -243,9 +242,9 @@ def test_the_time_of_a_condition_is_that_of_its_last_change(real: RealWorld) -> 
     for one in json_types.objects(stored, "status", "devices"):
         json_types.objects(one, "conditions")[0]["lastTransitionTime"] = "2026-01-01T00:00:00Z"
     real.memory.update(resources.CLAIM, stored, subresource="status")
-    real.store.write(real.ref, said("gpu-0", sites.Condition(type=LINK.type, status=True, reason="StillCarrier")))
+    real.store.write(real.ref, said("gpu-0", claim_status.Condition(type=LINK.type, status=True, reason="StillCarrier")))
     assert condition(real, "gpu-0", LINK.type)["lastTransitionTime"] == "2026-01-01T00:00:00Z"
-    real.store.write(real.ref, said("gpu-0", sites.Condition(type=LINK.type, status=False, reason="NoCarrier")))
+    real.store.write(real.ref, said("gpu-0", claim_status.Condition(type=LINK.type, status=False, reason="NoCarrier")))
     assert condition(real, "gpu-0", LINK.type)["lastTransitionTime"] != "2026-01-01T00:00:00Z"
 
 
@@ -275,8 +274,8 @@ def test_what_others_wrote_stays(real: RealWorld, connect: Connect) -> None:
 
 
 def test_network_facts_are_written_in_the_apis_words(real: RealWorld) -> None:
-    network = sites.NetworkStatus(interface="net1", addresses=("10.99.1.3/16",), hardware_address="02:00:00:00:00:01")
-    real.store.write(real.ref, claim_status.of_device(sites.DeviceStatus(device="gpu-0", network=network), NODE))
+    network = claim_status.NetworkStatus(interface="net1", addresses=("10.99.1.3/16",), hardware_address="02:00:00:00:00:01")
+    real.store.write(real.ref, claim_status.of_device(claim_status.DeviceStatus(device="gpu-0", network=network), NODE))
     (found,) = real.devices()
     assert found["networkData"] == {"interfaceName": "net1", "ips": ["10.99.1.3/16"], "hardwareAddress": "02:00:00:00:00:01"}
 

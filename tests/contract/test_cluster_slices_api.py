@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from drakit.core import device, errors, inventory, pools, reach, slices
+from drakit.core import device, errors, inventory, node_selection
+from drakit.core.slices import resource_slice
 from drakit.devices.tpu import machine, offer
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
@@ -15,13 +16,13 @@ from drakit_cluster import apiserver, features, registry, resources
 from fakes import real_clock
 
 DRIVER = "tpu.drakit.dev"
-RICH = reach.NodeSelector(
+RICH = node_selection.NodeSelector(
     expressions=(
-        reach.Requirement(key="zone", operator=reach.Operator.IN, values=("a", "b")),
-        reach.Requirement(key="gpu", operator=reach.Operator.DOES_NOT_EXIST),
-        reach.Requirement(key="cores", operator=reach.Operator.GREATER, values=("8",)),
+        node_selection.Requirement(key="zone", operator=node_selection.Operator.IN, values=("a", "b")),
+        node_selection.Requirement(key="gpu", operator=node_selection.Operator.DOES_NOT_EXIST),
+        node_selection.Requirement(key="cores", operator=node_selection.Operator.GREATER, values=("8",)),
     ),
-    fields=(reach.Requirement(key="metadata.name", operator=reach.Operator.NOT_IN, values=("node-9",)),),
+    fields=(node_selection.Requirement(key="metadata.name", operator=node_selection.Operator.NOT_IN, values=("node-9",)),),
 )
 
 
@@ -36,17 +37,17 @@ def connect(server: apiserver.ApiServer, folder: pathlib.Path) -> kube_slices.Ap
     return kube_slices.ApiSlices(client.connect(folder / "config"), driver=DRIVER, clock=real_clock.RealClock())
 
 
-def spec_of(place: reach.OfPool, *devices: device.Device) -> slices.SliceSpec:
-    pool = slices.Pool(name="p", generation=1, count=1)
-    return slices.SliceSpec(driver=DRIVER, node="", pool=pool, page=slices.Page(devices=devices), reach=place)
+def spec_of(place: node_selection.PoolNodes, *devices: device.Device) -> resource_slice.SliceSpec:
+    pool = resource_slice.Pool(name="p", generation=1, count=1)
+    return resource_slice.SliceSpec(driver=DRIVER, node="", pool=pool, page=resource_slice.Page(devices=devices), reach=place)
 
 
-def create(spec: slices.SliceSpec) -> slices.Create:
-    return slices.Create(index=0, prefix=f"00000-{DRIVER}-", spec=spec)
+def create(spec: resource_slice.SliceSpec) -> resource_slice.Create:
+    return resource_slice.Create(index=0, prefix=f"00000-{DRIVER}-", spec=spec)
 
 
-@pytest.mark.parametrize("place", [RICH, reach.AllNodes()], ids=["selector", "all"])
-def test_a_pool_may_say_its_nodes_once(server: apiserver.ApiServer, tmp_path: pathlib.Path, place: reach.OfPool) -> None:
+@pytest.mark.parametrize("place", [RICH, node_selection.AllNodes()], ids=["selector", "all"])
+def test_a_pool_may_say_its_nodes_once(server: apiserver.ApiServer, tmp_path: pathlib.Path, place: node_selection.PoolNodes) -> None:
     store = connect(server, tmp_path)
     spec = spec_of(place, device.Device(name="a"))
     made = store.create(create(spec))
@@ -59,12 +60,12 @@ def test_a_pool_may_say_its_nodes_once(server: apiserver.ApiServer, tmp_path: pa
 
 def test_each_device_may_say_its_nodes(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
     store = connect(server, tmp_path)
-    places: tuple[reach.OfDevice, ...] = (reach.OneNode(name="node-1"), RICH, reach.AllNodes())
-    spec = spec_of(reach.PerDevice(), *(device.Device(name=f"d{number}", reach=place) for number, place in enumerate(places)))
+    places: tuple[node_selection.DeviceNodes, ...] = (node_selection.OneNode(name="node-1"), RICH, node_selection.AllNodes())
+    spec = spec_of(node_selection.PerDevice(), *(device.Device(name=f"d{number}", reach=place) for number, place in enumerate(places)))
     assert store.create(create(spec)).spec == spec
     [found] = store.list()
     moved = spec_of(RICH, device.Device(name="d0"))
-    assert store.update(slices.Update(index=0, published=found, spec=moved)).spec == moved
+    assert store.update(resource_slice.Update(index=0, published=found, spec=moved)).spec == moved
 
 
 def test_slices_of_nodes_and_of_other_drivers_are_not_seen(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
@@ -74,7 +75,9 @@ def test_slices_of_nodes_and_of_other_drivers_are_not_seen(server: apiserver.Api
     assert list(connect(server, tmp_path).list()) == []
 
 
-def publish(server: apiserver.ApiServer, folder: pathlib.Path, offered: collections.abc.Sequence[pools.Pool]) -> kube_slices.ApiSlices:
+def publish(
+    server: apiserver.ApiServer, folder: pathlib.Path, offered: collections.abc.Sequence[inventory.ClusterPool]
+) -> kube_slices.ApiSlices:
     store = connect(server, folder)
     made = cluster_publisher.ClusterPublisher(DRIVER, store=store, leads=lambda: True, clock=real_clock.RealClock())
     made.offer(offered)
@@ -106,6 +109,8 @@ def test_a_server_with_the_gate_off_is_told_apart_and_nothing_is_left(tmp_path: 
 def test_a_pool_for_all_nodes_needs_no_gate(tmp_path: pathlib.Path) -> None:
     gates = features.FeatureGates.of({"DRAPartitionableDevices": False})
     with apiserver.ApiServer(registry.Registry(gates=gates)) as server:
-        shared = pools.Pool(name="fabric", reach=reach.AllNodes(), inventory=inventory.Inventory.of([device.Device(name="a")]))
+        shared = inventory.ClusterPool(
+            name="fabric", reach=node_selection.AllNodes(), inventory=inventory.Inventory.of([device.Device(name="a")])
+        )
         [found] = publish(server, tmp_path, [shared]).list()
-        assert (found.spec.reach, found.spec.page.devices) == (reach.AllNodes(), shared.inventory.devices)
+        assert (found.spec.reach, found.spec.page.devices) == (node_selection.AllNodes(), shared.inventory.devices)

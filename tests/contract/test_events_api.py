@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import errors, names
-from drakit.core import site as sites
+from drakit.core import context, errors, names
 from drakit.kube import client, events
 from drakit_cluster import apiserver, json_types, registry, resources
 from drakit_cluster.access import drivers
@@ -16,7 +15,7 @@ from drakit_cluster.json_types import Object
 from unit.cluster import samples
 
 NOON = datetime.datetime(2026, 11, 22, 12, 0, tzinfo=datetime.UTC)
-HOT = sites.Notice(reason="Throttled", message="the device is hot")
+HOT = context.Event(reason="Throttled", message="the device is hot")
 
 
 @pytest.fixture
@@ -107,6 +106,6 @@ def test_a_claim_that_was_replaced_or_is_gone_is_told_nothing(server: apiserver.
 
 
 def test_a_long_message_is_cut_at_a_character(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
-    connect.tell(ref_of(server), sites.Notice(reason="Long", message="ä" * 2000), 1, NOON)
+    connect.tell(ref_of(server), context.Event(reason="Long", message="ä" * 2000), 1, NOON)
     ((_, _, message, _),) = told(server)
     assert message == "ä" * 512

@@ -9,7 +9,6 @@ import yaml
 
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
-from drakit.core import site as sites
 from drakit.kube import client, status, transport
 from drakit_cluster import apiserver, json_types, registry, resources
 from drakit_cluster.access import drivers, users
@@ -20,8 +19,8 @@ from fakes import byte_comparing, real_clock
 ROOT = pathlib.Path(__file__).parents[2]
 DRIVER, POOL, DEVICE = "tpu.drakit.dev", "tpus", "tpu-4x4-1"
 ACCOUNT = "system:serviceaccount:drakit-system:drakit"
-READY = sites.Condition(type="Ready", status=True, reason="Prepared")
-BROKEN = sites.Condition(type="Ready", status=False, reason="DeviceBusy", message="taken")
+READY = claim_status.Condition(type="Ready", status=True, reason="Prepared")
+BROKEN = claim_status.Condition(type="Ready", status=False, reason="DeviceBusy", message="taken")
 CLEARED = claim_status.StatusChange(cleared=True)
 BY_KIND = {one.kind: one for one in resources.ALL}
 
@@ -77,8 +76,8 @@ def ref(server: apiserver.ApiServer) -> claims.ClaimRef:
     return claims.ClaimRef(uid=names.ClaimUid(json_types.text(made, "metadata", "uid")), namespace="default", name="c")
 
 
-def says(worker: int, condition: sites.Condition = READY) -> claim_status.StatusChange:
-    told = sites.DeviceStatus(device=DEVICE, pool=POOL, conditions=(condition,), values={"worker": worker}, nodes=4)
+def says(worker: int, condition: claim_status.Condition = READY) -> claim_status.StatusChange:
+    told = claim_status.DeviceStatus(device=DEVICE, pool=POOL, conditions=(condition,), values={"worker": worker}, nodes=4)
     return claim_status.of_device(told, "own")
 
 

@@ -7,13 +7,13 @@ import pathlib
 
 import pytest
 
-from drakit.core import errors, leasing, ports
+from drakit.core import errors, leader_election, ports
 from drakit.kube import client, leases
 from drakit_cluster import apiserver, registry, resources
 from fakes import lease_store
 
 NOON = datetime.datetime(2026, 1, 2, 12, 0, 0, 123456, tzinfo=datetime.UTC)
-MINE = leasing.Lease(holder="me", duration=15.0, acquired=NOON, renewed=NOON)
+MINE = leader_election.Lease(holder="me", duration=15.0, acquired=NOON, renewed=NOON)
 NAMESPACE, NAME = "default", "tpu.drakit.dev"
 
 
@@ -66,7 +66,7 @@ def test_only_one_of_two_who_replace_it_gets_it(store: ports.LeaseStore) -> None
 
 def test_one_given_up_is_read_as_given_up(store: ports.LeaseStore) -> None:
     made = store.write(MINE)
-    store.write(leasing.released(made, NOON))
+    store.write(leader_election.released(made, NOON))
     found = store.read()
     assert found is not None
     assert found.holder == ""
@@ -88,7 +88,7 @@ def test_one_that_others_left_empty_is_free(server: apiserver.ApiServer, api_lea
     server.registry.create(resources.LEASE, {"metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": {}})
     found = api_lease.read()
     assert found is not None
-    assert leasing.decide(leasing.Seen(lease=found, since=0.0), "me", 0.0) is leasing.Step.TAKE
+    assert leader_election.decide(leader_election.ObservedLease(lease=found, since=0.0), "me", 0.0) is leader_election.Step.TAKE
 
 
 def test_a_server_that_is_gone_is_an_api_error_without_status(server: apiserver.ApiServer, api_lease: leases.ApiLease) -> None:

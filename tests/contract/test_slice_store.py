@@ -4,7 +4,8 @@ import collections.abc
 
 import pytest
 
-from drakit.core import errors, ports, slices
+from drakit.core import errors, ports
+from drakit.core.slices import resource_slice
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
 from drakit_cluster import apiserver, features, registry, resources
@@ -43,7 +44,7 @@ def test_a_new_store_is_empty(store: ports.SliceStore) -> None:
 
 
 @pytest.mark.parametrize("page", samples.PAGES.values(), ids=samples.PAGES.keys())
-def test_a_created_slice_is_given_back_and_listed_whole(store: ports.SliceStore, page: slices.Page) -> None:
+def test_a_created_slice_is_given_back_and_listed_whole(store: ports.SliceStore, page: resource_slice.Page) -> None:
     wanted = samples.create(page)
     made = store.create(wanted)
     assert made.name.startswith(wanted.prefix)
@@ -61,7 +62,7 @@ def test_slices_of_one_prefix_get_names_of_their_own(store: ports.SliceStore) ->
 def test_an_update_replaces_the_spec_under_the_same_name_and_uid(store: ports.SliceStore) -> None:
     made = store.create(samples.create(samples.plain_page("a")))
     spec = samples.spec_of(samples.rich_device_page(), generation=2)
-    updated = store.update(slices.Update(index=0, published=made, spec=spec))
+    updated = store.update(resource_slice.Update(index=0, published=made, spec=spec))
     assert (updated.name, updated.uid, updated.spec) == (made.name, made.uid, spec)
     assert updated.version != made.version
     assert list(store.list()) == [updated]
@@ -69,9 +70,9 @@ def test_an_update_replaces_the_spec_under_the_same_name_and_uid(store: ports.Sl
 
 def test_an_update_from_an_old_version_is_refused_and_changes_nothing(store: ports.SliceStore) -> None:
     made = store.create(samples.create(samples.plain_page("a")))
-    updated = store.update(slices.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("b"))))
+    updated = store.update(resource_slice.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("b"))))
     with pytest.raises(errors.ApiError) as raised:
-        store.update(slices.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("c"))))
+        store.update(resource_slice.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("c"))))
     assert raised.value.status == 409
     assert list(store.list()) == [updated]
 
@@ -80,7 +81,7 @@ def test_an_update_of_a_slice_that_is_gone_is_refused(store: ports.SliceStore) -
     made = store.create(samples.create(samples.plain_page("a")))
     store.delete(made)
     with pytest.raises(errors.ApiError) as raised:
-        store.update(slices.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("b"))))
+        store.update(resource_slice.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("b"))))
     assert raised.value.status in (404, 409)
     assert list(store.list()) == []
 
@@ -95,7 +96,7 @@ def test_a_deleted_slice_is_gone_and_deleting_it_again_succeeds(store: ports.Sli
 
 def test_a_slice_that_changed_meanwhile_is_not_deleted(store: ports.SliceStore) -> None:
     made = store.create(samples.create(samples.plain_page("a")))
-    updated = store.update(slices.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("b"))))
+    updated = store.update(resource_slice.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("b"))))
     with pytest.raises(errors.ApiError) as raised:
         store.delete(made)
     assert raised.value.status == 409
@@ -107,7 +108,7 @@ def test_a_watch_tells_of_its_connection_and_of_every_kind_of_change(store: port
     assert follower.saw_one()
     made = store.create(samples.create(samples.plain_page("a")))
     assert follower.saw_one()
-    updated = store.update(slices.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("b"))))
+    updated = store.update(resource_slice.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("b"))))
     assert follower.saw_one()
     store.delete(updated)
     assert follower.saw_one()

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from drakit.core import errors, slices
+from drakit.core import errors
+from drakit.core.slices import resource_slice
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
 from drakit_cluster import apiserver, features, registry, resources
@@ -94,7 +95,7 @@ def test_metadata_that_others_set_survives_an_update(
     server.registry.update(resources.SLICE, found)
     (current,) = store.list()
     process = store if updater == "the same" else connect(server, tmp_path)
-    process.update(slices.Update(index=0, published=current, spec=samples.spec_of(samples.plain_page("b"))))
+    process.update(resource_slice.Update(index=0, published=current, spec=samples.spec_of(samples.plain_page("b"))))
     metadata = stored(server, made.name)["metadata"]
     assert metadata["labels"] == {"team": "a"}
     assert metadata["ownerReferences"]
@@ -112,7 +113,7 @@ def test_fields_that_a_gate_drops_are_missing_from_the_answer(tmp_path: pathlib.
 
 
 def test_what_the_server_refuses_is_told_with_its_reason(store: kube_slices.ApiSlices) -> None:
-    page = slices.Page(devices=samples.plain_page("a").devices, counter_sets=samples.counter_page().counter_sets)
+    page = resource_slice.Page(devices=samples.plain_page("a").devices, counter_sets=samples.counter_page().counter_sets)
     with pytest.raises(errors.ApiError) as raised:
         store.create(samples.create(page))
     assert (raised.value.status, raised.value.reason) == (422, "Invalid")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drakit.core import counters, device, errors, inventory, quantity
+from drakit.core import device, errors, inventory, quantity
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
 from drakit.node.publishing import publisher
@@ -78,8 +78,8 @@ def test_where_lists_are_stored_they_are_offered(serve: Serve, tmp_path: pathlib
 
 def test_what_draws_from_counters_goes_out_without_its_lists_too(serve: Serve, tmp_path: pathlib.Path) -> None:
     server = serve(lists=False)
-    drawn = counters.CounterConsumption(counter_set="set", counters={"units": quantity.ONE})
-    held = counters.CounterSet(name="set", counters={"units": quantity.ONE})
+    drawn = device.CounterConsumption(counter_set="set", counters={"units": quantity.ONE})
+    held = device.CounterSet(name="set", counters={"units": quantity.ONE})
     offered = inventory.Inventory(devices=(dataclasses.replace(LISTED, consumes=(drawn,)),), counter_sets=(held,))
     published(server, tmp_path, offered, publisher.FormChoice.FLAT)
     assert [spec["pool"]["resourceSliceCount"] for spec in stored(server)] == [2, 2]

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from drakit.cdi import directory as cdi
 from drakit.core import claim as claims
-from drakit.core import names, outcome, ports, quantity, records
+from drakit.core import names, ports, quantity, records
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu.cdi import driver_root
@@ -282,7 +282,7 @@ def _call(served: engine.Engine, life: Life, stepper: Stepper) -> str:
     stepper.begin()
     if life.act == "unprepare":
         return served.unprepare([wanted.ref], world.Waiting())[wanted.ref.uid]
-    answer: outcome.Outcome = served.prepare([wanted.ref], world.Waiting())[wanted.ref.uid]
+    answer: claims.Outcome = served.prepare([wanted.ref], world.Waiting())[wanted.ref.uid]
     return answer.error
 
 

@@ -7,7 +7,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import ClassVar
 
-from drakit.core import counters, device, driver, edits, errors, inventory, policy, quantity, records
+from drakit.core import capacity as capacities
+from drakit.core import device, driver, edits, errors, inventory, quantity, records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,7 @@ class FakeDriver(driver.Driver[Tuning]):
         chips = sorted(name for name in self.hardware.present if name.startswith("chip"))
         halves = [_half(chip, side) for chip in chips for side in ("left", "right")]
         pipe = [_pipe()] if "pipe" in self.hardware.present else []
-        sets = tuple(counters.CounterSet(name=chip, counters={"left": quantity.ONE, "right": quantity.ONE}) for chip in chips)
+        sets = tuple(device.CounterSet(name=chip, counters={"left": quantity.ONE, "right": quantity.ONE}) for chip in chips)
         return inventory.Inventory(devices=(*halves, *map(_whole, chips), *pipe), counter_sets=sets)
 
     def plan(self, grant: driver.Grant[Tuning]) -> records.Record:
@@ -87,17 +88,17 @@ def _variable(grant: driver.Grant[Tuning]) -> str:
 
 
 def _half(chip: str, side: str) -> device.Device:
-    drawn = counters.CounterConsumption(counter_set=chip, counters={side: quantity.ONE})
+    drawn = device.CounterConsumption(counter_set=chip, counters={side: quantity.ONE})
     return device.Device(name=f"{chip}-{side}", attributes={"kind": "half"}, consumes=(drawn,))
 
 
 def _whole(chip: str) -> device.Device:
-    drawn = counters.CounterConsumption(counter_set=chip, counters={"left": quantity.ONE, "right": quantity.ONE})
+    drawn = device.CounterConsumption(counter_set=chip, counters={"left": quantity.ONE, "right": quantity.ONE})
     return device.Device(name=chip, attributes={"kind": "whole"}, consumes=(drawn,))
 
 
 def _pipe() -> device.Device:
-    span = policy.ValidRange(min=quantity.Quantity.parse("100M"), step=quantity.Quantity.parse("100M"))
-    rule = policy.RequestPolicy(default=quantity.Quantity.parse("100M"), valid_range=span)
-    capacity = policy.Capacity(value=quantity.Quantity.parse("10G"), policy=rule)
+    span = capacities.ValidRange(min=quantity.Quantity.parse("100M"), step=quantity.Quantity.parse("100M"))
+    rule = capacities.RequestPolicy(default=quantity.Quantity.parse("100M"), valid_range=span)
+    capacity = capacities.Capacity(value=quantity.Quantity.parse("10G"), policy=rule)
     return device.Device(name="pipe", attributes={"kind": "pipe"}, capacity={"bandwidth": capacity}, allow_multiple_allocations=True)

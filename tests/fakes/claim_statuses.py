@@ -5,8 +5,7 @@ import threading
 from collections.abc import Callable
 
 from drakit.core import claim as claims
-from drakit.core import claim_status, errors, names
-from drakit.core import site as sites
+from drakit.core import claim_status, context, errors, names
 
 Conditions = dict[str, tuple[bool, str]]
 
@@ -21,7 +20,7 @@ class FakeStatuses:
     def __init__(self, pool: str = "node-1") -> None:
         self.pool = pool
         self.allocated: dict[names.ClaimUid, set[claim_status.DeviceKey]] = {}
-        self.standing: dict[names.ClaimUid, dict[claim_status.DeviceKey, sites.DeviceStatus]] = {}
+        self.standing: dict[names.ClaimUid, dict[claim_status.DeviceKey, claim_status.DeviceStatus]] = {}
         self.failures: list[errors.DrakitError] = []
         self.lasting: set[str] = set()
         self.writes = 0
@@ -39,11 +38,11 @@ class FakeStatuses:
             self.changed.notify_all()
 
     def _of(
-        self, key: claim_status.DeviceKey, before: sites.DeviceStatus | None, change: claim_status.StatusChange
-    ) -> sites.DeviceStatus | None:
+        self, key: claim_status.DeviceKey, before: claim_status.DeviceStatus | None, change: claim_status.StatusChange
+    ) -> claim_status.DeviceStatus | None:
         conditions = claim_status.merged(before.conditions if before else (), key, change, self.lasting)
         said = change.devices.get(key) or (None if change.cleared else before)
-        made = sites.DeviceStatus(
+        made = claim_status.DeviceStatus(
             device=key[1], pool=key[0], conditions=conditions, values=said.values if said else {}, network=said.network if said else None
         )
         return made if made.conditions or made.values or made.network else None
@@ -60,10 +59,10 @@ class FakeEvents:
     """``told`` is what was told, in order: claim, notice, times."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[claims.ClaimRef, sites.Notice, int]] = []
+        self.told: list[tuple[claims.ClaimRef, context.Event, int]] = []
         self.failures: list[errors.DrakitError] = []
 
-    def tell(self, ref: claims.ClaimRef, notice: sites.Notice, times: int, since: datetime.datetime) -> None:
+    def tell(self, ref: claims.ClaimRef, notice: context.Event, times: int, since: datetime.datetime) -> None:
         if self.failures:
             raise self.failures.pop(0)
         self.told.append((ref, notice, times))

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from drakit.core import attribute, counters, device, inventory, mixins, policy, quantity
+from drakit.core import capacity, device, inventory, quantity
 
 SUFFIXES = ("", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e0", "e3", "E-2", "e+7", "E12")
 COUNTERS = ("memory", "slice-0", "slice-1", "copies")
@@ -23,17 +23,17 @@ def quantities() -> st.SearchStrategy[quantity.Quantity]:
 
 _AMOUNTS = st.dictionaries(st.sampled_from(COUNTERS), st.integers(1, 4).map(quantity.Quantity.of), min_size=1)
 _WHOLE = {name: quantity.Quantity.of(64) for name in COUNTERS}
-_ATTRIBUTES: st.SearchStrategy[dict[str, attribute.AttributeValue]] = st.dictionaries(
+_ATTRIBUTES: st.SearchStrategy[dict[str, device.AttributeValue]] = st.dictionaries(
     st.sampled_from(("model", "index", "ready", "list")),
     st.sampled_from(("a", "b", 0, 1, True, False, ("p", "q"), (1,), (True,))),
     max_size=4,
 )
-_CAPACITY = st.dictionaries(st.sampled_from(("memory", "copies")), st.integers(0, 3).map(policy.Capacity.of), max_size=2)
+_CAPACITY = st.dictionaries(st.sampled_from(("memory", "copies")), st.integers(0, 3).map(capacity.Capacity.of), max_size=2)
 _TAINTS = st.just(()) | st.just((device.Taint(key="example.com/bad"),))
-_SHARED = mixins.Mixins(
-    device=tuple(mixins.DeviceMixin(name=f"d{n}", attributes={"shared": n, f"only{n}": n}) for n in range(12)),
-    counter_set=tuple(mixins.CounterSetMixin(name=f"s{n}", counters={f"extra-{n}": quantity.ONE}) for n in range(12)),
-    consumption=tuple(mixins.ConsumptionMixin(name=f"c{n}", counters={"memory": quantity.Quantity.of(n)}) for n in range(12)),
+_SHARED = inventory.Mixins(
+    device=tuple(inventory.DeviceMixin(name=f"d{n}", attributes={"shared": n, f"only{n}": n}) for n in range(12)),
+    counter_set=tuple(inventory.CounterSetMixin(name=f"s{n}", counters={f"extra-{n}": quantity.ONE}) for n in range(12)),
+    consumption=tuple(inventory.ConsumptionMixin(name=f"c{n}", counters={"memory": quantity.Quantity.of(n)}) for n in range(12)),
 )
 
 
@@ -51,7 +51,7 @@ def devices(draw: st.DrawFn, name: str, sets: tuple[str, ...], *, with_mixins: b
         taints=draw(_TAINTS),
         includes=draw(_includes("d")) if with_mixins else (),
         consumes=tuple(
-            counters.CounterConsumption(counter_set=one, counters=draw(_AMOUNTS), includes=draw(_includes("c")) if with_mixins else ())
+            device.CounterConsumption(counter_set=one, counters=draw(_AMOUNTS), includes=draw(_includes("c")) if with_mixins else ())
             for one in drawn
         ),
     )
@@ -66,8 +66,8 @@ def inventories(draw: st.DrawFn, *, with_mixins: bool = True, largest: int = 150
     held = draw(_includes("s")) if with_mixins else ()
     return inventory.Inventory(
         devices=tuple(_renamed(kind, f"device-{n}") for n, kind in enumerate(chosen)),
-        counter_sets=tuple(counters.CounterSet(name=name, counters=_WHOLE, includes=held) for name in names),
-        mixins=_SHARED if with_mixins else mixins.Mixins(),
+        counter_sets=tuple(device.CounterSet(name=name, counters=_WHOLE, includes=held) for name in names),
+        mixins=_SHARED if with_mixins else inventory.Mixins(),
     )
 
 

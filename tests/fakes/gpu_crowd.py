@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from drakit.cdi import directory as cdi
 from drakit.core import claim as core_claims
-from drakit.core import names, outcome, quantity
+from drakit.core import names, quantity
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import port
@@ -47,9 +47,9 @@ class Crowd:
     source: claim_source.FakeClaimSource
     journal: journal.Journal
 
-    def prepare(self, claim: core_claims.ClaimRef) -> outcome.Outcome:
+    def prepare(self, claim: core_claims.ClaimRef) -> core_claims.Outcome:
         """What the kubelet is told; raises AssertionError for an error."""
-        told: outcome.Outcome = self.engine.prepare([claim], world.Waiting())[claim.uid]
+        told: core_claims.Outcome = self.engine.prepare([claim], world.Waiting())[claim.uid]
         assert not told.error, told.error
         return told
 

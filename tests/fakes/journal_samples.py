@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 import uuid
 
-from drakit.core import attribute, claim, counters, device, edits, lifecycle, names, policy, quantity, records
+from drakit.core import capacity, claim, device, edits, lifecycle, names, quantity, records
 
 BOOT = "5f6a8a5e-8d5e-4f0a-9a53-0d8f3f3a7c11"
 
@@ -31,29 +31,29 @@ def rich_device() -> device.Device:
             "type": "mig",
             "index": 7,
             "healthy": True,
-            "driverVersion": attribute.Version("580.95.5"),
+            "driverVersion": device.Version("580.95.5"),
             "resource.kubernetes.io/pcieRoot": "pci0000:00",
             "links": ("a", "b"),
             "numa": (0, 1),
             "flags": (True, False),
-            "versions": (attribute.Version("1.0.0"), attribute.Version("2.0.0-rc.1")),
+            "versions": (device.Version("1.0.0"), device.Version("2.0.0-rc.1")),
         },
         capacity={
-            "memory": policy.Capacity(value=quantity.Quantity.parse("4864Mi")),
-            "odd": policy.Capacity(value=quantity.Quantity.parse("1000.0000001Ki")),
-            "bandwidth": policy.Capacity(
+            "memory": capacity.Capacity(value=quantity.Quantity.parse("4864Mi")),
+            "odd": capacity.Capacity(value=quantity.Quantity.parse("1000.0000001Ki")),
+            "bandwidth": capacity.Capacity(
                 value=quantity.Quantity.parse("10G"),
-                policy=policy.RequestPolicy(
-                    default=mega, valid_range=policy.ValidRange(min=mega, max=quantity.Quantity.parse("5G"), step=mega)
+                policy=capacity.RequestPolicy(
+                    default=mega, valid_range=capacity.ValidRange(min=mega, max=quantity.Quantity.parse("5G"), step=mega)
                 ),
             ),
-            "lanes": policy.Capacity(
+            "lanes": capacity.Capacity(
                 value=quantity.Quantity.parse("8"),
-                policy=policy.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE, quantity.Quantity.parse("4"))),
+                policy=capacity.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE, quantity.Quantity.parse("4"))),
             ),
-            "free": policy.Capacity(value=quantity.ONE, policy=policy.RequestPolicy()),
+            "free": capacity.Capacity(value=quantity.ONE, policy=capacity.RequestPolicy()),
         },
-        consumes=(counters.CounterConsumption(counter_set="gpu-0", counters={"memory": quantity.Quantity.parse("4864Mi")}),),
+        consumes=(device.CounterConsumption(counter_set="gpu-0", counters={"memory": quantity.Quantity.parse("4864Mi")}),),
         allow_multiple_allocations=True,
         taints=(
             device.Taint(

@@ -3,22 +3,22 @@
 import dataclasses
 import itertools
 
-from drakit.core import errors, leasing
+from drakit.core import errors, leader_election
 
 
 class FakeLeaseStore:
     """One lease."""
 
     def __init__(self) -> None:
-        self.lease: leasing.Lease | None = None
+        self.lease: leader_election.Lease | None = None
         self.failures: list[errors.ApiError] = []
         self._versions = itertools.count(1)
 
-    def read(self) -> leasing.Lease | None:
+    def read(self) -> leader_election.Lease | None:
         self._fail()
         return self.lease
 
-    def write(self, lease: leasing.Lease) -> leasing.Lease:
+    def write(self, lease: leader_election.Lease) -> leader_election.Lease:
         self._fail()
         if lease.version != (self.lease.version if self.lease else ""):
             raise errors.ApiError("the API server answered 409: the lease is another by now", status=409, reason="Conflict")

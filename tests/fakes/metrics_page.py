@@ -4,8 +4,7 @@ import threading
 from collections.abc import Sequence
 
 from drakit.cli import serving, webhook
-from drakit.core import inventory, lifecycle
-from drakit.core import site as sites
+from drakit.core import context, inventory, lifecycle
 from drakit.devices.gpu import metrics as gpu_metrics
 from drakit.devices.nic import port, reporting
 from drakit.devices.nic.attach import outcomes
@@ -31,10 +30,10 @@ class Shown:
     def claims(self) -> dict[lifecycle.State, int]:
         return {}
 
-    def device_health(self) -> dict[sites.Health, int]:
+    def device_health(self) -> dict[context.Health, int]:
         return {}
 
-    def measure(self) -> Sequence[sites.Reading]:
+    def measure(self) -> Sequence[context.Metric]:
         nics = reporting._readings(port.Traffic(share_id="s", egress=COUNTERS, ingress=COUNTERS), "eth0")
         gpus = gpu_metrics.of_gpu(
             gpu_metrics.Count(

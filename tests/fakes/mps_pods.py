@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Collection
 
-from drakit.core import errors, pods
+from drakit.core import errors, ports
 from drakit.devices.gpu.sharing.mps import pod_daemons, processes, supervisor
 
 COMMAND = (sys.executable, "-m", supervisor.__name__)
@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.05
 class Pod:
     """A pod with its one container; ``starts`` counts how often that was started."""
 
-    wanted: pods.Wanted
+    wanted: ports.PodRequest
     running: subprocess.Popen[bytes] | None = None
     starts: int = 0
     message: str = ""
@@ -52,24 +52,26 @@ class FakePods:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def create(self, pod: pods.Wanted) -> None:
+    def create(self, pod: ports.PodRequest) -> None:
         self._called()
         with self._lock:
             self.pods.setdefault(pod.name, Pod(wanted=pod))
 
-    def state(self, name: str) -> pods.State | None:
+    def state(self, name: str) -> ports.PodState | None:
         self._called()
         with self._lock:
             pod = self.pods.get(name)
             if pod is None:
                 return None
             if pod.is_ending:
-                return pods.State(phase=pods.Phase.ENDING)
+                return ports.PodState(phase=ports.PodPhase.ENDING)
             if pod.is_evicted:
-                return pods.State(phase=pods.Phase.OVER, message="Evicted: the node was low on memory")
+                return ports.PodState(phase=ports.PodPhase.OVER, message="Evicted: the node was low on memory")
             if pod.running is not None:
-                return pods.State(phase=pods.Phase.RUNNING)
-            return pods.State(phase=pods.Phase.FAILING if pod.starts else pods.Phase.STARTING, message=pod.message or self.stuck)
+                return ports.PodState(phase=ports.PodPhase.RUNNING)
+            return ports.PodState(
+                phase=ports.PodPhase.FAILING if pod.starts else ports.PodPhase.STARTING, message=pod.message or self.stuck
+            )
 
     def delete(self, name: str) -> None:
         self._called()

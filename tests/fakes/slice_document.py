@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from drakit.core import attribute, counters, device, inventory, mixins, policy, quantity
+from drakit.core import capacity, device, inventory, quantity
 
 
 def load(path: pathlib.Path) -> inventory.Inventory:
@@ -14,14 +14,14 @@ def load(path: pathlib.Path) -> inventory.Inventory:
     shared = spec["mixins"]
     return inventory.Inventory(
         devices=tuple(map(_device, spec["devices"])),
-        counter_sets=tuple(counters.CounterSet(name=one["name"], **_counters(one)) for one in spec["sharedCounters"]),
-        mixins=mixins.Mixins(
+        counter_sets=tuple(device.CounterSet(name=one["name"], **_counters(one)) for one in spec["sharedCounters"]),
+        mixins=inventory.Mixins(
             device=tuple(
-                mixins.DeviceMixin(name=one["name"], attributes=_attributes(one), capacity=_capacity(one)) for one in shared["device"]
+                inventory.DeviceMixin(name=one["name"], attributes=_attributes(one), capacity=_capacity(one)) for one in shared["device"]
             ),
-            counter_set=tuple(mixins.CounterSetMixin(name=one["name"], counters=_amounts(one)) for one in shared["counterSet"]),
+            counter_set=tuple(inventory.CounterSetMixin(name=one["name"], counters=_amounts(one)) for one in shared["counterSet"]),
             consumption=tuple(
-                mixins.ConsumptionMixin(name=one["name"], counters=_amounts(one)) for one in shared["deviceCounterConsumption"]
+                inventory.ConsumptionMixin(name=one["name"], counters=_amounts(one)) for one in shared["deviceCounterConsumption"]
             ),
         ),
     )
@@ -34,7 +34,7 @@ def _device(document: Mapping[str, Any]) -> device.Device:
         capacity=_capacity(document),
         includes=_includes(document),
         consumes=tuple(
-            counters.CounterConsumption(counter_set=part["counterSet"], **_counters(part)) for part in document["consumesCounters"]
+            device.CounterConsumption(counter_set=part["counterSet"], **_counters(part)) for part in document["consumesCounters"]
         ),
     )
 
@@ -47,18 +47,18 @@ def _amounts(document: Mapping[str, Any]) -> Mapping[str, quantity.Quantity]:
     return {name: quantity.Quantity.parse(entry["value"]) for name, entry in document.get("counters", {}).items()}
 
 
-def _capacity(document: Mapping[str, Any]) -> Mapping[str, policy.Capacity]:
-    return {name: policy.Capacity.of(entry["value"]) for name, entry in document.get("capacity", {}).items()}
+def _capacity(document: Mapping[str, Any]) -> Mapping[str, capacity.Capacity]:
+    return {name: capacity.Capacity.of(entry["value"]) for name, entry in document.get("capacity", {}).items()}
 
 
-def _attributes(document: Mapping[str, Any]) -> Mapping[str, attribute.AttributeValue]:
+def _attributes(document: Mapping[str, Any]) -> Mapping[str, device.AttributeValue]:
     return {name: _value(entry) for name, entry in document.get("attributes", {}).items()}
 
 
-def _value(entry: Mapping[str, Any]) -> attribute.AttributeValue:
+def _value(entry: Mapping[str, Any]) -> device.AttributeValue:
     ((kind, value),) = entry.items()
-    kinds: Mapping[str, type] = {"string": str, "int": int, "bool": bool, "version": attribute.Version}
-    made: attribute.AttributeValue = kinds[kind](value)
+    kinds: Mapping[str, type] = {"string": str, "int": int, "bool": bool, "version": device.Version}
+    made: device.AttributeValue = kinds[kind](value)
     return made
 
 

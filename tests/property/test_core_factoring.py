@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drakit.core import counters, factoring, inventory
+from drakit.core import device, inventory
+from drakit.core.slices import mixin_factoring
 from drakit.devices import machines, registry
 from fakes import slice_document
 from fakes.core_strategies import inventories
@@ -17,21 +18,21 @@ from fakes.core_strategies import inventories
 @settings(max_examples=50)
 @given(inventories(with_mixins=False, largest=80))
 def test_factoring_changes_nothing_but_the_form(flat: inventory.Inventory) -> None:
-    made = factoring.factor(flat)
+    made = mixin_factoring.factor(flat)
     assert repr(made.flat().by_name().keys()) == repr(flat.by_name().keys())
     assert made.flat() == flat
-    assert factoring.estimate(made) <= factoring.estimate(flat)
-    assert repr(factoring.factor(flat)) == repr(made)
+    assert mixin_factoring.estimate(made) <= mixin_factoring.estimate(flat)
+    assert repr(mixin_factoring.factor(flat)) == repr(made)
     for item in made.devices:
-        assert max(len(item.includes), *(len(part.includes) for part in item.consumes), 0) <= counters.INCLUDES_MAX
+        assert max(len(item.includes), *(len(part.includes) for part in item.consumes), 0) <= device.INCLUDES_MAX
 
 
 @settings(max_examples=50)
 @given(inventories(largest=40))
 def test_factoring_what_has_mixins_keeps_its_meaning(source: inventory.Inventory) -> None:
-    made = factoring.factor(source)
+    made = mixin_factoring.factor(source)
     assert made.flat() == source.flat()
-    assert factoring.estimate(made) <= min(factoring.estimate(source), factoring.estimate(source.flat()))
+    assert mixin_factoring.estimate(made) <= min(mixin_factoring.estimate(source), mixin_factoring.estimate(source.flat()))
 
 
 FACTS = [("attributes", f"a{number}", "x" * number) for number in range(7)]
@@ -39,20 +40,20 @@ FACTS = [("attributes", f"a{number}", "x" * number) for number in range(7)]
 
 @given(st.lists(st.lists(st.sampled_from(FACTS), unique=True), max_size=20))
 def test_what_rows_share_is_counted_by_kinds_of_rows_as_it_would_be_by_pairs(rows: list[list[tuple[str, str, str]]]) -> None:
-    counted = factoring._Rows(rows, per_slice=8)
+    counted = mixin_factoring._Rows(rows, per_slice=8)
     pairs = collections.Counter(one & other for one, other in itertools.combinations(counted._own, 2))
     del pairs[0]
     by_worth = sorted(pairs, key=lambda mask: (-pairs[mask] * counted._size(mask), mask))
-    assert counted._candidates() == by_worth[: factoring._CANDIDATES_MAX]
+    assert counted._candidates() == by_worth[: mixin_factoring._CANDIDATES_MAX]
 
 
 def least(flat: inventory.Inventory) -> int:
     """No factoring takes fewer bytes: everything as it is, but each fact once, and references for nothing."""
-    rows = [factoring._device_facts(item) for item in flat.devices]
-    rows += [factoring._counter_facts(part.counters) for item in flat.devices for part in item.consumes]
-    rows += [factoring._counter_facts(one.counters) for one in flat.counter_sets]
+    rows = [mixin_factoring._device_facts(item) for item in flat.devices]
+    rows += [mixin_factoring._counter_facts(part.counters) for item in flat.devices for part in item.consumes]
+    rows += [mixin_factoring._counter_facts(one.counters) for one in flat.counter_sets]
     facts = [fact for row in rows for fact in row]
-    return factoring.estimate(flat) - sum(map(factoring._fact_size, facts)) + sum(map(factoring._fact_size, set(facts)))
+    return mixin_factoring.estimate(flat) - sum(map(mixin_factoring._fact_size, facts)) + sum(map(mixin_factoring._fact_size, set(facts)))
 
 
 def kep_4815() -> inventory.Inventory:
@@ -68,11 +69,11 @@ MACHINES = ("dgx-a100-40gb-2gpu", "dgx-h100", "server-a30", "mixed-16gpu")
 
 
 def check_gain(flat: inventory.Inventory) -> None:
-    whole, made, floor = factoring.estimate(flat), factoring.estimate(factoring.factor(flat)), least(flat)
+    whole, made, floor = mixin_factoring.estimate(flat), mixin_factoring.estimate(mixin_factoring.factor(flat)), least(flat)
     assert floor < made < whole
     gained = (whole - made) / (whole - floor)
     assert gained > 0.65, f"{made} of {whole} bytes, at least {floor}: {gained:.2f} of what could be gained"
-    assert len(factoring.factor(flat).mixins) < len(flat.devices)
+    assert len(mixin_factoring.factor(flat).mixins) < len(flat.devices)
 
 
 def test_most_of_what_could_be_gained_on_the_keps_example_is() -> None:

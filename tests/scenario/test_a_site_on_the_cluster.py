@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from drakit import testing
-from drakit.core import device, errors
-from drakit.core import site as sites
+from drakit.core import claim_status, context, device, errors
 from drakit_cluster import json_types
 from drakit_cluster.resources import CLAIM, EVENT, SLICE
 from fakes import author
@@ -19,9 +18,9 @@ DRIVER = author.FakeDriver.name
 class Chatty(author.FakeDriver):
     """A driver that keeps its site."""
 
-    site: sites.Site
+    site: context.DriverContext
 
-    def start(self, site: sites.Site) -> None:
+    def start(self, site: context.DriverContext) -> None:
         self.site = site
 
 
@@ -63,9 +62,9 @@ def test_status_event_and_taint_reach_those_whom_they_concern(cluster: testing.C
     cluster.wait_running("p")
     site = chatty(cluster).site
     (grant,) = site.grants()
-    link = sites.Condition(type="example.com/LinkUp", status=True, reason="Carrier")
-    site.status(grant.claim, sites.DeviceStatus(device=grant.device.name, conditions=(link,), values={"temperature": 40}))
-    site.notice(grant.claim, sites.Notice(reason="Throttled", message="the device is hot"))
+    link = claim_status.Condition(type="example.com/LinkUp", status=True, reason="Carrier")
+    site.status(grant.claim, claim_status.DeviceStatus(device=grant.device.name, conditions=(link,), values={"temperature": 40}))
+    site.notice(grant.claim, context.Event(reason="Throttled", message="the device is hot"))
     site.taint(grant.device.name, device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_SCHEDULE))
     assert eventually(lambda: conditions(cluster) == {link.type: ("True", "Carrier")})
     told = [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"]

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import records
-from drakit.core import site as sites
+from drakit.core import context, records
 from drakit.devices.nic.attach import attacher, attachment_gc, attachment_plan, outcomes, protocol, sandboxes
 from fakes import netns, nic_attach
 from fakes import site as fake_site
@@ -265,7 +264,7 @@ def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Ru
         now[0] += attachment_gc.GRACE
         minds.look()
     ((claim, notice),) = told.notices
-    assert (claim.uid, notice.reason, notice.weight) == (unused.uid, "ShareNotAttached", sites.Weight.WARNING)
+    assert (claim.uid, notice.reason, notice.weight) == (unused.uid, "ShareNotAttached", context.EventType.WARNING)
     assert "resources.claims" in notice.message
     now[0] = 0.0
     again, _ = minding(driver, now=now)

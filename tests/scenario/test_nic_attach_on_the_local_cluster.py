@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from drakit import testing
-from drakit.core import site as core_site
+from drakit.core import context
 from drakit.devices import machines, registry
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import kernel_port
@@ -48,7 +48,7 @@ class Town:
         raise NotImplementedError
 
     @contextlib.contextmanager
-    def driver(self) -> Iterator[core_site.Site]:
+    def driver(self) -> Iterator[context.DriverContext]:
         """The driver, from its start until it has stopped; its way to the node and the API server."""
         folder = self.cluster.node(NODE).folder
         home = folder.plugins / nic_driver.NAME

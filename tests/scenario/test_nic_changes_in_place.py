@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import site as sites
+from drakit.core import context
 from drakit.devices.nic import port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.shaping import tc_reconciler
@@ -49,7 +49,7 @@ def ceil_is(driver: nic_attach.Running, wanted: int) -> bool:
     return found.egress.ceil == found.ingress.ceil == wanted
 
 
-def complaints(driver: nic_attach.Running) -> list[sites.HealthReport]:
+def complaints(driver: nic_attach.Running) -> list[context.HealthReport]:
     """What two looks at the NIC say of its health now."""
     author: Any = driver.local.made
     told = fake_site.FakeSite(driver.world.home)

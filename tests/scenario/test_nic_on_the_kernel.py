@@ -15,8 +15,9 @@ from typing import cast
 import pytest
 
 from drakit.cdi import directory
-from drakit.core import api_server, driver, lifecycle, names, outcome, quantity, slices
 from drakit.core import claim as claims
+from drakit.core import driver, lifecycle, names, ports, quantity
+from drakit.core.slices import resource_slice
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import kernel_port
 from drakit.devices.nic import settings as nic_settings
@@ -78,25 +79,25 @@ class Slices:
     """A server that stores slices as they are sent."""
 
     def __init__(self) -> None:
-        self.stored: dict[str, slices.Published] = {}
+        self.stored: dict[str, resource_slice.Published] = {}
 
-    def list(self) -> Sequence[slices.Published]:
+    def list(self) -> Sequence[resource_slice.Published]:
         return list(self.stored.values())
 
-    def create(self, wanted: slices.Create) -> slices.Published:
+    def create(self, wanted: resource_slice.Create) -> resource_slice.Published:
         name = f"{wanted.prefix}{len(self.stored)}"
-        self.stored[name] = slices.Published(name=name, uid=name, version="1", spec=wanted.spec)
+        self.stored[name] = resource_slice.Published(name=name, uid=name, version="1", spec=wanted.spec)
         return self.stored[name]
 
-    def update(self, wanted: slices.Update) -> slices.Published:
+    def update(self, wanted: resource_slice.Update) -> resource_slice.Published:
         self.stored[wanted.published.name] = dataclasses.replace(wanted.published, spec=wanted.spec)
         return self.stored[wanted.published.name]
 
-    def delete(self, published: slices.Published) -> None:
+    def delete(self, published: resource_slice.Published) -> None:
         self.stored.pop(published.name, None)
 
-    def server(self) -> api_server.ApiServer:
-        return api_server.ApiServer(version="v1.36.2")
+    def server(self) -> ports.ApiServer:
+        return ports.ApiServer(version="v1.36.2")
 
     def watch(self, stop: threading.Event) -> Iterator[None]:
         raise NotImplementedError
@@ -114,7 +115,7 @@ class Node:
     memory: journal.Journal
     cdi: pathlib.Path
 
-    def prepare(self, *refs: claims.ClaimRef) -> list[outcome.Outcome]:
+    def prepare(self, *refs: claims.ClaimRef) -> list[claims.Outcome]:
         return list(self.engine.prepare(refs, Waiting()).values())
 
     def unprepare(self, *refs: claims.ClaimRef) -> list[str]:

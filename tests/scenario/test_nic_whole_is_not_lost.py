@@ -15,8 +15,7 @@ import pytest
 
 from crash import nic_secluded, nic_victim
 from drakit.core import claim as claims
-from drakit.core import errors, records
-from drakit.core import site as core_sites
+from drakit.core import claim_status, errors, records
 from drakit.devices.nic import kernel_port, pod_interfaces
 from drakit.devices.nic.discovery import link_monitor
 from drakit.node import driver_context
@@ -74,7 +73,7 @@ def is_back(world: nic_attach.World) -> bool:
 @contextlib.contextmanager
 def reporting(world: nic_attach.World) -> Iterator[tuple[nic_attach.Running, Callable[[], tuple[bool, str, str] | None]]]:
     """A driver, and what it said last of its device's Ready condition: status, reason and message."""
-    said: list[core_sites.DeviceStatus] = []
+    said: list[claim_status.DeviceStatus] = []
     with world.driver(start=False) as driver:
         driver.local.site.sinks = driver_context.ReportSinks(status=lambda _, status: said.append(status))
         driver.local.author.start(driver.local.site)

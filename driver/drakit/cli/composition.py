@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit import settings as values
-from drakit.core import config, driver, errors, names, pods, pools, quantity
+from drakit.core import config, driver, errors, inventory, names, ports, quantity
 from drakit.devices import machines, registry
 from drakit.devices.gpu import settings as gpu_settings
 from drakit.devices.nic import settings as nic_settings
@@ -153,7 +153,7 @@ def opaque_rules(settings: values.Settings) -> Mapping[str, config.Rules]:
     }
 
 
-def cluster_pools(settings: values.Settings, family: str) -> Sequence[pools.Pool]:
+def cluster_pools(settings: values.Settings, family: str) -> Sequence[inventory.ClusterPool]:
     """What the publisher of the whole cluster offers for a family; raises SettingsError, InventoryError."""
     order = registry.Order(node=node_name(settings), machine=machine(settings), options=_options(settings, family))
     return registry.cluster_pools(family, order)
@@ -183,7 +183,7 @@ def _boot_id(chosen: machines.Choice | None) -> str:
     return machines.boot_id(chosen.directory)
 
 
-def _pods(settings: values.Settings) -> pods.Pods | None:
+def _pods(settings: values.Settings) -> ports.PodStore | None:
     """The pods that MPS daemons run in; None where they are child processes. Commands without an API server work."""
     if settings.gpu.mps_template is None:
         return None
@@ -193,7 +193,7 @@ def _pods(settings: values.Settings) -> pods.Pods | None:
     return kube_pods.ApiPods(api, namespace=namespace, template=template, node=node, driver=driver_name, own_uid=settings.node.pod_uid)
 
 
-def _gpu_options(gpu: values.Gpu, home: pathlib.Path, daemon_pods: pods.Pods | None) -> gpu_settings.GpuSettings:
+def _gpu_options(gpu: values.Gpu, home: pathlib.Path, daemon_pods: ports.PodStore | None) -> gpu_settings.GpuSettings:
     return gpu_settings.GpuSettings(
         library=gpu.library,
         driver_root=gpu.driver_root,

@@ -12,9 +12,8 @@ import typer
 from drakit import settings as values
 from drakit.cli import composition, options, output, withheld
 from drakit.core import claim as claims
+from drakit.core import context, errors, inventory, lifecycle, names
 from drakit.core import device as devices
-from drakit.core import errors, inventory, lifecycle, names, outcome
-from drakit.core import site as sites
 from drakit.journal import inspection
 from drakit.kube import file_claims
 from drakit.node import local_node
@@ -136,7 +135,7 @@ class View:
     entries: Sequence[lifecycle.Entry]
     trouble: str = ""
     is_lost: bool = False
-    readings: tuple[sites.Reading, ...] = ()
+    readings: tuple[context.Metric, ...] = ()
     told: withheld.Told = dataclasses.field(default_factory=withheld.Told)
 
 
@@ -167,7 +166,7 @@ def look(family: composition.Family) -> View:
         )
 
 
-def _measured(opened: local_node.LocalNode) -> tuple[sites.Reading, ...]:
+def _measured(opened: local_node.LocalNode) -> tuple[context.Metric, ...]:
     """The driver's own numbers; none where it cannot read them now."""
     try:
         return tuple(opened.author.measure())
@@ -259,7 +258,7 @@ def _refs(text: str) -> Sequence[claims.ClaimRef]:
     return file_claims.FileClaims(path).refs
 
 
-def _rows(ref: claims.ClaimRef, family: composition.Family, answer: outcome.Outcome) -> list[Row]:
+def _rows(ref: claims.ClaimRef, family: composition.Family, answer: claims.Outcome) -> list[Row]:
     return [
         {
             "claim": str(ref),

@@ -6,8 +6,8 @@ Pure. Only where a partition lies makes a difference, so places are tried and wh
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from drakit.core import counters, inventory, quantity
 from drakit.core import device as devices
+from drakit.core import inventory, quantity
 
 _SLICE = re.compile(r"memory-slice-([0-9]+)")
 _WAYS_MAX = 20_000
@@ -35,7 +35,7 @@ def verdict(possible: int, best: int) -> str:
     return f"fragmented: {best} would fit if what is in use lay better" if best > possible else ""
 
 
-def _best(pool: counters.CounterSet, used: Sequence[devices.Device], offered: Sequence[devices.Device]) -> int | None:
+def _best(pool: devices.CounterSet, used: Sequence[devices.Device], offered: Sequence[devices.Device]) -> int | None:
     masks = {item.name: _mask(item, pool.name) for item in (*used, *offered)}
     free = [masks[item.name] for item in offered if _fits_beside(item, used, pool)]
     choices = [sorted({masks[other.name] for other in (item, *offered) if _kind(other) == _kind(item)}) for item in used]
@@ -57,7 +57,7 @@ def _arrangements(choices: Sequence[Sequence[_Places]], occupied: _Places) -> It
             yield from _arrangements(choices[1:], occupied | mask)
 
 
-def _fits_beside(item: devices.Device, used: Sequence[devices.Device], pool: counters.CounterSet) -> bool:
+def _fits_beside(item: devices.Device, used: Sequence[devices.Device], pool: devices.CounterSet) -> bool:
     """Whether all that is counted beside memory slices suffices."""
     for name, amount in _drawn(item, pool.name).items():
         drawn = sum(other[name].nanos for one in used if name in (other := _drawn(one, pool.name)))

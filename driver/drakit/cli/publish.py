@@ -10,7 +10,8 @@ import typer
 
 from drakit import settings as values
 from drakit.cli import composition, options, stopping
-from drakit.core import errors, leasing, names, pools
+from drakit.core import errors, inventory, names
+from drakit.core import leader_election as election_rules
 from drakit.kube import client, leases, slices
 from drakit.node import timing
 from drakit.node.publishing import cluster_publisher, leader_election, publisher
@@ -94,7 +95,7 @@ class Office:
         )
         self._failed = threading.Event()
 
-    def publish_once(self, offered: Sequence[pools.Pool]) -> None:
+    def publish_once(self, offered: Sequence[inventory.ClusterPool]) -> None:
         """Get the Lease, publish, give it up; raises RetryError where another has the Lease."""
         self._election.step()
         if not self._election.leads():
@@ -106,7 +107,7 @@ class Office:
         finally:
             self._election.release()
 
-    def serve(self, offered: Sequence[pools.Pool], stop: threading.Event) -> None:
+    def serve(self, offered: Sequence[inventory.ClusterPool], stop: threading.Event) -> None:
         """Publish whenever the Lease is held, until ``stop`` is set; then give it up, after the last write. Raises HardwareError for a bug."""
         self._publisher.offer(offered)
         ending = threading.Event()
@@ -139,8 +140,8 @@ class Office:
         return thread
 
 
-def _terms(chosen: values.Election) -> leasing.Terms:
+def _terms(chosen: values.Election) -> election_rules.Terms:
     try:
-        return leasing.Terms(duration=chosen.duration, renew_deadline=chosen.renew_deadline, retry=chosen.retry)
+        return election_rules.Terms(duration=chosen.duration, renew_deadline=chosen.renew_deadline, retry=chosen.retry)
     except errors.SettingsError as error:
         raise errors.SettingsError(str(error).partition(": ")[2], key=f"election.{error.key}") from error

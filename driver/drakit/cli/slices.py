@@ -9,8 +9,8 @@ import typer
 
 from drakit import settings as given
 from drakit.cli import composition, local, options, output, withheld
-from drakit.core import inventory, reconcile, records
-from drakit.core import slices as values
+from drakit.core import inventory, records
+from drakit.core.slices import reconcile, resource_slice
 from drakit.kube import slice_codec
 from drakit.node.publishing import publisher
 
@@ -22,7 +22,7 @@ class Sheaf:
     """The slices of one driver in one form, as objects and as the bytes that would travel."""
 
     driver: str
-    form: values.Form
+    form: resource_slice.Form
     objects: tuple[object, ...]
 
     @property
@@ -36,7 +36,8 @@ def slices(
     settings: given.Settings,
     families: options.Families = None,
     form: Annotated[
-        values.Form | None, typer.Option("--form", help="flat repeats every fact, mixins shares them. Both are compared in the table.")
+        resource_slice.Form | None,
+        typer.Option("--form", help="flat repeats every fact, mixins shares them. Both are compared in the table."),
     ] = None,
     style: options.Output = options.Format.TABLE,
 ) -> None:
@@ -55,12 +56,12 @@ def slices(
     sheaves = [
         sheaf(family, offered, shape)
         for family, offered in inventories(composition.families(settings, only=families or ()))
-        for shape in (values.Form if form is None else [form])
+        for shape in (resource_slice.Form if form is None else [form])
     ]
     if style is options.Format.TABLE:
         _table(sheaves)
         return
-    wanted = form or values.Form.FLAT
+    wanted = form or resource_slice.Form.FLAT
     output.documents((item for one in sheaves if one.form is wanted for item in one.objects), style)
     for one in sheaves:
         typer.echo(f"# {one.driver} {one.form.value}: {output.counted(len(one.objects), 'slice')}, {one.bytes} bytes", err=True)
@@ -74,7 +75,7 @@ def inventories(families: Sequence[composition.Family]) -> list[tuple[compositio
     return [(family, view.offered) for family, view in seen]
 
 
-def sheaf(family: composition.Family, offered: inventory.Inventory, form: values.Form) -> Sheaf:
+def sheaf(family: composition.Family, offered: inventory.Inventory, form: resource_slice.Form) -> Sheaf:
     """The slices of a first publication."""
     pages = publisher.pages(offered, publisher.Server(), form)
     node = family.spec.identity.pool
@@ -82,7 +83,7 @@ def sheaf(family: composition.Family, offered: inventory.Inventory, form: values
     return Sheaf(driver=family.spec.driver_name, form=form, objects=tuple(_object(create) for create in changes.creates))
 
 
-def _object(create: values.Create) -> object:
+def _object(create: resource_slice.Create) -> object:
     """Return the slice with a fixed name, which keeps the order of the slices: ``kubectl apply`` takes no generateName."""
     return {
         "apiVersion": slice_codec.API_VERSION,
@@ -93,7 +94,7 @@ def _object(create: values.Create) -> object:
 
 
 def _table(sheaves: Sequence[Sheaf]) -> None:
-    flat = {one.driver: one.bytes for one in sheaves if one.form is values.Form.FLAT}
+    flat = {one.driver: one.bytes for one in sheaves if one.form is resource_slice.Form.FLAT}
     rows = []
     for one in sheaves:
         specs = [item["spec"] for item in one.objects if isinstance(item, dict)]

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from drakit.core import quantity
-from drakit.core import site as sites
+from drakit.core import context, quantity
 
 COLUMNS = ("SHARE", "NIC", "DIRECTION", "RATE", "BYTES", "PACKETS", "DROPS", "BACKLOG")
 _FIGURES: Mapping[str, str] = {
@@ -15,7 +14,7 @@ _FIGURES: Mapping[str, str] = {
 }
 
 
-def of(readings: Sequence[sites.Reading]) -> list[dict[str, str | int]]:
+def of(readings: Sequence[context.Metric]) -> list[dict[str, str | int]]:
     """The rows, by share and direction: ``rate`` in bits per second as the kernel gives it back, ``backlog`` in bytes."""
     found: dict[tuple[str, str], dict[str, str | int]] = {}
     for reading in readings:

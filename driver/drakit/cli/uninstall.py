@@ -1,7 +1,7 @@
 """``drakit uninstall-node``: remove what drakit's drivers made on this node, once they have ended.
 
 Nothing is removed by code of its own: claims go by the engine's unprepare, with all that the driver made for them, and the rest by the driver
-(``core.removal``) and by the code that clears sockets and slices while a driver runs.
+(``core.advanced``) and by the code that clears sockets and slices while a driver runs.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ import typer
 from drakit import settings as values
 from drakit.cdi import spec
 from drakit.cli import composition, local, options, output
+from drakit.core import advanced, errors, lifecycle, names
 from drakit.core import claim as claims
-from drakit.core import errors, lifecycle, names, removal
 from drakit.devices import machines, registry
 from drakit.journal import inspection
 from drakit.kube import claims as api_claims
@@ -189,7 +189,7 @@ def _cdi_files(family: composition.Family) -> Sequence[pathlib.Path]:
 
 def _leftovers(family: composition.Family) -> Sequence[str]:
     made = family.spec.build(tuple)
-    return made.leftovers() if isinstance(made, removal.Removable) else ()
+    return made.leftovers() if isinstance(made, advanced.Removable) else ()
 
 
 def _registrations(settings: values.Settings, driver: str) -> Sequence[pathlib.Path]:
@@ -233,7 +233,7 @@ def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
     """Undo all claims and what the driver has beside them; what failed, by the item's name or kind, and why."""
     try:
         with local_node.LocalNode.open(family.spec, family.folders, local.Nowhere()) as opened:
-            is_started = isinstance(opened.made, removal.Removable)
+            is_started = isinstance(opened.made, advanced.Removable)
             if is_started:
                 # With its notes of where interfaces were moved to; it ends before anybody could call it.
                 opened.author.start(opened.site)
@@ -251,7 +251,7 @@ def _undone(opened: local_node.LocalNode) -> Iterator[tuple[str, str]]:
     refs = [*(entry.claim for entry in opened.journal.entries()), *lost]
     answers = opened.engine.unprepare(refs, local.Present())
     yield from ((str(ref), answers[ref.uid]) for ref in refs if answers[ref.uid])
-    if not any(answers.values()) and isinstance(opened.made, removal.Removable):
+    if not any(answers.values()) and isinstance(opened.made, advanced.Removable):
         opened.made.remove_leftovers()
 
 

@@ -1,4 +1,4 @@
-"""An allocated ResourceClaim as a node driver sees it (resource.k8s.io/v1 ResourceClaim.status.allocation)."""
+"""An allocated ResourceClaim as a node driver sees it (resource.k8s.io/v1 ResourceClaim.status.allocation), and the result of a prepare call."""
 
 import dataclasses
 import enum
@@ -95,3 +95,34 @@ class Listed:
 
     claims: tuple[Claim, ...] = ()
     unreadable: frozenset[names.ClaimUid] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BindingState:
+    """How far a claim is on its way to its pod's binding (KEP-5007), for one driver's devices of one pool.
+
+    ``allocated``: it has devices of the pool. ``waits``: the first binding condition of one of them is not True, and none has failed.
+    """
+
+    claim: ClaimRef
+    allocated: bool
+    waits: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreparedDevice:
+    """One prepared device. ``request`` is the base request, without a sub-request; ``cdi_ids`` is empty when the container needs no edit."""
+
+    request: str
+    pool: str
+    device: str
+    cdi_ids: tuple[str, ...] = ()
+    share_id: names.ShareId | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Devices of a prepared claim, or a short error for the pod's event; never both."""
+
+    devices: tuple[PreparedDevice, ...] = ()
+    error: str = ""

@@ -9,12 +9,48 @@ import dataclasses
 import types
 from collections.abc import Collection, Mapping
 
-from drakit.core import names
-from drakit.core import site as sites
+from drakit.core import names, records
 
 READY = "Ready"
 
 DeviceKey = tuple[str, str, str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Condition:
+    """One condition of a device in a claim's status (metav1.Condition); ``reason`` is CamelCase. Times and generation are filled in."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NetworkStatus:
+    """resource.k8s.io NetworkDeviceData: ``addresses`` in canonical CIDR form, ``hardware_address`` a MAC."""
+
+    interface: str = ""
+    addresses: tuple[str, ...] = ()
+    hardware_address: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceStatus:
+    """What a driver says of one device of a claim (ResourceClaim.status.devices[]); ``values`` goes into its ``data`` field as a JSON object.
+
+    A device of a pool that is not this node's own may be prepared by several nodes; ``nodes`` says how many have a part in it. Their statuses are
+    merged (see ``core.multi_node_status``): no node overwrites another's, and a condition is true when all of them report it as true. Network data is
+    written only for devices of the node's own pool.
+    """
+
+    device: str
+    pool: str = ""
+    share_id: names.ShareId | None = None
+    conditions: tuple[Condition, ...] = ()
+    values: records.Record = dataclasses.field(default_factory=records.empty)
+    network: NetworkStatus | None = None
+    nodes: int = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,9 +61,9 @@ class StatusChange:
     ``cleared`` removes all else first.
     """
 
-    devices: Mapping[DeviceKey, sites.DeviceStatus] = dataclasses.field(default_factory=dict)
-    ready: sites.Condition | None = None
-    bound: Mapping[DeviceKey, sites.Condition] = dataclasses.field(default_factory=dict)
+    devices: Mapping[DeviceKey, DeviceStatus] = dataclasses.field(default_factory=dict)
+    ready: Condition | None = None
+    bound: Mapping[DeviceKey, Condition] = dataclasses.field(default_factory=dict)
     cleared: bool = False
 
     def __post_init__(self) -> None:
@@ -43,15 +79,13 @@ class StatusChange:
         return StatusChange(devices={**devices, **later.devices}, ready=later.ready or self.ready, bound=bound, cleared=self.cleared)
 
 
-def of_device(status: sites.DeviceStatus, pool: str) -> StatusChange:
+def of_device(status: DeviceStatus, pool: str) -> StatusChange:
     """What a driver says of one device; ``pool`` is meant where it names none."""
     key = (status.pool or pool, status.device, status.share_id or names.ShareId(""))
     return StatusChange(devices={key: status})
 
 
-def merged(
-    before: tuple[sites.Condition, ...], key: DeviceKey, change: StatusChange, lasting: Collection[str] = ()
-) -> tuple[sites.Condition, ...]:
+def merged(before: tuple[Condition, ...], key: DeviceKey, change: StatusChange, lasting: Collection[str] = ()) -> tuple[Condition, ...]:
     """The conditions of one device after a change, given those that are ours now; ``lasting`` are the types of its binding conditions."""
     kept = {one.type: one for one in before if not change.cleared or one.type in lasting}
     said = change.devices.get(key)
@@ -65,5 +99,5 @@ def merged(
     return tuple(kept.values())
 
 
-def _without_ready(status: sites.DeviceStatus) -> sites.DeviceStatus:
+def _without_ready(status: DeviceStatus) -> DeviceStatus:
     return dataclasses.replace(status, conditions=tuple(one for one in status.conditions if one.type != READY))

@@ -1,18 +1,151 @@
-"""A device as a driver offers it (resource.k8s.io/v1 ResourceSlice.spec.devices[])."""
+"""A device as a driver offers it (resource.k8s.io/v1 ResourceSlice.spec.devices[]): attributes, counters it draws from, taints.
+
+An attribute is text, a whole number, a truth value, a version, or (behind a gate) a list of one of them. ``Version`` is strict semantic
+versioning 2.0.0, because that is all the API server takes; ``Version.lenient`` makes one from what hardware reports (``580.95.05`` becomes
+``580.95.5``, ``12.4`` becomes ``12.4.0``). A counter set says how much one physical device has; a device's consumption says how much its allocation
+takes away (KEP-4815). ``includes`` name mixins and exist only in the author form; after flattening they are empty.
+"""
 
 import dataclasses
 import datetime
 import enum
+import re
+import types
 from collections.abc import Mapping
+from typing import Self
 
-from drakit.core import attribute, counters, errors, mixins, names, policy
-from drakit.core import reach as reaches
+from drakit.core import capacity as capacities
+from drakit.core import errors, names, node_selection, quantity
 
+TEXT_MAX_BYTES = 64
 ATTRIBUTES_AND_CAPACITY_MAX = 32
-TAINTS_MAX = 16
 ATTRIBUTE_VALUES_MAX = 48
+TAINTS_MAX = 16
+COUNTERS_MAX = 32
 CONSUMPTIONS_MAX = 2
+INCLUDES_MAX = 8
 CONDITIONS_MAX = 4
+_INT64 = range(-(2**63), 2**63)
+_NUMBER = r"(?:0|[1-9][0-9]*)"
+_IDENT = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+_SEMVER = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_IDENT}(?:\.{_IDENT})*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?")
+_LOOSE = re.compile(r"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=False)
+class Version:
+    """A semantic version; raises InventoryError when the text is not one."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if len(self.text.encode()) > TEXT_MAX_BYTES or not _SEMVER.fullmatch(self.text):
+            raise errors.InventoryError(f"{self.text!r} is not a semantic version such as 1.2.3")
+
+    @classmethod
+    def lenient(cls, text: str) -> Self | None:
+        """A version from up to three dotted numbers, leading zeros dropped and missing parts zero; None when there are none."""
+        match = _LOOSE.fullmatch(text.strip())
+        if match is None:
+            return None
+        return cls(".".join(str(int(part or "0")) for part in match.groups()))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Scalar = str | int | bool | Version
+AttributeValue = Scalar | tuple[str, ...] | tuple[int, ...] | tuple[bool, ...] | tuple[Version, ...]
+
+
+def check_attribute(value: AttributeValue, field: str) -> AttributeValue:
+    """Return value, or raise InventoryError naming field: text of at most 64 bytes, int64, no empty or mixed list."""
+    if isinstance(value, tuple):
+        if not value or len({type(item) for item in value}) != 1:
+            raise errors.InventoryError("a list attribute needs at least one value, all of one type", field=field)
+        for item in value:
+            _check_scalar(item, field)
+        return value
+    return _check_scalar(value, field)
+
+
+def _check_scalar(value: Scalar, field: str) -> Scalar:
+    if isinstance(value, bool | Version):
+        return value
+    if isinstance(value, int):
+        if value not in _INT64:
+            raise errors.InventoryError(f"{value} does not fit 64 bits", field=field)
+        return value
+    if not isinstance(value, str):
+        raise errors.InventoryError(f"{value!r} is not text, a whole number, a truth value or a Version", field=field)
+    if len(value.encode()) > TEXT_MAX_BYTES:
+        raise errors.InventoryError(f"text of {len(value.encode())} bytes is over the limit of {TEXT_MAX_BYTES}", field=field)
+    return value
+
+
+def truncate_text(text: str) -> str:
+    """Text shortened to what the API takes (64 bytes of UTF-8), never inside a character."""
+    return text.encode()[:TEXT_MAX_BYTES].decode(errors="ignore")
+
+
+def freeze_attributes(values: Mapping[str, AttributeValue], field: str) -> Mapping[str, AttributeValue]:
+    """A read-only copy with checked names and values; raises InventoryError."""
+    return types.MappingProxyType(
+        {names.check_qualified(name, field): check_attribute(value, f"{field}[{name}]") for name, value in values.items()}
+    )
+
+
+def freeze_counters(counters: Mapping[str, "int | str | quantity.Quantity"], field: str) -> Mapping[str, quantity.Quantity]:
+    """A read-only copy with checked names and parsed values; raises InventoryError."""
+    if len(counters) > COUNTERS_MAX:
+        raise errors.InventoryError(f"{len(counters)} counters are over the limit of {COUNTERS_MAX}", field=field)
+    return types.MappingProxyType({names.check_label(name, field): _amount(value, f"{field}[{name}]") for name, value in counters.items()})
+
+
+def _amount(value: "int | str | quantity.Quantity", field: str) -> quantity.Quantity:
+    try:
+        amount = quantity.Quantity.of(value)
+    except errors.QuantityError as error:
+        raise errors.InventoryError(error.reason, field=field) from error
+    if amount < quantity.ZERO:
+        raise errors.InventoryError("a counter cannot be negative", field=field)
+    return amount
+
+
+def check_includes(includes: tuple[str, ...], field: str) -> None:
+    """Mixin names, at most eight; raises InventoryError."""
+    if len(includes) > INCLUDES_MAX:
+        raise errors.InventoryError(f"{len(includes)} includes are over the limit of {INCLUDES_MAX}", field=field)
+    for name in includes:
+        names.check_label(name, field)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CounterSet:
+    """What one physical device has: counter name to amount."""
+
+    name: str
+    counters: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
+    includes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names.check_label(self.name, "counterSet.name")
+        object.__setattr__(self, "counters", freeze_counters(self.counters, f"sharedCounters[{self.name}].counters"))
+        check_includes(self.includes, f"sharedCounters[{self.name}].includes")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CounterConsumption:
+    """What one device takes from one counter set while it is allocated."""
+
+    counter_set: str
+    counters: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
+    includes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names.check_label(self.counter_set, "consumesCounters.counterSet")
+        object.__setattr__(self, "counters", freeze_counters(self.counters, f"consumesCounters[{self.counter_set}].counters"))
+        check_includes(self.includes, f"consumesCounters[{self.counter_set}].includes")
 
 
 class TaintEffect(enum.Enum):
@@ -51,23 +184,23 @@ class Device:
     """
 
     name: str
-    attributes: Mapping[str, attribute.AttributeValue] = dataclasses.field(default_factory=dict)
-    capacity: Mapping[str, policy.Capacity] = dataclasses.field(default_factory=dict)
-    consumes: tuple[counters.CounterConsumption, ...] = ()
+    attributes: Mapping[str, AttributeValue] = dataclasses.field(default_factory=dict)
+    capacity: Mapping[str, capacities.Capacity] = dataclasses.field(default_factory=dict)
+    consumes: tuple[CounterConsumption, ...] = ()
     allow_multiple_allocations: bool = False
     taints: tuple[Taint, ...] = ()
     binds_to_node: bool = False
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
-    reach: reaches.OfDevice | None = None
+    reach: node_selection.DeviceNodes | None = None
 
     def __post_init__(self) -> None:
         names.check_label(self.name, "devices.name")
         field = f"devices[{self.name}]"
-        object.__setattr__(self, "attributes", mixins.freeze_attributes(self.attributes, f"{field}.attributes"))
-        object.__setattr__(self, "capacity", mixins.freeze_capacity(self.capacity, f"{field}.capacity"))
-        counters.check_includes(self.includes, f"{field}.includes")
+        object.__setattr__(self, "attributes", freeze_attributes(self.attributes, f"{field}.attributes"))
+        object.__setattr__(self, "capacity", capacities.freeze_capacity(self.capacity, f"{field}.capacity"))
+        check_includes(self.includes, f"{field}.includes")
         self._check_limits(field)
         self._check_policies(field)
 

@@ -45,12 +45,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from drakit.core import claim as claims
+from drakit.core import decoding, errors, inventory, names, quantity, records
 from drakit.core import device as devices
 from drakit.core import edits as cdi_edits
-from drakit.core import errors, inventory, names, quantity, records, schemas
 
 if TYPE_CHECKING:
-    from drakit.core import site as sites
+    from drakit.core import context
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Driver(abc.ABC, Generic[Config]):
         called, the first failure condition becomes True with the error's text, and the scheduler looks for another device. After any other error this
         is called again, after a RetryError when it says. It may take minutes. It is idempotent like ``prepare``, and is called right before each
         ``prepare`` too; what is bound and never prepared is undone by ``unprepare``. A driver without it states binding conditions itself, by
-        ``Site.status``. Only devices of the node's own pool are bound.
+        ``DriverContext.status``. Only devices of the node's own pool are bound.
         """
 
     def recall(self, grant: Grant[Config]) -> records.Record:  # noqa: ARG002 - the default needs nothing of it
@@ -206,17 +206,17 @@ class Driver(abc.ABC, Generic[Config]):
             ) from error
 
     def cluster_device(self, pool: str, name: str) -> devices.Device | None:  # noqa: ARG002 - the default serves no such pool
-        """A device of a pool that no single node publishes (see ``core.pools``), if this node has a part of it that ``prepare`` can make usable.
+        """A device of a pool that no single node publishes (see ``core.inventory``), if this node has a part of it that ``prepare`` can make usable.
 
         The device is whole, as it is published, and flat; ``prepare`` is called for it on every node where a pod of the claim runs, and does this
         node's part. None means that this node has no part in it; the claim is then refused. Default: None.
         """
         return None
 
-    def start(self, site: "sites.Site") -> None:
+    def start(self, site: "context.DriverContext") -> None:
         """Begin what runs beside the verbs; called once, after recovery and before the kubelet can call. An error keeps the node from starting."""
 
-    def measure(self) -> "Sequence[sites.Reading]":
+    def measure(self) -> "Sequence[context.Metric]":
         """Numbers of this driver's own, read at every request for metrics and from any thread; what it raises leaves them out."""
         return ()
 
@@ -226,5 +226,5 @@ class Driver(abc.ABC, Generic[Config]):
 
 def open_books(author: Driver[Any], promised: Callable[[devices.Device], Sequence[records.Record]]) -> None:
     """Check what a driver says of itself, and let its ``promised`` answer; the framework's part. Raises TypeError naming what is wrong."""
-    schemas.check(author.config_types, f"{type(author).__name__}.config_types")
+    decoding.check_types(author.config_types, f"{type(author).__name__}.config_types")
     author._promised = promised  # noqa: SLF001 - the framework and its base class are one

@@ -1,16 +1,93 @@
-"""Everything a driver offers on a node at one moment, and its flat form.
+"""What a driver offers: devices, the counter sets they draw from, mixins, and pools that belong to no single node.
 
-Invariants, checked on construction: device and counter set names are unique; every consumption names a counter set and counters that exist;
-every include names a mixin of the right kind; every device keeps the API's limits once flattened.
+``Inventory`` checks on construction: device and counter set names are unique; every consumption names a counter set and counters that exist; every
+include names a mixin of the right kind; every device keeps the API's limits once flattened.
+
+Mixins (KEP-4815; KEP-5234) are named parts that devices, counter sets and consumptions include instead of repeating them. They are a form for authors
+and for compact slices; no released API server stores them. Includes apply in order, a later include wins over an earlier one, and what is written
+on the including value wins over all.
 """
 
 import dataclasses
+import types
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self, TypeVar
 
-from drakit.core import counters, device, errors, quantity
-from drakit.core import mixins as parts
+from drakit.core import capacity as capacities
+from drakit.core import device, errors, names, node_selection, quantity
+
+MixinValue = TypeVar("MixinValue")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceMixin:
+    """Attributes and capacities shared by devices."""
+
+    name: str
+    attributes: Mapping[str, device.AttributeValue] = dataclasses.field(default_factory=dict)
+    capacity: Mapping[str, capacities.Capacity] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names.check_label(self.name, "mixins.device.name")
+        object.__setattr__(self, "attributes", device.freeze_attributes(self.attributes, f"mixins.device[{self.name}].attributes"))
+        object.__setattr__(self, "capacity", capacities.freeze_capacity(self.capacity, f"mixins.device[{self.name}].capacity"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CounterSetMixin:
+    """Counters shared by counter sets."""
+
+    name: str
+    counters: Mapping[str, quantity.Quantity]
+
+    def __post_init__(self) -> None:
+        names.check_label(self.name, "mixins.counterSet.name")
+        object.__setattr__(self, "counters", device.freeze_counters(self.counters, f"mixins.counterSet[{self.name}].counters"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConsumptionMixin:
+    """Counters that several devices consume, each from a set of its own."""
+
+    name: str
+    counters: Mapping[str, quantity.Quantity]
+
+    def __post_init__(self) -> None:
+        names.check_label(self.name, "mixins.deviceCounterConsumption.name")
+        field = f"mixins.deviceCounterConsumption[{self.name}].counters"
+        object.__setattr__(self, "counters", device.freeze_counters(self.counters, field))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mixins:
+    """All mixins of an inventory or of one slice; names are unique within each of the three kinds."""
+
+    device: tuple[DeviceMixin, ...] = ()
+    counter_set: tuple[CounterSetMixin, ...] = ()
+    consumption: tuple[ConsumptionMixin, ...] = ()
+
+    def __post_init__(self) -> None:
+        for kind in (self.device, self.counter_set, self.consumption):
+            seen = [mixin.name for mixin in kind]
+            for name in seen:
+                if seen.count(name) > 1:
+                    raise errors.InventoryError(f"{name!r} is defined twice", field="mixins")
+
+    def __bool__(self) -> bool:
+        return bool(self.device or self.counter_set or self.consumption)
+
+    def __len__(self) -> int:
+        return len(self.device) + len(self.counter_set) + len(self.consumption)
+
+
+def merge_mixins(own: Mapping[str, MixinValue], included: Iterable[Mapping[str, MixinValue]]) -> Mapping[str, MixinValue]:
+    """Included mappings in order, then the own one over them."""
+    merged: dict[str, MixinValue] = {}
+    for part in included:
+        merged.update(part)
+    merged.update(own)
+    return types.MappingProxyType(merged)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,8 +95,8 @@ class Inventory:
     """Devices in order of preference (the scheduler takes the first that fits), their counter sets, and mixins."""
 
     devices: tuple[device.Device, ...] = ()
-    counter_sets: tuple[counters.CounterSet, ...] = ()
-    mixins: parts.Mixins = dataclasses.field(default_factory=parts.Mixins)
+    counter_sets: tuple[device.CounterSet, ...] = ()
+    mixins: Mixins = dataclasses.field(default_factory=Mixins)
 
     def __post_init__(self) -> None:
         _check_unique((item.name for item in self.devices), "devices")
@@ -64,32 +141,32 @@ def _uses_mixins(item: device.Device) -> bool:
 
 
 def _flat_device(
-    item: device.Device, shared: Mapping[str, parts.DeviceMixin], drawn: Mapping[str, Mapping[str, quantity.Quantity]]
+    item: device.Device, shared: Mapping[str, DeviceMixin], drawn: Mapping[str, Mapping[str, quantity.Quantity]]
 ) -> device.Device:
     field = f"devices[{item.name}]"
     included = [_named(shared, name, f"{field}.includes") for name in item.includes]
     return dataclasses.replace(
         item,
         includes=(),
-        attributes=parts.merge(item.attributes, (part.attributes for part in included)),
-        capacity=parts.merge(item.capacity, (part.capacity for part in included)),
+        attributes=merge_mixins(item.attributes, (part.attributes for part in included)),
+        capacity=merge_mixins(item.capacity, (part.capacity for part in included)),
         consumes=tuple(_flat_consumption(part, drawn, f"{field}.consumesCounters") for part in item.consumes),
     )
 
 
 def _flat_consumption(
-    part: counters.CounterConsumption, drawn: Mapping[str, Mapping[str, quantity.Quantity]], field: str
-) -> counters.CounterConsumption:
+    part: device.CounterConsumption, drawn: Mapping[str, Mapping[str, quantity.Quantity]], field: str
+) -> device.CounterConsumption:
     included = [_named(drawn, name, f"{field}[{part.counter_set}].includes") for name in part.includes]
-    return counters.CounterConsumption(counter_set=part.counter_set, counters=parts.merge(part.counters, included))
+    return device.CounterConsumption(counter_set=part.counter_set, counters=merge_mixins(part.counters, included))
 
 
-def _flat_set(item: counters.CounterSet, held: Mapping[str, Mapping[str, quantity.Quantity]]) -> counters.CounterSet:
+def _flat_set(item: device.CounterSet, held: Mapping[str, Mapping[str, quantity.Quantity]]) -> device.CounterSet:
     included = [_named(held, name, f"sharedCounters[{item.name}].includes") for name in item.includes]
-    return counters.CounterSet(name=item.name, counters=parts.merge(item.counters, included))
+    return device.CounterSet(name=item.name, counters=merge_mixins(item.counters, included))
 
 
-def _named(table: Mapping[str, parts.Value], name: str, field: str) -> parts.Value:
+def _named(table: Mapping[str, MixinValue], name: str, field: str) -> MixinValue:
     if name not in table:
         raise errors.InventoryError(f"no mixin {name!r} of this kind is defined", field=field)
     return table[name]
@@ -111,3 +188,48 @@ def _check_consumption(item: device.Device, sets: Mapping[str, Mapping[str, quan
         for name in part.counters:
             if name not in sets[part.counter_set]:
                 raise errors.InventoryError("the set has no such counter", field=f"{field}.counters[{name}]")
+
+
+def with_taints(offered: Inventory, put: Mapping[str, Sequence[device.Taint]]) -> Inventory:
+    """The same inventory, its devices with these taints too; one of the same key and effect replaces what was discovered.
+
+    Taints of devices that are not there say nothing until they are. Where there would be more than the API takes, the discovered ones give way.
+    """
+    if not any(item.name in put for item in offered.devices):
+        return offered
+    return dataclasses.replace(offered, devices=tuple(_tainted(item, put.get(item.name, ())) for item in offered.devices))
+
+
+def _tainted(item: device.Device, put: Sequence[device.Taint]) -> device.Device:
+    if not put:
+        return item
+    replaced = {(one.key, one.effect) for one in put}
+    kept = [one for one in item.taints if (one.key, one.effect) not in replaced]
+    return dataclasses.replace(item, taints=(*put, *kept)[: device.TAINTS_MAX])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterPool:
+    """One pool of the cluster; raises InventoryError where pool and devices do not say between them, exactly once, which nodes are meant."""
+
+    name: str
+    reach: node_selection.PoolNodes
+    inventory: Inventory
+
+    def __post_init__(self) -> None:
+        names.check_pool(self.name)
+        try:
+            check_node_selection(self.inventory, self.reach)
+        except errors.InventoryError as error:
+            raise error.under(f"pool[{self.name}]") from error
+
+
+def check_node_selection(offered: Inventory, place: node_selection.PoolNodes | None) -> None:
+    """Whether each device says its nodes just where the pool leaves that to devices; ``place`` is None for a pool of one node."""
+    chooses = isinstance(place, node_selection.PerDevice)
+    for item in offered.devices:
+        field = f"devices[{item.name}].reach"
+        if chooses and item.reach is None:
+            raise errors.InventoryError("is required, because the pool leaves it to each device", field=field)
+        if not chooses and item.reach is not None:
+            raise errors.InventoryError("may be given only where the pool leaves it to each device (node_selection.PerDevice)", field=field)

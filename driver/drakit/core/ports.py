@@ -1,15 +1,26 @@
-"""What the engine and the publisher need of the world, as protocols.
+"""What the engine and the publisher need of the world, as protocols, with the values that only these protocols use.
 
 Adapters live in the folders named beside each port; fakes live in tests. Methods raise the errors of ``core.errors`` only.
 """
 
 import contextlib
+import dataclasses
 import datetime
+import enum
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from drakit.core import api_server, binding, claim, claim_status, device, edits, leasing, lifecycle, names, outcome, records, site, slices
+from drakit.core import claim, claim_status, context, device, edits, leader_election, lifecycle, names, records
+from drakit.core.slices import resource_slice
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ApiServer:
+    """``lacks`` names the feature gates whose fields are not in the server's schema; no gate can make it store them. Empty where it is not known."""
+
+    version: str
+    lacks: frozenset[str] = frozenset()
 
 
 class Journal(Protocol):
@@ -130,7 +141,7 @@ class ClaimStatuses(Protocol):
 class Events(Protocol):
     """Events for the users of claims (drakit.kube.events)."""
 
-    def tell(self, ref: claim.ClaimRef, notice: site.Notice, times: int, since: datetime.datetime) -> None:
+    def tell(self, ref: claim.ClaimRef, notice: context.Event, times: int, since: datetime.datetime) -> None:
         """One Event for each user of the claim, counted up by ``times``; raises ClaimError when the claim is gone, ApiError."""
 
 
@@ -144,7 +155,7 @@ class ClaimList(Protocol):
 class Bindings(Protocol):
     """The claims whose pods wait for devices of this driver on this node (drakit.kube.claims)."""
 
-    def follow(self, stop: threading.Event) -> Iterator[binding.Standing | None]:
+    def follow(self, stop: threading.Event) -> Iterator[claim.BindingState | None]:
         """Yield how claims stand, as they change and by anyone, until ``stop`` is set. None comes before all of them are told anew.
 
         Claims that were deleted while nobody could look are not told: ask for those that are known, after None.
@@ -154,19 +165,19 @@ class Bindings(Protocol):
 class SliceStore(Protocol):
     """The ResourceSlices of this driver on this node, or those of this driver that belong to no node (drakit.kube.slices)."""
 
-    def list(self) -> Sequence[slices.Published]:
+    def list(self) -> Sequence[resource_slice.Published]:
         """All of them; raises ApiError."""
 
-    def create(self, wanted: slices.Create) -> slices.Published:
+    def create(self, wanted: resource_slice.Create) -> resource_slice.Published:
         """Create one; the answer may lack fields the server dropped. Raises ApiError."""
 
-    def update(self, wanted: slices.Update) -> slices.Published:
+    def update(self, wanted: resource_slice.Update) -> resource_slice.Published:
         """Replace one; raises ApiError with status 409 when it changed meanwhile."""
 
-    def delete(self, published: slices.Published) -> None:
+    def delete(self, published: resource_slice.Published) -> None:
         """Delete one if it is still this one; gone already is success. Raises ApiError."""
 
-    def server(self) -> api_server.ApiServer:
+    def server(self) -> ApiServer:
         """Return what the API server says of itself, read now and then and never by a write; the last answer while it does not answer.
 
         Where it never answered, the version is empty and nothing is known to be lacking. Never raises.
@@ -179,10 +190,10 @@ class SliceStore(Protocol):
 class LeaseStore(Protocol):
     """One Lease of the cluster (drakit.kube.leases)."""
 
-    def read(self) -> leasing.Lease | None:
+    def read(self) -> leader_election.Lease | None:
         """The lease as it is, None where there is none; raises ApiError."""
 
-    def write(self, lease: leasing.Lease) -> leasing.Lease:
+    def write(self, lease: leader_election.Lease) -> leader_election.Lease:
         """Create the lease where its ``version`` is empty, else replace that version; raises ApiError with status 409 when it changed meanwhile."""
 
 
@@ -257,8 +268,60 @@ class Caller(Protocol):
 class ClaimEngine(Protocol):
     """What the gRPC service calls (drakit.node.engine)."""
 
-    def prepare(self, refs: Sequence[claim.ClaimRef], caller: Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
+    def prepare(self, refs: Sequence[claim.ClaimRef], caller: Caller) -> Mapping[names.ClaimUid, claim.Outcome]:
         """Prepare claims; one outcome for each UID asked for, never more or fewer."""
 
     def unprepare(self, refs: Sequence[claim.ClaimRef], caller: Caller) -> Mapping[names.ClaimUid, str]:
         """Unprepare claims; an error text for each UID asked for, empty for success."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PodRequest:
+    """A pod that should run. ``environment`` is set in its only container."""
+
+    name: str
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+class PodPhase(enum.Enum):
+    """What the API server knows of a pod.
+
+    STARTING until its container has run, FAILING while one that ended waits to be started again, ENDING once the pod was deleted, OVER when the
+    kubelet will never run it again.
+    """
+
+    STARTING = "starting"
+    RUNNING = "running"
+    FAILING = "failing"
+    ENDING = "ending"
+    OVER = "over"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PodState:
+    """A pod's phase, and why its container does not run."""
+
+    phase: PodPhase
+    message: str = ""
+
+
+class PodStore(Protocol):
+    """The pods of one driver on its node (``kube.pods.ApiPods``). Every call is one or few requests with a deadline; all raise ApiError."""
+
+    @property
+    def node(self) -> str:
+        """The node's name; pods of other nodes may have any name that is not used here."""
+
+    def create(self, pod: PodRequest) -> None:
+        """Create the pod from the template; a pod of that name that is there already is left as it is."""
+
+    def state(self, name: str) -> PodState | None:
+        """Return the state of a pod, None where there is no pod of that name."""
+
+    def delete(self, name: str) -> None:
+        """Delete a pod; one that is gone already is success. Its container ends within seconds, or is killed."""
+
+    def names(self) -> Collection[str]:
+        """Return the names of all pods that this driver created on this node, those that are being deleted left out."""

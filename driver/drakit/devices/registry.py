@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from drakit.core import config, errors, pools, records
+from drakit.core import config, errors, inventory, records
 from drakit.core import driver as drivers
 from drakit.devices import machines
 
@@ -95,7 +95,7 @@ def _tpu(order: Order) -> drivers.Driver[Any]:
     return driver.TpuDriver(found, chips, node=order.node, name=order.driver_name or driver.NAME)
 
 
-def _tpu_pools(order: Order) -> Sequence[pools.Pool]:
+def _tpu_pools(order: Order) -> Sequence[inventory.ClusterPool]:
     from drakit.devices.tpu import offer  # noqa: PLC0415 - a family is imported when it is asked for
 
     return offer.of(_tpu_pool(order))
@@ -144,10 +144,10 @@ def _tpu_rules() -> config.Rules:
 
 _RULES: Mapping[str, Callable[[], config.Rules]] = {"gpu": _gpu_rules, "nic": _nic_rules, "tpu": _tpu_rules}
 
-CLUSTER_FAMILIES: Mapping[str, Callable[[Order], Sequence[pools.Pool]]] = {"tpu": _tpu_pools}
+CLUSTER_FAMILIES: Mapping[str, Callable[[Order], Sequence[inventory.ClusterPool]]] = {"tpu": _tpu_pools}
 
 
-def cluster_pools(family: str, order: Order) -> Sequence[pools.Pool]:
+def cluster_pools(family: str, order: Order) -> Sequence[inventory.ClusterPool]:
     """What a publisher of the whole cluster offers for a family; raises SettingsError for a family whose devices each belong to one node."""
     if family not in CLUSTER_FAMILIES:
         known = ", ".join(CLUSTER_FAMILIES)

@@ -7,10 +7,10 @@ rounded when written canonically, and what a share holds must not change by bein
 import datetime
 from collections.abc import Mapping, Sequence
 
-from drakit.core import attribute, counters, device, errors, policy, quantity, reach
+from drakit.core import capacity, device, errors, node_selection, quantity
 from drakit.journal import fields
 
-_KINDS: Sequence[tuple[type, str]] = ((bool, "bool"), (int, "int"), (attribute.Version, "version"), (str, "string"))
+_KINDS: Sequence[tuple[type, str]] = ((bool, "bool"), (int, "int"), (device.Version, "version"), (str, "string"))
 
 
 def encode(item: device.Device) -> dict[str, object]:
@@ -26,7 +26,7 @@ def encode(item: device.Device) -> dict[str, object]:
         bindingConditions=list(item.binding_conditions),
         bindingFailureConditions=list(item.binding_failure_conditions),
         includes=list(item.includes),
-        reach=reach.to_record(item.reach),
+        reach=node_selection.to_record(item.reach),
     )
 
 
@@ -50,8 +50,8 @@ def decode(source: fields.Fields) -> device.Device:
         raise fields.UnreadableError(f"{source.path}: {error}") from error
 
 
-def _decode_reach(source: fields.Fields) -> reach.OfDevice | None:
-    return reach.of_device({key: source.get(key) for key in source})
+def _decode_reach(source: fields.Fields) -> node_selection.DeviceNodes | None:
+    return node_selection.of_device({key: source.get(key) for key in source})
 
 
 def encode_amounts(amounts: Mapping[str, quantity.Quantity]) -> dict[str, object]:
@@ -88,26 +88,26 @@ def _decode_optional_amount(source: fields.Fields, key: str) -> quantity.Quantit
     return _decode_amount(source.get(key), f"{source.path}.{key}") if key in source else None
 
 
-def _attribute(value: attribute.AttributeValue) -> dict[str, object]:
+def _attribute(value: device.AttributeValue) -> dict[str, object]:
     if isinstance(value, tuple):
         return {f"{_kind(value[0])}s": [_scalar(item) for item in value]}
     return {_kind(value): _scalar(value)}
 
 
-def _kind(value: attribute.Scalar) -> str:
+def _kind(value: device.Scalar) -> str:
     """The API's name of a scalar's type; a truth value is no whole number."""
     return next(name for kind, name in _KINDS if isinstance(value, kind))
 
 
-def _scalar(value: attribute.Scalar) -> str | int | bool:
-    return value.text if isinstance(value, attribute.Version) else value
+def _scalar(value: device.Scalar) -> str | int | bool:
+    return value.text if isinstance(value, device.Version) else value
 
 
-def _decode_attributes(source: fields.Fields) -> dict[str, attribute.AttributeValue]:
+def _decode_attributes(source: fields.Fields) -> dict[str, device.AttributeValue]:
     return {name: _decode_attribute(source.child(name)) for name in source}
 
 
-def _decode_attribute(source: fields.Fields) -> attribute.AttributeValue:
+def _decode_attribute(source: fields.Fields) -> device.AttributeValue:
     for key in source:
         value = _decode_scalar(source, key)
         if value is not None:
@@ -118,7 +118,7 @@ def _decode_attribute(source: fields.Fields) -> attribute.AttributeValue:
     raise fields.UnreadableError(f"{source.path}: an attribute of no known type")
 
 
-def _decode_scalar(source: fields.Fields, key: str) -> attribute.Scalar | None:
+def _decode_scalar(source: fields.Fields, key: str) -> device.Scalar | None:
     match key:
         case "bool":
             return source.flag(key)
@@ -127,12 +127,12 @@ def _decode_scalar(source: fields.Fields, key: str) -> attribute.Scalar | None:
         case "string":
             return source.text(key)
         case "version":
-            return attribute.Version(source.text(key))
+            return device.Version(source.text(key))
         case _:
             return None
 
 
-def _decode_list(source: fields.Fields, key: str) -> attribute.AttributeValue | None:
+def _decode_list(source: fields.Fields, key: str) -> device.AttributeValue | None:
     match key:
         case "bools":
             return source.list_of(bool, key)
@@ -141,17 +141,17 @@ def _decode_list(source: fields.Fields, key: str) -> attribute.AttributeValue | 
         case "strings":
             return source.texts(key)
         case "versions":
-            return tuple(attribute.Version(text) for text in source.texts(key))
+            return tuple(device.Version(text) for text in source.texts(key))
         case _:
             return None
 
 
-def _capacity(value: policy.Capacity) -> dict[str, object]:
+def _capacity(value: capacity.Capacity) -> dict[str, object]:
     amount: dict[str, object] = {"value": _amount(value.value)}
     return amount if value.policy is None else {**amount, "requestPolicy": _policy(value.policy)}
 
 
-def _policy(rule: policy.RequestPolicy) -> dict[str, object]:
+def _policy(rule: capacity.RequestPolicy) -> dict[str, object]:
     span = rule.valid_range
     return fields.compact(
         default=_optional_amount(rule.default),
@@ -160,44 +160,44 @@ def _policy(rule: policy.RequestPolicy) -> dict[str, object]:
     )
 
 
-def _range(span: policy.ValidRange) -> dict[str, object]:
+def _range(span: capacity.ValidRange) -> dict[str, object]:
     return fields.compact(min=_amount(span.min), max=_optional_amount(span.max), step=_optional_amount(span.step))
 
 
-def _decode_capacities(source: fields.Fields) -> dict[str, policy.Capacity]:
+def _decode_capacities(source: fields.Fields) -> dict[str, capacity.Capacity]:
     return {name: _decode_capacity(source.child(name)) for name in source}
 
 
-def _decode_capacity(source: fields.Fields) -> policy.Capacity:
-    return policy.Capacity(
+def _decode_capacity(source: fields.Fields) -> capacity.Capacity:
+    return capacity.Capacity(
         value=_decode_amount(source.get("value"), f"{source.path}.value"),
         policy=_decode_policy(source.child("requestPolicy")) if "requestPolicy" in source else None,
     )
 
 
-def _decode_policy(source: fields.Fields) -> policy.RequestPolicy:
+def _decode_policy(source: fields.Fields) -> capacity.RequestPolicy:
     values = source.list_of(object, "validValues")
-    return policy.RequestPolicy(
+    return capacity.RequestPolicy(
         default=_decode_optional_amount(source, "default"),
         valid_values=tuple(_decode_amount(value, f"{source.path}.validValues[{number}]") for number, value in enumerate(values)),
         valid_range=_decode_range(source.child("validRange")) if "validRange" in source else None,
     )
 
 
-def _decode_range(source: fields.Fields) -> policy.ValidRange:
-    return policy.ValidRange(
+def _decode_range(source: fields.Fields) -> capacity.ValidRange:
+    return capacity.ValidRange(
         min=_decode_amount(source.get("min"), f"{source.path}.min"),
         max=_decode_optional_amount(source, "max"),
         step=_decode_optional_amount(source, "step"),
     )
 
 
-def _consumption(part: counters.CounterConsumption) -> dict[str, object]:
+def _consumption(part: device.CounterConsumption) -> dict[str, object]:
     return fields.compact(counterSet=part.counter_set, counters=encode_amounts(part.counters), includes=list(part.includes))
 
 
-def _decode_consumption(source: fields.Fields) -> counters.CounterConsumption:
-    return counters.CounterConsumption(
+def _decode_consumption(source: fields.Fields) -> device.CounterConsumption:
+    return device.CounterConsumption(
         counter_set=source.text("counterSet"), counters=decode_amounts(source.child("counters")), includes=source.texts("includes")
     )
 

@@ -7,8 +7,8 @@ import http
 import threading
 from collections.abc import Callable, Iterator
 
-from drakit.core import binding, errors, names, ports
 from drakit.core import claim as claims
+from drakit.core import errors, names, ports
 from drakit.kube import claim_codec, fields, transport, watch
 from drakit.telemetry import logs
 
@@ -92,7 +92,7 @@ class ApiBindings:
         self._pool = pool
         self._clock = clock
 
-    def follow(self, stop: threading.Event) -> Iterator[binding.Standing | None]:
+    def follow(self, stop: threading.Event) -> Iterator[claims.BindingState | None]:
         """Yield the standing of claims as they change, and None when all are about to be told anew, until ``stop`` is set."""
         for seen in watch.objects(self._api, LIST_PATH, clock=self._clock, stop=stop):
             if seen is None:
@@ -106,18 +106,18 @@ class ApiBindings:
                 continue
             yield standing
 
-    def _standing(self, found: fields.Field, *, gone: bool) -> binding.Standing:
+    def _standing(self, found: fields.Field, *, gone: bool) -> claims.BindingState:
         ref = claim_codec.ref_of(found)
         ours = [one for one in found["status"]["allocation"]["devices"]["results"].each() if self._is_ours(one)]
         if gone or not ours:
-            return binding.Standing(claim=ref, allocated=False, waits=False)
+            return claims.BindingState(claim=ref, allocated=False, waits=False)
         met = {_identity(one): _true(one) for one in found["status"]["devices"].each()}
         waits = failed = False
         for one in ours:
             holding = met.get(_identity(one), frozenset())
             waits = waits or not holding.issuperset(one["bindingConditions"].texts()[:1])
             failed = failed or not holding.isdisjoint(one["bindingFailureConditions"].texts())
-        return binding.Standing(claim=ref, allocated=True, waits=waits and not failed)
+        return claims.BindingState(claim=ref, allocated=True, waits=waits and not failed)
 
     def _is_ours(self, result: fields.Field) -> bool:
         return (result["driver"].value, result["pool"].value) == (self._driver, self._pool)

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from drakit.core import api_server, ports, records
+from drakit.core import ports, records
 from drakit.kube import fields, slice_codec, transport
 from drakit.telemetry import logs
 
@@ -43,18 +43,18 @@ class Description:
     def __init__(self, api: transport.Transport, clock: ports.Clock) -> None:
         self._api = api
         self._clock = clock
-        self._known = api_server.ApiServer(version="")
+        self._known = ports.ApiServer(version="")
         self._has_schema = False
         self._read_at = clock.monotonic()
         self._pause = FIRST_PAUSE
 
-    def current(self) -> api_server.ApiServer:
+    def current(self) -> ports.ApiServer:
         """Return what is known of the server, after reading what is due; never raises."""
         if self._clock.monotonic() < self._read_at:
             return self._known
         version = self._answer(VERSION_PATH, lambda answer: fields.Field(answer)["gitVersion"].text_or_empty())
         if version is not None and version != self._known.version:
-            self._known, self._has_schema = api_server.ApiServer(version=version), False
+            self._known, self._has_schema = ports.ApiServer(version=version), False
         lacks = None if self._has_schema else self._answer(SCHEMA_PATH, missing_gates)
         if lacks is not None:
             self._known, self._has_schema = dataclasses.replace(self._known, lacks=lacks), True

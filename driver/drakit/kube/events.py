@@ -13,8 +13,7 @@ import threading
 from collections.abc import Iterator
 
 from drakit.core import claim as claims
-from drakit.core import errors, records
-from drakit.core import site as sites
+from drakit.core import context, errors, records
 from drakit.kube import claim_codec, fields, transport
 from drakit.kube import claims as kube_claims
 
@@ -47,7 +46,7 @@ class ApiEvents:
         self._lock = threading.Lock()
         self._counts: collections.OrderedDict[str, int] = collections.OrderedDict()
 
-    def tell(self, ref: claims.ClaimRef, notice: sites.Notice, times: int, since: datetime.datetime) -> None:
+    def tell(self, ref: claims.ClaimRef, notice: context.Event, times: int, since: datetime.datetime) -> None:
         """Tell each user of the claim; raises ClaimError when the claim is gone or another by now, ApiError."""
         for subject in self._subjects(ref):
             self._tell(subject, notice, times, since)
@@ -64,7 +63,7 @@ class ApiEvents:
         claim = _Subject(api_version=claim_codec.API_VERSION, kind=claim_codec.KIND, namespace=ref.namespace, name=ref.name, uid=ref.uid)
         return [*_pods(found, ref.namespace)] or [claim]
 
-    def _tell(self, subject: _Subject, notice: sites.Notice, times: int, since: datetime.datetime) -> None:
+    def _tell(self, subject: _Subject, notice: context.Event, times: int, since: datetime.datetime) -> None:
         digest = hashlib.sha256(repr((self._component, subject.uid, notice.reason, notice.message)).encode()).hexdigest()[:16]
         name = f"{subject.name[:_NAME_MAX].rstrip('-.')}.{digest}"
         path = f"/api/v1/namespaces/{subject.namespace}/events"
@@ -99,7 +98,7 @@ class ApiEvents:
             return False
         return True
 
-    def _event(self, name: str, subject: _Subject, notice: sites.Notice, times: int, now: str) -> records.Record:
+    def _event(self, name: str, subject: _Subject, notice: context.Event, times: int, now: str) -> records.Record:
         return {
             "apiVersion": "v1",
             "kind": "Event",

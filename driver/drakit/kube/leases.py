@@ -3,7 +3,7 @@
 import datetime
 import http
 
-from drakit.core import errors, leasing, records
+from drakit.core import errors, leader_election, records
 from drakit.kube import fields, transport
 
 API_VERSION = "coordination.k8s.io/v1"
@@ -21,7 +21,7 @@ class ApiLease:
         self._name = name
         self._timeout = timeout
 
-    def read(self) -> leasing.Lease | None:
+    def read(self) -> leader_election.Lease | None:
         """The lease, None where there is none; raises ApiError."""
         try:
             return _decode(self._api.request("GET", f"{self._path}/{self._name}", timeout=self._timeout))
@@ -30,7 +30,7 @@ class ApiLease:
                 return None
             raise
 
-    def write(self, lease: leasing.Lease) -> leasing.Lease:
+    def write(self, lease: leader_election.Lease) -> leader_election.Lease:
         """Create it, or replace it as it was read; raises ApiError, with status 409 where somebody else was faster."""
         metadata = {**self._metadata, **({"resourceVersion": lease.version} if lease.version else {})}
         body: records.Record = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": _spec(lease)}
@@ -38,7 +38,7 @@ class ApiLease:
         return _decode(self._api.request(method, path, body=body, timeout=self._timeout))
 
 
-def _spec(lease: leasing.Lease) -> records.Record:
+def _spec(lease: leader_election.Lease) -> records.Record:
     return {
         "holderIdentity": lease.holder,
         "leaseDurationSeconds": int(lease.duration),
@@ -52,13 +52,13 @@ def _micro_time(moment: datetime.datetime) -> str:
     return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _decode(found: transport.Object) -> leasing.Lease:
+def _decode(found: transport.Object) -> leader_election.Lease:
     """A stored lease; what somebody else left out is as good as given up. Raises ApiError for one that cannot be read."""
     root = fields.Field(found)
     spec = root["spec"]
     try:
         duration, transitions = spec["leaseDurationSeconds"], spec["leaseTransitions"]
-        return leasing.Lease(
+        return leader_election.Lease(
             holder=spec["holderIdentity"].text_or_empty(),
             duration=float(duration.integer()) if duration else 1.0,
             acquired=_time(spec["acquireTime"]),

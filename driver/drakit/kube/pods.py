@@ -8,8 +8,7 @@ import contextlib
 import http
 from collections.abc import Collection, Iterator
 
-from drakit.core import errors, records
-from drakit.core import pods as core_pods
+from drakit.core import errors, ports, records
 from drakit.kube import fields, transport
 
 TIMEOUT = 5.0
@@ -18,7 +17,7 @@ _GRACE_SECONDS = 10
 
 
 class ApiPods:
-    """``core.pods.Pods``: the pods that carry the driver's label on one node, in the namespace of the template."""
+    """``core.ports.PodStore``: the pods that carry the driver's label on one node, in the namespace of the template."""
 
     def __init__(self, api: transport.Transport, *, namespace: str, template: str, node: str, driver: str, own_uid: str = "") -> None:
         """``own_uid`` is the UID of the driver's own pod, whose image the pods have; without it they have the template's."""
@@ -31,7 +30,7 @@ class ApiPods:
         self._driver = driver
         self._own_uid = own_uid
 
-    def create(self, pod: core_pods.Wanted) -> None:
+    def create(self, pod: ports.PodRequest) -> None:
         """Create the pod; a pod of that name that is there already is left as it is. Raises ApiError."""
         template = fields.Field(self._read_template())
         with _reading("PodTemplate or Node"):
@@ -42,7 +41,7 @@ class ApiPods:
             if error.status != http.HTTPStatus.CONFLICT:
                 raise
 
-    def state(self, name: str) -> core_pods.State | None:
+    def state(self, name: str) -> ports.PodState | None:
         """Return the state of a pod, None where there is no pod of that name. Raises ApiError."""
         try:
             found = fields.Field(self._api.request("GET", f"{self._path}/{name}", timeout=TIMEOUT))
@@ -89,7 +88,7 @@ class ApiPods:
                 return {"image": next(pod["spec"]["containers"].each())["image"].text()}
         return {}
 
-    def _pod(self, pod: core_pods.Wanted, template: fields.Field) -> records.Record:
+    def _pod(self, pod: ports.PodRequest, template: fields.Field) -> records.Record:
         node = fields.Field(self._api.request("GET", f"/api/v1/nodes/{self.node}", timeout=TIMEOUT))
         owner: records.Record = {
             "apiVersion": "v1",
@@ -132,21 +131,21 @@ def _reading(what: str) -> Iterator[None]:
         raise errors.ApiError(f"the API server sent a {what} that cannot be read: {error}", reason=transport.UNREADABLE) from error
 
 
-def _state(pod: fields.Field) -> core_pods.State:
+def _state(pod: fields.Field) -> ports.PodState:
     """The one container counts; a pod that the kubelet refused or evicted has none, and says why itself."""
     status = pod["status"]
     container = next(iter(status["containerStatuses"].each()), fields.Field(None))
     state = container["state"]
     ended = state["terminated"] or container["lastState"]["terminated"]
     if pod["metadata"]["deletionTimestamp"]:
-        return core_pods.State(phase=core_pods.Phase.ENDING)
+        return ports.PodState(phase=ports.PodPhase.ENDING)
     if status["phase"].text_or_empty() in {"Failed", "Succeeded"}:
-        return core_pods.State(phase=core_pods.Phase.OVER, message=_told(status))
+        return ports.PodState(phase=ports.PodPhase.OVER, message=_told(status))
     if state["running"]:
-        return core_pods.State(phase=core_pods.Phase.RUNNING)
+        return ports.PodState(phase=ports.PodPhase.RUNNING)
     if ended:
-        return core_pods.State(phase=core_pods.Phase.FAILING, message=_told(ended))
-    return core_pods.State(phase=core_pods.Phase.STARTING, message=_told(state["waiting"]))
+        return ports.PodState(phase=ports.PodPhase.FAILING, message=_told(ended))
+    return ports.PodState(phase=ports.PodPhase.STARTING, message=_told(state["waiting"]))
 
 
 def _told(field: fields.Field) -> str:

@@ -9,7 +9,8 @@ import datetime
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
-from drakit.core import attribute, counters, device, mixins, policy, quantity, reach, records, slices
+from drakit.core import capacity, device, inventory, node_selection, quantity, records
+from drakit.core.slices import resource_slice
 from drakit.kube import fields, transport
 from drakit.telemetry import logs
 
@@ -21,14 +22,14 @@ Object = dict[str, records.Json]
 _log = logs.get_logger(__name__)
 
 
-def encode(spec: slices.SliceSpec) -> Object:
+def encode(spec: resource_slice.SliceSpec) -> Object:
     """The ``spec`` of a ResourceSlice."""
     page = spec.page
     return _filled(
         {
             "driver": spec.driver,
             "nodeName": spec.node,
-            **reach.to_record(spec.reach),
+            **node_selection.to_record(spec.reach),
             "pool": {"name": spec.pool.name, "generation": spec.pool.generation, "resourceSliceCount": spec.pool.count},
             "mixins": _mixins(page.mixins),
             "sharedCounters": [
@@ -44,7 +45,7 @@ def _device(item: device.Device) -> Object:
     return _filled(
         {
             "name": item.name,
-            **reach.to_record(item.reach),
+            **node_selection.to_record(item.reach),
             "includes": _includes(item.includes),
             "attributes": _attributes(item.attributes),
             "capacity": _capacities(item.capacity),
@@ -74,29 +75,29 @@ def _counters(values: Mapping[str, quantity.Quantity]) -> records.Json:
     return {name: {"value": str(values[name])} for name in sorted(values)}
 
 
-def _attributes(values: Mapping[str, attribute.AttributeValue]) -> records.Json:
+def _attributes(values: Mapping[str, device.AttributeValue]) -> records.Json:
     return {name: _attribute(values[name]) for name in sorted(values)}
 
 
-def _attribute(value: attribute.AttributeValue) -> records.Json:
+def _attribute(value: device.AttributeValue) -> records.Json:
     if isinstance(value, tuple):
         return {f"{_attribute_kind(value[0])}s": [_plain(item) for item in value]}
     return {_attribute_kind(value): _plain(value)}
 
 
-def _attribute_kind(value: attribute.Scalar) -> str:
-    return {bool: "bool", int: "int", attribute.Version: "version"}.get(type(value), "string")
+def _attribute_kind(value: device.Scalar) -> str:
+    return {bool: "bool", int: "int", device.Version: "version"}.get(type(value), "string")
 
 
-def _plain(value: attribute.Scalar) -> str | int | bool:
-    return value.text if isinstance(value, attribute.Version) else value
+def _plain(value: device.Scalar) -> str | int | bool:
+    return value.text if isinstance(value, device.Version) else value
 
 
-def _capacities(values: Mapping[str, policy.Capacity]) -> records.Json:
+def _capacities(values: Mapping[str, capacity.Capacity]) -> records.Json:
     return {name: _filled({"value": str(values[name].value), "requestPolicy": _policy(values[name].policy)}) for name in sorted(values)}
 
 
-def _policy(rule: policy.RequestPolicy | None) -> records.Json:
+def _policy(rule: capacity.RequestPolicy | None) -> records.Json:
     if rule is None:
         return None
     span = rule.valid_range
@@ -119,7 +120,7 @@ def _taint(taint: device.Taint) -> Object:
     return _filled({"key": taint.key, "value": taint.value, "effect": taint.effect.value, "timeAdded": at})
 
 
-def _mixins(all_mixins: mixins.Mixins) -> Object:
+def _mixins(all_mixins: inventory.Mixins) -> Object:
     return _filled(
         {
             "device": [
@@ -132,7 +133,7 @@ def _mixins(all_mixins: mixins.Mixins) -> Object:
     )
 
 
-def decode(found: transport.Object) -> slices.Published:
+def decode(found: transport.Object) -> resource_slice.Published:
     """A stored slice.
 
     What is not understood of somebody else's slice must not keep ours from being published: a page that cannot be read is given back empty, with a
@@ -141,31 +142,31 @@ def decode(found: transport.Object) -> slices.Published:
     root = fields.Field(found)
     metadata, spec = root["metadata"], root["spec"]
     name, generation, count = spec["pool"]["name"].text(), spec["pool"]["generation"], spec["pool"]["resourceSliceCount"].integer()
-    place: reach.OfPool | None = None
+    place: node_selection.PoolNodes | None = None
     try:
-        page, place = _read_page(spec), reach.of_pool(spec.object())
+        page, place = _read_page(spec), node_selection.of_pool(spec.object())
     except fields.UNREADABLE as error:
         _log.warning("a stored slice cannot be read and will be replaced", slice=metadata["name"].text(), error=str(error))
-        page, count = slices.Page(), 0
-    return slices.Published(
+        page, count = resource_slice.Page(), 0
+    return resource_slice.Published(
         name=metadata["name"].text(),
         uid=metadata["uid"].text(),
         version=metadata["resourceVersion"].text(),
-        spec=slices.SliceSpec(
+        spec=resource_slice.SliceSpec(
             driver=spec["driver"].text(),
             node=spec["nodeName"].text_or_empty(),
-            pool=slices.Pool(name=name, generation=generation.integer() if generation else 0, count=count),
+            pool=resource_slice.Pool(name=name, generation=generation.integer() if generation else 0, count=count),
             page=page,
             reach=place,
         ),
     )
 
 
-def _read_page(spec: fields.Field) -> slices.Page:
-    return slices.Page(
+def _read_page(spec: fields.Field) -> resource_slice.Page:
+    return resource_slice.Page(
         devices=tuple(_read_device(item) for item in spec["devices"].each()),
         counter_sets=tuple(
-            counters.CounterSet(name=item["name"].text(), counters=_read_counters(item["counters"]), includes=_read_includes(item))
+            device.CounterSet(name=item["name"].text(), counters=_read_counters(item["counters"]), includes=_read_includes(item))
             for item in spec["sharedCounters"].each()
         ),
         mixins=_read_mixins(spec["mixins"]),
@@ -178,7 +179,7 @@ def _read_device(item: fields.Field) -> device.Device:
         attributes=_read_attributes(item["attributes"]),
         capacity=_read_capacities(item["capacity"]),
         consumes=tuple(
-            counters.CounterConsumption(
+            device.CounterConsumption(
                 counter_set=part["counterSet"].text(), counters=_read_counters(part["counters"]), includes=_read_includes(part)
             )
             for part in item["consumesCounters"].each()
@@ -189,7 +190,7 @@ def _read_device(item: fields.Field) -> device.Device:
         binding_conditions=item["bindingConditions"].texts(),
         binding_failure_conditions=item["bindingFailureConditions"].texts(),
         includes=_read_includes(item),
-        reach=reach.of_device(item.object()),
+        reach=node_selection.of_device(item.object()),
     )
 
 
@@ -201,11 +202,11 @@ def _read_counters(item: fields.Field) -> Mapping[str, quantity.Quantity]:
     return {name: counter["value"].amount() for name, counter in item.items()}
 
 
-def _read_attributes(item: fields.Field) -> Mapping[str, attribute.AttributeValue]:
+def _read_attributes(item: fields.Field) -> Mapping[str, device.AttributeValue]:
     return {name: _read_attribute(value) for name, value in item.items()}
 
 
-def _read_attribute(item: fields.Field) -> attribute.AttributeValue:
+def _read_attribute(item: fields.Field) -> device.AttributeValue:
     kinds = [(kind, value) for kind, value in item.items() if value]
     if len(kinds) != 1:
         raise item.error("must have exactly one value")
@@ -215,35 +216,35 @@ def _read_attribute(item: fields.Field) -> attribute.AttributeValue:
     read = _SCALARS.get(kind.removesuffix("s"))
     if read is None:
         raise value.error("is a kind of attribute that drakit does not know")
-    return cast("attribute.AttributeValue", tuple(read(element) for element in value.each()))
+    return cast("device.AttributeValue", tuple(read(element) for element in value.each()))
 
 
 def _plain_text(item: fields.Field) -> str:
     return item.value if item.value == "" else item.text()
 
 
-_SCALARS: Mapping[str, Callable[[fields.Field], attribute.Scalar]] = {
+_SCALARS: Mapping[str, Callable[[fields.Field], device.Scalar]] = {
     "string": _plain_text,
     "int": fields.Field.integer,
     "bool": fields.Field.flag,
-    "version": lambda value: attribute.Version(value.text()),
+    "version": lambda value: device.Version(value.text()),
 }
 
 
-def _read_capacities(item: fields.Field) -> Mapping[str, policy.Capacity]:
+def _read_capacities(item: fields.Field) -> Mapping[str, capacity.Capacity]:
     return {
-        name: policy.Capacity(value=value["value"].amount(), policy=_read_policy(value["requestPolicy"])) for name, value in item.items()
+        name: capacity.Capacity(value=value["value"].amount(), policy=_read_policy(value["requestPolicy"])) for name, value in item.items()
     }
 
 
-def _read_policy(item: fields.Field) -> policy.RequestPolicy | None:
+def _read_policy(item: fields.Field) -> capacity.RequestPolicy | None:
     if not item:
         return None
     span = item["validRange"]
-    return policy.RequestPolicy(
+    return capacity.RequestPolicy(
         default=_read_amount(item["default"]),
         valid_values=tuple(value.amount() for value in item["validValues"].each()),
-        valid_range=policy.ValidRange(min=span["min"].amount(), max=_read_amount(span["max"]), step=_read_amount(span["step"]))
+        valid_range=capacity.ValidRange(min=span["min"].amount(), max=_read_amount(span["max"]), step=_read_amount(span["step"]))
         if span
         else None,
     )
@@ -272,20 +273,20 @@ def _read_time(item: fields.Field) -> datetime.datetime | None:
         raise item.error(f"{item.text()!r} is not a time") from error
 
 
-def _read_mixins(item: fields.Field) -> mixins.Mixins:
-    return mixins.Mixins(
+def _read_mixins(item: fields.Field) -> inventory.Mixins:
+    return inventory.Mixins(
         device=tuple(
-            mixins.DeviceMixin(
+            inventory.DeviceMixin(
                 name=part["name"].text(), attributes=_read_attributes(part["attributes"]), capacity=_read_capacities(part["capacity"])
             )
             for part in item["device"].each()
         ),
         counter_set=tuple(
-            mixins.CounterSetMixin(name=part["name"].text(), counters=_read_counters(part["counters"]))
+            inventory.CounterSetMixin(name=part["name"].text(), counters=_read_counters(part["counters"]))
             for part in item["counterSet"].each()
         ),
         consumption=tuple(
-            mixins.ConsumptionMixin(name=part["name"].text(), counters=_read_counters(part["counters"]))
+            inventory.ConsumptionMixin(name=part["name"].text(), counters=_read_counters(part["counters"]))
             for part in item["deviceCounterConsumption"].each()
         ),
     )

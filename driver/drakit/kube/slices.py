@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from drakit.core import api_server, errors, ports, records
-from drakit.core import slices as values
+from drakit.core import errors, ports, records
+from drakit.core.slices import resource_slice
 from drakit.kube import discovery, fields, slice_codec, transport, watch
 from drakit.telemetry import logs
 
@@ -40,29 +40,29 @@ class ApiSlices:
         self._node_uid = ""
         self._metadata: dict[str, records.Record] = {}
 
-    def list(self) -> Sequence[values.Published]:
+    def list(self) -> Sequence[resource_slice.Published]:
         """All slices of this driver and node, or of this driver and no node; raises ApiError."""
         answer = fields.Field(self._api.request("GET", PATH, query={"fieldSelector": self._selector}))
         self._node_uid = ""
         self._metadata = {}
         return [found for item in _readable(lambda: [*answer["items"].each()]) for found in self._listed(item)]
 
-    def create(self, wanted: values.Create) -> values.Published:
+    def create(self, wanted: resource_slice.Create) -> resource_slice.Published:
         """Create one slice; raises ApiError, with status 404 when the node does not exist."""
         return self._decoded(fields.Field(self._api.request("POST", PATH, body=self._new(wanted))))
 
-    def try_create(self, wanted: values.Create) -> None:
+    def try_create(self, wanted: resource_slice.Create) -> None:
         """Have the API server validate and admit one slice without storing it; raises ApiError as ``create`` would."""
         self._api.request("POST", PATH, query={"dryRun": "All"}, body=self._new(wanted))
 
-    def update(self, wanted: values.Update) -> values.Published:
+    def update(self, wanted: resource_slice.Update) -> resource_slice.Published:
         """Replace one slice as it was published; raises ApiError, with status 409 when it is another by now."""
         published = wanted.published
         metadata = {**self._metadata_of(published), "uid": published.uid, "resourceVersion": published.version}
         answer = self._api.request("PUT", f"{PATH}/{published.name}", body=_object(metadata, wanted.spec))
         return self._decoded(fields.Field(answer))
 
-    def delete(self, published: values.Published) -> None:
+    def delete(self, published: resource_slice.Published) -> None:
         """Delete one slice if it is still as published; gone already is success. Raises ApiError, with status 409 when it is another by now."""
         preconditions: records.Record = {"uid": published.uid, "resourceVersion": published.version}
         body: records.Record = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
@@ -73,7 +73,7 @@ class ApiSlices:
                 raise
         self._metadata.pop(published.uid, None)
 
-    def server(self) -> api_server.ApiServer:
+    def server(self) -> ports.ApiServer:
         """The server's version, and what its schema lacks; whatever cannot be read counts as nothing lacking. Never raises."""
         return self._description.current()
 
@@ -81,7 +81,7 @@ class ApiSlices:
         """Yield once per connection and once per change, until ``stop`` is set."""
         return watch.changes(self._api, PATH, selector=self._selector, clock=self._clock, stop=stop, meter=self._meter)
 
-    def _new(self, wanted: values.Create) -> records.Record:
+    def _new(self, wanted: resource_slice.Create) -> records.Record:
         return _object({"generateName": wanted.prefix, **self._ownership()}, wanted.spec)
 
     def _ownership(self) -> records.Record:
@@ -102,13 +102,13 @@ class ApiSlices:
             self._node_uid = _readable(fields.Field(node)["metadata"]["uid"].text)
         return self._node_uid
 
-    def _metadata_of(self, published: values.Published) -> records.Record:
+    def _metadata_of(self, published: resource_slice.Published) -> records.Record:
         """What the slice's metadata was when last seen; all slices are listed where this process never saw it."""
         if published.uid not in self._metadata:
             self.list()
         return self._metadata.get(published.uid, {"name": published.name})
 
-    def _listed(self, item: fields.Field) -> Sequence[values.Published]:
+    def _listed(self, item: fields.Field) -> Sequence[resource_slice.Published]:
         """The slice. One that cannot be read but has an identity is of a pool of its own, so that the publisher removes it. Others are left out."""
         try:
             return (self._decoded(item),)
@@ -118,18 +118,18 @@ class ApiSlices:
             _log.warning("slice cannot be read", slice=item.name(), error=str(error), removed=has_identity)
             if not has_identity:
                 return ()
-            pool = values.Pool(name=UNREADABLE_POOL, generation=0, count=0)
-            spec = values.SliceSpec(driver=self._driver, node=self._node, pool=pool, page=values.Page())
-            return (values.Published(name=name, uid=uid, version=version, spec=spec),)
+            pool = resource_slice.Pool(name=UNREADABLE_POOL, generation=0, count=0)
+            spec = resource_slice.SliceSpec(driver=self._driver, node=self._node, pool=pool, page=resource_slice.Page())
+            return (resource_slice.Published(name=name, uid=uid, version=version, spec=spec),)
 
-    def _decoded(self, found: fields.Field) -> values.Published:
+    def _decoded(self, found: fields.Field) -> resource_slice.Published:
         published = _readable(lambda: slice_codec.decode(found.object()))
         metadata = _readable(found["metadata"].object)
         self._metadata[published.uid] = {key: metadata[key] for key in _KEPT_METADATA if key in metadata}
         return published
 
 
-def _object(metadata: records.Record, spec: values.SliceSpec) -> records.Record:
+def _object(metadata: records.Record, spec: resource_slice.SliceSpec) -> records.Record:
     return {"apiVersion": slice_codec.API_VERSION, "kind": slice_codec.KIND, "metadata": metadata, "spec": slice_codec.encode(spec)}
 
 

@@ -20,8 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from drakit.core import claim as claims
-from drakit.core import claim_status, errors, joint, names, ports, records
-from drakit.core import site as sites
+from drakit.core import claim_status, errors, multi_node_status, names, ports, records
 from drakit.kube import claim_codec, fields, joint_status, status_patch, transport
 from drakit.kube import claims as kube_claims
 
@@ -108,7 +107,7 @@ class ApiStatuses:
         found = fields.Field(self._read(ref))
         elsewhere = joint_status.keys(found, self._writer.driver, self._writer.pool)
         stored = joint_status.stored(found, self._writer.driver)
-        before = {key: stored.get(key, joint.Whole()) for key in elsewhere}
+        before = {key: stored.get(key, multi_node_status.MultiNodeStatus()) for key in elsewhere}
         after = {key: joint_status.following(whole, key, self._writer.node, change) for key, whole in before.items()}
         if after != before:
             entries = joint_status.entries(after, found, self._writer.driver, self._stamped)
@@ -155,7 +154,7 @@ class ApiStatuses:
             return {}
         return _assembled(self._writer.driver, key, [self._stamped(one, key, found) for one in conditions], told)
 
-    def _stamped(self, condition: sites.Condition, key: claim_status.DeviceKey, found: fields.Field) -> dict[str, object]:
+    def _stamped(self, condition: claim_status.Condition, key: claim_status.DeviceKey, found: fields.Field) -> dict[str, object]:
         """The condition as metav1.Condition; its time is that of the last change of its status, whoever wrote that."""
         status = "True" if condition.status else "False"
         since = self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -334,8 +333,8 @@ def _keys_of_mark(name: str) -> Mapping[str, object]:
     return keys if isinstance(keys, dict) else {}
 
 
-def _condition(one: fields.Field) -> sites.Condition:
-    return sites.Condition(
+def _condition(one: fields.Field) -> claim_status.Condition:
+    return claim_status.Condition(
         type=one["type"].text(),
         status=one["status"].value == "True",
         reason=one["reason"].text_or_empty(),
@@ -343,7 +342,7 @@ def _condition(one: fields.Field) -> sites.Condition:
     )
 
 
-def _told(said: sites.DeviceStatus) -> dict[str, object]:
+def _told(said: claim_status.DeviceStatus) -> dict[str, object]:
     """The parts of an entry beside its identity and conditions."""
     told: dict[str, object] = {"data": records.thaw(said.values)} if said.values else {}
     if said.network is not None:

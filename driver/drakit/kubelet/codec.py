@@ -12,7 +12,7 @@ from google.protobuf import message
 
 from drakit._proto import dra_v1_pb2 as wire
 from drakit.core import claim as claims
-from drakit.core import names, outcome
+from drakit.core import names
 
 ERROR_MAX = 1024
 NO_ANSWER = "the driver gave no answer for this claim; see its log"
@@ -39,9 +39,9 @@ def decode_claims(sent: Iterable[wire.Claim]) -> Asked:
     return Asked(refs=tuple(ref for uid, ref in refs.items() if uid not in refused), refused=refused)
 
 
-def encode_prepared(asked: Asked, outcomes: Mapping[names.ClaimUid, outcome.Outcome]) -> wire.NodePrepareResourcesResponse:
+def encode_prepared(asked: Asked, outcomes: Mapping[names.ClaimUid, claims.Outcome]) -> wire.NodePrepareResourcesResponse:
     """One entry for each claim asked for."""
-    missing = outcome.Outcome(error=NO_ANSWER)
+    missing = claims.Outcome(error=NO_ANSWER)
     entries = {str(ref.uid): _prepared(outcomes.get(ref.uid, missing)) for ref in asked.refs}
     refused = {uid: wire.NodePrepareResourceResponse(error=text(error)) for uid, error in asked.refused.items()}
     return wire.NodePrepareResourcesResponse(claims=entries | refused)
@@ -71,13 +71,13 @@ def _fault(item: wire.Claim) -> str:
     return ""
 
 
-def _prepared(result: outcome.Outcome) -> wire.NodePrepareResourceResponse:
+def _prepared(result: claims.Outcome) -> wire.NodePrepareResourceResponse:
     if result.error:
         return wire.NodePrepareResourceResponse(error=text(result.error))
     return wire.NodePrepareResourceResponse(devices=[_device(device) for device in result.devices])
 
 
-def _device(device: outcome.PreparedDevice) -> wire.Device:
+def _device(device: claims.PreparedDevice) -> wire.Device:
     return wire.Device(
         request_names=[device.request.partition("/")[0]],
         pool_name=device.pool,

@@ -17,7 +17,7 @@ from drakit._proto import dra_v1_pb2_grpc as services
 from drakit._proto import dra_v1beta1_pb2 as beta
 from drakit._proto import dra_v1beta1_pb2_grpc as beta_services
 from drakit.core import claim as claims
-from drakit.core import errors, names, outcome, ports
+from drakit.core import errors, names, ports
 from drakit.kubelet import codec, health, health_service, server
 from drakit.telemetry import logs
 
@@ -59,7 +59,7 @@ class DraService(services.DRAPluginServicer):
         answers = _ask(
             _Call("NodePrepareResources", asked, context),
             self._engine.prepare,
-            lambda why: outcome.Outcome(error=why),
+            lambda why: claims.Outcome(error=why),
             lambda told: {"error": told.error} if told.error else {"devices": [device.device for device in told.devices]},
         )
         return codec.encode_prepared(asked, answers)

@@ -13,8 +13,7 @@ import dataclasses
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from drakit.core import errors, ports
-from drakit.core import site as sites
+from drakit.core import context, errors, ports
 
 RESEND_SECONDS = 10.0
 VALID_SECONDS = 30
@@ -29,7 +28,7 @@ class DeviceHealth:
     """The health of one device. ``found`` is the Unix time of when it was found out; ``message`` has at most 1024 bytes."""
 
     device: str
-    health: sites.Health
+    health: context.Health
     message: str
     found: int
 
@@ -61,7 +60,7 @@ class HealthBoard:
             if before != self._devices or returned:
                 self._wake()
 
-    def report(self, device: str, health: sites.Health, message: str = "") -> None:
+    def report(self, device: str, health: context.Health, message: str = "") -> None:
         """From now on the device is so; what was said before is replaced."""
         told = DeviceHealth(device=device, health=health, message=cut(message), found=self._unix())
         with self._lock:
@@ -74,15 +73,15 @@ class HealthBoard:
         """Every device that is there or was spoken of, in order of name."""
         with self._lock:
             stale = self._is_stale()
-            default = sites.Health.UNKNOWN if stale else sites.Health.HEALTHY
+            default = context.Health.UNKNOWN if stale else context.Health.HEALTHY
             message = UNSEEN if stale else ""
             held = {name: DeviceHealth(device=name, health=default, message=message, found=self._seen_at) for name in self._devices}
             return [health for _, health in sorted((held | self._said).items())]
 
-    def counts(self) -> Mapping[sites.Health, int]:
+    def counts(self) -> Mapping[context.Health, int]:
         """How many devices are of each health."""
         found = [one.health for one in self.snapshot()]
-        return {health: found.count(health) for health in sites.Health}
+        return {health: found.count(health) for health in context.Health}
 
     @contextlib.contextmanager
     def watcher(self) -> Iterator[threading.Event]:

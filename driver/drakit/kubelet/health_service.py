@@ -11,8 +11,8 @@ from drakit._proto import dra_health_v1_pb2 as wire
 from drakit._proto import dra_health_v1_pb2_grpc as services
 from drakit._proto import dra_health_v1alpha1_pb2 as alpha
 from drakit._proto import dra_health_v1alpha1_pb2_grpc as alpha_services
+from drakit.core import context as contexts
 from drakit.core import errors
-from drakit.core import site as sites
 from drakit.kubelet import codec, health
 from drakit.telemetry import logs
 
@@ -22,9 +22,9 @@ PART = 1000
 """Devices in one message: with the longest texts still far below the 4 MiB that the kubelet takes."""
 
 _HEALTH = {
-    sites.Health.UNKNOWN: wire.UNKNOWN,
-    sites.Health.HEALTHY: wire.HEALTHY,
-    sites.Health.UNHEALTHY: wire.UNHEALTHY,
+    contexts.Health.UNKNOWN: wire.UNKNOWN,
+    contexts.Health.HEALTHY: wire.HEALTHY,
+    contexts.Health.UNHEALTHY: wire.UNHEALTHY,
 }
 _log = logs.get_logger(__name__)
 

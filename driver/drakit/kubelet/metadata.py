@@ -20,9 +20,8 @@ import shutil
 import threading
 from collections.abc import Iterator, Mapping
 
-from drakit.core import attribute, claim, edits, errors, names, records
+from drakit.core import claim, claim_status, edits, errors, names, records
 from drakit.core import device as devices
-from drakit.core import site as sites
 
 GROUP = "metadata.resource.k8s.io"
 VERSIONS = ("v1beta1", "v1alpha1")
@@ -83,7 +82,7 @@ class MetadataFiles:
         """Whether a mount is one that ``add`` gave."""
         return pathlib.PurePath(mount.host_path).is_relative_to(self._folder)
 
-    def update(self, uid: names.ClaimUid, pool: str, device: str, network: sites.NetworkStatus) -> bool:
+    def update(self, uid: names.ClaimUid, pool: str, device: str, network: claim_status.NetworkStatus) -> bool:
         """Tell running containers the network facts of a device; whether a file of the claim has the device. Raises CdiError."""
         folder = self._path(uid, "request").parent.parent
         with self._lock, _refused(folder):
@@ -162,21 +161,21 @@ def _encode(facts: Mapping[str, records.Json]) -> bytes:
     return "".join(json.dumps({"apiVersion": f"{GROUP}/{version}", **facts}, indent=2) + "\n" for version in VERSIONS).encode()
 
 
-def _attribute(value: attribute.AttributeValue) -> records.Json:
+def _attribute(value: devices.AttributeValue) -> records.Json:
     if isinstance(value, tuple):
         return {f"{_kind(value[0])}s": [_plain(item) for item in value]}
     return {_kind(value): _plain(value)}
 
 
-def _kind(value: attribute.Scalar) -> str:
-    return {bool: "bool", int: "int", attribute.Version: "version"}.get(type(value), "string")
+def _kind(value: devices.Scalar) -> str:
+    return {bool: "bool", int: "int", devices.Version: "version"}.get(type(value), "string")
 
 
-def _plain(value: attribute.Scalar) -> str | int | bool:
-    return value.text if isinstance(value, attribute.Version) else value
+def _plain(value: devices.Scalar) -> str | int | bool:
+    return value.text if isinstance(value, devices.Version) else value
 
 
-def _network(network: sites.NetworkStatus) -> records.Json:
+def _network(network: claim_status.NetworkStatus) -> records.Json:
     told: dict[str, records.Json] = {
         "interfaceName": network.interface,
         "ips": list(network.addresses),

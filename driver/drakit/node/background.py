@@ -9,9 +9,8 @@ import pathlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from drakit.core import context, errors, inventory, names, ports
 from drakit.core import device as devices
-from drakit.core import errors, inventory, names, ports, tainting
-from drakit.core import site as sites
 from drakit.kubelet import checkpoint
 from drakit.node import binding, device_status, driver_context, local_node, metadata, orphans
 from drakit.node.restore import rebuild
@@ -42,7 +41,7 @@ class KubeletPorts:
 
     is_registered: Callable[[], bool]
     checkpoint: pathlib.Path
-    health: Callable[[sites.HealthReport], None]
+    health: Callable[[context.HealthReport], None]
 
 
 class BackgroundServices:
@@ -146,7 +145,7 @@ class BackgroundServices:
             self._taints = self._local.site.taints()
         except errors.JournalError as error:
             _log.error("taints cannot be read; those of before stay", error=str(error))
-        return tainting.with_taints(offered, self._taints)
+        return inventory.with_taints(offered, self._taints)
 
     def _start_author(self) -> None:
         name = self._local.author.name

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names, ports
-from drakit.core import site as sites
 from drakit.node import device_status, engine
 from drakit.telemetry import logs
 
@@ -24,7 +23,7 @@ _AT_ONCE = 32
 _MESSAGE_MAX = 1024
 _FREE = frozenset({errors.ClaimFault.NOT_FOUND, errors.ClaimFault.NOT_ALLOCATED, errors.ClaimFault.REPLACED})
 
-ReportConditions = Callable[[claims.ClaimRef, Mapping[claim_status.DeviceKey, sites.Condition]], None]
+ReportConditions = Callable[[claims.ClaimRef, Mapping[claim_status.DeviceKey, claim_status.Condition]], None]
 
 
 class UntilStopped:
@@ -174,10 +173,10 @@ def _key(result: claims.AllocationResult) -> claim_status.DeviceKey:
     return result.pool, result.device, result.share_id or ""
 
 
-def _success(result: claims.AllocationResult) -> sites.Condition:
-    return sites.Condition(type=result.binding_conditions[0], status=True, reason="Bound", message="the device is ready")
+def _success(result: claims.AllocationResult) -> claim_status.Condition:
+    return claim_status.Condition(type=result.binding_conditions[0], status=True, reason="Bound", message="the device is ready")
 
 
-def _failure(result: claims.AllocationResult, error: Exception) -> sites.Condition:
+def _failure(result: claims.AllocationResult, error: Exception) -> claim_status.Condition:
     kind = result.binding_failure_conditions[0]
-    return sites.Condition(type=kind, status=True, reason=device_status.reason_of(error), message=str(error)[:_MESSAGE_MAX])
+    return claim_status.Condition(type=kind, status=True, reason=device_status.reason_of(error), message=str(error)[:_MESSAGE_MAX])

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import errors, lifecycle, names, outcome, ports, records
+from drakit.core import errors, lifecycle, names, ports, records
 from drakit.node import inventory_cache, resolution
 from drakit.telemetry import logs
 
@@ -181,10 +181,10 @@ def _by_key(entry: lifecycle.Entry, prepared: Sequence[drivers.Prepared]) -> Map
     return {kept.key: one for kept, one in zip(entry.grants, prepared, strict=True)}
 
 
-ClaimWrapper = Callable[[Callable[[], outcome.Outcome]], outcome.Outcome]
+ClaimWrapper = Callable[[Callable[[], claims.Outcome]], claims.Outcome]
 
 
-def call_directly(work: Callable[[], outcome.Outcome]) -> outcome.Outcome:
+def call_directly(work: Callable[[], claims.Outcome]) -> claims.Outcome:
     """Call the work of a claim and do nothing else."""
     return work()
 
@@ -197,11 +197,11 @@ def with_results(begun: Sequence[lifecycle.GrantEntry], prepared: Sequence[drive
     return tuple(dataclasses.replace(one, record=made.record, edits=made.edits) for one, made in zip(begun, prepared, strict=True))
 
 
-def outcome_of(driver: str, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> outcome.Outcome:
+def outcome_of(driver: str, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> claims.Outcome:
     """The devices of a prepared claim in the order of its grants; a grant without edits has no CDI id."""
-    return outcome.Outcome(
+    return claims.Outcome(
         devices=tuple(
-            outcome.PreparedDevice(
+            claims.PreparedDevice(
                 request=kept.request.partition("/")[0],
                 pool=kept.pool,
                 device=kept.device.name,

@@ -16,9 +16,8 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
-from drakit.core import claim, claim_status, errors, names, ports
+from drakit.core import claim, claim_status, context, errors, names, ports
 from drakit.core import claim as claims
-from drakit.core import site as sites
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -28,7 +27,7 @@ NOT_WRITTEN = "DeviceStatusNotWritten"
 """The reason of the Event for a claim whose status the API server never takes."""
 _TOLD_MAX = 1024
 _MESSAGE_MAX = 1024
-_PREPARED = sites.Condition(type=claim_status.READY, status=True, reason="Prepared", message="the device is prepared")
+_PREPARED = claim_status.Condition(type=claim_status.READY, status=True, reason="Prepared", message="the device is prepared")
 
 
 class Conditions(enum.Enum):
@@ -39,7 +38,7 @@ class Conditions(enum.Enum):
     NEVER = "never"
 
 
-NoticeKey = tuple[claims.ClaimRef, sites.Notice]
+NoticeKey = tuple[claims.ClaimRef, context.Event]
 
 
 class StatusReporter:
@@ -76,15 +75,15 @@ class StatusReporter:
         self._status_box.wake()
         self._event_box.wake()
 
-    def status(self, claim: claims.ClaimRef, status: sites.DeviceStatus) -> None:
+    def status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
         """Write the device's status into the claim."""
         self._put(claim, claim_status.of_device(status, self._pool))
 
-    def bound(self, claim: claims.ClaimRef, conditions: Mapping[claim_status.DeviceKey, sites.Condition]) -> None:
+    def bound(self, claim: claims.ClaimRef, conditions: Mapping[claim_status.DeviceKey, claim_status.Condition]) -> None:
         """State a binding condition, or one of failure, of each of these devices, beside what is said of them already."""
         self._put(claim, claim_status.StatusChange(bound=conditions))
 
-    def notice(self, claim: claims.ClaimRef, notice: sites.Notice) -> None:
+    def notice(self, claim: claims.ClaimRef, notice: context.Event) -> None:
         """Tell the users of a claim; an equal one within ten minutes is only counted, and its count told with the next after that."""
         self._notice(claim, notice)
 
@@ -98,7 +97,7 @@ class StatusReporter:
         if self._conditions is Conditions.NEVER or isinstance(error, errors.CallerGoneError | errors.ApiError):
             return
         message = (str(error) or type(error).__name__)[:_MESSAGE_MAX]
-        condition = sites.Condition(type=claim_status.READY, status=False, reason=reason_of(error), message=message)
+        condition = claim_status.Condition(type=claim_status.READY, status=False, reason=reason_of(error), message=message)
         self._put(ref, claim_status.StatusChange(ready=condition))
 
     def unprepared(self, ref: claims.ClaimRef) -> None:
@@ -113,10 +112,10 @@ class StatusReporter:
         try:
             self._statuses.write(ref, change)
         except errors.ConfigError as error:
-            if self._notice(ref, sites.Notice(reason=NOT_WRITTEN, message=str(error), weight=sites.Weight.WARNING)):
+            if self._notice(ref, context.Event(reason=NOT_WRITTEN, message=str(error), weight=context.EventType.WARNING)):
                 _log.warning("device status cannot be written", claim=str(ref), error=str(error))
 
-    def _notice(self, claim: claims.ClaimRef, notice: sites.Notice) -> bool:
+    def _notice(self, claim: claims.ClaimRef, notice: context.Event) -> bool:
         """Tell, unless an equal one was told in the last ten minutes; return whether it was told."""
         now, key = self._clock.monotonic(), (claim, notice)
         with self._lock:

@@ -1,4 +1,4 @@
-"""``core.site.Site`` on one node: memory in the journal, locks of the engine, and sinks for what has to travel.
+"""``core.context.DriverContext`` on one node: memory in the journal, locks of the engine, and sinks for what has to travel.
 
 A serving node gives sinks of its own; without them, as in one-off commands, what would travel is logged.
 """
@@ -9,10 +9,9 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit.core import claim as claims
+from drakit.core import claim_status, context, errors, lifecycle, names, ports, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import errors, lifecycle, names, ports, records
-from drakit.core import site as sites
 from drakit.node import inventory_cache, resolution
 from drakit.telemetry import logs
 
@@ -23,16 +22,16 @@ NOTE_KEY_MAX = 63
 Grant = drivers.Grant[object]
 
 
-def _log_health(report: sites.HealthReport) -> None:
+def _log_health(report: context.HealthReport) -> None:
     _log.info("health", device=report.device, health=report.health.value, message=report.message)
 
 
-def _log_status(claim: claims.ClaimRef, status: sites.DeviceStatus) -> None:
+def _log_status(claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
     conditions = {one.type: one.status for one in status.conditions}
     _log.info("status", claim=str(claim), claim_uid=claim.uid, device=status.device, conditions=conditions)
 
 
-def _log_notice(claim: claims.ClaimRef, notice: sites.Notice) -> None:
+def _log_notice(claim: claims.ClaimRef, notice: context.Event) -> None:
     _log.info("notice", claim=str(claim), claim_uid=claim.uid, reason=notice.reason, message=notice.message)
 
 
@@ -41,13 +40,13 @@ class ReportSinks:
     """Who carries what a driver says to where it belongs; each returns at once. ``changed`` is called when discovery is due."""
 
     changed: Callable[[], None] = lambda: None
-    health: Callable[[sites.HealthReport], None] = _log_health
-    status: Callable[[claims.ClaimRef, sites.DeviceStatus], None] = _log_status
-    notice: Callable[[claims.ClaimRef, sites.Notice], None] = _log_notice
+    health: Callable[[context.HealthReport], None] = _log_health
+    status: Callable[[claims.ClaimRef, claim_status.DeviceStatus], None] = _log_status
+    notice: Callable[[claims.ClaimRef, context.Event], None] = _log_notice
 
 
 class NodeDriverContext:
-    """``core.site.Site``; its calls raise JournalError where memory cannot be read or written. ``revision`` counts changes of taints."""
+    """``core.context.DriverContext``; its calls raise JournalError where memory cannot be read or written. ``revision`` counts changes of taints."""
 
     def __init__(
         self,
@@ -119,15 +118,15 @@ class NodeDriverContext:
         """The taints put in this boot and not removed, by device."""
         return self._notebook.taints()
 
-    def health(self, report: sites.HealthReport) -> None:
+    def health(self, report: context.HealthReport) -> None:
         """Tell the kubelet how a device is."""
         self.sinks.health(report)
 
-    def status(self, claim: claims.ClaimRef, status: sites.DeviceStatus) -> None:
+    def status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
         """Write the device's status into the claim."""
         self.sinks.status(claim, dataclasses.replace(status, values=records.freeze_record(status.values)))
 
-    def notice(self, claim: claims.ClaimRef, notice: sites.Notice) -> None:
+    def notice(self, claim: claims.ClaimRef, notice: context.Event) -> None:
         """Tell the users of a claim something by an Event."""
         self.sinks.notice(claim, notice)
 

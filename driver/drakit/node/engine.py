@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import errors, lifecycle, names, outcome, ports
+from drakit.core import errors, lifecycle, names, ports
 from drakit.node import device_preparer, device_status, inventory_cache, occupancy, resolution, timing
 from drakit.node.restore import evidence, recall
 from drakit.telemetry import logs
@@ -97,7 +97,7 @@ class Engine:
 
     def prepare(
         self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: device_preparer.ClaimWrapper = device_preparer.call_directly
-    ) -> Mapping[names.ClaimUid, outcome.Outcome]:
+    ) -> Mapping[names.ClaimUid, claims.Outcome]:
         """Prepare claims one after the other; an outcome for each. ``around`` calls the work of each claim.
 
         What the claims of a call were answered is kept until a call ends in time. The kubelet hears of all claims of a call or of none.
@@ -135,11 +135,11 @@ class Engine:
             self._preparer.write_cdi(entry, entry.grants)
             return Recovered.WHOLE
 
-    def _outcome_of(self, ref: claims.ClaimRef, caller: ports.Caller) -> outcome.Outcome:
-        prepared: list[outcome.Outcome] = []
+    def _outcome_of(self, ref: claims.ClaimRef, caller: ports.Caller) -> claims.Outcome:
+        prepared: list[claims.Outcome] = []
         error = self._error_of(ref, lambda: prepared.append(self._prepare(ref, caller)), self.reporter.failed)
         if not prepared:
-            return outcome.Outcome(error=error)
+            return claims.Outcome(error=error)
         self.reporter.prepared(ref)
         return prepared[0]
 
@@ -157,7 +157,7 @@ class Engine:
             return f"internal error of driver {self._author.name}: {type(error).__name__}: {error}"
         return ""
 
-    def _prepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> outcome.Outcome:
+    def _prepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> claims.Outcome:
         claim = self._claims.fetch(ref)
         with self._claim_locks.hold([ref.uid], caller.is_waiting):
             entry = self._journal.entry(ref.uid)
@@ -169,7 +169,7 @@ class Engine:
                     return answer
             return self._prepare_new(claim, caller)
 
-    def _prepare_again(self, entry: lifecycle.Entry, claim: claims.Claim, caller: ports.Caller) -> outcome.Outcome | None:
+    def _prepare_again(self, entry: lifecycle.Entry, claim: claims.Claim, caller: ports.Caller) -> claims.Outcome | None:
         """The answer for a claim that is prepared, or that is to be continued; otherwise undo what there is and return None."""
         with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
             _check_waiting(caller)
@@ -182,7 +182,7 @@ class Engine:
             self._undo(entry)
         return None
 
-    def _prepare_new(self, claim: claims.Claim, caller: ports.Caller) -> outcome.Outcome:
+    def _prepare_new(self, claim: claims.Claim, caller: ports.Caller) -> claims.Outcome:
         grants = resolution.resolve(claim, self._author, self._identity.pool, self._offered.granted)
         with self._device_locks.hold(resolution.lock_names(grants), caller.is_waiting):
             entry, planned = self._begin(claim.ref, grants, caller)
@@ -196,7 +196,7 @@ class Engine:
         self._journal_begin(entry)
         return entry, planned
 
-    def _carry_out_or_undo(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
+    def _carry_out_or_undo(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> claims.Outcome:
         try:
             return self._carry_out(entry, grants, caller)
         except Exception as error:
@@ -206,7 +206,7 @@ class Engine:
                 self._undo_after_failure(entry)
             raise
 
-    def _carry_out(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> outcome.Outcome:
+    def _carry_out(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> claims.Outcome:
         kept = self._preparer.complete(entry, grants, self._identity.boot_id, caller)
         return device_preparer.outcome_of(self._author.name, entry.claim, kept)
 

@@ -8,8 +8,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from drakit.core import claim, degrade, device, driver
+from drakit.core import claim, device, driver
 from drakit.core import inventory as inventories
+from drakit.core.slices import feature_gates
 
 # Whatever its configuration type: the node passes configurations on and never looks inside.
 Author = driver.Driver[Any]
@@ -75,7 +76,7 @@ class InventoryCache:
         if name not in self._seen.devices:
             self.refresh()
         found = self._seen.devices.get(name)
-        return found if found is None or is_shared else degrade.exclusive(found)
+        return found if found is None or is_shared else feature_gates.as_exclusive(found)
 
     def device(self, name: str) -> device.Device | None:
         """The flat device of this name in the form in which it is offered; hardware is asked once more before the answer is None."""

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from drakit.core import claim as claims
+from drakit.core import claim_status, context, errors, inventory, names, ports, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import errors, inventory, names, ports, records
-from drakit.core import site as sites
 from drakit.kubelet import metadata
 from drakit.node import inventory_cache
 from drakit.telemetry import logs
@@ -22,7 +21,7 @@ from drakit.telemetry import logs
 _log = logs.get_logger(__name__)
 
 Grant = drivers.Grant[Any]
-WriteStatus = Callable[[claims.ClaimRef, sites.DeviceStatus], None]
+WriteStatus = Callable[[claims.ClaimRef, claim_status.DeviceStatus], None]
 FOLDER = "device-metadata"
 REMEMBERED = 1024
 
@@ -109,10 +108,10 @@ class MetadataDriver(drivers.Driver[Any]):
     def cluster_device(self, pool: str, name: str) -> devices.Device | None:
         return self._author.cluster_device(pool, name)
 
-    def start(self, site: sites.Site) -> None:
+    def start(self, site: context.DriverContext) -> None:
         self._author.start(site)
 
-    def measure(self) -> Sequence[sites.Reading]:
+    def measure(self) -> Sequence[context.Metric]:
         return self._author.measure()
 
     def stop(self) -> None:
@@ -122,7 +121,7 @@ class MetadataDriver(drivers.Driver[Any]):
 def updating_metadata(files: metadata.MetadataFiles, pool: str, status: WriteStatus) -> WriteStatus:
     """A claim_engine of device status that also tells running containers the network facts in it."""
 
-    def carry(claim: claims.ClaimRef, told: sites.DeviceStatus) -> None:
+    def carry(claim: claims.ClaimRef, told: claim_status.DeviceStatus) -> None:
         status(claim, told)
         if told.network is not None:
             try:

@@ -18,8 +18,7 @@ from prometheus_client import core as prometheus_core
 from prometheus_client import exposition, utils
 from prometheus_client import registry as collectors
 
-from drakit.core import inventory, lifecycle
-from drakit.core import site as sites
+from drakit.core import context, inventory, lifecycle
 from drakit.serving import checks
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
@@ -77,7 +76,7 @@ class Metrics:
                 self._registry.register(self._mirrors[name])
             self._mirrors[name].reads.append(read)
 
-    def readings(self, driver: str, read: Callable[[], Sequence[sites.Reading]]) -> None:
+    def readings(self, driver: str, read: Callable[[], Sequence[context.Metric]]) -> None:
         """Ask a driver for readings of its own whenever metrics are asked for."""
         with self._guard:
             if self._authors is None:
@@ -175,7 +174,7 @@ class _Authors(collectors.Collector):
     """What drivers tell of themselves; names and labels are theirs, so families are made anew at each request."""
 
     def __init__(self) -> None:
-        self.reads: list[tuple[str, Callable[[], Sequence[sites.Reading]]]] = []
+        self.reads: list[tuple[str, Callable[[], Sequence[context.Metric]]]] = []
 
     def describe(self) -> Iterable[prometheus_core.Metric]:
         return []
@@ -192,7 +191,7 @@ class _Authors(collectors.Collector):
         return list(families.values())
 
 
-def _kind(reading: sites.Reading) -> str:
+def _kind(reading: context.Metric) -> str:
     if reading.buckets:
         return "histogram"
     return "counter" if reading.total else "gauge"
@@ -203,7 +202,7 @@ def _bound(seconds: float) -> str:
     return str(utils.floatToGoString(seconds))  # type: ignore[no-untyped-call]
 
 
-def _samples(reading: sites.Reading) -> Iterator[tuple[str, Labels, float]]:
+def _samples(reading: context.Metric) -> Iterator[tuple[str, Labels, float]]:
     """A reading's samples: the end of the name, labels and value."""
     if not reading.buckets:
         yield "_total" if reading.total else "", reading.labels, reading.value
@@ -260,7 +259,7 @@ class DriverMetrics:
 
         self._metrics.gauge(f"drakit_{name}", documentation, ("driver", *labels), with_driver)
 
-    def measure(self, read: Callable[[], Sequence[sites.Reading]]) -> None:
+    def measure(self, read: Callable[[], Sequence[context.Metric]]) -> None:
         """Ask an author's driver for its own readings whenever metrics are asked for."""
         self._metrics.readings(self._driver, read)
 
@@ -282,10 +281,10 @@ class ObservedNode(Protocol):
     def claims(self) -> dict[lifecycle.State, int]:
         """How many claims are in each state."""
 
-    def device_health(self) -> dict[sites.Health, int]:
+    def device_health(self) -> dict[context.Health, int]:
         """How many devices are in each state of health, as the kubelet is told."""
 
-    def measure(self) -> Sequence[sites.Reading]:
+    def measure(self) -> Sequence[context.Metric]:
         """The author's own readings."""
 
 
@@ -295,7 +294,7 @@ class GaugeRegistry(Protocol):
     def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
         """A gauge, read when asked for."""
 
-    def measure(self, read: Callable[[], Sequence[sites.Reading]]) -> None:
+    def measure(self, read: Callable[[], Sequence[context.Metric]]) -> None:
         """The author's own readings."""
 
 
@@ -332,4 +331,4 @@ def _by_taint(offered: inventory.Inventory) -> Iterable[Reading]:
 
 def _by_health(node: ObservedNode) -> Iterable[Reading]:
     found = node.device_health()
-    return [({"health": health.value}, found.get(health, 0)) for health in sites.Health]
+    return [({"health": health.value}, found.get(health, 0)) for health in context.Health]

@@ -18,8 +18,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import errors, inventory, lifecycle, names, outcome, ports
-from drakit.core import site as sites
+from drakit.core import context, errors, inventory, lifecycle, names, ports
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
 from drakit.node import background, local_node, metrics, timing
 from drakit.node.publishing import publisher
@@ -150,11 +149,11 @@ class Node:
         """How many claims are in each state; raises JournalError."""
         return self.local.journal.counts()
 
-    def device_health(self) -> dict[sites.Health, int]:
+    def device_health(self) -> dict[context.Health, int]:
         """How many devices are in each state of health, as the kubelet is told."""
         return dict(self.health.counts())
 
-    def measure(self) -> Sequence[sites.Reading]:
+    def measure(self) -> Sequence[context.Metric]:
         """The author's own readings."""
         return self.local.author.measure()
 
@@ -165,7 +164,7 @@ class Node:
             self._offer()
             self.background.wait_for_news(self._stop, self._dependencies.rescan_seconds)
 
-    def _report_health(self, report: sites.HealthReport) -> None:
+    def _report_health(self, report: context.HealthReport) -> None:
         self.health.report(report.device, report.health, report.message)
 
     def _is_succeeded(self) -> bool:
@@ -247,7 +246,7 @@ class InFlightCalls:
         self._running = 0
         self._is_awaited = False
 
-    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
+    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, claims.Outcome]:
         """As the engine."""
         self._started()
         try:

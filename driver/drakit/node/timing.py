@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from drakit.core import claim as claims
-from drakit.core import names, outcome, ports
+from drakit.core import names, ports
 from drakit.node import device_preparer
 
 
@@ -139,7 +139,7 @@ class Engine(Protocol):
 
     def prepare(
         self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: device_preparer.ClaimWrapper
-    ) -> Mapping[names.ClaimUid, outcome.Outcome]:
+    ) -> Mapping[names.ClaimUid, claims.Outcome]:
         """Prepare claims; ``around`` calls the work of each."""
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
@@ -153,7 +153,7 @@ class TimedEngine:
         self._engine = engine
         self._meter = meter
 
-    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
+    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, claims.Outcome]:
         """As the engine."""
         # The engine gets the whole call: it keeps answers until a call with all its claims ends in time.
         return self._engine.prepare(refs, caller, self._prepare_one)
@@ -162,7 +162,7 @@ class TimedEngine:
         """As the engine."""
         return {uid: error for ref in refs for uid, error in self._unprepare_one(ref, caller).items()}
 
-    def _prepare_one(self, work: Callable[[], outcome.Outcome]) -> outcome.Outcome:
+    def _prepare_one(self, work: Callable[[], claims.Outcome]) -> claims.Outcome:
         with _Call("prepare", self._meter) as call:
             answer = work()
             call.ok = not answer.error

@@ -4,7 +4,7 @@
 ``Cluster``       the local cluster with the driver as its kubelet plugin: real gRPC, real HTTPS, scheduler and container view.
 ``crash_points``  run something and die at every line of the driver and of the engine, one after the other.
 ``check_driver``  everything a driver owes drakit, checked on yours; raises one error that lists what is wrong.
-``FakeSite``      a ``drakit.Site`` that remembers what it was told.
+``FakeSite``      a ``drakit.DriverContext`` that remembers what it was told.
 
 Needs no test framework; ``Cluster`` needs the extra ``drakit[cluster]``.
 """

@@ -21,10 +21,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from drakit.core import claim as claims
+from drakit.core import claim_status, context, errors, inventory, lifecycle, names, quantity, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import errors, inventory, lifecycle, names, outcome, quantity, records, tainting
-from drakit.core import site as sites
 from drakit.journal import inspection
 from drakit.node import driver_context, engine, local_node
 from drakit.node.restore import rebuild
@@ -52,9 +51,9 @@ class Container:
 class Told:
     """What the driver said by its site, in order: to the kubelet, in claims' statuses, and to users."""
 
-    health: list[sites.HealthReport] = dataclasses.field(default_factory=list)
-    statuses: list[tuple[claims.ClaimRef, sites.DeviceStatus]] = dataclasses.field(default_factory=list)
-    notices: list[tuple[claims.ClaimRef, sites.Notice]] = dataclasses.field(default_factory=list)
+    health: list[context.HealthReport] = dataclasses.field(default_factory=list)
+    statuses: list[tuple[claims.ClaimRef, claim_status.DeviceStatus]] = dataclasses.field(default_factory=list)
+    notices: list[tuple[claims.ClaimRef, context.Event]] = dataclasses.field(default_factory=list)
 
 
 class Waiting:
@@ -126,10 +125,10 @@ class Node:
     def offered(self) -> inventory.Inventory:
         """What the driver offers now, flat, with the taints that it put."""
         self._station.offered.refresh()
-        return tainting.with_taints(self._station.offered.flat, self.site.taints())
+        return inventory.with_taints(self._station.offered.flat, self.site.taints())
 
     @property
-    def site(self) -> sites.Site:
+    def site(self) -> context.DriverContext:
         """The site that the driver was started with."""
         return self._station.site
 
@@ -192,7 +191,7 @@ class Node:
         ref = claims.ClaimRef(uid=uid, namespace="default", name=name or f"claim-{uid[:8]}")
         return self.claims.put(claims.Claim(ref=ref, results=results, configs=configs))
 
-    def ask(self, ref: claims.ClaimRef) -> outcome.Outcome:
+    def ask(self, ref: claims.ClaimRef) -> claims.Outcome:
         """What a prepare of the claim answers, error or not."""
         return self._station.engine.prepare([ref], self.caller)[ref.uid]
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import paging, quantity, records, slices
+from drakit.core import quantity, records
+from drakit.core.slices import paging, resource_slice
 from drakit.testing import crashing, differences
 from drakit.testing import node as nodes
 
@@ -66,8 +67,10 @@ def _offers_something(bench: Bench) -> None:
 def _fits_the_api(bench: Bench) -> None:
     with bench.node() as node:
         offered = node.driver.discover()
-        for form in (slices.Form.FLAT, slices.Form.MIXINS):
-            paging.paginate(offered if form is slices.Form.MIXINS else offered.flat(), form=form, layout=slices.Layout.APART)
+        for form in (resource_slice.Form.FLAT, resource_slice.Form.MIXINS):
+            paging.paginate(
+                offered if form is resource_slice.Form.MIXINS else offered.flat(), form=form, layout=resource_slice.Layout.APART
+            )
 
 
 def _prepares_and_unprepares(bench: Bench) -> None:

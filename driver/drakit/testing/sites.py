@@ -1,4 +1,4 @@
-"""A ``site.Site`` in memory: what a driver is told goes in by ``put`` and ``remove``, what it tells is kept to be looked at.
+"""A ``DriverContext`` in memory: what a driver is told goes in by ``put`` and ``remove``, what it tells is kept to be looked at.
 
 It keeps the contract: notes live as long as their grant is prepared, a taint of the same key and effect is replaced, the last status of a device
 stands, equal notices are told once, and ``hold`` excludes the holders of equal names. Taints and notes live as long as the object: pass one to a
@@ -12,10 +12,9 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from drakit.core import claim as claims
+from drakit.core import claim_status, context, errors, names, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import errors, names, records
-from drakit.core import site as sites
 
 Grant = drivers.Grant[object]
 GrantKey = tuple[str, str, str, str, str]
@@ -33,9 +32,9 @@ class FakeSite:
         self.home = home
         self.boot_id = boot_id
         self.changes = 0
-        self.reports: list[sites.HealthReport] = []
-        self.statuses: list[tuple[claims.ClaimRef, sites.DeviceStatus]] = []
-        self.notices: list[tuple[claims.ClaimRef, sites.Notice]] = []
+        self.reports: list[context.HealthReport] = []
+        self.statuses: list[tuple[claims.ClaimRef, claim_status.DeviceStatus]] = []
+        self.notices: list[tuple[claims.ClaimRef, context.Event]] = []
         self.held: list[frozenset[str]] = []
         self.told = threading.Condition()
         self._grants = {key_of(grant): grant for grant in grants}
@@ -63,11 +62,11 @@ class FakeSite:
             self.boot_id = boot_id
             self._taints.clear()
 
-    def health_of(self, device: str) -> sites.HealthReport | None:
+    def health_of(self, device: str) -> context.HealthReport | None:
         """What was last said of a device."""
         return next((report for report in reversed(self.reports) if report.device == device), None)
 
-    def status_of(self, uid: names.ClaimUid, device: str, share_id: names.ShareId | None = None) -> sites.DeviceStatus | None:
+    def status_of(self, uid: names.ClaimUid, device: str, share_id: names.ShareId | None = None) -> claim_status.DeviceStatus | None:
         """What stands in the claim's status for a device."""
         told = (status for ref, status in reversed(self.statuses) if ref.uid == uid)
         return next((status for status in told if (status.device, status.share_id) == (device, share_id)), None)
@@ -124,17 +123,17 @@ class FakeSite:
         with self.told:
             return {device: tuple(kept.values()) for device, kept in self._taints.items()}
 
-    def health(self, report: sites.HealthReport) -> None:
+    def health(self, report: context.HealthReport) -> None:
         with self.told:
             self.reports.append(report)
             self.told.notify_all()
 
-    def status(self, claim: claims.ClaimRef, status: sites.DeviceStatus) -> None:
+    def status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
         with self.told:
             self.statuses.append((claim, dataclasses.replace(status, values=records.freeze_record(status.values))))
             self.told.notify_all()
 
-    def notice(self, claim: claims.ClaimRef, notice: sites.Notice) -> None:
+    def notice(self, claim: claims.ClaimRef, notice: context.Event) -> None:
         with self.told:
             if (claim, notice) not in self.notices:
                 self.notices.append((claim, notice))

@@ -33,9 +33,9 @@ class FpgaDriver(drakit.Driver[FpgaConfig]):
     def __init__(self, boards: hardware.Hardware, *, ask_again: float = ASK_AGAIN) -> None:
         self._hardware = boards
         self._ask_again = ask_again
-        self._site: drakit.Site | None = None
+        self._site: drakit.DriverContext | None = None
 
-    def start(self, site: drakit.Site) -> None:
+    def start(self, site: drakit.DriverContext) -> None:
         """Keep the site: a board that breaks is published as broken at once."""
         self._site = site
 

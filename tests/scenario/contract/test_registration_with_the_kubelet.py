@@ -14,8 +14,7 @@ from drakit._proto import dra_v1beta1_pb2 as v1beta1
 from drakit._proto import dra_v1beta1_pb2_grpc as v1beta1_services
 from drakit._proto import pluginregistration_v1_pb2 as registration_wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as registration_services
-from drakit.core import errors
-from drakit.core import site as sites
+from drakit.core import context, errors
 from drakit.kubelet import registration
 from drakit_cluster import json_types
 from drakit_cluster.resources import POD
@@ -174,7 +173,7 @@ def test_of_two_processes_the_one_that_is_left_keeps_the_slices(world: served.Wo
 class Broken(served.Driver):
     """Of a release that cannot start."""
 
-    def start(self, site: sites.Site) -> None:
+    def start(self, site: context.DriverContext) -> None:
         raise errors.HardwareError("start", "this release is bad")
 
 
@@ -226,9 +225,9 @@ def test_health_of_devices_reaches_the_pod_and_ends_with_the_driver(world: serve
     world.run("p")
     expect_health(world, ("Healthy", None))
     [device] = world.town.devices("p")
-    driver.node.health.report(device, sites.Health.UNHEALTHY, "too hot")
+    driver.node.health.report(device, context.Health.UNHEALTHY, "too hot")
     expect_health(world, ("Unhealthy", "too hot"))
-    driver.node.health.report(device, sites.Health.HEALTHY)
+    driver.node.health.report(device, context.Health.HEALTHY)
     expect_health(world, ("Healthy", None))
     driver.stop()
     expect_health(world, ("Unknown", None))
@@ -238,7 +237,7 @@ def test_of_two_devices_of_a_claim_each_shows_its_own_health(world: served.World
     driver = world.serve()
     world.run("p", served.chip("one"), served.chip("two"))
     ill, well = world.town.devices("p")
-    driver.node.health.report(ill, sites.Health.UNHEALTHY, "too hot")
+    driver.node.health.report(ill, context.Health.UNHEALTHY, "too hot")
     uid = world.town.uid("p")
     expected = {f"{served.NAME}/claim={uid}-{ill}": "Unhealthy", f"{served.NAME}/claim={uid}-{well}": "Healthy"}
     world.town.until(lambda: health_by_name(world) == expected, "the health of each")

@@ -1,11 +1,11 @@
 """Traffic of shares as ``drakit show`` prints it."""
 
 from drakit.cli import traffic
-from drakit.core import site as sites
+from drakit.core import context
 
 
-def reading(name: str, value: float, direction: str = "egress", share: str = "s1") -> sites.Reading:
-    return sites.Reading(name=name, documentation="", value=value, labels={"nic": "eth1", "share": share, "direction": direction})
+def reading(name: str, value: float, direction: str = "egress", share: str = "s1") -> context.Metric:
+    return context.Metric(name=name, documentation="", value=value, labels={"nic": "eth1", "share": share, "direction": direction})
 
 
 def test_a_row_has_all_figures_of_one_share_and_direction() -> None:
@@ -21,6 +21,6 @@ def test_rows_come_by_share_and_direction_and_other_numbers_are_left_out() -> No
     readings = [
         reading("nic_share_bytes", 1, direction, share) for share, direction in (("s2", "egress"), ("s1", "ingress"), ("s1", "egress"))
     ]
-    found = traffic.of([*readings, sites.Reading(name="gpu_memory", documentation="", value=1)])
+    found = traffic.of([*readings, context.Metric(name="gpu_memory", documentation="", value=1)])
     assert [(row["share"], row["direction"]) for row in found] == [("s1", "egress"), ("s1", "ingress"), ("s2", "egress")]
     assert traffic.of([]) == []

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from drakit.core import claim as claims
-from drakit.core import errors, names, records, slices
+from drakit.core import errors, names, records
+from drakit.core.slices import resource_slice
 from drakit.kube import claims as kube_claims
 from drakit.kube import client as kube_client
 from drakit.kube import slices as kube_slices
@@ -73,11 +74,11 @@ def test_it_publishes_updates_watches_and_deletes_its_slices(driver: kube_client
         "system:discovery lets every account read it"
     )
     spec = slice_samples.spec_of(slice_samples.plain_page("gpu-0"), node="n1")
-    made = store.create(slices.Create(index=0, prefix="00000-gpu-", spec=spec))
+    made = store.create(resource_slice.Create(index=0, prefix="00000-gpu-", spec=spec))
     stop = threading.Event()
     changes = store.watch(stop)
     assert next(changes) is None, "the first sign of life means connected"
-    renewed = store.update(slices.Update(index=0, published=made, spec=made.spec))
+    renewed = store.update(resource_slice.Update(index=0, published=made, spec=made.spec))
     assert renewed.name == made.name
     store.delete(renewed)
     stop.set()

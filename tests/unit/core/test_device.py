@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from drakit.core import counters, device, errors, policy, quantity
+from drakit.core import capacity, device, errors, quantity
 
-SHARED = policy.Capacity(value=quantity.Quantity.of(10), policy=policy.RequestPolicy(default=quantity.ONE))
+SHARED = capacity.Capacity(value=quantity.Quantity.of(10), policy=capacity.RequestPolicy(default=quantity.ONE))
 
 
 def a_taint(**changes: Any) -> device.Taint:
     return device.Taint(**{"key": "example.com/bad"} | changes)
 
 
-def draws(counter_set: str) -> counters.CounterConsumption:
-    return counters.CounterConsumption(counter_set=counter_set, counters={"memory": 1})  # type: ignore[dict-item] # Plain amounts are parsed.
+def draws(counter_set: str) -> device.CounterConsumption:
+    return device.CounterConsumption(counter_set=counter_set, counters={"memory": 1})  # type: ignore[dict-item] # Plain amounts are parsed.
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_device_at_every_limit_is_taken() -> None:
     full = device.Device(
         name="a" * 63,
         attributes={f"a{n}": (1, 2) for n in range(24)},
-        capacity={f"c{n}": policy.Capacity.of(n) for n in range(8)},
+        capacity={f"c{n}": capacity.Capacity.of(n) for n in range(8)},
         consumes=(draws("a"), draws("b")),
         taints=(a_taint(),) * 16,
         binding_conditions=tuple("abcd"),
@@ -95,12 +95,12 @@ def test_parts_of_one_device_share_its_lock() -> None:
 @pytest.mark.parametrize("amount", [-1, "-1Gi", "lots"])
 def test_a_counter_that_is_no_amount_is_refused(amount: Any) -> None:
     with pytest.raises(errors.InventoryError) as caught:
-        counters.CounterSet(name="gpu-0", counters={"memory": amount})
+        device.CounterSet(name="gpu-0", counters={"memory": amount})
     assert caught.value.field == "sharedCounters[gpu-0].counters[memory]"
 
 
 def test_a_counter_set_keeps_its_limits() -> None:
     with pytest.raises(errors.InventoryError, match="33 counters"):
-        counters.CounterSet(name="a", counters={f"c{n}": quantity.ONE for n in range(33)})
+        device.CounterSet(name="a", counters={f"c{n}": quantity.ONE for n in range(33)})
     with pytest.raises(errors.InventoryError, match="9 includes"):
-        counters.CounterConsumption(counter_set="a", includes=tuple(f"m{n}" for n in range(9)))
+        device.CounterConsumption(counter_set="a", includes=tuple(f"m{n}" for n in range(9)))

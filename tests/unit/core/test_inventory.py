@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from drakit.core import counters, device, errors, inventory, mixins, quantity
+from drakit.core import device, errors, inventory, quantity
 
 Q = quantity.Quantity.of
 TWO = {"memory": Q("2"), "slice-0": Q(1)}
@@ -14,11 +14,11 @@ def an_inventory(**fields: Any) -> inventory.Inventory:
     return inventory.Inventory(**fields)
 
 
-def draws(counter_set: str, includes: tuple[str, ...] = (), **amounts: int) -> counters.CounterConsumption:
-    return counters.CounterConsumption(counter_set=counter_set, counters={k: Q(v) for k, v in amounts.items()}, includes=includes)
+def draws(counter_set: str, includes: tuple[str, ...] = (), **amounts: int) -> device.CounterConsumption:
+    return device.CounterConsumption(counter_set=counter_set, counters={k: Q(v) for k, v in amounts.items()}, includes=includes)
 
 
-A_SET = counters.CounterSet(name="gpu-0", counters=TWO)
+A_SET = device.CounterSet(name="gpu-0", counters=TWO)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ A_SET = counters.CounterSet(name="gpu-0", counters=TWO)
     [
         ({"devices": (device.Device(name="a"), device.Device(name="a"))}, "devices[a]"),
         ({"counter_sets": (A_SET, A_SET)}, "sharedCounters[gpu-0]"),
-        ({"counter_sets": (counters.CounterSet(name="gpu-0"),)}, "sharedCounters[gpu-0]"),
+        ({"counter_sets": (device.CounterSet(name="gpu-0"),)}, "sharedCounters[gpu-0]"),
         ({"devices": (device.Device(name="a", consumes=(draws("gpu-1", memory=1),)),)}, "devices[a].consumesCounters[gpu-1]"),
         (
             {"counter_sets": (A_SET,), "devices": (device.Device(name="a", consumes=(draws("gpu-0"),)),)},
@@ -37,7 +37,7 @@ A_SET = counters.CounterSet(name="gpu-0", counters=TWO)
             "devices[a].consumesCounters[gpu-0].counters[copies]",
         ),
         ({"devices": (device.Device(name="a", includes=("none",)),)}, "devices[a].includes"),
-        ({"counter_sets": (counters.CounterSet(name="gpu-0", includes=("none",)),)}, "sharedCounters[gpu-0].includes"),
+        ({"counter_sets": (device.CounterSet(name="gpu-0", includes=("none",)),)}, "sharedCounters[gpu-0].includes"),
         (
             {"counter_sets": (A_SET,), "devices": (device.Device(name="a", consumes=(draws("gpu-0", ("none",)),)),)},
             "devices[a].consumesCounters[gpu-0].includes",
@@ -45,7 +45,7 @@ A_SET = counters.CounterSet(name="gpu-0", counters=TWO)
         (
             {
                 "devices": (device.Device(name="a", attributes={f"a{n}": n for n in range(20)}, includes=("more",)),),
-                "mixins": mixins.Mixins(device=(mixins.DeviceMixin(name="more", attributes={f"b{n}": n for n in range(20)}),)),
+                "mixins": inventory.Mixins(device=(inventory.DeviceMixin(name="more", attributes={f"b{n}": n for n in range(20)}),)),
             },
             "devices[a]",
         ),
@@ -58,18 +58,18 @@ def test_an_inconsistent_inventory_is_refused_by_field(fields: dict[str, Any], w
 
 
 def test_two_mixins_of_one_kind_may_not_share_a_name() -> None:
-    mixin = mixins.CounterSetMixin(name="a", counters=TWO)
+    mixin = inventory.CounterSetMixin(name="a", counters=TWO)
     with pytest.raises(errors.InventoryError, match="'a' is defined twice"):
-        mixins.Mixins(counter_set=(mixin, mixin))
-    assert len(mixins.Mixins(counter_set=(mixin,), consumption=(mixins.ConsumptionMixin(name="a", counters=TWO),))) == 2
+        inventory.Mixins(counter_set=(mixin, mixin))
+    assert len(inventory.Mixins(counter_set=(mixin,), consumption=(inventory.ConsumptionMixin(name="a", counters=TWO),))) == 2
 
 
 def test_a_later_include_wins_and_own_values_win_over_all() -> None:
-    first = mixins.DeviceMixin(name="first", attributes={"a": 1, "b": 1, "c": 1}, capacity={"memory": Q("1Gi"), "copies": Q(1)})  # type: ignore[dict-item]
-    second = mixins.DeviceMixin(name="second", attributes={"b": 2, "c": 2}, capacity={"memory": Q("2Gi")})  # type: ignore[dict-item]
+    first = inventory.DeviceMixin(name="first", attributes={"a": 1, "b": 1, "c": 1}, capacity={"memory": Q("1Gi"), "copies": Q(1)})  # type: ignore[dict-item]
+    second = inventory.DeviceMixin(name="second", attributes={"b": 2, "c": 2}, capacity={"memory": Q("2Gi")})  # type: ignore[dict-item]
     made = an_inventory(
         devices=(device.Device(name="x", attributes={"c": 3}, includes=("first", "second")),),
-        mixins=mixins.Mixins(device=(second, first)),
+        mixins=inventory.Mixins(device=(second, first)),
     ).flat()
     (flat,) = made.devices
     assert flat.attributes == {"a": 1, "b": 2, "c": 3}
@@ -81,12 +81,12 @@ def test_a_later_include_wins_and_own_values_win_over_all() -> None:
 def test_counters_flatten_by_the_same_law() -> None:
     made = an_inventory(
         devices=(device.Device(name="x", consumes=(draws("gpu-0", ("small", "large"), memory=4),)),),
-        counter_sets=(counters.CounterSet(name="gpu-0", counters={"memory": Q(8)}, includes=("base",)),),
-        mixins=mixins.Mixins(
-            counter_set=(mixins.CounterSetMixin(name="base", counters={"memory": Q(1), "copies": Q(7)}),),
+        counter_sets=(device.CounterSet(name="gpu-0", counters={"memory": Q(8)}, includes=("base",)),),
+        mixins=inventory.Mixins(
+            counter_set=(inventory.CounterSetMixin(name="base", counters={"memory": Q(1), "copies": Q(7)}),),
             consumption=(
-                mixins.ConsumptionMixin(name="small", counters={"memory": Q(1), "copies": Q(1)}),
-                mixins.ConsumptionMixin(name="large", counters={"copies": Q(5)}),
+                inventory.ConsumptionMixin(name="small", counters={"memory": Q(1), "copies": Q(1)}),
+                inventory.ConsumptionMixin(name="large", counters={"copies": Q(5)}),
             ),
         ),
     ).flat()

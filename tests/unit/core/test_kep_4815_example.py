@@ -9,18 +9,19 @@ from typing import NamedTuple
 
 import pytest
 
-from drakit.core import attribute, device, factoring, inventory, paging, quantity, slices
+from drakit.core import device, inventory, quantity
+from drakit.core.slices import mixin_factoring, paging, resource_slice
 from fakes import slice_document
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "golden" / "kep-4815-two-gpus.yaml"
 UUIDS = ("GPU-f27658d7-1427-4974-9dfe-45cc9ca77b34", "GPU-e43c1138-8af2-4cfe-af1c-988dbd476754")
-MODEL: dict[str, attribute.AttributeValue] = {
+MODEL: dict[str, device.AttributeValue] = {
     "architecture": "Ampere",
     "brand": "Nvidia",
     "cudaComputeCapability": "8.0",
     "productName": "Mock NVIDIA A100-SXM4-40GB",
-    "cudaDriverVersion": attribute.Version("12.4.0"),
-    "driverVersion": attribute.Version("550.54.15"),
+    "cudaDriverVersion": device.Version("12.4.0"),
+    "driverVersion": device.Version("550.54.15"),
 }
 COUNTER_OF = {
     "copyEngines": "copy-engines",
@@ -81,10 +82,10 @@ def amounts(label: str, span: range) -> dict[str, quantity.Quantity]:
     return {name: quantity.Quantity.parse(text) for name, text in wanted.items()}
 
 
-def attributes(gpu: int, label: str) -> dict[str, attribute.AttributeValue]:
+def attributes(gpu: int, label: str) -> dict[str, device.AttributeValue]:
     if not label:
         return MODEL | {"type": "gpu", "index": gpu, "minor": gpu, "uuid": UUIDS[gpu]}
-    own: dict[str, attribute.AttributeValue] = {
+    own: dict[str, device.AttributeValue] = {
         "type": "mig",
         "profile": PROFILES[label].name,
         "parentIndex": gpu,
@@ -128,20 +129,20 @@ def test_each_gpu_has_one_counter_set_that_holds_the_whole_gpu(flat: inventory.I
 
 
 def test_the_flat_form_fills_one_slice_of_counters_and_one_of_devices(author: inventory.Inventory, flat: inventory.Inventory) -> None:
-    pages = paging.paginate(author, form=slices.Form.FLAT, layout=slices.Layout.APART)
-    assert pages == (slices.Page(counter_sets=flat.counter_sets), slices.Page(devices=flat.devices))
+    pages = paging.paginate(author, form=resource_slice.Form.FLAT, layout=resource_slice.Layout.APART)
+    assert pages == (resource_slice.Page(counter_sets=flat.counter_sets), resource_slice.Page(devices=flat.devices))
 
 
 def test_the_mixin_form_carries_each_mixin_once(author: inventory.Inventory) -> None:
-    sets, devices = paging.paginate(author, form=slices.Form.MIXINS, layout=slices.Layout.APART)
+    sets, devices = paging.paginate(author, form=resource_slice.Form.MIXINS, layout=resource_slice.Layout.APART)
     assert (sets.mixins.counter_set, sets.mixins.device) == (author.mixins.counter_set, ())
     assert (devices.mixins.device, devices.mixins.consumption) == (author.mixins.device, author.mixins.consumption)
     assert len(devices.devices) + len(devices.mixins) == 103
 
 
 def test_mixins_halve_the_size_and_automatic_factoring_beats_the_authors(author: inventory.Inventory, flat: inventory.Inventory) -> None:
-    automatic = factoring.factor(flat)
-    sizes = [factoring.estimate(form) for form in (automatic, author, flat)]
+    automatic = mixin_factoring.factor(flat)
+    sizes = [mixin_factoring.estimate(form) for form in (automatic, author, flat)]
     assert sizes == sorted(sizes)
     assert sizes[1] < 0.6 * sizes[2]
     assert automatic.flat() == flat

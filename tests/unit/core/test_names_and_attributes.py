@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit.core import attribute, errors, names
+from drakit.core import device, errors, names
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_uids_are_lower_case_uuids() -> None:
 
 @pytest.mark.parametrize("text", ["1.2.3", "0.0.0", "550.54.15", "1.0.0-rc.1+build.5", "1.0.0-x-y"])
 def test_semantic_versions_are_taken(text: str) -> None:
-    assert str(attribute.Version(text)) == text
+    assert str(device.Version(text)) == text
 
 
 @pytest.mark.parametrize("text", ["", "1", "12.4", "v1.2.3", "01.2.3", "1.2.03", "1.2.3-01", "1.2.3-", "1.2.3.4", "1.2.3+" + "a" * 64])
 def test_other_versions_are_refused(text: str) -> None:
     with pytest.raises(errors.InventoryError):
-        attribute.Version(text)
+        device.Version(text)
 
 
 @pytest.mark.parametrize(
@@ -57,23 +57,23 @@ def test_other_versions_are_refused(text: str) -> None:
     [("580.95.05", "580.95.5"), ("12.4", "12.4.0"), ("13", "13.0.0"), ("v1.2.3", "1.2.3"), ("N/A", None), ("1.2.3.4", None)],
 )
 def test_what_hardware_reports_becomes_a_version_or_nothing(text: str, version: str | None) -> None:
-    made = attribute.Version.lenient(text)
+    made = device.Version.lenient(text)
     assert (None if made is None else made.text) == version
 
 
-@pytest.mark.parametrize("value", ["x" * 64, 2**63 - 1, -(2**63), True, attribute.Version("1.2.3"), ("a", "b"), (1,), (True, False)])
-def test_a_value_of_the_api_is_taken_as_it_is(value: attribute.AttributeValue) -> None:
-    assert attribute.check(value, "f") is value
+@pytest.mark.parametrize("value", ["x" * 64, 2**63 - 1, -(2**63), True, device.Version("1.2.3"), ("a", "b"), (1,), (True, False)])
+def test_a_value_of_the_api_is_taken_as_it_is(value: device.AttributeValue) -> None:
+    assert device.check_attribute(value, "f") is value
 
 
 @pytest.mark.parametrize("value", ["é" * 33, 2**63, 1.5, None, (), ("a", 1), (1, True), ("x" * 65,)])
 def test_any_other_value_is_refused(value: object) -> None:
     with pytest.raises(errors.InventoryError) as caught:
-        attribute.check(value, "devices[a].attributes[x]")  # type: ignore[arg-type] # Wrong on purpose.
+        device.check_attribute(value, "devices[a].attributes[x]")  # type: ignore[arg-type] # Wrong on purpose.
     assert caught.value.field == "devices[a].attributes[x]"
 
 
 def test_text_is_cut_between_characters() -> None:
-    assert attribute.cut("x" * 70) == "x" * 64
-    assert attribute.cut("x" * 63 + "é") == "x" * 63
-    assert attribute.cut("short") == "short"
+    assert device.truncate_text("x" * 70) == "x" * 64
+    assert device.truncate_text("x" * 63 + "é") == "x" * 63
+    assert device.truncate_text("short") == "short"

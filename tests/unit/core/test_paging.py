@@ -4,8 +4,9 @@ import datetime
 
 import pytest
 
-from drakit.core import counters, device, errors, inventory, mixins, paging, quantity, slices
-from drakit.core.slices import Form, Layout, Page
+from drakit.core import device, errors, inventory, quantity
+from drakit.core.slices import paging, resource_slice
+from drakit.core.slices.resource_slice import Form, Layout, Page
 
 TAINT = device.Taint(key="example.com/bad", time_added=datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
 
@@ -14,13 +15,13 @@ def plain(count: int) -> list[device.Device]:
     return [device.Device(name=f"d{n}") for n in range(count)]
 
 
-def sets(*names: str) -> tuple[counters.CounterSet, ...]:
-    return tuple(counters.CounterSet(name=name, counters={"units": quantity.Quantity.of(8)}) for name in names)
+def sets(*names: str) -> tuple[device.CounterSet, ...]:
+    return tuple(device.CounterSet(name=name, counters={"units": quantity.Quantity.of(8)}) for name in names)
 
 
 def part(name: str, *from_sets: str) -> device.Device:
     one = {"units": quantity.ONE}
-    return device.Device(name=name, consumes=tuple(counters.CounterConsumption(counter_set=name, counters=one) for name in from_sets))
+    return device.Device(name=name, consumes=tuple(device.CounterConsumption(counter_set=name, counters=one) for name in from_sets))
 
 
 def shape(source: inventory.Inventory, layout: Layout = Layout.APART, form: Form = Form.FLAT) -> list[tuple[int, int, int]]:
@@ -93,22 +94,22 @@ def test_together_refuses_a_set_with_too_many_devices() -> None:
 
 
 def test_a_page_carries_just_the_mixins_it_uses_in_the_order_of_their_definition() -> None:
-    shared = tuple(mixins.DeviceMixin(name=name, attributes={"x": n}) for n, name in enumerate(["c", "a", "b"]))
+    shared = tuple(inventory.DeviceMixin(name=name, attributes={"x": n}) for n, name in enumerate(["c", "a", "b"]))
     devices = (*[device.Device(name=f"d{n}", includes=("b", "c")) for n in range(130)], device.Device(name="last", includes=("a",)))
     pages = paging.paginate(
-        inventory.Inventory(devices=devices, mixins=mixins.Mixins(device=shared)), form=Form.MIXINS, layout=Layout.APART
+        inventory.Inventory(devices=devices, mixins=inventory.Mixins(device=shared)), form=Form.MIXINS, layout=Layout.APART
     )
     assert [[mixin.name for mixin in page.mixins.device] for page in pages] == [["c", "b"], ["c", "a", "b"]]
     assert [len(page.devices) for page in pages] == [125, 6]
 
 
 def test_the_flat_form_has_no_mixins() -> None:
-    shared = mixins.DeviceMixin(name="m", attributes={"x": 1})
-    source = inventory.Inventory(devices=(device.Device(name="a", includes=("m",)),), mixins=mixins.Mixins(device=(shared,)))
+    shared = inventory.DeviceMixin(name="m", attributes={"x": 1})
+    source = inventory.Inventory(devices=(device.Device(name="a", includes=("m",)),), mixins=inventory.Mixins(device=(shared,)))
     (page,) = paging.paginate(source, form=Form.FLAT, layout=Layout.APART)
     assert page == Page(devices=(device.Device(name="a", attributes={"x": 1}),))
 
 
 def test_the_limits_are_those_of_the_api() -> None:
-    limits = (slices.DEVICES_MAX, slices.DEVICES_MAX_DETAILED, slices.COUNTER_SETS_MAX)
+    limits = (resource_slice.DEVICES_MAX, resource_slice.DEVICES_MAX_DETAILED, resource_slice.COUNTER_SETS_MAX)
     assert limits == (128, 64, 8)

@@ -4,25 +4,26 @@ from typing import Any
 
 import pytest
 
-from drakit.core import errors, policy, quantity
+from drakit.core import capacity as capacities
+from drakit.core import errors, quantity
 
 Q = quantity.Quantity.of
 
 
-def a_range(default: str, low: str, high: str | None = None, step: str | None = None) -> policy.RequestPolicy:
-    span = policy.ValidRange(min=Q(low), max=None if high is None else Q(high), step=None if step is None else Q(step))
-    return policy.RequestPolicy(default=Q(default), valid_range=span)
+def a_range(default: str, low: str, high: str | None = None, step: str | None = None) -> capacities.RequestPolicy:
+    span = capacities.ValidRange(min=Q(low), max=None if high is None else Q(high), step=None if step is None else Q(step))
+    return capacities.RequestPolicy(default=Q(default), valid_range=span)
 
 
-def a_list(default: str, *values: str) -> policy.RequestPolicy:
-    return policy.RequestPolicy(default=Q(default), valid_values=tuple(map(Q, values)))
+def a_list(default: str, *values: str) -> capacities.RequestPolicy:
+    return capacities.RequestPolicy(default=Q(default), valid_values=tuple(map(Q, values)))
 
 
-KEP_NIC = policy.Capacity(value=Q("10Gi"), policy=a_range("1Mi", "1Mi", step="8"))
-STEPPED = policy.Capacity(value=Q("80Gi"), policy=a_range("5Gi", "5Gi", "60Gi", "5Gi"))
-LISTED = policy.Capacity(value=Q("40G"), policy=a_list("10G", "1G", "10G", "25G"))
-PLAIN = policy.Capacity(value=Q("4"))
-DEFAULTED = policy.Capacity(value=Q("10"), policy=policy.RequestPolicy(default=Q("0")))
+KEP_NIC = capacities.Capacity(value=Q("10Gi"), policy=a_range("1Mi", "1Mi", step="8"))
+STEPPED = capacities.Capacity(value=Q("80Gi"), policy=a_range("5Gi", "5Gi", "60Gi", "5Gi"))
+LISTED = capacities.Capacity(value=Q("40G"), policy=a_list("10G", "1G", "10G", "25G"))
+PLAIN = capacities.Capacity(value=Q("4"))
+DEFAULTED = capacities.Capacity(value=Q("10"), policy=capacities.RequestPolicy(default=Q("0")))
 
 
 @pytest.mark.parametrize(
@@ -50,14 +51,14 @@ DEFAULTED = policy.Capacity(value=Q("10"), policy=policy.RequestPolicy(default=Q
     ],
 )
 def test_a_share_takes_its_request_rounded_up_to_a_valid_amount(
-    capacity: policy.Capacity, requested: str | None, consumed: str | None
+    capacity: capacities.Capacity, requested: str | None, consumed: str | None
 ) -> None:
     got = capacity.consumed_by(None if requested is None else Q(requested))
     assert got == (None if consumed is None else Q(consumed))
 
 
 def test_a_step_counts_in_whole_units() -> None:
-    span = policy.ValidRange(min=Q("1"), max=Q("9"), step=Q("4"))
+    span = capacities.ValidRange(min=Q("1"), max=Q("9"), step=Q("4"))
     assert span.round_up(Q("1500m")) == Q("5")
     assert span.round_up(Q("5")) == Q("5")
 
@@ -72,28 +73,28 @@ def test_a_step_counts_in_whole_units() -> None:
 )
 def test_an_impossible_range_is_refused(kwargs: dict[str, Any], field: str) -> None:
     with pytest.raises(errors.InventoryError) as caught:
-        policy.ValidRange(**kwargs)
+        capacities.ValidRange(**kwargs)
     assert caught.value.field == field
 
 
 @pytest.mark.parametrize(
     "kwargs, field",
     [
-        ({"default": Q(1), "valid_values": (Q(1),), "valid_range": policy.ValidRange(min=Q(1))}, "requestPolicy"),
+        ({"default": Q(1), "valid_values": (Q(1),), "valid_range": capacities.ValidRange(min=Q(1))}, "requestPolicy"),
         ({"valid_values": (Q(1),)}, "requestPolicy.default"),
-        ({"valid_range": policy.ValidRange(min=Q(1))}, "requestPolicy.default"),
+        ({"valid_range": capacities.ValidRange(min=Q(1))}, "requestPolicy.default"),
         ({"default": Q(1), "valid_values": tuple(map(Q, range(11)))}, "requestPolicy.validValues"),
         ({"default": Q(2), "valid_values": (Q(2), Q(1))}, "requestPolicy.validValues"),
         ({"default": Q(1), "valid_values": (Q("500m"), Q(1))}, "requestPolicy.validValues"),
         ({"default": Q(3), "valid_values": (Q(1), Q(5))}, "requestPolicy.default"),
-        ({"default": Q(1), "valid_range": policy.ValidRange(min=Q(2))}, "requestPolicy.default"),
-        ({"default": Q(4), "valid_range": policy.ValidRange(min=Q(1), step=Q(2))}, "requestPolicy.default"),
-        ({"default": Q(9), "valid_range": policy.ValidRange(min=Q(1), max=Q(8))}, "requestPolicy.default"),
+        ({"default": Q(1), "valid_range": capacities.ValidRange(min=Q(2))}, "requestPolicy.default"),
+        ({"default": Q(4), "valid_range": capacities.ValidRange(min=Q(1), step=Q(2))}, "requestPolicy.default"),
+        ({"default": Q(9), "valid_range": capacities.ValidRange(min=Q(1), max=Q(8))}, "requestPolicy.default"),
     ],
 )
 def test_a_policy_that_contradicts_itself_is_refused(kwargs: dict[str, Any], field: str) -> None:
     with pytest.raises(errors.InventoryError) as caught:
-        policy.RequestPolicy(**kwargs)
+        capacities.RequestPolicy(**kwargs)
     assert caught.value.field == field
 
 
@@ -104,22 +105,22 @@ def test_a_policy_that_contradicts_itself_is_refused(kwargs: dict[str, Any], fie
         a_range("1", "1", "11"),
         a_range("11", "11"),
         a_range("1", "1", step="10"),
-        policy.RequestPolicy(default=Q("11")),
+        capacities.RequestPolicy(default=Q("11")),
     ],
 )
-def test_a_policy_beyond_the_capacity_is_refused(too_large: policy.RequestPolicy) -> None:
+def test_a_policy_beyond_the_capacity_is_refused(too_large: capacities.RequestPolicy) -> None:
     with pytest.raises(errors.InventoryError, match="above the capacity 10"):
-        policy.Capacity(value=Q("10"), policy=too_large)
+        capacities.Capacity(value=Q("10"), policy=too_large)
 
 
 @pytest.mark.parametrize(
     "kind, given, field",
     [
-        (policy.Capacity, {"value": "5M"}, "capacity.value"),
-        (policy.RequestPolicy, {"default": 5}, "requestPolicy.default"),
-        (policy.ValidRange, {"min": "1M"}, "validRange.min"),
-        (policy.ValidRange, {"min": Q(1), "max": 2}, "validRange.max"),
-        (policy.ValidRange, {"min": Q(1), "step": "1M"}, "validRange.step"),
+        (capacities.Capacity, {"value": "5M"}, "capacity.value"),
+        (capacities.RequestPolicy, {"default": 5}, "requestPolicy.default"),
+        (capacities.ValidRange, {"min": "1M"}, "validRange.min"),
+        (capacities.ValidRange, {"min": Q(1), "max": 2}, "validRange.max"),
+        (capacities.ValidRange, {"min": Q(1), "step": "1M"}, "validRange.step"),
     ],
 )
 def test_what_is_no_quantity_is_refused_at_once(kind: type[object], given: dict[str, Any], field: str) -> None:
@@ -129,5 +130,5 @@ def test_what_is_no_quantity_is_refused_at_once(kind: type[object], given: dict[
 
 
 def test_plain_amounts_become_capacities() -> None:
-    assert policy.Capacity.of("40Gi") == policy.Capacity(value=Q("40Gi"))
-    assert policy.Capacity.of(KEP_NIC) is KEP_NIC
+    assert capacities.Capacity.of("40Gi") == capacities.Capacity(value=Q("40Gi"))
+    assert capacities.Capacity.of(KEP_NIC) is KEP_NIC

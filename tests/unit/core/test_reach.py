@@ -4,32 +4,32 @@ from collections.abc import Mapping
 
 import pytest
 
-from drakit.core import errors, reach
+from drakit.core import errors, node_selection
 
-OPERATORS = reach.Operator
-SELECTOR = reach.NodeSelector(
+OPERATORS = node_selection.Operator
+SELECTOR = node_selection.NodeSelector(
     expressions=(
-        reach.Requirement(key="zone", operator=OPERATORS.IN, values=("a", "b")),
-        reach.Requirement(key="example.com/gpu", operator=OPERATORS.DOES_NOT_EXIST),
-        reach.Requirement(key="cores", operator=OPERATORS.LESS, values=("8",)),
+        node_selection.Requirement(key="zone", operator=OPERATORS.IN, values=("a", "b")),
+        node_selection.Requirement(key="example.com/gpu", operator=OPERATORS.DOES_NOT_EXIST),
+        node_selection.Requirement(key="cores", operator=OPERATORS.LESS, values=("8",)),
     ),
-    fields=(reach.Requirement(key="metadata.name", operator=OPERATORS.IN, values=("node-1",)),),
+    fields=(node_selection.Requirement(key="metadata.name", operator=OPERATORS.IN, values=("node-1",)),),
 )
 
 
-@pytest.mark.parametrize("place", [reach.OneNode(name="node-1"), SELECTOR, reach.AllNodes(), None])
-def test_what_a_device_says_is_read_back_the_same(place: reach.OfDevice | None) -> None:
-    assert reach.of_device(reach.to_record(place)) == place
+@pytest.mark.parametrize("place", [node_selection.OneNode(name="node-1"), SELECTOR, node_selection.AllNodes(), None])
+def test_what_a_device_says_is_read_back_the_same(place: node_selection.DeviceNodes | None) -> None:
+    assert node_selection.of_device(node_selection.to_record(place)) == place
 
 
-@pytest.mark.parametrize("place", [reach.PerDevice(), SELECTOR, reach.AllNodes(), None])
-def test_what_a_pool_says_is_read_back_the_same(place: reach.OfPool | None) -> None:
-    assert reach.of_pool(reach.to_record(place)) == place
+@pytest.mark.parametrize("place", [node_selection.PerDevice(), SELECTOR, node_selection.AllNodes(), None])
+def test_what_a_pool_says_is_read_back_the_same(place: node_selection.PoolNodes | None) -> None:
+    assert node_selection.of_pool(node_selection.to_record(place)) == place
 
 
 def test_hosts_are_written_as_the_text_writes_them() -> None:
     requirement = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1", "node-2"]}
-    found = reach.to_record(reach.NodeSelector.by_label(reach.HOSTNAME, ["node-1", "node-2"]))
+    found = node_selection.to_record(node_selection.NodeSelector.by_label(node_selection.HOSTNAME, ["node-1", "node-2"]))
     assert found == {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}
 
 
@@ -56,4 +56,4 @@ def test_hosts_are_written_as_the_text_writes_them() -> None:
 )
 def test_what_no_server_takes_is_refused(stored: Mapping[str, object], message: str) -> None:
     with pytest.raises(errors.InventoryError, match=message):
-        reach.of_device(stored)
+        node_selection.of_device(stored)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from drakit.core import attribute, counters, device, mixins, policy, quantity, reach, reconcile, slices
-from drakit.core.slices import Page
+from drakit.core import capacity, device, inventory, node_selection, quantity
+from drakit.core.slices import reconcile, resource_slice
+from drakit.core.slices.resource_slice import Page
 
 WHO = {"driver": "gpu.example.com", "node": "node1", "pool": "node1"}
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
@@ -18,16 +19,18 @@ def page(*names: str, **fields: Any) -> Page:
     return Page(devices=tuple(device.Device(name=name, **fields) for name in names))
 
 
-def stored(index: int, content: Page, *, generation: int = 1, count: int = 1, suffix: str = "abcde", **changes: str) -> slices.Published:
+def stored(
+    index: int, content: Page, *, generation: int = 1, count: int = 1, suffix: str = "abcde", **changes: str
+) -> resource_slice.Published:
     who = WHO | changes
-    pool = slices.Pool(name=who["pool"], generation=generation, count=count)
+    pool = resource_slice.Pool(name=who["pool"], generation=generation, count=count)
     name = f"{index:05x}-gpu.example.com-node1-{suffix}"
-    return slices.Published(
-        name=name, uid=name, version="1", spec=slices.SliceSpec(driver=who["driver"], node=who["node"], pool=pool, page=content)
+    return resource_slice.Published(
+        name=name, uid=name, version="1", spec=resource_slice.SliceSpec(driver=who["driver"], node=who["node"], pool=pool, page=content)
     )
 
 
-def plan(pages: list[Page], *published: slices.Published) -> slices.Changes:
+def plan(pages: list[Page], *published: resource_slice.Published) -> resource_slice.Changes:
     return reconcile.plan(pages, published, driver=WHO["driver"], node=WHO["node"], pool=WHO["pool"])
 
 
@@ -52,7 +55,7 @@ def test_the_first_publication_creates_generation_one_in_order() -> None:
         (0, "00000-gpu.example.com-node1-"),
         (1, "00001-gpu.example.com-node1-"),
     ]
-    assert {one.spec.pool for one in changes.creates} == {slices.Pool(name="node1", generation=1, count=2)}
+    assert {one.spec.pool for one in changes.creates} == {resource_slice.Pool(name="node1", generation=1, count=2)}
     assert not changes.updates
     assert not changes.deletes
 
@@ -76,7 +79,7 @@ def test_two_changed_pages_rewrite_all_in_the_next_generation() -> None:
 
 def test_a_new_page_rewrites_all_in_the_next_generation() -> None:
     changes = plan([page("a"), page("b")], stored(0, page("a"), generation=3))
-    assert [(one.index, one.spec.pool) for one in changes.updates] == [(0, slices.Pool(name="node1", generation=4, count=2))]
+    assert [(one.index, one.spec.pool) for one in changes.updates] == [(0, resource_slice.Pool(name="node1", generation=4, count=2))]
     assert [(one.index, one.spec.pool.generation) for one in changes.creates] == [(1, 4)]
 
 
@@ -113,7 +116,7 @@ def test_slices_of_others_are_left_alone(who: dict[str, Any]) -> None:
 
 def test_no_page_withdraws_the_pool() -> None:
     published = (stored(0, page("a"), count=2), stored(1, page("b"), count=2))
-    assert plan([], *published) == slices.Changes(deletes=published)
+    assert plan([], *published) == resource_slice.Changes(deletes=published)
 
 
 def test_devices_in_another_order_are_a_change() -> None:
@@ -121,7 +124,7 @@ def test_devices_in_another_order_are_a_change() -> None:
 
 
 def test_quantities_are_equal_by_value_and_truth_is_not_one() -> None:
-    gi, mi = ({"memory": policy.Capacity.of(text)} for text in ("1Gi", "1024Mi"))
+    gi, mi = ({"memory": capacity.Capacity.of(text)} for text in ("1Gi", "1024Mi"))
     assert not plan([page("a", capacity=gi)], stored(0, page("a", capacity=mi)))
     assert plan([page("a", attributes={"x": True})], stored(0, page("a", attributes={"x": 1})))
     assert plan([page("a", attributes={"x": (True,)})], stored(0, page("a", attributes={"x": (1,)})))
@@ -159,9 +162,9 @@ def test_only_the_same_taint_at_the_same_time_keeps_its_time(wanted: device.Tain
 
 RICH = device.Device(
     name="a",
-    attributes={"model": "x", "list": ("p", "q"), "version": attribute.Version("1.2.3")},
-    capacity={"bandwidth": policy.Capacity(value=quantity.Quantity.of("10G"), policy=policy.RequestPolicy(default=quantity.ONE))},
-    consumes=(counters.CounterConsumption(counter_set="set", counters={"units": quantity.ONE}, includes=("drawn",)),),
+    attributes={"model": "x", "list": ("p", "q"), "version": device.Version("1.2.3")},
+    capacity={"bandwidth": capacity.Capacity(value=quantity.Quantity.of("10G"), policy=capacity.RequestPolicy(default=quantity.ONE))},
+    consumes=(device.CounterConsumption(counter_set="set", counters={"units": quantity.ONE}, includes=("drawn",)),),
     allow_multiple_allocations=True,
     taints=(taint(NOON),),
     binds_to_node=True,
@@ -171,11 +174,11 @@ RICH = device.Device(
 )
 SENT = Page(
     devices=(RICH,),
-    counter_sets=(counters.CounterSet(name="set", counters={"units": quantity.ONE}, includes=("held",)),),
-    mixins=mixins.Mixins(
-        device=(mixins.DeviceMixin(name="shared", attributes={"y": 1}),),
-        counter_set=(mixins.CounterSetMixin(name="held", counters={"more": quantity.ONE}),),
-        consumption=(mixins.ConsumptionMixin(name="drawn", counters={"more": quantity.ONE}),),
+    counter_sets=(device.CounterSet(name="set", counters={"units": quantity.ONE}, includes=("held",)),),
+    mixins=inventory.Mixins(
+        device=(inventory.DeviceMixin(name="shared", attributes={"y": 1}),),
+        counter_set=(inventory.CounterSetMixin(name="held", counters={"more": quantity.ONE}),),
+        consumption=(inventory.ConsumptionMixin(name="drawn", counters={"more": quantity.ONE}),),
     ),
 )
 
@@ -184,7 +187,7 @@ def without(**fields: Any) -> Page:
     return dataclasses.replace(SENT, devices=(dataclasses.replace(RICH, **fields),))
 
 
-NO_POLICY = {"bandwidth": policy.Capacity.of("10G")}
+NO_POLICY = {"bandwidth": capacity.Capacity.of("10G")}
 NO_LIST = {name: value for name, value in RICH.attributes.items() if name != "list"}
 
 
@@ -200,7 +203,7 @@ NO_LIST = {name: value for name, value in RICH.attributes.items() if name != "li
         (without(attributes=NO_LIST), ("DRAListTypeAttributes",)),
         (dataclasses.replace(without(consumes=()), counter_sets=()), ("DRAPartitionableDevices",)),
         (dataclasses.replace(without(consumes=(), taints=()), counter_sets=()), ("DRADeviceTaints", "DRAPartitionableDevices")),
-        (dataclasses.replace(SENT, mixins=mixins.Mixins()), ("DRAMixins",)),
+        (dataclasses.replace(SENT, mixins=inventory.Mixins()), ("DRAMixins",)),
         (without(includes=()), ("DRAMixins",)),
         (without(consumes=(dataclasses.replace(RICH.consumes[0], includes=()),)), ("DRAMixins",)),
         (dataclasses.replace(SENT, counter_sets=(dataclasses.replace(SENT.counter_sets[0], includes=()),)), ("DRAMixins",)),
@@ -225,7 +228,7 @@ OTHERS: dict[str, Any] = {
     "binding_conditions": ("other",),
     "binding_failure_conditions": ("other",),
     "includes": (),
-    "reach": reach.AllNodes(),
+    "reach": node_selection.AllNodes(),
 }
 
 

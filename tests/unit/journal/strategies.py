@@ -4,18 +4,18 @@ import datetime
 
 from hypothesis import strategies as st
 
-from drakit.core import attribute, claim, counters, device, edits, lifecycle, names, policy, quantity, records
+from drakit.core import capacity, claim, device, edits, lifecycle, names, quantity, records
 from fakes import journal_samples as samples
 
 labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
 identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 keys = st.one_of(identifiers, st.builds("{}.example.com/{}".format, labels, identifiers))
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
-versions = st.builds(lambda parts: attribute.Version(".".join(map(str, parts))), st.tuples(*[st.integers(min_value=0, max_value=999)] * 3))
+versions = st.builds(lambda parts: device.Version(".".join(map(str, parts))), st.tuples(*[st.integers(min_value=0, max_value=999)] * 3))
 int64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 amounts = st.builds(quantity.Quantity, st.integers(min_value=0, max_value=10**30), st.sampled_from(quantity.Format))
 scalars = (texts, int64, st.booleans(), versions)
-attributes: st.SearchStrategy[attribute.AttributeValue] = st.one_of(
+attributes: st.SearchStrategy[device.AttributeValue] = st.one_of(
     *scalars, *(st.lists(kind, min_size=1, max_size=3).map(tuple) for kind in scalars)
 )
 json_values: st.SearchStrategy[records.Json] = st.recursive(
@@ -27,27 +27,27 @@ json_objects: st.SearchStrategy[records.Record] = st.dictionaries(st.text(max_si
 
 
 @st.composite
-def policies(draw: st.DrawFn) -> policy.RequestPolicy:
+def policies(draw: st.DrawFn) -> capacity.RequestPolicy:
     """None, valid values, or a range, with amounts that start at one."""
     ladder = sorted(draw(st.sets(st.integers(min_value=1, max_value=1000), min_size=2, max_size=5)))
     first, *rest = [quantity.Quantity.of(value) for value in ladder]
     form = draw(st.sampled_from(["empty", "values", "range"]))
     if form == "empty":
-        return policy.RequestPolicy(default=draw(st.sampled_from([None, first])))
+        return capacity.RequestPolicy(default=draw(st.sampled_from([None, first])))
     if form == "values":
-        return policy.RequestPolicy(default=first, valid_values=(first, *rest))
+        return capacity.RequestPolicy(default=first, valid_values=(first, *rest))
     limit = draw(st.sampled_from([None, first + quantity.Quantity.of(100)]))
-    return policy.RequestPolicy(
-        default=first, valid_range=policy.ValidRange(min=first, max=limit, step=draw(st.sampled_from([None, quantity.ONE])))
+    return capacity.RequestPolicy(
+        default=first, valid_range=capacity.ValidRange(min=first, max=limit, step=draw(st.sampled_from([None, quantity.ONE])))
     )
 
 
 capacities = st.one_of(
-    amounts.map(policy.Capacity.of),
-    st.builds(lambda rule: policy.Capacity(value=quantity.Quantity.of(5000), policy=rule), policies()),
+    amounts.map(capacity.Capacity.of),
+    st.builds(lambda rule: capacity.Capacity(value=quantity.Quantity.of(5000), policy=rule), policies()),
 )
 consumptions = st.builds(
-    counters.CounterConsumption,
+    device.CounterConsumption,
     counter_set=labels,
     counters=st.dictionaries(labels, amounts, max_size=3),
     includes=st.lists(labels, max_size=2).map(tuple),

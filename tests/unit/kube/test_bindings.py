@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from drakit.core import binding, names, records
+from drakit.core import claim as core_claim
+from drakit.core import names, records
 from drakit.kube import claims, transport
 from fakes import real_clock
 
@@ -39,10 +40,10 @@ class Listing:
         raise AssertionError("the test ends before the watch")
 
 
-def standings(*items: transport.Object) -> list[binding.Standing | None]:
-    stop, found = threading.Event(), list[binding.Standing | None]()
+def standings(*items: transport.Object) -> list[core_claim.BindingState | None]:
+    stop, found = threading.Event(), list[core_claim.BindingState | None]()
     api = claims.ApiBindings(Listing(*items), driver="fpga.example.com", pool="node-1", clock=real_clock.RealClock())
-    following: Iterator[binding.Standing | None] = api.follow(stop)
+    following: Iterator[core_claim.BindingState | None] = api.follow(stop)
     for _ in range(1 + len(items)):
         found.append(next(following))
     stop.set()

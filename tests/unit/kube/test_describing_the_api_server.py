@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from drakit.core import api_server, device, errors, inventory
+from drakit.core import device, errors, inventory, ports
 from drakit.kube import discovery, slices, transport
 from drakit.node.publishing import publisher
 from fakes import fake_transport, ticking
@@ -75,7 +75,7 @@ def test_slices_are_published_though_the_schema_is_never_read(failure: Exception
     made = publisher_of(store, clock)
     made.reconcile()
     assert made.published.is_set()
-    assert store.server() == api_server.ApiServer(version="v1.36.2"), "nothing is known to be lacking"
+    assert store.server() == ports.ApiServer(version="v1.36.2"), "nothing is known to be lacking"
 
 
 @each_failure
@@ -88,7 +88,7 @@ def test_a_schema_that_cannot_be_read_is_read_later_after_growing_pauses(failure
     assert 60 <= server.asked(discovery.SCHEMA_PATH) <= 70
     server.answers[discovery.SCHEMA_PATH] = WITHOUT_MIXINS
     clock.moment += discovery.VERSION_SECONDS
-    assert store.server() == api_server.ApiServer(version="v1.36.2", lacks=frozenset({"DRAMixins"}))
+    assert store.server() == ports.ApiServer(version="v1.36.2", lacks=frozenset({"DRAMixins"}))
     asked = server.asked(discovery.SCHEMA_PATH)
     clock.moment += discovery.VERSION_SECONDS
     store.server()
@@ -112,7 +112,7 @@ def test_a_version_that_is_known_stays_known_while_the_server_does_not_say_it(fa
 @each_failure
 def test_the_schema_is_read_though_the_version_is_never_said(failure: Exception) -> None:
     store, _ = store_of(Server(failure, WITHOUT_MIXINS))
-    assert store.server() == api_server.ApiServer(version="", lacks=frozenset({"DRAMixins"}))
+    assert store.server() == ports.ApiServer(version="", lacks=frozenset({"DRAMixins"}))
 
 
 @each_failure
@@ -122,7 +122,7 @@ def test_nothing_is_known_to_be_lacking_in_a_new_version_until_its_schema_is_rea
     store.server()
     server.answers = {discovery.VERSION_PATH: version("v1.37.0"), discovery.SCHEMA_PATH: failure}
     clock.moment += discovery.VERSION_SECONDS
-    assert store.server() == api_server.ApiServer(version="v1.37.0")
+    assert store.server() == ports.ApiServer(version="v1.37.0")
 
 
 @pytest.mark.parametrize("path", [discovery.VERSION_PATH, discovery.SCHEMA_PATH])

@@ -8,7 +8,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from drakit.core import attribute, counters, device, errors, mixins, policy, quantity, records, slices
+from drakit.core import capacity, device, errors, inventory, quantity, records
+from drakit.core.slices import resource_slice
 from drakit.kube import slice_codec
 from fakes import slice_samples as samples
 
@@ -18,15 +19,15 @@ names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
 keys = st.from_regex(r"([a-z][a-z0-9]{0,5}\.example\.com/)?[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=16)
 whole = st.integers(min_value=-(2**63), max_value=2**63 - 1)
-versions = st.builds("{}.{}.{}".format, *[st.integers(0, 999)] * 3).map(attribute.Version)
+versions = st.builds("{}.{}.{}".format, *[st.integers(0, 999)] * 3).map(device.Version)
 amounts = st.builds(quantity.Quantity, st.integers(min_value=0, max_value=2**62), st.sampled_from(list(quantity.Format)))
 binary = st.integers(min_value=0, max_value=2**50).map(quantity.Quantity.binary)
 lists = st.one_of(*(st.lists(kind, min_size=1, max_size=3).map(tuple) for kind in (texts.filter(bool), whole, st.booleans(), versions)))
 attributes = st.dictionaries(keys, st.one_of(texts, whole, st.booleans(), versions, lists), max_size=4)
-capacities = st.dictionaries(keys, st.one_of(amounts, binary).map(policy.Capacity.of), max_size=3)
+capacities = st.dictionaries(keys, st.one_of(amounts, binary).map(capacity.Capacity.of), max_size=3)
 counter_values = st.dictionaries(names, st.one_of(amounts, binary), max_size=3)
 includes = st.lists(names, max_size=3, unique=True).map(tuple)
-consumptions = st.builds(counters.CounterConsumption, counter_set=names, counters=counter_values, includes=includes)
+consumptions = st.builds(device.CounterConsumption, counter_set=names, counters=counter_values, includes=includes)
 devices = st.builds(
     device.Device,
     name=names,
@@ -36,7 +37,7 @@ devices = st.builds(
     allow_multiple_allocations=st.booleans(),
     includes=includes,
 )
-counter_sets = st.builds(counters.CounterSet, name=names, counters=counter_values, includes=includes)
+counter_sets = st.builds(device.CounterSet, name=names, counters=counter_values, includes=includes)
 
 
 def named(kind: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -45,13 +46,13 @@ def named(kind: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 all_mixins = st.builds(
-    mixins.Mixins,
-    device=named(st.builds(mixins.DeviceMixin, name=names, attributes=attributes, capacity=capacities)),
-    counter_set=named(st.builds(mixins.CounterSetMixin, name=names, counters=counter_values)),
-    consumption=named(st.builds(mixins.ConsumptionMixin, name=names, counters=counter_values)),
+    inventory.Mixins,
+    device=named(st.builds(inventory.DeviceMixin, name=names, attributes=attributes, capacity=capacities)),
+    counter_set=named(st.builds(inventory.CounterSetMixin, name=names, counters=counter_values)),
+    consumption=named(st.builds(inventory.ConsumptionMixin, name=names, counters=counter_values)),
 )
 pages = st.builds(
-    slices.Page,
+    resource_slice.Page,
     devices=st.lists(devices, max_size=3).map(tuple),
     counter_sets=st.lists(counter_sets, max_size=2).map(tuple),
     mixins=all_mixins,
@@ -64,33 +65,33 @@ def stored(spec: records.Json) -> dict[str, Any]:
     return found
 
 
-def golden(name: str, page: slices.Page) -> tuple[str, str]:
+def golden(name: str, page: resource_slice.Page) -> tuple[str, str]:
     text = json.dumps(slice_codec.encode(samples.spec_of(page)), indent=2, ensure_ascii=False) + "\n"
     return text, (GOLDEN / f"{name}.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name, page", [(name.replace(" ", "-"), page) for name, page in samples.PAGES.items()])
-def test_a_slice_on_the_wire_is_as_it_was(name: str, page: slices.Page) -> None:
+def test_a_slice_on_the_wire_is_as_it_was(name: str, page: resource_slice.Page) -> None:
     now, before = golden(name, page)
     assert now == before
 
 
 @pytest.mark.parametrize("page", samples.PAGES.values(), ids=samples.PAGES.keys())
-def test_every_sample_comes_back_as_it_went(page: slices.Page) -> None:
+def test_every_sample_comes_back_as_it_went(page: resource_slice.Page) -> None:
     spec = samples.spec_of(page, generation=3, count=2)
     found = slice_codec.decode(stored(slice_codec.encode(spec)))
-    assert found == slices.Published(name="s", uid="u", version="7", spec=spec)
+    assert found == resource_slice.Published(name="s", uid="u", version="7", spec=spec)
 
 
 @hypothesis.settings(deadline=None, max_examples=60)
 @hypothesis.given(pages)
-def test_any_page_comes_back_as_it_went(page: slices.Page) -> None:
+def test_any_page_comes_back_as_it_went(page: resource_slice.Page) -> None:
     assert slice_codec.decode(stored(slice_codec.encode(samples.spec_of(page)))).spec == samples.spec_of(page)
 
 
 @hypothesis.settings(deadline=None, max_examples=30)
 @hypothesis.given(pages)
-def test_nothing_empty_is_sent(page: slices.Page) -> None:
+def test_nothing_empty_is_sent(page: resource_slice.Page) -> None:
     def check(value: Any, path: str) -> None:
         if isinstance(value, dict):
             for key, item in value.items():
@@ -105,15 +106,17 @@ def test_nothing_empty_is_sent(page: slices.Page) -> None:
 
 
 def test_equal_devices_give_equal_bytes_whatever_the_order_of_their_attributes() -> None:
-    one = device.Device(name="a", attributes={"x": 1, "y": 2}, capacity={"c": policy.Capacity.of(1), "b": policy.Capacity.of(2)})
-    two = device.Device(name="a", attributes={"y": 2, "x": 1}, capacity={"b": policy.Capacity.of(2), "c": policy.Capacity.of(1)})
-    texts = {json.dumps(slice_codec.encode(samples.spec_of(slices.Page(devices=(item,))))) for item in (one, two)}
+    one = device.Device(name="a", attributes={"x": 1, "y": 2}, capacity={"c": capacity.Capacity.of(1), "b": capacity.Capacity.of(2)})
+    two = device.Device(name="a", attributes={"y": 2, "x": 1}, capacity={"b": capacity.Capacity.of(2), "c": capacity.Capacity.of(1)})
+    texts = {json.dumps(slice_codec.encode(samples.spec_of(resource_slice.Page(devices=(item,))))) for item in (one, two)}
     assert len(texts) == 1
 
 
 def test_amounts_rewritten_by_the_server_are_equal_to_ours() -> None:
     spec = stored(
-        slice_codec.encode(samples.spec_of(slices.Page(devices=(device.Device(name="a", capacity={"m": policy.Capacity.of("1024Mi")}),))))
+        slice_codec.encode(
+            samples.spec_of(resource_slice.Page(devices=(device.Device(name="a", capacity={"m": capacity.Capacity.of("1024Mi")}),)))
+        )
     )
     spec["spec"]["devices"][0]["capacity"]["m"]["value"] = "1Gi"
     assert slice_codec.decode(spec).spec.page.devices[0].capacity["m"].value == quantity.Quantity.parse("1024Mi")
@@ -134,8 +137,8 @@ def test_amounts_rewritten_by_the_server_are_equal_to_ours() -> None:
     ],
 )
 def test_a_stored_slice_that_cannot_be_read_equals_no_slice_anybody_wants(devices: records.Json) -> None:
-    found = stored({**slice_codec.encode(samples.spec_of(slices.Page(), generation=4)), "devices": devices})
-    assert slice_codec.decode(found).spec == samples.spec_of(slices.Page(), generation=4, count=0)
+    found = stored({**slice_codec.encode(samples.spec_of(resource_slice.Page(), generation=4)), "devices": devices})
+    assert slice_codec.decode(found).spec == samples.spec_of(resource_slice.Page(), generation=4, count=0)
 
 
 @pytest.mark.parametrize("gone", ["metadata", "spec"])

@@ -2,7 +2,8 @@
 
 import pytest
 
-from drakit.core import records, slices
+from drakit.core import records
+from drakit.core.slices import resource_slice
 from drakit.kube import slice_codec
 from drakit.kube import slices as kube_slices
 from fakes import fake_transport, real_clock
@@ -21,7 +22,7 @@ def test_a_resource_version_is_sent_back_letter_by_letter(version: str) -> None:
     api = server_with_a_slice(version)
     store = kube_slices.ApiSlices(api, driver=samples.DRIVER, node=samples.NODE, clock=real_clock.RealClock())
     (found,) = store.list()
-    store.update(slices.Update(index=0, published=found, spec=found.spec))
+    store.update(resource_slice.Update(index=0, published=found, spec=found.spec))
     store.delete(found)
     _, put, delete = api.requests
     assert (put.method, delete.method) == ("PUT", "DELETE")

@@ -15,7 +15,7 @@ import pytest
 from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.core import claim as claims
-from drakit.core import errors, names, outcome, ports
+from drakit.core import errors, names, ports
 from drakit.kubelet import codec, dra, server
 from drakit.telemetry import logs
 
@@ -24,7 +24,7 @@ OTHER = "66666666-7777-8888-9999-000000000000"
 SHARE = names.ShareId("aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
 
 Prepare = collections.abc.Callable[
-    [collections.abc.Sequence[claims.ClaimRef], ports.Caller], collections.abc.Mapping[names.ClaimUid, outcome.Outcome]
+    [collections.abc.Sequence[claims.ClaimRef], ports.Caller], collections.abc.Mapping[names.ClaimUid, claims.Outcome]
 ]
 
 
@@ -33,12 +33,12 @@ class ScriptedEngine:
 
     def __init__(self) -> None:
         self.asked: list[claims.ClaimRef] = []
-        self.on_prepare: Prepare = lambda refs, caller: {ref.uid: outcome.Outcome() for ref in refs}
+        self.on_prepare: Prepare = lambda refs, caller: {ref.uid: claims.Outcome() for ref in refs}
         self.errors: dict[str, str] = {}
 
     def prepare(
         self, refs: collections.abc.Sequence[claims.ClaimRef], caller: ports.Caller
-    ) -> collections.abc.Mapping[names.ClaimUid, outcome.Outcome]:
+    ) -> collections.abc.Mapping[names.ClaimUid, claims.Outcome]:
         self.asked += refs
         return self.on_prepare(refs, caller)
 
@@ -79,9 +79,9 @@ def unprepare(stub: services.DRAPluginStub, *claims: wire.Claim) -> dict[str, st
 
 
 def test_a_prepared_claim_is_answered_with_its_devices(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
-    shared = outcome.PreparedDevice(request="nic/fast", pool="node-1", device="eth1", cdi_ids=("v/c=a", "v/c=b"), share_id=SHARE)
-    whole = outcome.PreparedDevice(request="gpu", pool="node-1", device="gpu-0")
-    engine.on_prepare = lambda refs, caller: {ref.uid: outcome.Outcome(devices=(shared, whole)) for ref in refs}
+    shared = claims.PreparedDevice(request="nic/fast", pool="node-1", device="eth1", cdi_ids=("v/c=a", "v/c=b"), share_id=SHARE)
+    whole = claims.PreparedDevice(request="gpu", pool="node-1", device="gpu-0")
+    engine.on_prepare = lambda refs, caller: {ref.uid: claims.Outcome(devices=(shared, whole)) for ref in refs}
     first, second = prepare(stub, claim())[UID].devices
     assert (list(first.request_names), first.pool_name, first.device_name) == (["nic"], "node-1", "eth1")
     assert list(first.cdi_device_ids) == ["v/c=a", "v/c=b"]
@@ -92,7 +92,7 @@ def test_a_prepared_claim_is_answered_with_its_devices(stub: services.DRAPluginS
 
 
 def test_every_uid_asked_for_is_answered_and_no_other(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
-    engine.on_prepare = lambda refs, caller: {names.ClaimUid("somebody-else"): outcome.Outcome()}
+    engine.on_prepare = lambda refs, caller: {names.ClaimUid("somebody-else"): claims.Outcome()}
     answer = prepare(stub, claim(), claim(OTHER, "d"))
     assert {uid: entry.error for uid, entry in answer.items()} == {UID: codec.NO_ANSWER, OTHER: codec.NO_ANSWER}
 
@@ -142,10 +142,10 @@ def test_a_uid_asked_for_once_well_and_once_malformed_is_refused(stub: services.
 
 
 def test_errors_of_the_engine_reach_the_claims_and_the_service_lives(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
-    def fail(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, outcome.Outcome]:
+    def fail(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, claims.Outcome]:
         raise errors.JournalError("disk full")
 
-    def crash(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, outcome.Outcome]:
+    def crash(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, claims.Outcome]:
         raise ZeroDivisionError
 
     engine.on_prepare = fail
@@ -162,7 +162,7 @@ def test_unprepare_answers_each_claim_with_its_own_error(stub: services.DRAPlugi
 
 @pytest.mark.parametrize("error", ["x" * 5000, "\udcff broken text"])
 def test_an_error_always_fits_the_wire(stub: services.DRAPluginStub, engine: ScriptedEngine, error: str) -> None:
-    engine.on_prepare = lambda refs, caller: {ref.uid: outcome.Outcome(error=error) for ref in refs}
+    engine.on_prepare = lambda refs, caller: {ref.uid: claims.Outcome(error=error) for ref in refs}
     told = prepare(stub, claim())[UID].error
     assert 0 < len(told) <= codec.ERROR_MAX
 
@@ -171,7 +171,7 @@ def test_the_engine_learns_that_the_caller_went_away(stub: services.DRAPluginStu
     waiting: list[bool] = []
     entered, cancelled, done = threading.Event(), threading.Event(), threading.Event()
 
-    def slow(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, outcome.Outcome]:
+    def slow(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, claims.Outcome]:
         waiting.append(caller.is_waiting())
         entered.set()
         cancelled.wait(10)
@@ -187,7 +187,7 @@ def test_the_engine_learns_that_the_caller_went_away(stub: services.DRAPluginStu
     cancelled.set()
     assert done.wait(10)
     assert waiting == [True, False]
-    engine.on_prepare = lambda refs, caller: {ref.uid: outcome.Outcome() for ref in refs}
+    engine.on_prepare = lambda refs, caller: {ref.uid: claims.Outcome() for ref in refs}
     assert prepare(stub, claim())[UID].error == ""
 
 
@@ -195,7 +195,7 @@ def test_the_engine_learns_that_the_caller_hung_up_before_its_deadline(stub: ser
     waiting: list[bool] = []
     entered, gone, done = threading.Event(), threading.Event(), threading.Event()
 
-    def slow(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, outcome.Outcome]:
+    def slow(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, claims.Outcome]:
         waiting.append(caller.is_waiting())
         entered.set()
         for _ in range(1000):

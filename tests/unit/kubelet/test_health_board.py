@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit.core import errors
-from drakit.core import site as sites
+from drakit.core import context, errors
 from drakit.kubelet import health
 
 POOL = "node-1"
-HEALTHY, UNHEALTHY, UNKNOWN = sites.Health.HEALTHY, sites.Health.UNHEALTHY, sites.Health.UNKNOWN
+HEALTHY, UNHEALTHY, UNKNOWN = context.Health.HEALTHY, context.Health.UNHEALTHY, context.Health.UNKNOWN
 
 
 class StoppedClock:
@@ -42,7 +41,7 @@ def board(clock: StoppedClock) -> health.HealthBoard:
     return health.HealthBoard(POOL, clock, stale_seconds=300)
 
 
-def states(board: health.HealthBoard) -> dict[str, sites.Health]:
+def states(board: health.HealthBoard) -> dict[str, context.Health]:
     return {one.device: one.health for one in board.snapshot()}
 
 

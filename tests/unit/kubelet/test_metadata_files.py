@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from drakit.core import attribute, claim, device, edits, errors, names
-from drakit.core import site as sites
+from drakit.core import claim, claim_status, device, edits, errors, names
 from drakit.kubelet import metadata
 
 DRIVER = "fake.example.com"
@@ -15,7 +14,7 @@ UID = names.ClaimUid("00000000-0000-4000-8000-000000000001")
 REF = claim.ClaimRef(uid=UID, namespace="ns", name="training")
 CHIP = device.Device(
     name="chip-0",
-    attributes={"cores": 8, "model": "x", "fast": True, "example.com/driver": attribute.Version("1.2.3"), "links": ("a", "b")},
+    attributes={"cores": 8, "model": "x", "fast": True, "example.com/driver": device.Version("1.2.3"), "links": ("a", "b")},
 )
 
 
@@ -115,7 +114,7 @@ def test_network_facts_reach_running_containers_in_the_same_file(files: metadata
     path = pathlib.Path(mount.host_path)
     inode, facts = (
         path.stat().st_ino,
-        sites.NetworkStatus(interface="net1", addresses=("10.0.0.2/16",), hardware_address="02:00:00:00:00:01"),
+        claim_status.NetworkStatus(interface="net1", addresses=("10.0.0.2/16",), hardware_address="02:00:00:00:00:01"),
     )
     assert files.update(UID, "node-1", "chip-0", facts)
     assert files.update(UID, "node-1", "chip-0", facts)
@@ -132,8 +131,8 @@ def test_network_facts_reach_running_containers_in_the_same_file(files: metadata
 
 def test_a_shorter_update_leaves_no_rest_of_the_longer_one(files: metadata.MetadataFiles) -> None:
     mount = files.add(subject(), "node-1", CHIP)
-    files.update(UID, "node-1", "chip-0", sites.NetworkStatus(interface="net1", addresses=("10.0.0.2/16", "10.0.0.3/16")))
-    files.update(UID, "node-1", "chip-0", sites.NetworkStatus(interface="n"))
+    files.update(UID, "node-1", "chip-0", claim_status.NetworkStatus(interface="net1", addresses=("10.0.0.2/16", "10.0.0.3/16")))
+    files.update(UID, "node-1", "chip-0", claim_status.NetworkStatus(interface="n"))
     assert len(read(mount)) == 2
 
 

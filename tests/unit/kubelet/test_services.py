@@ -18,14 +18,13 @@ from drakit._proto import dra_v1_pb2_grpc as v1_services
 from drakit._proto import dra_v1beta1_pb2 as v1beta1
 from drakit._proto import dra_v1beta1_pb2_grpc as v1beta1_services
 from drakit.core import claim as claims
-from drakit.core import names, outcome, ports
-from drakit.core import site as sites
+from drakit.core import context, names, ports
 from drakit.kubelet import dra, health, health_service, server
 from drakit.node import node, timing
 
 UID = "11111111-2222-3333-4444-555555555555"
 SHARE = names.ShareId("aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
-SHARED = outcome.PreparedDevice(request="nic", pool="node-1", device="eth1", cdi_ids=("v/c=a",), share_id=SHARE)
+SHARED = claims.PreparedDevice(request="nic", pool="node-1", device="eth1", cdi_ids=("v/c=a",), share_id=SHARE)
 
 
 class Engine:
@@ -36,10 +35,10 @@ class Engine:
         self.go = threading.Event()
         self.go.set()
 
-    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, outcome.Outcome]:
+    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, claims.Outcome]:
         self.entered.release()
         self.go.wait(30)
-        return {ref.uid: outcome.Outcome(devices=(SHARED,)) for ref in refs}
+        return {ref.uid: claims.Outcome(devices=(SHARED,)) for ref in refs}
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
         return {ref.uid: "busy" for ref in refs}
@@ -98,7 +97,7 @@ def test_v1beta1_answers_as_v1_but_without_share_ids(channel: grpc.Channel) -> N
 def test_health_comes_whole_at_once_and_again_when_it_changes(channel: grpc.Channel, board: health.HealthBoard, version: str) -> None:
     stream = open_stream(channel, version)
     assert next(stream) == [("node-1", "eth1", 1, 30, "")]
-    board.report("eth1", sites.Health.UNHEALTHY, "no link")
+    board.report("eth1", context.Health.UNHEALTHY, "no link")
     assert next(stream) == [("node-1", "eth1", 2, 30, "no link")]
 
 
@@ -154,7 +153,7 @@ def test_a_drivers_own_socket_has_threads_left_when_every_stream_is_open() -> No
 def test_a_long_list_is_cut_into_messages_that_the_kubelet_takes() -> None:
     longest = "x" * health.MESSAGE_MAX_BYTES
     snapshot = [
-        health.DeviceHealth(device=f"{'d' * 58}{number:05}", health=sites.Health.UNHEALTHY, message=longest, found=2**40)
+        health.DeviceHealth(device=f"{'d' * 58}{number:05}", health=context.Health.UNHEALTHY, message=longest, found=2**40)
         for number in range(2 * health_service.PART + 1)
     ]
     answers = list(health_service.encode("p" * 253, snapshot))

@@ -10,9 +10,8 @@ import pytest
 from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.core import claim as claims
-from drakit.core import device, errors, inventory, names, records
+from drakit.core import context, device, errors, inventory, names, records
 from drakit.core import driver as drivers
-from drakit.core import site as sites
 from drakit.node import background, engine, local_node, node, timing
 from fakes import author, claim_source, claim_statuses, slice_store
 
@@ -28,7 +27,7 @@ class Busy(author.FakeDriver):
     def __init__(self, hardware: author.Hardware) -> None:
         super().__init__(hardware)
         self.calls: list[str] = []
-        self.site: sites.Site | None = None
+        self.site: context.DriverContext | None = None
         self.start_error: Exception | None = None
         self.preparing, self.gate = threading.Event(), threading.Event()
         self.gate.set()
@@ -38,7 +37,7 @@ class Busy(author.FakeDriver):
         self.looks += 1
         return super().discover()
 
-    def start(self, site: sites.Site) -> None:
+    def start(self, site: context.DriverContext) -> None:
         self.calls.append("start")
         if self.start_error is not None:
             raise self.start_error
@@ -56,7 +55,7 @@ class Busy(author.FakeDriver):
     def stop(self) -> None:
         self.calls.append("stop")
         if self.site is not None:
-            self.site.notice(REF, sites.Notice(reason="Bye", message="the driver stops"))
+            self.site.notice(REF, context.Event(reason="Bye", message="the driver stops"))
 
 
 class Running:
@@ -111,7 +110,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return any(holds() or waiting.wait(0.02) for _ in range(1500))
 
 
-def site_of(town: Running) -> sites.Site:
+def site_of(town: Running) -> context.DriverContext:
     assert town.driver.site is not None
     return town.driver.site
 
@@ -183,9 +182,9 @@ def test_changed_makes_discovery_look_at_once_and_a_burst_is_one_look(town: Runn
 
 def test_health_reaches_the_board_that_the_kubelet_is_told_from(town: Running) -> None:
     town.node.start()
-    site_of(town).health(sites.HealthReport(device="chip-0", health=sites.Health.UNHEALTHY, message="too hot"))
+    site_of(town).health(context.HealthReport(device="chip-0", health=context.Health.UNHEALTHY, message="too hot"))
     found = {one.device: (one.health, one.message) for one in town.node.health.snapshot()}
-    assert found["chip-0"] == (sites.Health.UNHEALTHY, "too hot")
+    assert found["chip-0"] == (context.Health.UNHEALTHY, "too hot")
 
 
 def test_a_failed_prepare_is_told_in_the_claim_and_taken_back_when_it_works(town: Running) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from drakit.core import binding as standings
 from drakit.core import claim as claims
 from drakit.core import errors, lifecycle
 from drakit.node import binding, engine, timing
@@ -18,9 +17,9 @@ class Bindings:
     """``ports.Bindings`` from a queue."""
 
     def __init__(self) -> None:
-        self.news: queue.Queue[standings.Standing | None] = queue.Queue()
+        self.news: queue.Queue[claims.BindingState | None] = queue.Queue()
 
-    def follow(self, stop: threading.Event) -> Iterator[standings.Standing | None]:
+    def follow(self, stop: threading.Event) -> Iterator[claims.BindingState | None]:
         yield None
         while not stop.is_set():
             with contextlib.suppress(queue.Empty):
@@ -80,7 +79,7 @@ class Town:
         return self.node.claims.put(claims.Claim(ref=claim.ref, results=(result,)))
 
     def see(self, ref: claims.ClaimRef, *, allocated: bool = True, waits: bool = True) -> None:
-        self.bindings.news.put(standings.Standing(claim=ref, allocated=allocated, waits=waits))
+        self.bindings.news.put(claims.BindingState(claim=ref, allocated=allocated, waits=waits))
 
     def until(self, holds: Callable[[], object]) -> None:
         waiting = threading.Event()

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from drakit.core import device, errors, inventory, pools, reach, slices
+from drakit.core import device, errors, inventory, node_selection
+from drakit.core.slices import resource_slice
 from drakit.devices.tpu import machine, offer
 from drakit.node.publishing import cluster_publisher
 from fakes import real_clock, slice_store
@@ -13,9 +14,9 @@ DRIVER = "tpu.drakit.dev"
 GATE = "the API server answered 422: spec: exactly one of nodeName, nodeSelector, allNodes, perDeviceNodeSelection is required"
 
 
-def plain(name: str, *devices: str, place: reach.OfPool | None = None) -> pools.Pool:
+def plain(name: str, *devices: str, place: node_selection.PoolNodes | None = None) -> inventory.ClusterPool:
     offered = inventory.Inventory.of(device.Device(name=one) for one in devices)
-    return pools.Pool(name=name, reach=place or reach.AllNodes(), inventory=offered)
+    return inventory.ClusterPool(name=name, reach=place or node_selection.AllNodes(), inventory=offered)
 
 
 class Lead:
@@ -29,7 +30,9 @@ class Lead:
         return self.left >= 0
 
 
-def start(store: slice_store.FakeSliceStore, *offered: pools.Pool, lead: Lead | None = None) -> cluster_publisher.ClusterPublisher:
+def start(
+    store: slice_store.FakeSliceStore, *offered: inventory.ClusterPool, lead: Lead | None = None
+) -> cluster_publisher.ClusterPublisher:
     made = cluster_publisher.ClusterPublisher(DRIVER, store=store, leads=lead or Lead(), clock=real_clock.RealClock())
     made.offer(offered)
     return made
@@ -47,7 +50,7 @@ def test_a_node_pool_of_tpus_is_published_for_no_node_with_devices_that_choose_t
     offered = offer.of(machine.load("tpu-v5e-8x8"))
     start(store, *offered).reconcile()
     assert published(store) == {"tpus": [item.name for item in offered[0].inventory.devices]}
-    assert {(one.spec.node, one.spec.reach) for one in store.list()} == {("", reach.PerDevice())}
+    assert {(one.spec.node, one.spec.reach) for one in store.list()} == {("", node_selection.PerDevice())}
     assert all(one.name.startswith(("00000-tpu.drakit.dev-", "00001-tpu.drakit.dev-")) for one in store.list())
 
 
@@ -100,7 +103,7 @@ def test_a_pool_that_moves_to_other_nodes_is_rewritten_in_place() -> None:
     made = start(store, plain("one", "a"))
     made.reconcile()
     [before] = store.list()
-    place = reach.NodeSelector.by_label("zone", ["west"])
+    place = node_selection.NodeSelector.by_label("zone", ["west"])
     made.offer([plain("one", "a", place=place)])
     made.reconcile()
     [after] = store.list()
@@ -108,7 +111,7 @@ def test_a_pool_that_moves_to_other_nodes_is_rewritten_in_place() -> None:
 
 
 def test_one_pool_that_cannot_be_published_does_not_keep_back_the_others() -> None:
-    def stored(spec: slices.SliceSpec) -> slices.SliceSpec:
+    def stored(spec: resource_slice.SliceSpec) -> resource_slice.SliceSpec:
         if spec.pool.name.startswith("one"):
             raise errors.ApiError("the API server answered 500: no", status=500)
         return spec
@@ -122,8 +125,8 @@ def test_one_pool_that_cannot_be_published_does_not_keep_back_the_others() -> No
 
 
 def test_a_server_without_the_gate_is_named_and_nothing_is_offered() -> None:
-    def stored(spec: slices.SliceSpec) -> slices.SliceSpec:
-        if isinstance(spec.reach, reach.PerDevice):
+    def stored(spec: resource_slice.SliceSpec) -> resource_slice.SliceSpec:
+        if isinstance(spec.reach, node_selection.PerDevice):
             raise errors.ApiError(GATE, status=422, reason="Invalid")
         return spec
 
@@ -135,10 +138,10 @@ def test_a_server_without_the_gate_is_named_and_nothing_is_offered() -> None:
 
 def test_pool_and_devices_say_between_them_once_which_nodes_are_meant() -> None:
     alone = device.Device(name="a")
-    chosen = dataclasses.replace(alone, reach=reach.OneNode(name="n"))
+    chosen = dataclasses.replace(alone, reach=node_selection.OneNode(name="n"))
     with pytest.raises(errors.InventoryError, match=r"pool\[p\]\.devices\[a\]\.reach: is required"):
-        pools.Pool(name="p", reach=reach.PerDevice(), inventory=inventory.Inventory.of([alone]))
+        inventory.ClusterPool(name="p", reach=node_selection.PerDevice(), inventory=inventory.Inventory.of([alone]))
     with pytest.raises(errors.InventoryError, match=r"pool\[p\]\.devices\[a\]\.reach: may be given only"):
-        pools.Pool(name="p", reach=reach.AllNodes(), inventory=inventory.Inventory.of([chosen]))
+        inventory.ClusterPool(name="p", reach=node_selection.AllNodes(), inventory=inventory.Inventory.of([chosen]))
     with pytest.raises(errors.InventoryError, match=r"pools\[p\]: the name is used 2 times"):
         start(slice_store.FakeSliceStore(), plain("p", "a"), plain("p", "b"))

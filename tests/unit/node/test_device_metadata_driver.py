@@ -9,9 +9,8 @@ from typing import ClassVar
 import pytest
 
 from drakit.core import claim as claims
+from drakit.core import claim_status, edits, errors, names, records
 from drakit.core import driver as drivers
-from drakit.core import edits, errors, names, outcome, records
-from drakit.core import site as sites
 from drakit.node import engine, local_node, metadata, resolution
 from fakes import author, claim_source
 
@@ -49,7 +48,7 @@ class Site:
         self.local = local_node.LocalNode.open(spec, local_node.Folders(home=self.folder / "d", cdi=self.folder / "c"), self.claims)
         self.local.offered.refresh()
 
-    def prepare(self) -> outcome.Outcome:
+    def prepare(self) -> claims.Outcome:
         return self.local.engine.prepare([REF], Waiting())[UID]
 
     def unprepare(self) -> str:
@@ -137,13 +136,13 @@ def test_network_facts_that_a_driver_reports_reach_containers_too(site: Site) ->
     assert site.local.metadata is not None
     told: list[str] = []
     carry = metadata.updating_metadata(site.local.metadata, "node-1", lambda _, status: told.append(status.device))
-    carry(REF, sites.DeviceStatus(device="chip-0"))
+    carry(REF, claim_status.DeviceStatus(device="chip-0"))
     assert "networkData" not in site.file.read_text()
-    carry(REF, sites.DeviceStatus(device="chip-0", network=sites.NetworkStatus(interface="net1")))
+    carry(REF, claim_status.DeviceStatus(device="chip-0", network=claim_status.NetworkStatus(interface="net1")))
     assert '"interfaceName": "net1"' in site.file.read_text()
     site.file.chmod(0o400)
     site.file.write_text("{")
-    carry(REF, sites.DeviceStatus(device="chip-0", network=sites.NetworkStatus(interface="net2")))
+    carry(REF, claim_status.DeviceStatus(device="chip-0", network=claim_status.NetworkStatus(interface="net2")))
     assert told == ["chip-0"] * 3
 
 

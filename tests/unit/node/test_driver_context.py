@@ -10,9 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import device, errors, inventory, names, tainting
+from drakit.core import claim_status, context, device, errors, inventory, names
 from drakit.core import driver as drivers
-from drakit.core import site as sites
 from drakit.node import driver_context
 from drakit.telemetry import logs
 from fakes import site as fake_site
@@ -133,9 +132,11 @@ def test_without_carriers_what_would_travel_is_logged(desk: Desk) -> None:
     ref = desk.prepare("chip-0")
     stream = io.StringIO()
     logs.setup(stream=stream)
-    desk.site.health(sites.HealthReport(device="chip-0", health=sites.Health.UNHEALTHY, message="broken"))
-    desk.site.status(ref, sites.DeviceStatus(device="chip-0", conditions=(sites.Condition(type="A", status=True, reason="B"),)))
-    desk.site.notice(ref, sites.Notice(reason="Hot", message="too hot"))
+    desk.site.health(context.HealthReport(device="chip-0", health=context.Health.UNHEALTHY, message="broken"))
+    desk.site.status(
+        ref, claim_status.DeviceStatus(device="chip-0", conditions=(claim_status.Condition(type="A", status=True, reason="B"),))
+    )
+    desk.site.notice(ref, context.Event(reason="Hot", message="too hot"))
     logs.setup(level=logs.Level.WARNING)
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [one["event"] for one in told] == ["health", "status", "notice"]
@@ -150,25 +151,25 @@ def test_put_taints_join_those_discovered_and_replace_their_equals() -> None:
     old = device.Taint(key=HOT.key, effect=HOT.effect, value="discovered")
     other = device.Taint(key="example.com/other")
     offered = inventory.Inventory.of([device.Device(name="a", taints=(old, other)), device.Device(name="b")])
-    tainted = tainting.with_taints(offered, {"a": [HOT], "gone": [HOT]})
+    tainted = inventory.with_taints(offered, {"a": [HOT], "gone": [HOT]})
     assert tainted.by_name()["a"].taints == (HOT, other)
     assert tainted.by_name()["b"] == offered.by_name()["b"]
-    assert tainting.with_taints(offered, {"gone": [HOT]}) is offered
+    assert inventory.with_taints(offered, {"gone": [HOT]}) is offered
 
 
 def test_too_many_taints_cost_the_discovered_ones_their_place() -> None:
     many = tuple(device.Taint(key=f"example.com/t{number}") for number in range(device.TAINTS_MAX))
-    tainted = tainting.with_taints(inventory.Inventory.of([device.Device(name="a", taints=many)]), {"a": [HOT]})
+    tainted = inventory.with_taints(inventory.Inventory.of([device.Device(name="a", taints=many)]), {"a": [HOT]})
     assert tainted.by_name()["a"].taints == (HOT, *many[:-1])
 
 
-def real_site(folder: pathlib.Path) -> sites.Site:
+def real_site(folder: pathlib.Path) -> context.DriverContext:
     desk = Desk(folder)
     desk.prepare("chip-0")
     return desk.site
 
 
-def faked_site(folder: pathlib.Path) -> sites.Site:
+def faked_site(folder: pathlib.Path) -> context.DriverContext:
     ref = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000001"), namespace="default", name="c")
     grant: drivers.Grant[object] = drivers.Grant(
         claim=ref, request="r0", pool=world.POOL, device=device.Device(name="chip-0"), config=drivers.NoConfig()
@@ -177,7 +178,9 @@ def faked_site(folder: pathlib.Path) -> sites.Site:
 
 
 @pytest.mark.parametrize("build", [real_site, faked_site])
-def test_the_fake_keeps_the_promises_of_the_real_one(build: Callable[[pathlib.Path], sites.Site], tmp_path: pathlib.Path) -> None:
+def test_the_fake_keeps_the_promises_of_the_real_one(
+    build: Callable[[pathlib.Path], context.DriverContext], tmp_path: pathlib.Path
+) -> None:
     one = build(tmp_path)
     (grant,) = one.grants()
     assert one.home == tmp_path
@@ -195,6 +198,6 @@ def test_the_fake_keeps_the_promises_of_the_real_one(build: Callable[[pathlib.Pa
     with contextlib.ExitStack() as stack:
         stack.enter_context(one.hold(["chip-0"]))
     one.changed()
-    one.status(grant.claim, sites.DeviceStatus(device="chip-0"))
-    one.notice(grant.claim, sites.Notice(reason="A", message="b"))
-    one.health(sites.HealthReport(device="chip-0", health=sites.Health.HEALTHY))
+    one.status(grant.claim, claim_status.DeviceStatus(device="chip-0"))
+    one.notice(grant.claim, context.Event(reason="A", message="b"))
+    one.health(context.HealthReport(device="chip-0", health=context.Health.HEALTHY))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import device, errors, lifecycle, names, outcome, quantity, reach, records
+from drakit.core import device, errors, lifecycle, names, node_selection, quantity, records
 from drakit.node import engine
 from fakes import author, world
 
@@ -17,7 +17,7 @@ def node() -> world.World:
     return world.World()
 
 
-def prepare(node: world.World, started: engine.Engine, ref: claims.ClaimRef) -> outcome.Outcome:
+def prepare(node: world.World, started: engine.Engine, ref: claims.ClaimRef) -> claims.Outcome:
     return started.prepare([ref], node.caller)[ref.uid]
 
 
@@ -289,8 +289,8 @@ def test_two_calls_for_one_claim_never_overlap(node: world.World) -> None:
     assert node.hardware.made == {"chip-0": 1}
 
 
-def run_together(calls: "list[Callable[[], outcome.Outcome]]") -> list[outcome.Outcome]:
-    answers: list[outcome.Outcome] = []
+def run_together(calls: "list[Callable[[], claims.Outcome]]") -> list[claims.Outcome]:
+    answers: list[claims.Outcome] = []
     threads = [threading.Thread(target=lambda call=call: answers.append(call())) for call in calls]
     for thread in threads:
         thread.start()
@@ -387,7 +387,7 @@ def test_a_new_process_waits_for_a_claim_that_another_is_preparing(node: world.W
             go_on.wait(20)
 
     node.step = pause
-    answers: list[outcome.Outcome] = []
+    answers: list[claims.Outcome] = []
     working = threading.Thread(target=lambda: answers.append(prepare(node, old, ref)))
     working.start()
     assert inside.wait(10)
@@ -436,7 +436,7 @@ class Member(author.FakeDriver):
     """A driver whose node has a part in one device of a pool that belongs to no node."""
 
     def cluster_device(self, pool: str, name: str) -> device.Device | None:
-        return device.Device(name="chip-0", reach=reach.AllNodes()) if (pool, name) == ("fabric", "chip-0") else None
+        return device.Device(name="chip-0", reach=node_selection.AllNodes()) if (pool, name) == ("fabric", "chip-0") else None
 
 
 def test_a_device_of_a_pool_of_the_cluster_is_prepared_where_the_driver_has_a_part_in_it(node: world.World) -> None:

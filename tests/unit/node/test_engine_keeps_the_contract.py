@@ -8,7 +8,7 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import names, outcome
+from drakit.core import names
 from drakit.node import engine
 from fakes import author, claim_source, world
 
@@ -42,7 +42,7 @@ def node() -> world.World:
     return world.World()
 
 
-def prepare(node: world.World, started: engine.Engine, ref: claims.ClaimRef) -> outcome.Outcome:
+def prepare(node: world.World, started: engine.Engine, ref: claims.ClaimRef) -> claims.Outcome:
     return started.prepare([ref], node.caller)[ref.uid]
 
 
@@ -81,7 +81,7 @@ def test_calls_that_come_while_their_claim_is_prepared_are_answered_by_what_it_b
     started = node.boot()
     ref = node.claim("chip-0")
     node.step = let_the_others_come
-    answers: list[outcome.Outcome] = []
+    answers: list[claims.Outcome] = []
     threads = [threading.Thread(target=lambda: answers.append(prepare(node, started, ref))) for _ in range(calls)]
     for thread in threads:
         thread.start()

@@ -6,11 +6,12 @@ import threading
 
 import pytest
 
-from drakit.core import errors, leasing
+from drakit.core import errors
+from drakit.core import leader_election as leader_elections
 from drakit.node.publishing import leader_election
 from fakes import lease_store
 
-TERMS = leasing.Terms(duration=15, renew_deadline=10, retry=2)
+TERMS = leader_elections.Terms(duration=15, renew_deadline=10, retry=2)
 AWAY = errors.ApiError("no answer from the API server: refused")
 
 
@@ -99,7 +100,9 @@ def test_a_lease_that_somebody_took_by_hand_ends_the_lead_at_the_next_look() -> 
     first = candidate(store, "a", clock)
     first.step()
     assert store.lease is not None
-    store.write(leasing.Lease(holder="by-hand", duration=15, acquired=clock.now(), renewed=clock.now(), version=store.lease.version))
+    store.write(
+        leader_elections.Lease(holder="by-hand", duration=15, acquired=clock.now(), renewed=clock.now(), version=store.lease.version)
+    )
     first.step()
     assert (first.leads(), first.holder) == (False, "by-hand")
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from drakit.core import site
+from drakit.core import context
 from drakit.node import metrics
 
 
@@ -71,14 +71,14 @@ def test_publishing_is_counted() -> None:
 def test_a_driver_tells_numbers_of_its_own_under_its_name() -> None:
     counted = metrics.Metrics()
 
-    def broken() -> list[site.Reading]:
+    def broken() -> list[context.Metric]:
         raise OSError("gone")
 
-    def read() -> list[site.Reading]:
+    def read() -> list[context.Metric]:
         return [
-            site.Reading(name="share_bytes", documentation="Bytes sent.", value=7, labels={"share": "a"}, total=True),
-            site.Reading(name="share_bytes", documentation="Bytes sent.", value=8, labels={"share": "b"}, total=True),
-            site.Reading(name="links", documentation="Links.", value=2),
+            context.Metric(name="share_bytes", documentation="Bytes sent.", value=7, labels={"share": "a"}, total=True),
+            context.Metric(name="share_bytes", documentation="Bytes sent.", value=8, labels={"share": "b"}, total=True),
+            context.Metric(name="links", documentation="Links.", value=2),
         ]
 
     counted.of("b.example.com").measure(broken)
@@ -117,7 +117,9 @@ def test_the_build_is_told() -> None:
 
 def test_a_driver_tells_a_histogram_of_its_own() -> None:
     counted = metrics.Metrics()
-    reading = site.Reading(name="lift_seconds", documentation="Lifts.", value=2.5, labels={"floor": "1"}, buckets=((0.5, 1), (math.inf, 3)))
+    reading = context.Metric(
+        name="lift_seconds", documentation="Lifts.", value=2.5, labels={"floor": "1"}, buckets=((0.5, 1), (math.inf, 3))
+    )
     counted.of("a.example.com").measure(lambda: [reading])
     text = counted.text().decode()
     assert "# TYPE drakit_lift_seconds histogram" in text

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit.core import api_server, device, errors, inventory, mixins, slices
+from drakit.core import device, errors, inventory, ports
+from drakit.core.slices import resource_slice
 from drakit.node.publishing import publisher
 from drakit.telemetry import logs
 from fakes import author, real_clock, slice_store
@@ -34,16 +35,16 @@ def devices(store: slice_store.FakeSliceStore) -> list[str]:
     return [item.name for one in sorted(store.list(), key=lambda one: one.name) for item in one.spec.page.devices]
 
 
-def on_page(change: Callable[[slices.Page], slices.Page]) -> Callable[[slices.SliceSpec], slices.SliceSpec]:
+def on_page(change: Callable[[resource_slice.Page], resource_slice.Page]) -> Callable[[resource_slice.SliceSpec], resource_slice.SliceSpec]:
     return lambda spec: dataclasses.replace(spec, page=change(spec.page))
 
 
-def without_counters(page: slices.Page) -> slices.Page:
+def without_counters(page: resource_slice.Page) -> resource_slice.Page:
     kept = tuple(dataclasses.replace(item, consumes=()) for item in page.devices)
     return dataclasses.replace(page, counter_sets=(), devices=kept, mixins=dataclasses.replace(page.mixins, counter_set=(), consumption=()))
 
 
-def without_sharing(page: slices.Page) -> slices.Page:
+def without_sharing(page: resource_slice.Page) -> resource_slice.Page:
     def plain(item: device.Device) -> device.Device:
         capacity = {name: dataclasses.replace(entry, policy=None) for name, entry in item.capacity.items()}
         return dataclasses.replace(item, allow_multiple_allocations=False, capacity=capacity)
@@ -51,13 +52,13 @@ def without_sharing(page: slices.Page) -> slices.Page:
     return dataclasses.replace(page, devices=tuple(map(plain, page.devices)))
 
 
-def without_mixins(page: slices.Page) -> slices.Page:
+def without_mixins(page: resource_slice.Page) -> resource_slice.Page:
     sets = tuple(dataclasses.replace(item, includes=()) for item in page.counter_sets)
     drawn = tuple(
         dataclasses.replace(item, includes=(), consumes=tuple(dataclasses.replace(part, includes=()) for part in item.consumes))
         for item in page.devices
     )
-    return slices.Page(devices=drawn, counter_sets=sets, mixins=mixins.Mixins())
+    return resource_slice.Page(devices=drawn, counter_sets=sets, mixins=inventory.Mixins())
 
 
 def test_everything_offered_is_published_in_order() -> None:
@@ -70,7 +71,7 @@ def test_counter_sets_and_devices_are_in_slices_of_one_generation() -> None:
     store = slice_store.FakeSliceStore()
     start(store).reconcile()
     pools = {one.spec.pool for one in store.list()}
-    assert pools == {slices.Pool(name="node-1", generation=1, count=2)}
+    assert pools == {resource_slice.Pool(name="node-1", generation=1, count=2)}
     assert all(not (one.spec.page.devices and one.spec.page.counter_sets) for one in store.list())
 
 
@@ -90,7 +91,7 @@ def test_hundreds_of_slices_are_written_once_each() -> None:
     made = start(store, many)
     assert made.reconcile() == 110
     assert made.reconcile() == 0
-    assert {one.spec.pool for one in store.list()} == {slices.Pool(name="node-1", generation=1, count=110)}
+    assert {one.spec.pool for one in store.list()} == {resource_slice.Pool(name="node-1", generation=1, count=110)}
 
 
 def test_another_process_with_the_same_offer_writes_only_its_probe() -> None:
@@ -114,7 +115,7 @@ class Wiping(slice_store.FakeSliceStore):
     left = 1
     is_edit = False
 
-    def update(self, wanted: slices.Update) -> slices.Published:
+    def update(self, wanted: resource_slice.Update) -> resource_slice.Published:
         if self.left:
             self.left -= 1
             if self.is_edit:
@@ -163,9 +164,9 @@ def test_one_change_is_one_write() -> None:
 
 def test_a_probe_left_by_a_crash_is_removed() -> None:
     store = slice_store.FakeSliceStore()
-    pool = slices.Pool(name="node-1/probe", generation=1, count=1)
-    spec = slices.SliceSpec(driver=TARGET.driver, node=TARGET.node, pool=pool, page=slices.Page())
-    store.create(slices.Create(index=0, prefix="probe-", spec=spec))
+    pool = resource_slice.Pool(name="node-1/probe", generation=1, count=1)
+    spec = resource_slice.SliceSpec(driver=TARGET.driver, node=TARGET.node, pool=pool, page=resource_slice.Page())
+    store.create(resource_slice.Create(index=0, prefix="probe-", spec=spec))
     start(store).reconcile()
     assert {one.spec.pool.name for one in store.list()} == {"node-1"}
 
@@ -173,7 +174,7 @@ def test_a_probe_left_by_a_crash_is_removed() -> None:
 class KeepingSliceStore(slice_store.FakeSliceStore):
     """A store that lets nobody delete."""
 
-    def delete(self, published: slices.Published) -> None:
+    def delete(self, published: resource_slice.Published) -> None:
         raise errors.ApiError("the API server answered 403: cannot delete", status=403, reason="Forbidden")
 
 
@@ -189,7 +190,7 @@ def test_a_driver_that_may_not_delete_leaves_one_probe_slice_however_often_it_tr
 def test_without_counters_only_whole_devices_are_ever_offered() -> None:
     seen: list[str] = []
 
-    def store_page(page: slices.Page) -> slices.Page:
+    def store_page(page: resource_slice.Page) -> resource_slice.Page:
         kept = without_counters(page)
         seen.extend(item.name for item in kept.devices)
         return kept
@@ -229,14 +230,14 @@ def test_the_flat_form_can_be_asked_for() -> None:
 
 def with_mixins() -> inventory.Inventory:
     plain = offered()
-    shared = mixins.Mixins(device=(mixins.DeviceMixin(name="common", attributes={"vendor": "example"}),))
+    shared = inventory.Mixins(device=(inventory.DeviceMixin(name="common", attributes={"vendor": "example"}),))
     return dataclasses.replace(
         plain, devices=tuple(dataclasses.replace(item, includes=("common",)) for item in plain.devices), mixins=shared
     )
 
 
 def test_what_a_webhook_changes_is_left_as_stored_until_the_offer_changes() -> None:
-    def relabel(page: slices.Page) -> slices.Page:
+    def relabel(page: resource_slice.Page) -> resource_slice.Page:
         return dataclasses.replace(page, devices=tuple(dataclasses.replace(item, attributes={"x": 1}) for item in page.devices))
 
     store = slice_store.FakeSliceStore(on_page(relabel))
@@ -260,7 +261,7 @@ def tainted() -> inventory.Inventory:
 def test_where_taints_are_dropped_a_tainted_device_never_goes_out_without_its_taint() -> None:
     seen: list[str] = []
 
-    def store_page(page: slices.Page) -> slices.Page:
+    def store_page(page: resource_slice.Page) -> resource_slice.Page:
         kept = dataclasses.replace(page, devices=tuple(dataclasses.replace(item, taints=()) for item in page.devices))
         seen.extend(item.name for item in kept.devices)
         return kept
@@ -272,9 +273,9 @@ def test_where_taints_are_dropped_a_tainted_device_never_goes_out_without_its_ta
 
 
 def test_a_probe_of_devices_is_never_complete_so_nothing_of_it_can_be_allocated() -> None:
-    pools: list[tuple[slices.Pool, int]] = []
+    pools: list[tuple[resource_slice.Pool, int]] = []
 
-    def note(spec: slices.SliceSpec) -> slices.SliceSpec:
+    def note(spec: resource_slice.SliceSpec) -> resource_slice.SliceSpec:
         pools.append((spec.pool, len(spec.page.devices)))
         return spec
 
@@ -287,7 +288,7 @@ def test_a_probe_of_devices_is_never_complete_so_nothing_of_it_can_be_allocated(
 def test_partitions_that_appear_later_are_asked_about_before_they_go_out() -> None:
     seen: list[str] = []
 
-    def store_page(page: slices.Page) -> slices.Page:
+    def store_page(page: resource_slice.Page) -> resource_slice.Page:
         kept = without_counters(page)
         seen.extend(item.name for item in kept.devices)
         return kept
@@ -304,7 +305,7 @@ def test_partitions_that_appear_later_are_asked_about_before_they_go_out() -> No
 
 
 def upgrade(store: slice_store.FakeSliceStore, version: str, *lacks: str) -> None:
-    store.described = api_server.ApiServer(version=version, lacks=frozenset(lacks))
+    store.described = ports.ApiServer(version=version, lacks=frozenset(lacks))
 
 
 def test_a_feature_that_comes_back_is_used_again_once_the_servers_version_changes() -> None:
@@ -325,7 +326,7 @@ def test_a_feature_that_an_upgrade_takes_away_is_found_before_anything_else_goes
     made.reconcile()
     seen: list[str] = []
 
-    def store_page(page: slices.Page) -> slices.Page:
+    def store_page(page: resource_slice.Page) -> resource_slice.Page:
         seen.extend(item.name for item in page.devices)
         return without_counters(page)
 
@@ -339,7 +340,7 @@ def test_a_feature_that_an_upgrade_takes_away_is_found_before_anything_else_goes
 
 @pytest.mark.parametrize("stored_as", [slice_store.keep_all, on_page(without_counters), on_page(without_sharing)])
 def test_an_idle_node_writes_nothing_for_weeks_whatever_the_server_drops(
-    stored_as: Callable[[slices.SliceSpec], slices.SliceSpec],
+    stored_as: Callable[[resource_slice.SliceSpec], resource_slice.SliceSpec],
 ) -> None:
     store, clock = slice_store.FakeSliceStore(stored_as), Ticking()
     made = publisher.Publisher(TARGET, store=store, clock=clock)
@@ -377,7 +378,7 @@ def test_what_is_known_of_a_server_stays_known_while_it_is_asked_again_and_while
     upgrade(store, "v1.37.0")
     meanwhile.clear()
 
-    def store_page(page: slices.Page) -> slices.Page:
+    def store_page(page: resource_slice.Page) -> resource_slice.Page:
         meanwhile.append(made.stores_sharing)
         return without_sharing(page)
 
@@ -392,9 +393,9 @@ def test_what_is_known_of_a_server_stays_known_while_it_is_asked_again_and_while
 
 
 def test_a_server_whose_schema_lacks_mixins_is_not_sent_any_not_even_to_ask() -> None:
-    pages: list[slices.Page] = []
+    pages: list[resource_slice.Page] = []
 
-    def note(page: slices.Page) -> slices.Page:
+    def note(page: resource_slice.Page) -> resource_slice.Page:
         pages.append(page)
         return page
 
@@ -475,12 +476,12 @@ def test_publishing_goes_on_after_the_api_server_was_away() -> None:
     assert len(devices(store)) == 7
 
 
-def without_conditions(page: slices.Page) -> slices.Page:
+def without_conditions(page: resource_slice.Page) -> resource_slice.Page:
     plain = (dataclasses.replace(item, binding_conditions=(), binding_failure_conditions=()) for item in page.devices)
     return dataclasses.replace(page, devices=tuple(plain))
 
 
-def renamed(page: slices.Page) -> slices.Page:
+def renamed(page: resource_slice.Page) -> resource_slice.Page:
     return dataclasses.replace(page, devices=tuple(dataclasses.replace(item, name=f"{item.name}-x") for item in page.devices))
 
 
@@ -488,7 +489,9 @@ def renamed(page: slices.Page) -> slices.Page:
     "change,said,unsaid",
     [(without_conditions, "the API server drops fields", "somebody changes"), (renamed, "somebody changes slices", "drops fields")],
 )
-def test_what_is_left_as_stored_is_logged_for_what_it_is(change: Callable[[slices.Page], slices.Page], said: str, unsaid: str) -> None:
+def test_what_is_left_as_stored_is_logged_for_what_it_is(
+    change: Callable[[resource_slice.Page], resource_slice.Page], said: str, unsaid: str
+) -> None:
     waiting = device.Device(name="a", binding_conditions=("Ready",), binding_failure_conditions=("Failed",))
     store = slice_store.FakeSliceStore(on_page(change))
     made = start(store, inventory.Inventory(devices=(waiting,)), publisher.FormChoice.FLAT)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from drakit.core import counters, device, errors, inventory, quantity, slices
+from drakit.core import device, errors, inventory, quantity
+from drakit.core.slices import resource_slice
 from drakit.node.publishing import publisher, reconcile_loop
 from fakes import real_clock, slice_store, ticking
 
@@ -27,8 +28,8 @@ def hot(*names: str, taint: device.Taint = HOT) -> inventory.Inventory:
 
 def counted() -> inventory.Inventory:
     """Devices and counters, so two slices."""
-    drawn = counters.CounterConsumption(counter_set="set", counters={"units": quantity.ONE})
-    held = counters.CounterSet(name="set", counters={"units": quantity.ONE})
+    drawn = device.CounterConsumption(counter_set="set", counters={"units": quantity.ONE})
+    held = device.CounterSet(name="set", counters={"units": quantity.ONE})
     return inventory.Inventory(devices=(device.Device(name="a", consumes=(drawn,)),), counter_sets=(held,))
 
 
@@ -39,25 +40,25 @@ def publish(store: slice_store.FakeSliceStore, offered: inventory.Inventory) -> 
     return made
 
 
-def by_name(store: slice_store.FakeSliceStore) -> Sequence[slices.Published]:
+def by_name(store: slice_store.FakeSliceStore) -> Sequence[resource_slice.Published]:
     return sorted(store.list(), key=lambda one: one.name)
 
 
-def specs(store: slice_store.FakeSliceStore) -> list[slices.SliceSpec]:
+def specs(store: slice_store.FakeSliceStore) -> list[resource_slice.SliceSpec]:
     return [one.spec for one in by_name(store)]
 
 
-def other_devices(spec: slices.SliceSpec) -> slices.SliceSpec:
-    return dataclasses.replace(spec, page=slices.Page(devices=(device.Device(name="z"),)))
+def other_devices(spec: resource_slice.SliceSpec) -> resource_slice.SliceSpec:
+    return dataclasses.replace(spec, page=resource_slice.Page(devices=(device.Device(name="z"),)))
 
 
-def other_count(spec: slices.SliceSpec) -> slices.SliceSpec:
+def other_count(spec: resource_slice.SliceSpec) -> resource_slice.SliceSpec:
     return dataclasses.replace(spec, pool=dataclasses.replace(spec.pool, count=7))
 
 
 @pytest.mark.parametrize("change", [other_devices, other_count])
 def test_a_slice_edited_by_hand_is_restored_by_one_write_in_its_generation(
-    change: Callable[[slices.SliceSpec], slices.SliceSpec],
+    change: Callable[[resource_slice.SliceSpec], resource_slice.SliceSpec],
 ) -> None:
     store = slice_store.FakeSliceStore()
     made = publish(store, counted())
@@ -85,7 +86,7 @@ def test_a_pool_of_another_name_is_deleted_and_never_renamed() -> None:
     [before] = store.list()
     publish(store, plain("a"))
     [after] = store.list()
-    assert after.spec.pool == slices.Pool(name="node-1", generation=1, count=1)
+    assert after.spec.pool == resource_slice.Pool(name="node-1", generation=1, count=1)
     assert after.uid != before.uid
 
 
@@ -94,7 +95,7 @@ class Busy(slice_store.FakeSliceStore):
 
     edits = 0
 
-    def list(self) -> Sequence[slices.Published]:
+    def list(self) -> Sequence[resource_slice.Published]:
         found = super().list()
         if self.edits and found:
             self.edits -= 1
@@ -163,7 +164,7 @@ class Stamping:
     def __init__(self) -> None:
         self.now = NOON
 
-    def __call__(self, spec: slices.SliceSpec) -> slices.SliceSpec:
+    def __call__(self, spec: resource_slice.SliceSpec) -> resource_slice.SliceSpec:
         def stamped(item: device.Device) -> device.Device:
             taints = tuple(dataclasses.replace(one, time_added=one.time_added or self.now) for one in item.taints)
             return dataclasses.replace(item, taints=taints)

@@ -10,7 +10,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import edits, errors, lifecycle, names, reach, records
+from drakit.core import edits, errors, lifecycle, names, node_selection, records
 from drakit.node import engine, orphans
 from drakit.node.restore import rebuild
 from fakes import author, claim_statuses, ticking, world
@@ -68,7 +68,7 @@ class Member(Recalling):
     """A driver whose node has a part in a device of a pool that belongs to no node."""
 
     def cluster_device(self, pool: str, name: str) -> devices.Device | None:
-        return devices.Device(name="chip-0", reach=reach.AllNodes()) if (pool, name) == ("fabric", "chip-0") else None
+        return devices.Device(name="chip-0", reach=node_selection.AllNodes()) if (pool, name) == ("fabric", "chip-0") else None
 
 
 def test_a_claim_of_a_cluster_pool_is_restored_with_its_pool() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from drakit import testing
 from drakit.core import claim as claims
-from drakit.core import driver, errors, lifecycle, outcome
+from drakit.core import driver, errors, lifecycle
 from drakit.node import engine
 from fakes import author, world
 
@@ -34,7 +34,7 @@ class Kubelet:
             self.now += self._seconds
             self.steps.append(what.removeprefix("after make "))
 
-    def ask_until_answered(self, ask: Callable[["Kubelet"], outcome.Outcome], most: int = 20) -> outcome.Outcome:
+    def ask_until_answered(self, ask: Callable[["Kubelet"], claims.Outcome], most: int = 20) -> claims.Outcome:
         """Ask until an answer comes within the deadline; an answer after it reaches nobody."""
         while self.calls < most:
             self.calls += 1
@@ -66,7 +66,7 @@ def kubelet(node: world.World) -> Kubelet:
     return found
 
 
-def asking(started: engine.Engine, ref: claims.ClaimRef) -> Callable[[Kubelet], outcome.Outcome]:
+def asking(started: engine.Engine, ref: claims.ClaimRef) -> Callable[[Kubelet], claims.Outcome]:
     return lambda caller: started.prepare([ref], caller)[ref.uid]
 
 

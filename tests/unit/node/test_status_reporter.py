@@ -5,15 +5,14 @@ import threading
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import errors, names
-from drakit.core import site as sites
+from drakit.core import claim_status, context, errors, names
 from drakit.node import device_status
 from fakes import claim_statuses, ticking, world
 
 REF = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000001"), namespace="default", name="c")
 KEY = (world.POOL, "chip-0", "")
 GONE = errors.DeviceGoneError("chip-0 is gone")
-LOOK = sites.Notice(reason="Throttled", message="the device is hot")
+LOOK = context.Event(reason="Throttled", message="the device is hot")
 
 
 class Desk:
@@ -79,9 +78,9 @@ def test_the_last_word_wins_when_the_server_was_away(desk: Desk) -> None:
 
 
 def test_an_authors_own_ready_wins_for_its_device(desk: Desk) -> None:
-    mine = sites.Condition(type="Ready", status=False, reason="LinkDown")
+    mine = claim_status.Condition(type="Ready", status=False, reason="LinkDown")
     desk.reports.failed(REF, GONE)
-    desk.reports.status(REF, sites.DeviceStatus(device="chip-0", conditions=(mine,)))
+    desk.reports.status(REF, claim_status.DeviceStatus(device="chip-0", conditions=(mine,)))
     assert desk.send() == {"Ready": (False, "LinkDown")}
 
 
@@ -101,7 +100,7 @@ def test_reasons_are_words_for_machines(error: Exception, reason: str) -> None:
 def test_equal_notices_within_ten_minutes_are_told_once_and_counted(desk: Desk) -> None:
     for _ in range(3):
         desk.reports.notice(REF, LOOK)
-    desk.reports.notice(REF, sites.Notice(reason="Throttled", message="another"))
+    desk.reports.notice(REF, context.Event(reason="Throttled", message="another"))
     desk.send()
     assert [(notice.message, times) for _, notice, times in desk.events.told] == [(LOOK.message, 1), ("another", 1)]
     desk.clock.moment += device_status.TOLD_ONCE_SECONDS
@@ -117,4 +116,4 @@ def test_a_status_that_only_the_user_can_make_writable_is_told_in_an_event_and_n
         assert desk.send() == {}
     assert desk.statuses.failures == []
     (told,) = desk.events.told
-    assert told[1] == sites.Notice(reason="DeviceStatusNotWritten", message="status.devices: stored with white space")
+    assert told[1] == context.Event(reason="DeviceStatusNotWritten", message="status.devices: stored with white space")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import errors, names, outcome, ports
+from drakit.core import errors, names, ports
 from drakit.node import timing
 from fakes import world
 
@@ -97,22 +97,22 @@ class Working:
         self._source = timing.timed(Source(), timing.FETCH, meter)
 
     def prepare(
-        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: Callable[[Callable[[], outcome.Outcome]], outcome.Outcome]
-    ) -> Mapping[names.ClaimUid, outcome.Outcome]:
+        self, refs: Sequence[claims.ClaimRef], caller: ports.Caller, around: Callable[[Callable[[], claims.Outcome]], claims.Outcome]
+    ) -> Mapping[names.ClaimUid, claims.Outcome]:
         return {ref.uid: around(functools.partial(self._one, ref)) for ref in refs}
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
         return {ref.uid: self._one(ref).error for ref in refs}
 
-    def _one(self, ref: claims.ClaimRef) -> outcome.Outcome:
+    def _one(self, ref: claims.ClaimRef) -> claims.Outcome:
         self._source.fetch(1)
         if ref.name == "bug":
             raise RuntimeError("a bug")
         try:
             self._source.fetch(-1 if ref.name == "bad" else 1)
         except errors.ApiError as error:
-            return outcome.Outcome(error=str(error))
-        return outcome.Outcome()
+            return claims.Outcome(error=str(error))
+        return claims.Outcome()
 
 
 def ref(name: str) -> claims.ClaimRef:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drakit.core import errors as core_errors
-from drakit.core import pods as core_pods
+from drakit.core import ports
 from drakit.kube import client as kube_client
 from drakit.kube import pods as kube_pods
 from drakit_cluster import apiserver, client, errors, json_types, registry, resources
@@ -22,7 +22,7 @@ POD, TEMPLATE = KINDS["Pod"], KINDS["PodTemplate"]
 ACCOUNT = f"system:serviceaccount:{manifests.NAMESPACE}:drakit-gpu"
 NAME, SECOND = "drakit-mps-0123456789abcdef", "drakit-mps-1111111111111111"
 FOLDER = "/var/lib/kubelet/plugins/gpu.drakit.dev/mps/0123456789abcdef"
-WANTED = core_pods.Wanted(
+WANTED = ports.PodRequest(
     name=NAME,
     labels={"app.kubernetes.io/component": "mps-daemon", "drakit.dev/claim-uid": "67c1cba1-aaab-58cb-bb24-8e2024acd678"},
     annotations={"drakit.dev/claim": "default/a"},
@@ -92,7 +92,7 @@ def test_the_driver_creates_finds_and_deletes_its_pods(server: apiserver.ApiServ
     assert owner["uid"] == node["metadata"]["uid"]
     pods.delete(NAME)
     pods.delete(NAME)
-    assert pods.state(NAME) in (None, core_pods.State(phase=core_pods.Phase.ENDING))
+    assert pods.state(NAME) in (None, ports.PodState(phase=ports.PodPhase.ENDING))
     assert not pods.names()
 
 
@@ -103,31 +103,31 @@ def status(phase: str, **container: Any) -> Object:
 @pytest.mark.parametrize(
     "told, phase, message",
     [
-        (status("Pending"), core_pods.Phase.STARTING, ""),
+        (status("Pending"), ports.PodPhase.STARTING, ""),
         (
             status("Pending", state={"waiting": {"reason": "ErrImagePull", "message": "no\n such"}}),
-            core_pods.Phase.STARTING,
+            ports.PodPhase.STARTING,
             "ErrImagePull: no such",
         ),
-        (status("Running", state={"running": {}}), core_pods.Phase.RUNNING, ""),
+        (status("Running", state={"running": {}}), ports.PodPhase.RUNNING, ""),
         (
             status(
                 "Running",
                 state={"waiting": {"reason": "CrashLoopBackOff"}},
                 lastState={"terminated": {"reason": "Error", "message": "no GPU"}},
             ),
-            core_pods.Phase.FAILING,
+            ports.PodPhase.FAILING,
             "Error: no GPU",
         ),
-        ({"phase": "Failed", "reason": "OutOfcpu", "message": "node is full"}, core_pods.Phase.OVER, "OutOfcpu: node is full"),
+        ({"phase": "Failed", "reason": "OutOfcpu", "message": "node is full"}, ports.PodPhase.OVER, "OutOfcpu: node is full"),
     ],
 )
 def test_the_state_of_a_pod_says_why_it_does_not_run(
-    server: apiserver.ApiServer, pods: kube_pods.ApiPods, told: Object, phase: core_pods.Phase, message: str
+    server: apiserver.ApiServer, pods: kube_pods.ApiPods, told: Object, phase: ports.PodPhase, message: str
 ) -> None:
     pods.create(WANTED)
     server.registry.update(POD, {**stored(server), "status": told}, subresource="status")
-    assert pods.state(NAME) == core_pods.State(phase=phase, message=message)
+    assert pods.state(NAME) == ports.PodState(phase=phase, message=message)
 
 
 def test_a_missing_template_is_an_error_that_names_it(server: apiserver.ApiServer, pods: kube_pods.ApiPods) -> None:

@@ -17,9 +17,8 @@ import yaml
 
 from drakit.cli.doctor import api as doctor
 from drakit.core import claim as claims
-from drakit.core import claim_status, leasing, names, ports, slices
-from drakit.core import reach as reaches
-from drakit.core import site as sites
+from drakit.core import claim_status, context, leader_election, names, node_selection, ports
+from drakit.core.slices import resource_slice
 from drakit.kube import claims as kube_claims
 from drakit.kube import client, events, leases, status, transport
 from drakit.kube import slices as kube_slices
@@ -88,18 +87,18 @@ def recorded(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> collections
     connection.close()
 
 
-def keep_slices(api: Recorded, *, node: str, reach: reaches.OfPool | None = None) -> None:
+def keep_slices(api: Recorded, *, node: str, reach: node_selection.PoolNodes | None = None) -> None:
     """All that a publisher asks for; the update is that of a process which did not list before."""
 
     def store() -> kube_slices.ApiSlices:
         return kube_slices.ApiSlices(api, driver=samples.DRIVER, node=node, clock=CLOCK)
 
     spec = dataclasses.replace(samples.spec_of(samples.plain_page("a")), node=node, reach=reach)
-    made = store().create(slices.Create(index=0, prefix="00000-", spec=spec))
+    made = store().create(resource_slice.Create(index=0, prefix="00000-", spec=spec))
     stop = threading.Event()
     for _ in store().watch(stop):
         stop.set()
-    renewed = store().update(slices.Update(index=0, published=made, spec=spec))
+    renewed = store().update(resource_slice.Update(index=0, published=made, spec=spec))
     assert [*store().list()] == [renewed]
     store().delete(renewed)
 
@@ -111,12 +110,12 @@ def serve_claims(api: Recorded, server: apiserver.ApiServer) -> None:
     assert kube_claims.ApiClaims(api).fetch(ref).ref == ref
     assert kube_claims.ApiClaimList(api).allocated(samples.DRIVER, lambda pool, _: pool == samples.NODE) is not None
     writer = status.Writer(driver=samples.DRIVER, node=samples.NODE, pool="pool")
-    ready = sites.Condition(type="Ready", status=True, reason="Prepared")
+    ready = claim_status.Condition(type="Ready", status=True, reason="Prepared")
     status.ApiStatuses(api, writer, CLOCK).write(ref, claim_status.StatusChange(ready=ready))
     assert json_types.objects(server.registry.get(resources.CLAIM, "c1", "default"), "status", "devices")
     telling = events.ApiEvents(api, component=samples.DRIVER, host=samples.NODE)
     for _ in range(2):
-        telling.tell(ref, sites.Notice(reason="Throttled", message="the device is hot"), 1, NOON)
+        telling.tell(ref, context.Event(reason="Throttled", message="the device is hot"), 1, NOON)
 
 
 def granted(file: str) -> Used:
@@ -159,9 +158,9 @@ def test_a_driver_with_binding_conditions_follows_claims_too(recorded: Recorded,
 
 
 def test_the_publisher_of_the_cluster_asks_for_the_rights_it_uses_and_for_no_other(recorded: Recorded) -> None:
-    keep_slices(recorded, node="", reach=reaches.AllNodes())
+    keep_slices(recorded, node="", reach=node_selection.AllNodes())
     store: ports.LeaseStore = leases.ApiLease(recorded, namespace="default", name="tpu.drakit.dev", timeout=5.0)
-    made = store.write(leasing.Lease(holder="me", duration=15.0, acquired=NOON, renewed=NOON))
+    made = store.write(leader_election.Lease(holder="me", duration=15.0, acquired=NOON, renewed=NOON))
     assert store.read() == store.write(made)
     assert granted("daemonset/tpu/publisher/rbac.yaml") == recorded.used
 

@@ -129,9 +129,9 @@ class Watchful(author.FakeDriver):
 
     def __init__(self, hardware: author.Hardware) -> None:
         super().__init__(hardware)
-        self.running: drakit.Site | None = None
+        self.running: drakit.DriverContext | None = None
 
-    def start(self, site: drakit.Site) -> None:
+    def start(self, site: drakit.DriverContext) -> None:
         self.running = site
         site.health(drakit.HealthReport(device="chip-0", health=drakit.Health.UNHEALTHY))
         site.taint("chip-0", drakit.Taint(key="example.com/hot"))

@@ -8,8 +8,8 @@ from drakit import settings as values
 from drakit.cli import composition
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
-from drakit.core import errors, reconcile, records
-from drakit.core import slices as pages
+from drakit.core import errors, records
+from drakit.core.slices import reconcile, resource_slice
 from drakit.kube import client, slices, transport
 from drakit.node import timing
 
@@ -208,12 +208,12 @@ def _node(api: client.Client, name: str) -> Finding:
 
 def _slice(api: client.Client, driver: str, node: str) -> Finding:
     """Whether the API server, with its admission policies, takes a slice of this driver and node. Nothing is stored."""
-    subject, pool = f"slice of {driver}", pages.Pool(name=node, generation=1, count=1)
-    spec = pages.SliceSpec(driver=driver, node=node, pool=pool, page=pages.Page())
-    prefix = reconcile.generate_name(0, pages.INDEX_WIDTH_MIN, driver, node)
+    subject, pool = f"slice of {driver}", resource_slice.Pool(name=node, generation=1, count=1)
+    spec = resource_slice.SliceSpec(driver=driver, node=node, pool=pool, page=resource_slice.Page())
+    prefix = reconcile.generate_name(0, resource_slice.INDEX_WIDTH_MIN, driver, node)
     try:
         slices.ApiSlices(api, driver=driver, node=node, clock=timing.SystemClock()).try_create(
-            pages.Create(index=0, prefix=prefix, spec=spec)
+            resource_slice.Create(index=0, prefix=prefix, spec=spec)
         )
     except errors.ApiError as error:
         if error.status in _REFUSALS:

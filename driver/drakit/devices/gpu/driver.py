@@ -17,11 +17,10 @@ import pathlib
 import time
 from collections.abc import Sequence
 
+from drakit.core import context, errors, inventory, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits as cdi_edits
-from drakit.core import errors, inventory, records
-from drakit.core import site as sites
 from drakit.devices.gpu import config, identity, metrics, port
 from drakit.devices.gpu.cdi import container_edits, device_nodes, driver_files
 from drakit.devices.gpu.health import faults, monitor
@@ -95,13 +94,13 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._choices = choices or discovery.Choices()
         self._around = surroundings or Surroundings()
         self._pause = pause
-        self._site: sites.Site | None = None
+        self._site: context.DriverContext | None = None
         self._watching = watch
         self._watch: monitor.Watch | None = None
         self._crew: restore.Crew | None = None
         self._memory = discovery.Memory()
 
-    def start(self, site: sites.Site) -> None:
+    def start(self, site: context.DriverContext) -> None:
         """Begin to watch the GPUs, and give prepared grants their settings once more, and their MPS daemons where they do not run.
 
         A reset may have taken the settings along, and a container that this process was in the daemons. While GPUs are watched, the same is done
@@ -129,7 +128,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             self._crew.stop()
         self._watch = self._crew = self._site = None
 
-    def measure(self) -> Sequence[sites.Reading]:
+    def measure(self) -> Sequence[context.Metric]:
         """MIG instances, memory slices, shares, MPS daemons and health of every GPU of the last look. Raises CallError."""
         seen = metrics.Seen(
             put=None if self._site is None or self._watching is None else self._site.taints(),

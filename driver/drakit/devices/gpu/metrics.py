@@ -8,7 +8,7 @@ import dataclasses
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from drakit.core import site as sites
+from drakit.core import context
 from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.health import faults
 from drakit.devices.gpu.inventory import discovery, gpu_devices
@@ -56,21 +56,21 @@ def readings(
     intents: discovery.Intents,
     daemons: daemon_port.Daemons,
     seen: Seen,
-) -> tuple[sites.Reading, ...]:
+) -> tuple[context.Metric, ...]:
     """The readings of these GPUs. Raises CallError for the boot."""
     boot = hardware.boot_id()
     before = identity.owned(intents(), boot)
     present = {view.gpu.uuid: _present(hardware, view) for view in views}
     known = identity.read(intents(), boot)
     ours = before | {one.slot for one in known if one.slot is not None and not one.borrowed}
-    told: list[sites.Reading] = []
+    told: list[context.Metric] = []
     for view in views:
         count = _counted(view, present[view.gpu.uuid], ours, known, daemons)
         told += of_gpu(seen.told(view.gpu, count))
     return tuple(told)
 
 
-def of_gpu(count: Count) -> Iterator[sites.Reading]:
+def of_gpu(count: Count) -> Iterator[context.Metric]:
     """The readings of one GPU."""
     for owner, number in (count.owners or {}).items():
         yield _reading(count, "gpu_mig_instances", "MIG instances that lie on a GPU, by who made them.", number, owner=owner)
@@ -86,8 +86,8 @@ def of_gpu(count: Count) -> Iterator[sites.Reading]:
             yield _reading(count, name, documentation, value)
 
 
-def _reading(count: Count, name: str, documentation: str, value: float, **labels: str) -> sites.Reading:
-    return sites.Reading(name=name, documentation=documentation, value=float(value), labels={"gpu": count.gpu, **labels})
+def _reading(count: Count, name: str, documentation: str, value: float, **labels: str) -> context.Metric:
+    return context.Metric(name=name, documentation=documentation, value=float(value), labels={"gpu": count.gpu, **labels})
 
 
 def _present(hardware: port.GpuPort, view: gpu_devices.View) -> Sequence[port.GpuInstance] | None:

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from drakit.core import pods
+from drakit.core import ports
 
 _ROOT = pathlib.Path("/")
 
@@ -34,7 +34,7 @@ class GpuSettings:
     dev_root: pathlib.Path = _ROOT
     toolkit: bool = True
     home: pathlib.Path | None = None
-    daemon_pods: pods.Pods | None = None
+    daemon_pods: ports.PodStore | None = None
     share_memory: bool = False
     shares: int = 0
     share_mig: bool = False

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from drakit.core import claim as claims
+from drakit.core import context, driver, errors, inventory, records
 from drakit.core import device as devices
-from drakit.core import driver, errors, inventory, records
-from drakit.core import site as sites
 from drakit.devices.nic import checks, claim_conflicts, config, container_env, port, reporting
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
@@ -130,7 +129,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._machine.remove(identity, shares.from_record(grant.record) or shares.from_record(grant.intent))
         self._numbers.forget(identity)
 
-    def start(self, site: sites.Site) -> None:
+    def start(self, site: context.DriverContext) -> None:
         """Begin to attach sandboxes, and to look after what is installed."""
         if self._attachment is not None:
             self._attachment.start(site, self._intents)
@@ -158,7 +157,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._keeper.start()
         self._lookout.start()
 
-    def measure(self) -> Sequence[sites.Reading]:
+    def measure(self) -> Sequence[context.Metric]:
         """The counters of every share, and what became of attachments, for the metrics. Raises HardwareError."""
         attachments = () if self._attachment is None else self._attachment.readings()
         return (*self._counters.readings(self._machine), *attachments)

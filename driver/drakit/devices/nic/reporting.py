@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from drakit.core import claim as claims
+from drakit.core import claim_status, context, records
 from drakit.core import driver as drivers
-from drakit.core import records
-from drakit.core import site as sites
 from drakit.devices.nic import config, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
@@ -33,7 +32,7 @@ Grant = drivers.Grant[object]
 class Vitals:
     """The health of devices, of which several sources may complain; a device is healthy when none does. From any thread."""
 
-    def __init__(self, site: sites.Site) -> None:
+    def __init__(self, site: context.DriverContext) -> None:
         self._site = site
         self._guard = threading.Lock()
         self._complaints: dict[str, dict[str, str]] = {}
@@ -46,8 +45,8 @@ class Vitals:
                 return
             known[source] = message
             told = "; ".join(text for _, text in sorted(known.items()) if text)
-            health = sites.Health.UNHEALTHY if told else sites.Health.HEALTHY
-            self._site.health(sites.HealthReport(device=device, health=health, message=told))
+            health = context.Health.UNHEALTHY if told else context.Health.HEALTHY
+            self._site.health(context.HealthReport(device=device, health=health, message=told))
 
     def report(self, source: str) -> "Voice":
         """One source's way to report health as a site takes it."""
@@ -61,8 +60,10 @@ class Voice:
     vitals: Vitals
     source: str
 
-    def __call__(self, report: sites.HealthReport) -> None:
-        self.vitals.tell(report.device, self.source, "" if report.health is sites.Health.HEALTHY else report.message or report.health.value)
+    def __call__(self, report: context.HealthReport) -> None:
+        self.vitals.tell(
+            report.device, self.source, "" if report.health is context.Health.HEALTHY else report.message or report.health.value
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Reporter:
     def __init__(
         self,
         machine: port.Port,
-        site: sites.Site,
+        site: context.DriverContext,
         *,
         node: str,
         attaches: bool = True,
@@ -90,7 +91,7 @@ class Reporter:
     ) -> None:
         self._machine, self._site, self._attaches = machine, site, attaches
         self._book = address_leases.Book(site, node=node)
-        self._said: dict[tuple[str, str, str], sites.DeviceStatus] = {}
+        self._said: dict[tuple[str, str, str], claim_status.DeviceStatus] = {}
         self._failures: dict[tuple[str, str, str], dict[str, _Failure]] = {}
         self._monotonic = monotonic
         self._guard = threading.Lock()
@@ -121,7 +122,7 @@ class Reporter:
         with self._guard:
             self._failures.get(_key_of(grant), {}).pop(pod, None)
 
-    def _with_failure(self, grant: Grant, status: sites.DeviceStatus | None) -> sites.DeviceStatus | None:
+    def _with_failure(self, grant: Grant, status: claim_status.DeviceStatus | None) -> claim_status.DeviceStatus | None:
         """The status, with the last failure that counts as its condition."""
         with self._guard:
             now = self._monotonic()
@@ -134,7 +135,7 @@ class Reporter:
         conditions = (_condition("AttachFailed", reasons[-1], holds=False),)
         return _status(grant, conditions) if status is None else dataclasses.replace(status, conditions=conditions)
 
-    def _say(self, claim: claims.ClaimRef, status: sites.DeviceStatus) -> None:
+    def _say(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
         key = _key(claim, status.device, status.share_id)
         with self._guard:
             if self._said.get(key) == status:
@@ -142,7 +143,7 @@ class Reporter:
             self._said[key] = status
         self._site.status(claim, status)
 
-    def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> sites.DeviceStatus | None:
+    def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> claim_status.DeviceStatus | None:
         if whole_interface.is_whole(grant.device):
             return self._of_whole(grant)
         noted = (attachment_plan.from_record(record) for key, record in self._site.notes(grant).items() if attachment_plan.is_key(key))
@@ -156,17 +157,17 @@ class Reporter:
             return None
         leases = self._book.of(grant)
         told = tuple(dict.fromkeys(text for lease in leases for text in lease.addresses))[:_ADDRESSES_MAX]
-        network = sites.NetworkStatus(
+        network = claim_status.NetworkStatus(
             interface=attached[0].name, addresses=told, hardware_address=attached[0].mac if len(attached) == 1 else ""
         )
         message = f"{found.egress.rate} bit/s out, {found.ingress.rate} bit/s in, read back from the kernel; {len(attached)} in use"
         return _status(grant, (_condition("Attached", message),), values=_rates(found), network=network)
 
-    def _of_prepared(self, grant: Grant, found: port.Traffic) -> sites.DeviceStatus:
+    def _of_prepared(self, grant: Grant, found: port.Traffic) -> claim_status.DeviceStatus:
         """Return the status of a share that nobody attaches to: the interface that its container is told of by variables."""
         chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
         prepared = shares.from_record(grant.record)
-        network = sites.NetworkStatus(
+        network = claim_status.NetworkStatus(
             interface=attachment_plan.interface_name(chosen, found.share_id),
             addresses=chosen.addresses[:_ADDRESSES_MAX],
             hardware_address=chosen.mac or (prepared.mac if prepared is not None else ""),
@@ -174,7 +175,7 @@ class Reporter:
         message = f"{found.egress.rate} bit/s out, {found.ingress.rate} bit/s in; no interface is made in pods here"
         return _status(grant, (_condition("Prepared", message),), values=_rates(found), network=network)
 
-    def _of_whole(self, grant: Grant) -> sites.DeviceStatus | None:
+    def _of_whole(self, grant: Grant) -> claim_status.DeviceStatus | None:
         """The status of a whole interface; none while a container has yet to get it by the hook."""
         planned, placement = whole_interface.intent_of(grant.intent), whole_attacher.placement_of(self._site, grant)
         is_attached = placement is not None and placement.is_attached
@@ -183,7 +184,7 @@ class Reporter:
         chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
         leases = self._book.of(grant)
         told = leases[0].addresses if leases else chosen.addresses
-        network = sites.NetworkStatus(
+        network = claim_status.NetworkStatus(
             interface=chosen.interface_name or planned.former.name, addresses=told, hardware_address=chosen.mac or planned.former.mac
         )
         function = None if planned.function is None else self._machine.function(planned.function)
@@ -206,7 +207,7 @@ class Counters:
         self._guard = threading.Lock()
         self._drops: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def readings(self, machine: port.Port) -> Sequence[sites.Reading]:
+    def readings(self, machine: port.Port) -> Sequence[context.Metric]:
         """All of them now. Raises HardwareError."""
         with self._guard:
             nics = {share.id: share.interface for share in machine.shares()}
@@ -231,7 +232,7 @@ class Counters:
         return forgotten + now
 
 
-def _readings(item: port.Traffic, nic: str) -> Iterator[sites.Reading]:
+def _readings(item: port.Traffic, nic: str) -> Iterator[context.Metric]:
     for direction, counters in (("egress", item.egress), ("ingress", item.ingress)):
         labels = {"nic": nic, "share": item.share_id, "direction": direction}
         for name, documentation, value, total in (
@@ -241,7 +242,7 @@ def _readings(item: port.Traffic, nic: str) -> Iterator[sites.Reading]:
             ("nic_share_backlog_bytes", "Bytes of a share that wait.", counters.backlog, False),
             ("nic_share_rate_bits_per_second", "The rate that the kernel holds a share to.", counters.rate, False),
         ):
-            yield sites.Reading(name=name, documentation=documentation, value=float(value), labels=labels, total=total)
+            yield context.Metric(name=name, documentation=documentation, value=float(value), labels=labels, total=total)
 
 
 def _rates(found: port.Traffic) -> records.Record:
@@ -252,12 +253,12 @@ def _rates(found: port.Traffic) -> records.Record:
 
 def _status(
     grant: Grant,
-    conditions: tuple[sites.Condition, ...],
+    conditions: tuple[claim_status.Condition, ...],
     *,
     values: records.Record = records.EMPTY,
-    network: sites.NetworkStatus | None = None,
-) -> sites.DeviceStatus:
-    return sites.DeviceStatus(
+    network: claim_status.NetworkStatus | None = None,
+) -> claim_status.DeviceStatus:
+    return claim_status.DeviceStatus(
         device=grant.device.name,
         pool=grant.pool,
         share_id=grant.share_id,
@@ -267,8 +268,8 @@ def _status(
     )
 
 
-def _condition(reason: str, message: str, *, holds: bool = True) -> sites.Condition:
-    return sites.Condition(type=READY, status=holds, reason=reason, message=message[:_MESSAGE_MAX])
+def _condition(reason: str, message: str, *, holds: bool = True) -> claim_status.Condition:
+    return claim_status.Condition(type=READY, status=holds, reason=reason, message=message[:_MESSAGE_MAX])
 
 
 def _key_of(grant: Grant) -> tuple[str, str, str]:

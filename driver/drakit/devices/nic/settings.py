@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Self
 
-from drakit.core import errors, policy, quantity
+from drakit.core import capacity, errors, quantity
 from drakit.devices.nic import port
 
 _NANO = 10**9
@@ -58,7 +58,7 @@ class BandwidthPolicy:
         rates = cls(**{"default": least, "min": least, **figures})
         if "default" in figures:
             return rates
-        span = policy.ValidRange(min=rates.min, max=rates.max, step=rates.step)
+        span = capacity.ValidRange(min=rates.min, max=rates.max, step=rates.step)
         return dataclasses.replace(rates, default=span.round_up(_DEFAULT) or rates.max or rates.default)
 
     def _check_on_step(self, amount: quantity.Quantity, key: str) -> None:

@@ -5,9 +5,8 @@ claim may run on every node of the slice, and each node prepares its own chips, 
 the claim's condition Ready holds when every node of the slice is prepared.
 """
 
+from drakit.core import claim_status, context, driver, errors, inventory
 from drakit.core import device as devices
-from drakit.core import driver, errors, inventory
-from drakit.core import site as sites
 from drakit.devices.tpu import edits, machine, offer, port, topology
 
 NAME = "tpu.drakit.dev"
@@ -21,7 +20,7 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
         self._found = found
         self._chips = chips
         self._node = node
-        self._site: sites.Site | None = None
+        self._site: context.DriverContext | None = None
         place = found.place_of(node)
         mine = {one.name: one for one in found.grid.placements() if place in one.nodes}
         self._placements = mine
@@ -34,7 +33,7 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
     def cluster_device(self, pool: str, name: str) -> devices.Device | None:
         return self._devices.get((pool, name))
 
-    def start(self, site: sites.Site) -> None:
+    def start(self, site: context.DriverContext) -> None:
         self._site = site
 
     def stop(self) -> None:
@@ -71,8 +70,10 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
         """Say this node's part of the device's status; the other nodes say theirs, and all of it goes when the claim is unprepared."""
         if self._site is None or grant.admin_access:
             return
-        ready = sites.Condition(type="Ready", status=True, reason="Prepared")
-        said = sites.DeviceStatus(device=grant.device.name, pool=grant.pool, conditions=(ready,), values={"worker": worker}, nodes=nodes)
+        ready = claim_status.Condition(type="Ready", status=True, reason="Prepared")
+        said = claim_status.DeviceStatus(
+            device=grant.device.name, pool=grant.pool, conditions=(ready,), values={"worker": worker}, nodes=nodes
+        )
         self._site.status(grant.claim, said)
 
 

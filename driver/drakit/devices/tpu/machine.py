@@ -3,8 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from drakit.core import errors, names
-from drakit.core import reach as reaches
+from drakit.core import errors, names, node_selection
 from drakit.devices import machines, tables
 from drakit.devices.tpu import topology
 
@@ -19,7 +18,7 @@ class NodePool:
     generation: str
     grid: topology.Grid
     nodes: tuple[str, ...]
-    label: str = reaches.HOSTNAME
+    label: str = node_selection.HOSTNAME
 
     def __post_init__(self) -> None:
         wanted = self.grid.hosts.area
@@ -36,12 +35,12 @@ class NodePool:
         return self.nodes.index(node) if node in self.nodes else None
 
 
-def load(name: str, *, nodes: Sequence[str] = (), label: str = reaches.HOSTNAME) -> NodePool:
+def load(name: str, *, nodes: Sequence[str] = (), label: str = node_selection.HOSTNAME) -> NodePool:
     """The node pool of a machine; ``nodes`` and ``label`` are the admin's. Raises SettingsError for a machine without one, or a malformed one."""
     return read(machines.load(name), nodes=nodes, label=label)
 
 
-def read(machine: machines.Machine, *, nodes: Sequence[str] = (), label: str = reaches.HOSTNAME) -> NodePool:
+def read(machine: machines.Machine, *, nodes: Sequence[str] = (), label: str = node_selection.HOSTNAME) -> NodePool:
     """The node pool that a machine's file describes; without ``nodes`` they are its prefix and a number from 1."""
     if KEY not in machine.families:
         raise errors.SettingsError(f"{machine.name} has no TPUs; machines with some: {', '.join(machines.names(KEY))}", key="mock.machine")

@@ -7,30 +7,29 @@ them larger than it must be.
 
 from collections.abc import Mapping, Sequence
 
-from drakit.core import attribute, counters, device, errors, inventory, policy, pools, quantity
-from drakit.core import reach as reaches
+from drakit.core import capacity, device, errors, inventory, node_selection, quantity
 from drakit.devices.tpu import machine, topology
 
 CHIPS = "tpus"
 TOPOLOGY = "topology"
-NODES_MAX = counters.COUNTERS_MAX * device.CONSUMPTIONS_MAX
+NODES_MAX = device.COUNTERS_MAX * device.CONSUMPTIONS_MAX
 
 
-def of(found: machine.NodePool) -> tuple[pools.Pool, ...]:
+def of(found: machine.NodePool) -> tuple[inventory.ClusterPool, ...]:
     """The pools, as many as the grid has parts that no slice joins; raises InventoryError for a slice of more nodes than counters reach."""
     placements = found.grid.placements()
     for one in placements:
         if len(one.nodes) > NODES_MAX:
             raise errors.InventoryError(
                 f"has {len(one.nodes)} nodes, and a counter for each; a device draws from at most {device.CONSUMPTIONS_MAX} counter sets of "
-                f"{counters.COUNTERS_MAX}, so {NODES_MAX} nodes are the most: leave out {one.shape} under slices",
+                f"{device.COUNTERS_MAX}, so {NODES_MAX} nodes are the most: leave out {one.shape} under slices",
                 field=f"devices[{one.name}].consumesCounters",
             )
     groups = topology.parts(len(found.nodes), placements)
     return tuple(
-        pools.Pool(
+        inventory.ClusterPool(
             name=found.pool if len(groups) == 1 else f"{found.pool}-{number}",
-            reach=reaches.PerDevice(),
+            reach=node_selection.PerDevice(),
             inventory=_inventory(found, group, [one for one in placements if one.nodes[0] in group]),
         )
         for number, group in enumerate(groups, 1)
@@ -38,15 +37,15 @@ def of(found: machine.NodePool) -> tuple[pools.Pool, ...]:
 
 
 def _inventory(found: machine.NodePool, group: Sequence[int], placements: Sequence[topology.Placement]) -> inventory.Inventory:
-    sets = {f"nodes-{number}": nodes for number, nodes in enumerate(topology.chunks(group, counters.COUNTERS_MAX), 1)}
+    sets = {f"nodes-{number}": nodes for number, nodes in enumerate(topology.chunks(group, device.COUNTERS_MAX), 1)}
     return inventory.Inventory(
         devices=tuple(_device(found, one, sets) for one in placements),
-        counter_sets=tuple(counters.CounterSet(name=name, counters=_chips(found, nodes)) for name, nodes in sets.items()),
+        counter_sets=tuple(device.CounterSet(name=name, counters=_chips(found, nodes)) for name, nodes in sets.items()),
     )
 
 
 def _device(found: machine.NodePool, one: topology.Placement, sets: Mapping[str, Sequence[int]]) -> device.Device:
-    attributes: dict[str, attribute.AttributeValue] = {
+    attributes: dict[str, device.AttributeValue] = {
         TOPOLOGY: str(one.shape),
         "generation": found.generation,
         "nodes": len(one.nodes),
@@ -55,11 +54,11 @@ def _device(found: machine.NodePool, one: topology.Placement, sets: Mapping[str,
     return device.Device(
         name=one.name,
         attributes=attributes,
-        capacity={CHIPS: policy.Capacity.of(one.shape.area)},
+        capacity={CHIPS: capacity.Capacity.of(one.shape.area)},
         consumes=tuple(
-            counters.CounterConsumption(counter_set=name, counters=_chips(found, nodes)) for name, nodes in drawn.items() if nodes
+            device.CounterConsumption(counter_set=name, counters=_chips(found, nodes)) for name, nodes in drawn.items() if nodes
         ),
-        reach=reaches.NodeSelector.by_label(found.label, (found.nodes[node] for node in one.nodes)),
+        reach=node_selection.NodeSelector.by_label(found.label, (found.nodes[node] for node in one.nodes)),
     )
 
 

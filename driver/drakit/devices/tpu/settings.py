@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from drakit.core import reach
+from drakit.core import node_selection
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -10,4 +10,4 @@ class TpuSettings:
     """``nodes`` name the nodes of the pool row by row (empty: as the machine's file says); ``label`` is the node label that holds such a name."""
 
     nodes: tuple[str, ...] = ()
-    label: str = reach.HOSTNAME
+    label: str = node_selection.HOSTNAME

@@ -11,7 +11,8 @@ Invariants:
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from drakit.core import errors, pools, ports, slices
+from drakit.core import errors, inventory, ports
+from drakit.core.slices import resource_slice
 from drakit.node.publishing import publisher, reconcile_loop
 from drakit.telemetry import logs
 
@@ -36,10 +37,10 @@ class ClusterPublisher(reconcile_loop.SlicePublisher):
         self._driver = driver
         self._leads = leads
         self._form = form
-        self._offered: Sequence[pools.Pool] | None = None
-        self._publishers: dict[str, tuple[pools.Pool, publisher.Publisher]] = {}
+        self._offered: Sequence[inventory.ClusterPool] | None = None
+        self._publishers: dict[str, tuple[inventory.ClusterPool, publisher.Publisher]] = {}
 
-    def offer(self, offered: Sequence[pools.Pool]) -> None:
+    def offer(self, offered: Sequence[inventory.ClusterPool]) -> None:
         """Publish these pools, and no other, from now on; raises InventoryError where two have one name."""
         names = [pool.name for pool in offered]
         for name in names:
@@ -75,7 +76,7 @@ class ClusterPublisher(reconcile_loop.SlicePublisher):
         self._publishers = {name: made for name, made in self._publishers.items() if name in wanted}
         return len(foreign)
 
-    def _publisher_of(self, pool: pools.Pool) -> publisher.Publisher:
+    def _publisher_of(self, pool: inventory.ClusterPool) -> publisher.Publisher:
         """The publisher of a pool, new where the pool is reached by other nodes than before, and told of what changed."""
         known, made = self._publishers.get(pool.name, (None, None))
         if made is None or known is None or known.reach != pool.reach:
@@ -103,15 +104,15 @@ class _Guarded:
         self.list = store.list
         self.server = store.server
 
-    def create(self, wanted: slices.Create) -> slices.Published:
+    def create(self, wanted: resource_slice.Create) -> resource_slice.Published:
         self._check()
         return self._store.create(wanted)
 
-    def update(self, wanted: slices.Update) -> slices.Published:
+    def update(self, wanted: resource_slice.Update) -> resource_slice.Published:
         self._check()
         return self._store.update(wanted)
 
-    def delete(self, published: slices.Published) -> None:
+    def delete(self, published: resource_slice.Published) -> None:
         self._check()
         self._store.delete(published)
 
@@ -131,7 +132,7 @@ class _OfPool:
         self.update = store.update
         self.delete = store.delete
 
-    def list(self) -> Sequence[slices.Published]:
+    def list(self) -> Sequence[resource_slice.Published]:
         return [item for item in self._store.list() if _base(item.spec.pool.name) == self._pool]
 
     def watch(self, stop: threading.Event) -> Iterator[None]:

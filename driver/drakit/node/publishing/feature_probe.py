@@ -13,8 +13,8 @@ import dataclasses
 import enum
 from collections.abc import Mapping
 
-from drakit.core import counters, device, errors, inventory, mixins, policy, ports, quantity, reconcile, slices
-from drakit.core import reach as reaches
+from drakit.core import capacity, device, errors, inventory, node_selection, ports, quantity
+from drakit.core.slices import reconcile, resource_slice
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -37,7 +37,7 @@ class Target:
     driver: str
     node: str
     pool: str
-    reach: reaches.OfPool | None = None
+    reach: node_selection.PoolNodes | None = None
 
 
 def questions(offered: inventory.Inventory, *, mixins: bool, lacks: frozenset[str]) -> frozenset[Question]:
@@ -69,32 +69,32 @@ GATES: Mapping[Question, frozenset[str]] = {
 
 def ask(
     question: Question, target: Target, store: ports.SliceStore, lacks: frozenset[str] = frozenset()
-) -> tuple[frozenset[str], slices.Layout | None]:
+) -> tuple[frozenset[str], resource_slice.Layout | None]:
     """The feature gates whose fields are dropped, and the layout the server asks for where it refuses the usual one. Raises ApiError."""
     has_mixins = "DRAMixins" not in lacks
     page = _nowhere(_PLAIN_COUNTERS if question is Question.COUNTERS and not has_mixins else _PAGES[question], target)
-    pool = slices.Pool(name=f"{target.pool}/probe", generation=1, count=1 if question is Question.COUNTERS else 2)
-    spec = slices.SliceSpec(driver=target.driver, node=target.node, pool=pool, page=page, reach=target.reach)
+    pool = resource_slice.Pool(name=f"{target.pool}/probe", generation=1, count=1 if question is Question.COUNTERS else 2)
+    spec = resource_slice.SliceSpec(driver=target.driver, node=target.node, pool=pool, page=page, reach=target.reach)
     try:
-        stored = store.create(slices.Create(index=0, prefix=f"probe-{target.driver}-", spec=spec))
+        stored = store.create(resource_slice.Create(index=0, prefix=f"probe-{target.driver}-", spec=spec))
     except errors.ApiError as error:
-        if error.status == UNPROCESSABLE and isinstance(target.reach, reaches.PerDevice) and "perDeviceNodeSelection" in str(error):
+        if error.status == UNPROCESSABLE and isinstance(target.reach, node_selection.PerDevice) and "perDeviceNodeSelection" in str(error):
             raise _undivided(target, error) from error
         if question is Question.LISTS and error.status == UNPROCESSABLE and "attributes" in str(error):
             return frozenset({"DRAListTypeAttributes"}), None
         if question is not Question.COUNTERS or error.status != UNPROCESSABLE or "sharedCounters" not in str(error):
             raise
         _log.warning("the API server takes counter sets only beside their devices", error=str(error))
-        return frozenset({"DRAMixins"}), slices.Layout.TOGETHER
+        return frozenset({"DRAMixins"}), resource_slice.Layout.TOGETHER
     store.delete(stored)
     return frozenset(reconcile.dropped(page, stored.spec.page)), None
 
 
-def _nowhere(page: slices.Page, target: Target) -> slices.Page:
+def _nowhere(page: resource_slice.Page, target: Target) -> resource_slice.Page:
     """The page for this target; where devices say their nodes, they say one that there is not."""
-    if not isinstance(target.reach, reaches.PerDevice):
+    if not isinstance(target.reach, node_selection.PerDevice):
         return page
-    place = reaches.OneNode(name="no-node.drakit.dev")
+    place = node_selection.OneNode(name="no-node.drakit.dev")
     return dataclasses.replace(page, devices=tuple(dataclasses.replace(item, reach=place) for item in page.devices))
 
 
@@ -106,24 +106,24 @@ def _undivided(target: Target, error: errors.ApiError) -> errors.ApiError:
     return errors.ApiError(message, status=error.status, reason=error.reason)
 
 
-_COUNTERS = slices.Page(
-    counter_sets=(counters.CounterSet(name="probe", counters={"own": quantity.ONE}, includes=("probe",)),),
-    mixins=mixins.Mixins(counter_set=(mixins.CounterSetMixin(name="probe", counters={"included": quantity.ONE}),)),
+_COUNTERS = resource_slice.Page(
+    counter_sets=(device.CounterSet(name="probe", counters={"own": quantity.ONE}, includes=("probe",)),),
+    mixins=inventory.Mixins(counter_set=(inventory.CounterSetMixin(name="probe", counters={"included": quantity.ONE}),)),
 )
-_PLAIN_COUNTERS = slices.Page(counter_sets=(counters.CounterSet(name="probe", counters={"own": quantity.ONE}),))
-_DEVICES = slices.Page(
+_PLAIN_COUNTERS = resource_slice.Page(counter_sets=(device.CounterSet(name="probe", counters={"own": quantity.ONE}),))
+_DEVICES = resource_slice.Page(
     devices=(
         device.Device(
             name="probe",
             allow_multiple_allocations=True,
             capacity={
-                "probe": policy.Capacity(
-                    value=quantity.ONE, policy=policy.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
+                "probe": capacity.Capacity(
+                    value=quantity.ONE, policy=capacity.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
                 )
             },
             taints=(device.Taint(key="drakit.dev/probe", effect=device.TaintEffect.NO_EXECUTE),),
         ),
     ),
 )
-_LISTS = slices.Page(devices=(device.Device(name="probe", attributes={"probe": (1, 2)}),))
+_LISTS = resource_slice.Page(devices=(device.Device(name="probe", attributes={"probe": (1, 2)}),))
 _PAGES = {Question.COUNTERS: _COUNTERS, Question.DEVICES: _DEVICES, Question.LISTS: _LISTS}

@@ -8,7 +8,7 @@ import random
 import threading
 from collections.abc import Callable
 
-from drakit.core import errors, leasing, ports
+from drakit.core import errors, leader_election, ports
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -18,12 +18,12 @@ _jitter = random.SystemRandom()
 class Election:
     """One candidate, ``me``, for one lease; ``run`` works until stopped, ``step`` makes one try."""
 
-    def __init__(self, store: ports.LeaseStore, *, me: str, terms: leasing.Terms, clock: ports.Clock) -> None:
+    def __init__(self, store: ports.LeaseStore, *, me: str, terms: leader_election.Terms, clock: ports.Clock) -> None:
         self._store = store
         self._me = me
         self._terms = terms
         self._clock = clock
-        self._seen = leasing.Seen(lease=None, since=clock.monotonic())
+        self._seen = leader_election.ObservedLease(lease=None, since=clock.monotonic())
         self._until = float("-inf")
         self._told = ""
 
@@ -55,13 +55,13 @@ class Election:
         asked = self._clock.monotonic()
         found = self._store.read()
         self._seen = self._seen.again(found, self._clock.monotonic())
-        step = leasing.decide(self._seen, self._me, asked)
-        if step is leasing.Step.WAIT:
+        step = leader_election.decide(self._seen, self._me, asked)
+        if step is leader_election.Step.WAIT:
             self._until = float("-inf")
             self._tell_holder()
             return
-        wanted = leasing.following(step, self._seen, self._me, self._terms, self._clock.now())
-        self._seen = leasing.Seen(lease=self._store.write(wanted), since=asked)
+        wanted = leader_election.following(step, self._seen, self._me, self._terms, self._clock.now())
+        self._seen = leader_election.ObservedLease(lease=self._store.write(wanted), since=asked)
         self._until = asked + self._terms.renew_deadline
 
     def release(self) -> None:
@@ -71,7 +71,7 @@ class Election:
         if not led or lease is None:
             return
         try:
-            self._store.write(leasing.released(lease, self._clock.now()))
+            self._store.write(leader_election.released(lease, self._clock.now()))
         except errors.DrakitError as error:
             _log.warning("cannot give the lease up; it ends by itself", duration_ms=round(self._terms.duration * 1000), error=str(error))
 

@@ -16,7 +16,9 @@ import enum
 import http
 from collections.abc import Callable, Mapping
 
-from drakit.core import degrade, errors, factoring, features, inventory, paging, pools, ports, reconcile, slices
+from drakit.core import errors, inventory, ports
+from drakit.core.slices import feature_gates, mixin_factoring, paging, resource_slice
+from drakit.core.slices import reconcile as reconciles
 from drakit.node.publishing import feature_probe, reconcile_loop
 from drakit.telemetry import logs
 
@@ -45,13 +47,15 @@ class Server:
     """What the API server was seen to store: the feature gates whose fields it stores or drops. Fields of an absent gate count as stored."""
 
     stores: Mapping[str, bool] = dataclasses.field(default_factory=dict)
-    layout: slices.Layout = slices.Layout.APART
+    layout: resource_slice.Layout = resource_slice.Layout.APART
 
     def drops(self, gate: str) -> bool:
         """Whether the fields of this feature gate are known to be dropped."""
         return self.stores.get(gate) is False
 
-    def learned(self, *, stored: frozenset[str] = frozenset(), dropped: frozenset[str], layout: slices.Layout | None = None) -> "Server":
+    def learned(
+        self, *, stored: frozenset[str] = frozenset(), dropped: frozenset[str], layout: resource_slice.Layout | None = None
+    ) -> "Server":
         """Return the server after an answer about these feature gates."""
         answers = {**dict.fromkeys(stored, True), **dict.fromkeys(dropped & GATES, False)}
         return Server(stores={**self.stores, **answers}, layout=layout or self.layout)
@@ -87,9 +91,9 @@ class Publisher(reconcile_loop.SlicePublisher):
         self._server = Server()
         self._version = ""
         self._due: frozenset[feature_probe.Question] = frozenset(feature_probe.Question)
-        self._paged: tuple[inventory.Inventory, Server, tuple[slices.Page, ...]] | None = None
-        self._altered: dict[int, slices.Page] = {}
-        self._stored: tuple[slices.Page, ...] = ()
+        self._paged: tuple[inventory.Inventory, Server, tuple[resource_slice.Page, ...]] | None = None
+        self._altered: dict[int, resource_slice.Page] = {}
+        self._stored: tuple[resource_slice.Page, ...] = ()
 
     @property
     def stores_sharing(self) -> bool | None:
@@ -143,7 +147,7 @@ class Publisher(reconcile_loop.SlicePublisher):
                 _log.warning("probe slice failed; the last answers are kept", question=question.value, error=str(error))
                 continue
             if question is feature_probe.Question.COUNTERS:
-                layout = layout or slices.Layout.APART
+                layout = layout or resource_slice.Layout.APART
             self._learned(self._server.learned(stored=gates - dropped, dropped=dropped, layout=layout))
             self._due -= {question}
 
@@ -164,8 +168,8 @@ class Publisher(reconcile_loop.SlicePublisher):
         wanted = [self._altered.get(index, page) for index, page in enumerate(self._pages_of(offered))]
         # Times of taints are known from what was stored before too: a slice that somebody deleted comes back with them.
         known = [*self._stored, *(item.spec.page for item in ours)]
-        target, wanted = self._target, [reconcile.adopt(page, known) for page in wanted]
-        changes = reconcile.plan(wanted, ours, driver=target.driver, node=target.node, pool=target.pool, reach=target.reach)
+        target, wanted = self._target, [reconciles.adopt(page, known) for page in wanted]
+        changes = reconciles.plan(wanted, ours, driver=target.driver, node=target.node, pool=target.pool, reach=target.reach)
         for item in changes.deletes:
             self._store.delete(item)
         answers = [(update.index, update.spec, self._updated(update)) for update in changes.updates]
@@ -179,7 +183,7 @@ class Publisher(reconcile_loop.SlicePublisher):
             _log.info("slices published", driver=target.driver, pool=target.pool, pages=len(wanted), writes=writes)
         return writes, frozenset().union(*(self._compare(index, sent, answer.spec) for index, sent, answer in answers))
 
-    def _updated(self, update: slices.Update) -> slices.Published:
+    def _updated(self, update: resource_slice.Update) -> resource_slice.Published:
         try:
             return self._store.update(update)
         except errors.ApiError as error:
@@ -188,7 +192,7 @@ class Publisher(reconcile_loop.SlicePublisher):
                 raise _OvertakenError(update.published.name, error) from error
             raise
 
-    def _ours(self) -> list[slices.Published]:
+    def _ours(self) -> list[resource_slice.Published]:
         """The slices of the pool; those of other pools are deleted."""
         ours = []
         for item in self._store.list():
@@ -198,44 +202,44 @@ class Publisher(reconcile_loop.SlicePublisher):
                 self._store.delete(item)
         return ours
 
-    def _compare(self, index: int, sent: slices.SliceSpec, stored: slices.SliceSpec) -> frozenset[str]:
+    def _compare(self, index: int, sent: resource_slice.SliceSpec, stored: resource_slice.SliceSpec) -> frozenset[str]:
         """The features whose fields were dropped, and without which the offer is reduced.
 
         A page changed in a way that no feature explains, or that nothing can be reduced for, is taken as it is, and reported once.
         """
-        dropped = frozenset(reconcile.dropped(sent.page, stored.page))
+        dropped = frozenset(reconciles.dropped(sent.page, stored.page))
         if dropped and not dropped & GATES:
-            told = _ALTERED if features.UNKNOWN in dropped else _UNREDUCED
+            told = _ALTERED if feature_gates.UNKNOWN in dropped else _UNREDUCED
             _log.error(told, index=index, fields=sorted(dropped))
             self._altered[index] = stored.page
             return frozenset()
         return dropped
 
-    def _pages_of(self, offered: inventory.Inventory) -> tuple[slices.Page, ...]:
+    def _pages_of(self, offered: inventory.Inventory) -> tuple[resource_slice.Page, ...]:
         """The pages that say the truth on this server; made anew only when the offer or what is known of the server changed."""
         if self._paged is None or self._paged[0] is not offered or self._paged[1] != self._server:
-            pools.check(offered, self._target.reach)
+            inventory.check_node_selection(offered, self._target.reach)
             writes_mixins = self._form is FormChoice.MIXINS or (self._form is FormChoice.AUTO and not self._server.drops("DRAMixins"))
-            form = slices.Form.MIXINS if writes_mixins else slices.Form.FLAT
+            form = resource_slice.Form.MIXINS if writes_mixins else resource_slice.Form.FLAT
             self._paged = (offered, self._server, pages(offered, self._server, form))
             self._altered = {}
         return self._paged[2]
 
 
-def pages(offered: inventory.Inventory, server: Server, form: slices.Form) -> tuple[slices.Page, ...]:
+def pages(offered: inventory.Inventory, server: Server, form: resource_slice.Form) -> tuple[resource_slice.Page, ...]:
     """The pages of what may be offered on this server; a flat inventory gets its mixins by factoring."""
     reduced = reduced_for(server, offered)
-    if form is slices.Form.MIXINS and reduced.is_flat:
-        reduced = factoring.factor(reduced)
+    if form is resource_slice.Form.MIXINS and reduced.is_flat:
+        reduced = mixin_factoring.factor(reduced)
     return paging.paginate(reduced, form=form, layout=server.layout)
 
 
 def reduced_for(server: Server, offered: inventory.Inventory) -> inventory.Inventory:
     """The part of an inventory that a server with these gaps stores truly."""
     if server.drops("DRADeviceTaints"):
-        offered = degrade.without_taints(offered)
+        offered = feature_gates.without_taints(offered)
     if server.drops("DRAListTypeAttributes"):
-        offered = degrade.without_lists(offered)
+        offered = feature_gates.without_lists(offered)
     if server.drops("DRAPartitionableDevices"):
-        offered = degrade.without_counters(offered)
-    return degrade.without_sharing(offered) if server.drops("DRAConsumableCapacity") else offered
+        offered = feature_gates.without_counters(offered)
+    return feature_gates.without_sharing(offered) if server.drops("DRAConsumableCapacity") else offered

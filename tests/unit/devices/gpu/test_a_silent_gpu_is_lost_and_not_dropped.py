@@ -5,9 +5,8 @@ import pathlib
 
 import pytest
 
+from drakit.core import context, errors
 from drakit.core import device as devices
-from drakit.core import errors
-from drakit.core import site as sites
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
@@ -203,14 +202,14 @@ def test_the_kubelet_and_the_pods_are_told_why_and_told_when_it_is_over(tmp_path
     watch.look()
     told = kept.health_of(name)
     assert told is not None
-    assert told.health is sites.Health.UNHEALTHY
+    assert told.health is context.Health.UNHEALTHY
     assert "nvmlDeviceGetMemoryInfo: GPU_IS_LOST" in told.message
     assert ["GPU_IS_LOST" in notice.message for _, notice in kept.notices] == [True]
     node.hardware.reset(node.hardware.plugged()[0].uuid)
     for _ in range(2):
         now[0] += 5
         watch.look()
-    assert kept.health_of(name) == sites.HealthReport(device=name, health=sites.Health.HEALTHY)
+    assert kept.health_of(name) == context.HealthReport(device=name, health=context.Health.HEALTHY)
 
 
 def test_a_gpu_that_answers_is_not_lost_because_a_search_by_uuid_meets_one_that_is(watched: Watched) -> None:

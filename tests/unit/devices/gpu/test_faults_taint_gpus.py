@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from drakit.core import context, errors
 from drakit.core import device as devices
-from drakit.core import errors
-from drakit.core import site as sites
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
@@ -375,12 +374,12 @@ def test_the_kubelet_is_told_of_the_devices_in_use_and_their_users_by_events(war
     ward.after(1)
     told = ward.site.health_of(name)
     assert told is not None
-    assert told.health is sites.Health.UNHEALTHY
+    assert told.health is context.Health.UNHEALTHY
     assert "Xid 79: the GPU has fallen off the bus" in told.message
     ward.node.hardware.reset(ward.gpus[0])
     ward.after(1)
     ward.after(5)
-    assert ward.site.health_of(name) == sites.HealthReport(device=name, health=sites.Health.HEALTHY)
+    assert ward.site.health_of(name) == context.HealthReport(device=name, health=context.Health.HEALTHY)
     assert {report.device for report in ward.site.reports} == {name}
     assert len(ward.site.notices) == 2
 

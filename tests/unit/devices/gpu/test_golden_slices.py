@@ -11,7 +11,8 @@ import pathlib
 
 import pytest
 
-from drakit.core import inventory, paging, slices
+from drakit.core import inventory
+from drakit.core.slices import paging, resource_slice
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu.inventory import discovery
@@ -36,7 +37,11 @@ BOARDS = {
     "a30": ("a30-24gb", "true"),
     "rtx-pro-6000": ("rtx-pro-6000-96gb", "false"),
 }
-SHIPPED = [("dgx-a100-40gb-2gpu", slices.Form.FLAT), ("dgx-a100-40gb-2gpu", slices.Form.MIXINS), ("mixed-16gpu", slices.Form.MIXINS)]
+SHIPPED = [
+    ("dgx-a100-40gb-2gpu", resource_slice.Form.FLAT),
+    ("dgx-a100-40gb-2gpu", resource_slice.Form.MIXINS),
+    ("mixed-16gpu", resource_slice.Form.MIXINS),
+]
 TIMES = [pytest.param(3, id="3"), pytest.param(100, marks=pytest.mark.full, id="100")]
 
 
@@ -45,11 +50,11 @@ def offers(folder: pathlib.Path, machine: str) -> gpu_driver.GpuDriver:
     return gpu_driver.GpuDriver(hardware, choices=discovery.Choices(whole_beside_partitions=hardware.whole_beside_partitions))
 
 
-def sent(offered: inventory.Inventory, form: slices.Form) -> str:
+def sent(offered: inventory.Inventory, form: resource_slice.Form) -> str:
     """All slices of a node, as JSON with one device or counter set a line."""
-    pages = paging.paginate(offered.flat() if form is slices.Form.FLAT else offered, form=form, layout=slices.Layout.APART)
-    pool = slices.Pool(name="node-a", generation=1, count=len(pages))
-    told = [slice_codec.encode(slices.SliceSpec(driver=gpu_driver.NAME, node="node-a", pool=pool, page=page)) for page in pages]
+    pages = paging.paginate(offered.flat() if form is resource_slice.Form.FLAT else offered, form=form, layout=resource_slice.Layout.APART)
+    pool = resource_slice.Pool(name="node-a", generation=1, count=len(pages))
+    told = [slice_codec.encode(resource_slice.SliceSpec(driver=gpu_driver.NAME, node="node-a", pool=pool, page=page)) for page in pages]
     lines = [json.dumps(spec).replace('[{"name": ', '[\n{"name": ').replace('}, {"name": ', '},\n{"name": ') for spec in told]
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
@@ -68,24 +73,24 @@ def test_a_gpu_of_each_kind_is_sent_as_its_golden_slices(tmp_path: pathlib.Path,
     file = tmp_path / "one.yaml"
     file.write_text(ONE.format(name=name, model=model, mode=mode))
     author = offers(tmp_path, str(file))
-    check(f"slices-{name}.json", {sent(author.discover(), slices.Form.FLAT) for _ in range(times)})
+    check(f"slices-{name}.json", {sent(author.discover(), resource_slice.Form.FLAT) for _ in range(times)})
 
 
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("machine,form", SHIPPED)
-def test_a_node_is_sent_as_its_golden_slices(tmp_path: pathlib.Path, machine: str, form: slices.Form, times: int) -> None:
+def test_a_node_is_sent_as_its_golden_slices(tmp_path: pathlib.Path, machine: str, form: resource_slice.Form, times: int) -> None:
     author = offers(tmp_path, machine)
     check(f"slices-{machine}-{form.value}.json", {sent(author.discover(), form) for _ in range(times)})
 
 
 def test_sixteen_gpus_are_sent_flat_as_ever_before(tmp_path: pathlib.Path) -> None:
     """Half a megabyte, of which only the digest is kept; the form with mixins can be read."""
-    told = sent(offers(tmp_path, "mixed-16gpu").discover(), slices.Form.FLAT)
+    told = sent(offers(tmp_path, "mixed-16gpu").discover(), resource_slice.Form.FLAT)
     check("slices-mixed-16gpu-flat.sha256", {hashlib.sha256(told.encode()).hexdigest() + "\n"})
 
 
 def test_counter_sets_are_eight_to_a_slice_and_devices_sixty_four(tmp_path: pathlib.Path) -> None:
-    specs = json.loads(sent(offers(tmp_path, "mixed-16gpu").discover(), slices.Form.FLAT))
+    specs = json.loads(sent(offers(tmp_path, "mixed-16gpu").discover(), resource_slice.Form.FLAT))
     sizes = [(len(spec.get("sharedCounters", ())), len(spec.get("devices", ()))) for spec in specs]
     assert [sets for sets, devices in sizes if not devices] == [8, 4]
     assert all(not sets and devices <= 64 for sets, devices in sizes if devices)

@@ -5,7 +5,8 @@ import pathlib
 
 import pytest
 
-from drakit.core import attribute, counters, device, inventory, policy, quantity
+from drakit.core import capacity as capacities
+from drakit.core import device, inventory, quantity
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import port
@@ -73,16 +74,16 @@ def prune(value: object) -> object:
 def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
     """The same inventory written out by hand, without mixins."""
     versions = hardware.versions()
-    system: dict[str, attribute.AttributeValue] = {
+    system: dict[str, device.AttributeValue] = {
         "driverVersion": version(versions.driver),
         "cudaDriverVersion": version(versions.cuda),
         **known(ccMode=versions.cc_mode),
     }
     devices: list[device.Device] = []
-    sets: list[counters.CounterSet] = []
+    sets: list[device.CounterSet] = []
     for gpu in hardware.gpus():
         assert gpu.compute_capability is not None
-        common: dict[str, attribute.AttributeValue] = {
+        common: dict[str, device.AttributeValue] = {
             **system,
             "productName": gpu.product_name,
             "brand": str(gpu.brand),
@@ -99,11 +100,11 @@ def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
         name = f"gpu-{gpu.minor}-counter-set"
         whole = next(item.profile for item in found if item.placement.size == 8)
         has = {**engines(whole), **{f"memory-slice-{index}": quantity.ONE for index in range(8)}}
-        sets.append(counters.CounterSet(name=name, counters=has))
+        sets.append(device.CounterSet(name=name, counters=has))
         for item in found:
             start, profile = item.placement.start, item.profile
             label = profile.name.replace(".", "").replace("+", "-")
-            own: dict[str, attribute.AttributeValue] = {"type": "mig", "parentUUID": gpu.uuid, "profile": profile.name}
+            own: dict[str, device.AttributeValue] = {"type": "mig", "parentUUID": gpu.uuid, "profile": profile.name}
             own |= {"profileID": profile.id, "placementStart": start, "placementSize": item.placement.size}
             taken = {**engines(profile), **{f"memory-slice-{start + index}": quantity.ONE for index in range(item.placement.size)}}
             devices.append(flat_device(f"gpu-{gpu.minor}-mig-{label}-{profile.id}-{start}", {**common, **own}, profile, name, taken))
@@ -119,18 +120,18 @@ def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
 
 
 def flat_device(
-    name: str, told: dict[str, attribute.AttributeValue], size: port.GpuInstanceProfile, counter_set: str, taken: partitioning.Counters
+    name: str, told: dict[str, device.AttributeValue], size: port.GpuInstanceProfile, counter_set: str, taken: partitioning.Counters
 ) -> device.Device:
     capacity = {
-        "multiprocessors": policy.Capacity.of(size.multiprocessors),
-        "copyEngines": policy.Capacity.of(size.copy_engines),
-        "decoders": policy.Capacity.of(size.decoders),
-        "encoders": policy.Capacity.of(size.encoders),
-        "jpegEngines": policy.Capacity.of(size.jpeg_engines),
-        "ofaEngines": policy.Capacity.of(size.ofa_engines),
-        "memory": policy.Capacity.of(quantity.Quantity.binary(size.memory_mib * MIB)),
+        "multiprocessors": capacities.Capacity.of(size.multiprocessors),
+        "copyEngines": capacities.Capacity.of(size.copy_engines),
+        "decoders": capacities.Capacity.of(size.decoders),
+        "encoders": capacities.Capacity.of(size.encoders),
+        "jpegEngines": capacities.Capacity.of(size.jpeg_engines),
+        "ofaEngines": capacities.Capacity.of(size.ofa_engines),
+        "memory": capacities.Capacity.of(quantity.Quantity.binary(size.memory_mib * MIB)),
     }
-    consumes = (counters.CounterConsumption(counter_set=counter_set, counters=taken),)
+    consumes = (device.CounterConsumption(counter_set=counter_set, counters=taken),)
     return device.Device(name=name, attributes=told, capacity=capacity, consumes=consumes)
 
 
@@ -146,12 +147,12 @@ def engines(size: port.GpuInstanceProfile) -> dict[str, quantity.Quantity]:
     }
 
 
-def known(**values: attribute.AttributeValue | None) -> dict[str, attribute.AttributeValue]:
+def known(**values: device.AttributeValue | None) -> dict[str, device.AttributeValue]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def version(text: str) -> attribute.Version:
-    found = attribute.Version.lenient(text)
+def version(text: str) -> device.Version:
+    found = device.Version.lenient(text)
     assert found is not None
     return found
 

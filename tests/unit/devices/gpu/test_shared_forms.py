@@ -5,7 +5,9 @@ import pathlib
 
 import pytest
 
-from drakit.core import degrade, device, errors, inventory, paging, policy, quantity, slices
+from drakit.core import capacity as capacities
+from drakit.core import device, errors, inventory, quantity
+from drakit.core.slices import feature_gates, paging, resource_slice
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import port
@@ -24,7 +26,7 @@ def discover(directory: pathlib.Path, machine: str, terms: share_policy.Terms = 
     return gpu_driver.GpuDriver(hardware, choices=choices).discover()
 
 
-def taken(capacity: policy.Capacity, asked: str | None = None) -> str:
+def taken(capacity: capacities.Capacity, asked: str | None = None) -> str:
     return str(capacity.consumed_by(None if asked is None else quantity.Quantity.parse(asked)))
 
 
@@ -68,17 +70,19 @@ def test_both_forms_draw_the_same_counters_and_one_lock(tmp_path: pathlib.Path, 
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("form", [slices.Form.FLAT, slices.Form.MIXINS])
-def test_every_machine_fits_the_apis_limits_with_all_that_can_be_offered(tmp_path: pathlib.Path, machine: str, form: slices.Form) -> None:
+@pytest.mark.parametrize("form", [resource_slice.Form.FLAT, resource_slice.Form.MIXINS])
+def test_every_machine_fits_the_apis_limits_with_all_that_can_be_offered(
+    tmp_path: pathlib.Path, machine: str, form: resource_slice.Form
+) -> None:
     offered = discover(tmp_path, machine)
     for item in offered.flat().devices:
         assert len(item.attributes) + len(item.capacity) <= device.ATTRIBUTES_AND_CAPACITY_MAX
         assert len(item.attributes) <= device.ATTRIBUTE_VALUES_MAX
-    assert paging.paginate(offered, form=form, layout=slices.Layout.APART)
+    assert paging.paginate(offered, form=form, layout=resource_slice.Layout.APART)
 
 
 def test_where_counters_are_dropped_the_exclusive_whole_is_left(tmp_path: pathlib.Path) -> None:
-    left = degrade.without_counters(discover(tmp_path, "mixed-16gpu"))
+    left = feature_gates.without_counters(discover(tmp_path, "mixed-16gpu"))
     assert "gpu-15" in {item.name for item in left.devices}
     assert not any(item.name.endswith("-shared") for item in left.devices)
 
@@ -112,11 +116,11 @@ def test_a_hundred_publications_are_the_same_to_the_byte(tmp_path: pathlib.Path,
     author = gpu_driver.GpuDriver(hardware, choices=discovery.Choices(terms=ALL))
     seen = set()
     for _ in range(100):
-        pages = paging.paginate(author.discover().flat(), form=slices.Form.FLAT, layout=slices.Layout.APART)
+        pages = paging.paginate(author.discover().flat(), form=resource_slice.Form.FLAT, layout=resource_slice.Layout.APART)
         seen.add(json.dumps([slice_codec.encode(spec(page, len(pages))) for page in pages]))
     assert len(seen) == 1
 
 
-def spec(page: slices.Page, count: int) -> slices.SliceSpec:
-    pool = slices.Pool(name="node-a", generation=1, count=count)
-    return slices.SliceSpec(driver=gpu_driver.NAME, node="node-a", pool=pool, page=page)
+def spec(page: resource_slice.Page, count: int) -> resource_slice.SliceSpec:
+    pool = resource_slice.Pool(name="node-a", generation=1, count=count)
+    return resource_slice.SliceSpec(driver=gpu_driver.NAME, node="node-a", pool=pool, page=page)

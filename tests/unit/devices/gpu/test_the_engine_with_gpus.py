@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import lifecycle, names, outcome
+from drakit.core import lifecycle, names
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import port
@@ -65,7 +65,7 @@ class GpuWorld:
         self.steps = gpu_node.Steps(crash_at)
         return started
 
-    def prepare(self, served: engine.Engine) -> outcome.Outcome:
+    def prepare(self, served: engine.Engine) -> claims.Outcome:
         return served.prepare([self.ref], world.Waiting())[UID]
 
     def unprepare(self, served: engine.Engine) -> str:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import strategies
 
 from drakit.core import claim as claims
-from drakit.core import degrade, device, driver, errors, names, quantity, records
+from drakit.core import device, driver, errors, names, quantity, records
+from drakit.core.slices import feature_gates
 from drakit.devices import machines
 from drakit.devices.nic import config, port, settings
 from drakit.devices.nic import driver as nic_driver
@@ -179,7 +180,7 @@ def test_the_capacity_may_be_named_with_the_driver_s_domain(nics: nic_driver.Nic
 
 
 def test_where_sharing_is_switched_off_the_whole_nic_goes_to_the_claim(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:
-    whole = degrade.without_sharing(nics.discover()).by_name()[NIC]
+    whole = feature_gates.without_sharing(nics.discover()).by_name()[NIC]
     asked = planned(nics, device=whole, share_id=None, consumed_capacity={})
     assert nics.prepare(asked).record["bandwidth"] == 100 * 10**9
     assert [share.id for share in machine.shares()] == [f"{CLAIM.uid}-{NIC}"]

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from drakit.core import device, errors, inventory, reach
+from drakit.core import device, errors, inventory, node_selection
 from drakit.devices import machines
 from drakit.devices.tpu import machine, offer, topology
 
@@ -30,7 +30,7 @@ def fits(chosen: tuple[device.Device, ...], held: inventory.Inventory) -> bool:
 
 
 def nodes_of(item: device.Device) -> set[str]:
-    assert isinstance(item.reach, reach.NodeSelector)
+    assert isinstance(item.reach, node_selection.NodeSelector)
     return set(item.reach.expressions[0].values)
 
 
@@ -111,7 +111,7 @@ def test_nodes_are_named_by_the_admin_and_selected_by_any_label() -> None:
     found = machine.load("tpu-v5e-8x8", nodes=[f"gke-{number}" for number in range(16)], label="example.com/host")
     [only] = offer.of(found)
     assert nodes_of(only.inventory.devices[0]) == {"gke-0"}
-    assert only.inventory.devices[0].reach == reach.NodeSelector.by_label("example.com/host", ["gke-0"])
+    assert only.inventory.devices[0].reach == node_selection.NodeSelector.by_label("example.com/host", ["gke-0"])
     for wrong, message in (
         (["a"], "1 node names for 16 nodes"),
         (["a"] * 16, "'a' is named twice"),

@@ -6,9 +6,8 @@ import pathlib
 import pytest
 
 from drakit.core import claim as claims
+from drakit.core import claim_status, errors, names
 from drakit.core import driver as drivers
-from drakit.core import errors, names
-from drakit.core import site as sites
 from drakit.devices import machines
 from drakit.devices.tpu import driver, machine, mock
 
@@ -21,9 +20,9 @@ class Told:
     """The part of a site that the driver uses."""
 
     def __init__(self) -> None:
-        self.statuses: list[tuple[claims.ClaimRef, sites.DeviceStatus]] = []
+        self.statuses: list[tuple[claims.ClaimRef, claim_status.DeviceStatus]] = []
 
-    def status(self, claim: claims.ClaimRef, status: sites.DeviceStatus) -> None:
+    def status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
         self.statuses.append((claim, status))
 
 

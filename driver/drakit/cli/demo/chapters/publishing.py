@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from drakit.cli import output, slices
 from drakit.cli.demo import world
 from drakit.core import inventory
-from drakit.core import slices as forms
+from drakit.core.slices import resource_slice
 from drakit_cluster import json_types
 
 GATES = {"": {"DRAMixins": True}}
@@ -26,7 +26,7 @@ def show(scene: world.World) -> None:
         driver = family.spec.driver_name
         wanted = _names(offered)
         stored = stage.wait(f"{driver} has published", lambda driver=driver, wanted=wanted: _complete(scene, driver, wanted))  # type: ignore[misc]
-        flat = _bytes(slices.sheaf(family, offered, forms.Form.FLAT).objects)
+        flat = _bytes(slices.sheaf(family, offered, resource_slice.Form.FLAT).objects)
         rows.append((driver, len(stored), len(wanted), _bytes(stored), flat, f"{100 * _bytes(stored) / flat:.0f}%"))
         promises.append(
             (

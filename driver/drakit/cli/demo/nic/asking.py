@@ -7,7 +7,7 @@ import yaml
 from drakit.cli import composition, slices
 from drakit.cli.demo.nic import figures
 from drakit.core import errors, inventory
-from drakit.core import slices as forms
+from drakit.core.slices import resource_slice
 from drakit.devices.nic import driver as nic_driver
 from drakit_cluster import features, json_types, manifests, resources, whatif
 
@@ -28,7 +28,7 @@ def documents(family: composition.Family, offered: inventory.Inventory, chosen: 
     """The slices, two classes, and the claims: two held to their rates, one that may borrow what others leave."""
     borrowing = {"ceil": figures.rate(chosen.speed)}
     made = [_class(figures.LIMITED, None), _class(figures.BORROWING, borrowing)]
-    sheaf = slices.sheaf(family, offered, forms.Form.FLAT)
+    sheaf = slices.sheaf(family, offered, resource_slice.Form.FLAT)
     named = [_named(one, number) for number, one in enumerate(sheaf.objects)]
     return [*named, *made, *(_claim(name, amount, chosen) for name, amount in chosen.asked.items())]
 

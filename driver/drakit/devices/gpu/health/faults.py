@@ -14,9 +14,8 @@ import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from drakit.core import context, inventory
 from drakit.core import device as devices
-from drakit.core import inventory
-from drakit.core import site as sites
 from drakit.devices.gpu.health import signals, xids
 
 XID, ECC, LOST, RECOVERY, FABRIC = "xid", "ecc", "gpu-lost", "recovery-action", "fabric"
@@ -201,13 +200,13 @@ def spread(offered: inventory.Inventory, put: Put, prefix: str) -> inventory.Inv
     return dataclasses.replace(offered, devices=tuple(_tainted(item, standing) for item in offered.devices))
 
 
-def reports(faults: Collection[Fault], used: Iterable[str]) -> dict[str, sites.HealthReport]:
+def reports(faults: Collection[Fault], used: Iterable[str]) -> dict[str, context.HealthReport]:
     """What the kubelet is told of the devices in use that have a fault."""
-    found: dict[str, sites.HealthReport] = {}
+    found: dict[str, context.HealthReport] = {}
     for device in used:
         texts = [one.text for one in faults if reaches(one.anchor, device)]
         if texts:
-            found[device] = sites.HealthReport(device=device, health=sites.Health.UNHEALTHY, message="; ".join(dict.fromkeys(texts)))
+            found[device] = context.HealthReport(device=device, health=context.Health.UNHEALTHY, message="; ".join(dict.fromkeys(texts)))
     return found
 
 

@@ -11,9 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from drakit.core import context, errors
 from drakit.core import device as devices
-from drakit.core import errors
-from drakit.core import site as sites
 from drakit.devices.gpu import port
 from drakit.devices.gpu.health import faults, signals, xids
 from drakit.devices.gpu.inventory import claimed, gpu_devices
@@ -53,7 +52,7 @@ class Watch:
     def __init__(
         self,
         hardware: port.GpuPort,
-        site: sites.Site,
+        site: context.DriverContext,
         *,
         prefix: str,
         terms: faults.Terms,
@@ -79,7 +78,7 @@ class Watch:
         self._population: str | None = None
         self._looks = 0
         self._repartitioned: frozenset[str] = frozenset()
-        self._told: dict[str, sites.HealthReport] = {}
+        self._told: dict[str, context.HealthReport] = {}
         self._deaf: frozenset[str] | None = None
 
     @property
@@ -318,7 +317,7 @@ class Watch:
         """Tell the users of the claims that a fault concerns."""
         for grant in self._site.grants():
             if faults.reaches(anchor, grant.device.name):
-                self._site.notice(grant.claim, sites.Notice(reason="GpuFault", message=f"{grant.device.name}: {text}."))
+                self._site.notice(grant.claim, context.Event(reason="GpuFault", message=f"{grant.device.name}: {text}."))
 
     def _tell(self, now: float) -> None:
         """Bring taints and health reports to what stands."""
@@ -347,11 +346,11 @@ class Watch:
             if self._told.get(device) != report:
                 self._site.health(report)
         for device in self._told.keys() - reports.keys():
-            self._site.health(sites.HealthReport(device=device, health=sites.Health.HEALTHY))
+            self._site.health(context.HealthReport(device=device, health=context.Health.HEALTHY))
         self._told = reports
 
 
-def forget(site: sites.Site, prefix: str) -> None:
+def forget(site: context.DriverContext, prefix: str) -> None:
     """Remove the taints of an earlier process that watched: nobody does any more."""
     for device, kept in faults.ours(site.taints(), prefix).items():
         for key in sorted({taint.key for taint in kept}):

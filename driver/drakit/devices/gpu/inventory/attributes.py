@@ -10,7 +10,8 @@ With a capacity for each engine and those of a shared form, a device stays below
 
 from collections.abc import Mapping, Sequence
 
-from drakit.core import attribute, policy, quantity
+from drakit.core import capacity as capacities
+from drakit.core import device, quantity
 from drakit.devices.gpu import port
 from drakit.devices.gpu.mig import partitioning
 
@@ -31,15 +32,15 @@ UNKNOWN = "Unknown"
 _STANDARD = "resource.kubernetes.io"
 PCI_BUS_ID = f"{_STANDARD}/pciBusID"
 
-Attributes = Mapping[str, attribute.AttributeValue]
+Attributes = Mapping[str, device.AttributeValue]
 
 
 def system(versions: port.Versions) -> Attributes:
     """What all GPUs of a node share."""
     return _known(
         {
-            "driverVersion": attribute.Version.lenient(versions.driver),
-            "cudaDriverVersion": attribute.Version.lenient(versions.cuda),
+            "driverVersion": device.Version.lenient(versions.driver),
+            "cudaDriverVersion": device.Version.lenient(versions.cuda),
             "ccMode": versions.cc_mode,
         }
     )
@@ -50,11 +51,11 @@ def product(gpu: port.Gpu) -> Attributes:
     capability = gpu.compute_capability
     return _known(
         {
-            "productName": attribute.cut(gpu.product_name),
+            "productName": device.truncate_text(gpu.product_name),
             "brand": gpu.brand or UNKNOWN,
             "architecture": gpu.architecture or UNKNOWN,
             "addressingMode": gpu.addressing_mode,
-            "cudaComputeCapability": None if capability is None else attribute.Version(f"{capability[0]}.{capability[1]}.0"),
+            "cudaComputeCapability": None if capability is None else device.Version(f"{capability[0]}.{capability[1]}.0"),
         }
     )
 
@@ -64,7 +65,7 @@ def board(gpu: port.Gpu) -> Attributes:
     numa = gpu.numa_node if gpu.numa_node is not None and gpu.numa_node >= 0 else None
     return _known(
         {
-            "serial": None if gpu.serial is None else attribute.cut(gpu.serial),
+            "serial": None if gpu.serial is None else device.truncate_text(gpu.serial),
             "gpuModuleID": gpu.module_id,
             "eccEnabled": gpu.ecc,
             PCI_BUS_ID: gpu.pci_bus_id,
@@ -81,7 +82,7 @@ def links(gpu: port.Gpu, peers: Sequence[port.Gpu], clique: str | None) -> Attri
     """
     joined = ",".join(str(peer.minor) for peer in peers)
     state = None if gpu.fabric is None else gpu.fabric.state
-    return _known({"nvlinkPeers": attribute.cut(joined) or None, "nvlinkClique": clique, "fabricState": state})
+    return _known({"nvlinkPeers": device.truncate_text(joined) or None, "nvlinkClique": clique, "fabricState": state})
 
 
 def mig_mode(gpu: port.Gpu, mode: port.MigMode | None, *, is_partitioned: bool) -> str | None:
@@ -101,9 +102,9 @@ def placement(found: port.Placement) -> Attributes:
     return {PLACEMENT_START: found.start, PLACEMENT_SIZE: found.size}
 
 
-def capacity(counters: partitioning.Counters) -> Mapping[str, policy.Capacity]:
+def capacity(counters: partitioning.Counters) -> Mapping[str, capacities.Capacity]:
     """Capacities under NVIDIA's names from counters: ``copy-engines`` becomes ``copyEngines``; memory slices are no capacity."""
-    return {_camel(name): policy.Capacity(value=amount) for name, amount in counters.items() if not name.startswith("memory-slice-")}
+    return {_camel(name): capacities.Capacity(value=amount) for name, amount in counters.items() if not name.startswith("memory-slice-")}
 
 
 def memory(gpu: port.Gpu) -> quantity.Quantity | None:
@@ -111,13 +112,13 @@ def memory(gpu: port.Gpu) -> quantity.Quantity | None:
     return None if gpu.memory is None else quantity.Quantity.binary(gpu.memory)
 
 
-def memory_only(gpu: port.Gpu) -> Mapping[str, policy.Capacity]:
+def memory_only(gpu: port.Gpu) -> Mapping[str, capacities.Capacity]:
     """The capacity of a GPU that is not partitioned."""
     amount = memory(gpu)
-    return {} if amount is None else {"memory": policy.Capacity(value=amount)}
+    return {} if amount is None else {"memory": capacities.Capacity(value=amount)}
 
 
-def _known(values: Mapping[str, attribute.AttributeValue | None]) -> Attributes:
+def _known(values: Mapping[str, device.AttributeValue | None]) -> Attributes:
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -7,16 +7,15 @@ import dataclasses
 import re
 from collections.abc import Callable, Collection, Mapping
 
+from drakit.core import context, inventory
 from drakit.core import device as devices
-from drakit.core import inventory
-from drakit.core import site as sites
 from drakit.devices.gpu import port
 from drakit.devices.gpu.inventory import attributes
 
 _MINOR = re.compile(r"gpu-(\d+)(?:-|$)")
 
 
-def devices_of(site: sites.Site, boot: str) -> Mapping[str, tuple[port.Gpu, devices.Device]]:
+def devices_of(site: context.DriverContext, boot: str) -> Mapping[str, tuple[port.Gpu, devices.Device]]:
     """Return the devices of a boot's prepared claims with their GPUs, by device name. Counters are left out: nothing new is allocated."""
     found: dict[str, tuple[port.Gpu, devices.Device]] = {}
     for grant in site.grants():
@@ -29,13 +28,13 @@ def devices_of(site: sites.Site, boot: str) -> Mapping[str, tuple[port.Gpu, devi
     return found
 
 
-def gpus(site: sites.Site, boot: str) -> Mapping[int, port.Gpu]:
+def gpus(site: context.DriverContext, boot: str) -> Mapping[int, port.Gpu]:
     """Return the GPUs of a boot's prepared claims, by minor number."""
     return {gpu.minor: gpu for gpu, _ in devices_of(site, boot).values()}
 
 
 def completed(
-    offered: inventory.Inventory, site: sites.Site, boot: str, known: Collection[int], is_kept: Callable[[port.Gpu], bool]
+    offered: inventory.Inventory, site: context.DriverContext, boot: str, known: Collection[int], is_kept: Callable[[port.Gpu], bool]
 ) -> inventory.Inventory:
     """Return the inventory with the claimed devices of kept GPUs whose minor number is not known."""
     missing = tuple(device for gpu, device in devices_of(site, boot).values() if gpu.minor not in known and is_kept(gpu))

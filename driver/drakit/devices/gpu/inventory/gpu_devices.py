@@ -15,8 +15,8 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 
-from drakit.core import counters, inventory, mixins, quantity
 from drakit.core import device as devices
+from drakit.core import inventory, quantity
 from drakit.devices.gpu import port
 from drakit.devices.gpu.inventory import attributes
 from drakit.devices.gpu.mig import counting, partitioning
@@ -137,10 +137,10 @@ def author(versions: port.Versions, views: Sequence[View]) -> inventory.Inventor
     return inventory.Inventory(
         devices=tuple(device for view in views for device in _devices(view, products[_alike(view)])),
         counter_sets=tuple(item for view in views for item in _counter_sets(view, products[_alike(view)])),
-        mixins=mixins.Mixins(
+        mixins=inventory.Mixins(
             device=tuple(_device_mixins(versions, views, tuple(products.values()))),
             counter_set=tuple(
-                mixins.CounterSetMixin(name=product.whole, counters=product.sample.counting.pool)
+                inventory.CounterSetMixin(name=product.whole, counters=product.sample.counting.pool)
                 for product in products.values()
                 if product.sample.partitions
             ),
@@ -173,13 +173,13 @@ def _partition_device(view: View, partition: partitioning.Partition, product: _P
     return devices.Device(
         name=partition_name(view.gpu, partition),
         includes=("system", product.common, f"mig-{profile}", _parent(view), f"placement-{placement}"),
-        consumes=(counters.CounterConsumption(counter_set=view.counter_set, includes=(f"mig-{profile}", f"slices-{placement}")),),
+        consumes=(devices.CounterConsumption(counter_set=view.counter_set, includes=(f"mig-{profile}", f"slices-{placement}")),),
     )
 
 
 def _static_device(view: View, partition: devices.Device, uuid: str) -> devices.Device:
     """A partition that is there already: its part is off the GPU's counters, so it draws nothing of them, only what keeps its two forms apart."""
-    own = counters.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE)
+    own = devices.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE)
     return dataclasses.replace(partition, attributes={attributes.UUID: uuid}, consumes=(own,) if view.terms.mig else ())
 
 
@@ -218,67 +218,67 @@ def _whole_attributes(view: View) -> attributes.Attributes:
     return told if mode is None else {**told, attributes.MIG_MODE: mode}
 
 
-def _whole_consumption(view: View, product: _Product) -> tuple[counters.CounterConsumption, ...]:
+def _whole_consumption(view: View, product: _Product) -> tuple[devices.CounterConsumption, ...]:
     if view.partitions:
-        return (counters.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),)
-    return (counters.CounterConsumption(counter_set=view.counter_set, counters=_ONE),) if view.is_counted else ()
+        return (devices.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),)
+    return (devices.CounterConsumption(counter_set=view.counter_set, counters=_ONE),) if view.is_counted else ()
 
 
-def _counter_sets(view: View, product: _Product) -> Iterator[counters.CounterSet]:
+def _counter_sets(view: View, product: _Product) -> Iterator[devices.CounterSet]:
     if view.partitions:
         taken = {name: amount for name, amount in view.left.items() if amount != view.counting.pool[name]}
-        yield counters.CounterSet(name=view.counter_set, includes=(product.whole,), counters=taken)
+        yield devices.CounterSet(name=view.counter_set, includes=(product.whole,), counters=taken)
     elif view.is_counted:
-        yield counters.CounterSet(name=view.counter_set, counters=_ONE)
+        yield devices.CounterSet(name=view.counter_set, counters=_ONE)
     if view.terms.mig:
         for partition in view.partitions:
             if view.static_uuid(partition) is not None:
-                yield counters.CounterSet(name=_static_set(partition_name(view.gpu, partition)), counters=_ONE)
+                yield devices.CounterSet(name=_static_set(partition_name(view.gpu, partition)), counters=_ONE)
 
 
-def _device_mixins(versions: port.Versions, views: Sequence[View], products: Sequence[_Product]) -> Iterator[mixins.DeviceMixin]:
+def _device_mixins(versions: port.Versions, views: Sequence[View], products: Sequence[_Product]) -> Iterator[inventory.DeviceMixin]:
     if views:
-        yield mixins.DeviceMixin(name="system", attributes=attributes.system(versions))
+        yield inventory.DeviceMixin(name="system", attributes=attributes.system(versions))
     for product in products:
         yield from _product_mixins(product)
     for view in views:
         if view.partitions:
             parent = {attributes.PARENT_UUID: view.gpu.uuid, **attributes.board(view.gpu)}
-            yield mixins.DeviceMixin(name=_parent(view), attributes=parent)
+            yield inventory.DeviceMixin(name=_parent(view), attributes=parent)
     for placement in _placements(views):
-        yield mixins.DeviceMixin(name=f"placement-{_placement_slug(placement)}", attributes=attributes.placement(placement))
+        yield inventory.DeviceMixin(name=f"placement-{_placement_slug(placement)}", attributes=attributes.placement(placement))
 
 
-def _product_mixins(product: _Product) -> Iterator[mixins.DeviceMixin]:
+def _product_mixins(product: _Product) -> Iterator[inventory.DeviceMixin]:
     gpu, whole = product.sample.gpu, partitioning.largest(product.sample.partitions)
-    yield mixins.DeviceMixin(name=product.common, attributes=attributes.product(gpu))
-    yield mixins.DeviceMixin(
+    yield inventory.DeviceMixin(name=product.common, attributes=attributes.product(gpu))
+    yield inventory.DeviceMixin(
         name=product.whole,
         attributes={attributes.TYPE: attributes.TYPE_GPU},
         capacity=attributes.capacity(whole) if whole else attributes.memory_only(gpu),
     )
     for profile in product.profiles:
-        yield mixins.DeviceMixin(
+        yield inventory.DeviceMixin(
             name=f"mig-{product.profile(profile)}",
             attributes=attributes.profile(profile),
             capacity=attributes.capacity(partitioning.engines(profile)),
         )
         if product.sample.terms.mig:
-            yield mixins.DeviceMixin(
+            yield inventory.DeviceMixin(
                 name=f"shared-{product.profile(profile)}",
                 attributes={**attributes.profile(profile), attributes.TYPE: attributes.TYPE_SHARED_MIG},
                 capacity=product.sample.terms.capacity(partitioning.engines(profile)["memory"]),
             )
 
 
-def _consumption_mixins(views: Sequence[View], products: Sequence[_Product]) -> Iterator[mixins.ConsumptionMixin]:
+def _consumption_mixins(views: Sequence[View], products: Sequence[_Product]) -> Iterator[inventory.ConsumptionMixin]:
     for product in products:
         if product.sample.partitions:
-            yield mixins.ConsumptionMixin(name=product.whole, counters=product.sample.counting.pool)
+            yield inventory.ConsumptionMixin(name=product.whole, counters=product.sample.counting.pool)
         for profile in product.profiles:
-            yield mixins.ConsumptionMixin(name=f"mig-{product.profile(profile)}", counters=product.sample.counting.shared[profile.id])
+            yield inventory.ConsumptionMixin(name=f"mig-{product.profile(profile)}", counters=product.sample.counting.shared[profile.id])
     for placement in _placements(views):
-        yield mixins.ConsumptionMixin(name=f"slices-{_placement_slug(placement)}", counters=partitioning.slices(placement))
+        yield inventory.ConsumptionMixin(name=f"slices-{_placement_slug(placement)}", counters=partitioning.slices(placement))
 
 
 def _products(views: Sequence[View]) -> Mapping[object, _Product]:

@@ -10,9 +10,8 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
 
+from drakit.core import context, errors, records
 from drakit.core import driver as drivers
-from drakit.core import errors, records
-from drakit.core import site as sites
 from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.sharing import gpu_settings
 from drakit.devices.gpu.sharing.mps import port as daemon_port
@@ -31,7 +30,7 @@ Settled = set[tuple[port.GpuUuid, tuple[port.TimeSlice | None, port.ComputeMode 
 class Restorer:
     """Goes through prepared claims, in the thread of whoever calls."""
 
-    def __init__(self, hardware: port.GpuPort, site: sites.Site, daemons: daemon_port.Daemons, intents: Intents = tuple) -> None:
+    def __init__(self, hardware: port.GpuPort, site: context.DriverContext, daemons: daemon_port.Daemons, intents: Intents = tuple) -> None:
         self._hardware = hardware
         self._site = site
         self._daemons = daemons

@@ -12,7 +12,8 @@ Engines are not divided, so a shared device has no capacities for them.
 import dataclasses
 from collections.abc import Mapping
 
-from drakit.core import errors, policy, quantity
+from drakit.core import capacity as capacities
+from drakit.core import errors, quantity
 
 MEMORY = "memory"
 SHARES = "shares"
@@ -44,20 +45,20 @@ class Terms:
         """Whether MIG devices are shared."""
         return self.whole and self.partitions
 
-    def capacity(self, memory: quantity.Quantity | None) -> Mapping[str, policy.Capacity]:
+    def capacity(self, memory: quantity.Quantity | None) -> Mapping[str, capacities.Capacity]:
         """What there is to share of a device with so much memory, None where that is unknown."""
         found = {} if memory is None or memory.value < _MIB else {MEMORY: self._memory(memory.value // _MIB)}
         if self.number:
             most = quantity.Quantity.of(self.number)
-            span = policy.ValidRange(min=quantity.ONE, step=quantity.ONE, max=most)
-            found[SHARES] = policy.Capacity(value=most, policy=policy.RequestPolicy(default=quantity.ONE, valid_range=span))
+            span = capacities.ValidRange(min=quantity.ONE, step=quantity.ONE, max=most)
+            found[SHARES] = capacities.Capacity(value=most, policy=capacities.RequestPolicy(default=quantity.ONE, valid_range=span))
         return found
 
-    def _memory(self, steps: int) -> policy.Capacity:
+    def _memory(self, steps: int) -> capacities.Capacity:
         least = 1 if self.memory else 0
         default = max(steps // (self.number or 1), least) if self.memory else 0
-        span = policy.ValidRange(min=_mebibytes(least), step=_mebibytes(1), max=_mebibytes(steps))
-        return policy.Capacity(value=_mebibytes(steps), policy=policy.RequestPolicy(default=_mebibytes(default), valid_range=span))
+        span = capacities.ValidRange(min=_mebibytes(least), step=_mebibytes(1), max=_mebibytes(steps))
+        return capacities.Capacity(value=_mebibytes(steps), policy=capacities.RequestPolicy(default=_mebibytes(default), valid_range=span))
 
 
 NONE = Terms()

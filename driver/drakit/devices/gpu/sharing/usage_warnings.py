@@ -6,8 +6,7 @@ second take the place of the first's.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from drakit.core import records
-from drakit.core import site as sites
+from drakit.core import context, records
 
 _MIG = "The claim has several MIG devices; CUDA sees only one of them in each process, so give each container one."
 _MPS = (
@@ -15,14 +14,14 @@ _MPS = (
 )
 
 
-def notices(intents: Iterable[records.Record], mine: records.Record) -> Iterator[sites.Notice]:
+def notices(intents: Iterable[records.Record], mine: records.Record) -> Iterator[context.Event]:
     """What is to be said when the grant of an intent is prepared; ``intents`` are those of all claims, that one included."""
     claim = _claim(mine)
     same = [one for one in intents if _claim(one) == claim]
     if _is_last(mine, [one for one in same if "profile" in one]):
-        yield sites.Notice(reason="SeveralMigDevices", message=_MIG)
+        yield context.Event(reason="SeveralMigDevices", message=_MIG)
     if _is_last(mine, [one for one in same if _has_mps(one)]):
-        yield sites.Notice(reason="SeveralMpsDaemons", message=_MPS)
+        yield context.Event(reason="SeveralMpsDaemons", message=_MPS)
 
 
 def concerns(mine: records.Record) -> bool:

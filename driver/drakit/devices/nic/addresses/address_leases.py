@@ -11,9 +11,8 @@ import ipaddress
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from drakit.core import context, errors, records
 from drakit.core import driver as drivers
-from drakit.core import errors, records
-from drakit.core import site as sites
 from drakit.devices.nic import config
 from drakit.devices.nic.addresses import ip_pools, register
 from drakit.devices.nic.passthrough import whole_interface
@@ -90,7 +89,7 @@ class Book:
 
     def __init__(
         self,
-        site: sites.Site,
+        site: context.DriverContext,
         *,
         node: str,
         lives: Lives = _lives,

@@ -13,9 +13,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from drakit.core import context, errors
 from drakit.core import driver as drivers
-from drakit.core import errors
-from drakit.core import site as sites
 from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases, register
@@ -63,7 +62,7 @@ class Attacher:
     """Attaches sandboxes to the prepared shares of one node."""
 
     def __init__(
-        self, machine: port.Port, kernel: Sandboxes, site: sites.Site, *, node: str, known: register.Register | None = None
+        self, machine: port.Port, kernel: Sandboxes, site: context.DriverContext, *, node: str, known: register.Register | None = None
     ) -> None:
         self._machine, self._kernel, self._site = machine, kernel, site
         self._node = node

@@ -15,9 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from drakit.core import context, errors, names, records
 from drakit.core import driver as drivers
-from drakit.core import errors, names, records
-from drakit.core import site as sites
 from drakit.devices.nic import port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.attach import attacher, attachment_plan
@@ -43,7 +42,7 @@ class Minder:
         self,
         machine: port.Port,
         kernel: attacher.Sandboxes,
-        site: sites.Site,
+        site: context.DriverContext,
         attaching: attacher.Attacher,
         *,
         intents: Callable[[], Iterable[records.Record]],
@@ -118,7 +117,7 @@ class Minder:
             return
         self._site.note(grant, _WARNED, {})
         message = _NOT_ATTACHED.format(device=grant.device.name, seconds=GRACE)
-        self._site.notice(grant.claim, sites.Notice(reason="ShareNotAttached", message=message))
+        self._site.notice(grant.claim, context.Event(reason="ShareNotAttached", message=message))
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from drakit.core import context, edits, errors, records
 from drakit.core import driver as drivers
-from drakit.core import edits, errors, records
-from drakit.core import site as sites
 from drakit.devices.nic import port, settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import register
@@ -43,7 +42,7 @@ class Service:
         self._copies = hook_client.Copies(home)
         self._attacher: attacher.Attacher | None = None
         self._wholes: whole_attacher.Wholes | None = None
-        self._site: sites.Site | None = None
+        self._site: context.DriverContext | None = None
         self._calls = outcomes.Calls()
         self.callbacks = Callbacks()
         self._server: server.Server | None = None
@@ -76,7 +75,7 @@ class Service:
             timeout=TIMEOUT,
         )
 
-    def start(self, site: sites.Site, intents: Callable[[], Iterable[records.Record]]) -> None:
+    def start(self, site: context.DriverContext, intents: Callable[[], Iterable[records.Record]]) -> None:
         """Begin to answer. Raises HardwareError where nobody can listen."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in site.grants()})
         known = register.Register(site.home)
@@ -117,7 +116,7 @@ class Service:
         finally:
             self.callbacks.finished()
 
-    def readings(self) -> Iterator[sites.Reading]:
+    def readings(self) -> Iterator[context.Metric]:
         """What became of the calls of container runtimes, for the metrics."""
         return self._calls.readings()
 

@@ -11,7 +11,7 @@ compared for equality across drivers, and two unknowns are not equal.
 
 from collections.abc import Mapping
 
-from drakit.core import attribute
+from drakit.core import device
 from drakit.devices.nic import port
 
 BANDWIDTH = "bandwidth"
@@ -25,18 +25,18 @@ SLOTS = "shares"
 NO_NUMA_NODE = -1
 
 
-def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED) -> Mapping[str, attribute.AttributeValue]:
+def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED) -> Mapping[str, device.AttributeValue]:
     """All attributes; ``speed`` is the speed believed, in bits per second, before the host's reserve."""
     return {**_own(interface, speed, classifier), FORM: form, **_dranet(interface), **_standard(interface)}
 
 
-def _own(interface: port.Interface, speed: int, classifier: port.Classifier) -> Mapping[str, attribute.AttributeValue]:
+def _own(interface: port.Interface, speed: int, classifier: port.Classifier) -> Mapping[str, device.AttributeValue]:
     return {
-        IF_NAME: attribute.cut(_text(interface.name)),
-        "mac": attribute.cut(interface.mac),
+        IF_NAME: device.truncate_text(_text(interface.name)),
+        "mac": device.truncate_text(interface.mac),
         "mtu": interface.mtu,
-        "driver": attribute.cut(_text(interface.driver)),
-        "kind": attribute.cut(interface.kind),
+        "driver": device.truncate_text(_text(interface.driver)),
+        "kind": device.truncate_text(interface.kind),
         "state": interface.state,
         "carrier": interface.carrier,
         "virtual": interface.is_virtual,
@@ -46,16 +46,16 @@ def _own(interface: port.Interface, speed: int, classifier: port.Classifier) -> 
     }
 
 
-def _dranet(interface: port.Interface) -> Mapping[str, attribute.AttributeValue]:
+def _dranet(interface: port.Interface) -> Mapping[str, device.AttributeValue]:
     pci = interface.pci
     node = None if pci is None else pci.numa_node
-    values: Mapping[str, attribute.AttributeValue] = {
-        "ifName": attribute.cut(_text(interface.name)),
-        "mac": attribute.cut(interface.mac),
+    values: Mapping[str, device.AttributeValue] = {
+        "ifName": device.truncate_text(_text(interface.name)),
+        "mac": device.truncate_text(interface.mac),
         "mtu": interface.mtu,
         "encapsulation": interface.encapsulation,
         "state": interface.state,
-        "type": attribute.cut("device" if interface.kind == port.PHYSICAL else interface.kind),
+        "type": device.truncate_text("device" if interface.kind == port.PHYSICAL else interface.kind),
         "virtual": interface.is_virtual,
         "numaNode": NO_NUMA_NODE if node is None else node,
         "pciAddress": "" if pci is None else pci.bus_id,
@@ -63,16 +63,16 @@ def _dranet(interface: port.Interface) -> Mapping[str, attribute.AttributeValue]
         "sriovVfs": 0 if pci is None else pci.virtual_functions,
         "isSriovVf": pci is not None and bool(pci.physical_function),
         "rdma": pci is not None and bool(pci.rdma_device),
-        "rdmaDevice": "" if pci is None else attribute.cut(pci.rdma_device),
+        "rdmaDevice": "" if pci is None else device.truncate_text(pci.rdma_device),
     }
     return {f"{DRANET}/{name}": value for name, value in values.items()}
 
 
-def _standard(interface: port.Interface) -> Mapping[str, attribute.AttributeValue]:
+def _standard(interface: port.Interface) -> Mapping[str, device.AttributeValue]:
     pci = interface.pci
     if pci is None:
         return {}
-    values: dict[str, attribute.AttributeValue] = {"pciBusID": pci.bus_id}
+    values: dict[str, device.AttributeValue] = {"pciBusID": pci.bus_id}
     if pci.root:
         values["pcieRoot"] = pci.root
     if pci.numa_node is not None:

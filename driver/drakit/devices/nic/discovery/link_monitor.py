@@ -10,9 +10,8 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
+from drakit.core import context, errors
 from drakit.core import device as devices
-from drakit.core import errors
-from drakit.core import site as sites
 from drakit.devices.nic import debounce, port, reporting, settings
 from drakit.devices.nic.discovery import attributes, offers
 
@@ -39,7 +38,7 @@ class Lookout:
     def __init__(
         self,
         machine: port.Port,
-        site: sites.Site,
+        site: context.DriverContext,
         *,
         survey: Callable[[], offers.Survey],
         carrier_loss: settings.CarrierLoss,

@@ -8,7 +8,7 @@ speed: a guess would be sold as bandwidth.
 import dataclasses
 from collections.abc import Sequence
 
-from drakit.core import counters, device, inventory, policy, quantity
+from drakit.core import capacity, device, inventory, quantity
 from drakit.devices.nic import port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.discovery import attributes, device_names, eligibility
@@ -28,7 +28,7 @@ class Nic:
     name: str
     interface: port.Interface
     speed: int
-    bandwidth: policy.Capacity
+    bandwidth: capacity.Capacity
     classifier: port.Classifier = port.Classifier.NONE
     whole: bool = False
     shares: int = 0
@@ -51,7 +51,7 @@ class Nic:
         which there can be one share.
         """
         function = bool(self.interface.pci and self.interface.pci.physical_function)
-        bandwidth = self.bandwidth if function else policy.Capacity(value=quantity.Quantity.of(self.speed))
+        bandwidth = self.bandwidth if function else capacity.Capacity(value=quantity.Quantity.of(self.speed))
         return device.Device(
             name=f"{self.name}{WHOLE_SUFFIX}",
             attributes=attributes.of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE),
@@ -60,9 +60,9 @@ class Nic:
             allow_multiple_allocations=function,
         )
 
-    def _consumes(self) -> tuple[counters.CounterConsumption, ...]:
+    def _consumes(self) -> tuple[device.CounterConsumption, ...]:
         """One use of the interface: shares together draw it once, so either there are shares or somebody has the whole."""
-        return (counters.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.whole else ()
+        return (device.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.whole else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Survey:
     def to_inventory(self) -> inventory.Inventory:
         """What is published; the shared form before the whole, as the scheduler takes the first that fits."""
         devices = [form for nic in self.nics for form in (nic.to_device(), *([nic.to_whole()] if nic.whole else []))]
-        sets = tuple(counters.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.whole)
+        sets = tuple(device.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.whole)
         return inventory.Inventory(devices=tuple(devices), counter_sets=sets)
 
 
@@ -123,7 +123,7 @@ def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSe
     )
 
 
-def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> policy.Capacity | None:
+def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> capacity.Capacity | None:
     """The capacity made of ``available`` bits per second, rounded down to a valid amount; None when it is too little for the policy.
 
     The API asks that min + step fits the capacity, and that default and max are min + n * step within it (KEP-5075, validRange).
@@ -132,11 +132,11 @@ def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> policy.Cap
     if value < rates.min.value + rates.step.value:
         return None
     most = value if rates.max is None else min(value, rates.max.value)
-    return policy.Capacity(
+    return capacity.Capacity(
         value=quantity.Quantity.of(value),
-        policy=policy.RequestPolicy(
+        policy=capacity.RequestPolicy(
             default=quantity.Quantity.of(min(rates.default.value, most)),
-            valid_range=policy.ValidRange(min=rates.min, max=quantity.Quantity.of(most), step=rates.step),
+            valid_range=capacity.ValidRange(min=rates.min, max=quantity.Quantity.of(most), step=rates.step),
         ),
     )
 
@@ -163,12 +163,12 @@ def _judge(name: str, interface: port.Interface, around: eligibility.Surrounding
     )
 
 
-def _bound(bandwidth: policy.Capacity, rates: nic_settings.BandwidthPolicy) -> int:
+def _bound(bandwidth: capacity.Capacity, rates: nic_settings.BandwidthPolicy) -> int:
     """How many shares to offer at most where the admin does not say: 0, no bound, where the bandwidth is used up first."""
     return nic_settings.SHARES_MAX if bandwidth.value.value // rates.min.value > nic_settings.SHARES_MAX else 0
 
 
-def _slots(shares: int) -> policy.Capacity:
+def _slots(shares: int) -> capacity.Capacity:
     """Room for so many shares, of which each takes one."""
-    one = policy.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
-    return policy.Capacity(value=quantity.Quantity.of(shares), policy=one)
+    one = capacity.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
+    return capacity.Capacity(value=quantity.Quantity.of(shares), policy=one)

@@ -12,9 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+from drakit.core import context, errors
 from drakit.core import driver as drivers
-from drakit.core import errors
-from drakit.core import site as sites
 from drakit.devices.nic import config, pod_interfaces
 from drakit.devices.nic.addresses import address_leases, register
 from drakit.devices.nic.attach import attacher, outcomes, protocol
@@ -44,7 +43,7 @@ class Wholes:
         self,
         whole: whole_interface.Whole,
         kernel: "attacher.Sandboxes",
-        site: sites.Site,
+        site: context.DriverContext,
         *,
         node: str,
         known: register.Register | None = None,
@@ -126,7 +125,7 @@ class Wholes:
         return current
 
 
-def placement_of(site: sites.Site, grant: Grant) -> identity.Placement | None:
+def placement_of(site: context.DriverContext, grant: Grant) -> identity.Placement | None:
     """What was noted of a grant's interface when it was moved last; None where it was not moved, or is known to be back."""
     return identity.placement_from_record(site.notes(grant).get(_NOTE))
 

@@ -13,9 +13,8 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from drakit.core import context, errors, records
 from drakit.core import driver as drivers
-from drakit.core import errors, records
-from drakit.core import site as sites
 from drakit.devices.nic import debounce, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.discovery import attributes, offers
@@ -35,12 +34,12 @@ class Keeper:
     def __init__(
         self,
         machine: port.Port,
-        site: sites.Site,
+        site: context.DriverContext,
         *,
         survey: Callable[[], offers.Survey],
         uplink: Callable[[port.Interface, int], port.Uplink],
         intents: Callable[[], Iterable[records.Record]],
-        health: Callable[[sites.HealthReport], None] | None = None,
+        health: Callable[[context.HealthReport], None] | None = None,
         told: Callable[[Iterable[port.Share], Iterable[records.Record]], None] = lambda _installed, _intents: None,
     ) -> None:
         self._machine, self._site = machine, site
@@ -124,10 +123,10 @@ class Keeper:
         if damage:
             self._damaged.add(name)
             message = "; ".join(damage)
-            self._health(sites.HealthReport(device=name, health=sites.Health.UNHEALTHY, message=message))
+            self._health(context.HealthReport(device=name, health=context.Health.UNHEALTHY, message=message))
         elif name in self._damaged:
             self._damaged.discard(name)
-            self._health(sites.HealthReport(device=name, health=sites.Health.HEALTHY))
+            self._health(context.HealthReport(device=name, health=context.Health.HEALTHY))
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -7,8 +7,7 @@ from typing import cast
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import device, driver, names, quantity, records
-from drakit.core import site as sites
+from drakit.core import claim_status, context, device, driver, names, quantity, records
 from drakit.devices import machines
 from drakit.devices.nic import config, port, reporting, settings
 from drakit.devices.nic import driver as nic_driver
@@ -123,14 +122,14 @@ def test_a_link_that_is_lost_is_told_until_it_is_back(
         for _ in range(2):
             town.lookout.look()
         report = town.site.health_of(NIC)
-        assert report == sites.HealthReport(
-            device=NIC, health=sites.Health.UNHEALTHY, message="the interface eth1 has no link (no carrier)"
+        assert report == context.HealthReport(
+            device=NIC, health=context.Health.UNHEALTHY, message="the interface eth1 has no link (no carrier)"
         )
         assert [taint.effect for taint in town.site.taints().get(NIC, ())] == ([effect] if effect else [])
         assert NIC in town.driver.discover().by_name(), "it keeps the speed it had, and its place in the slice"
         town.machine.link("eth1", carrier=True)
         town.lookout.look()
-        assert town.site.health_of(NIC) == sites.HealthReport(device=NIC, health=sites.Health.HEALTHY)
+        assert town.site.health_of(NIC) == context.HealthReport(device=NIC, health=context.Health.HEALTHY)
         assert town.site.taints() == {}
     assert len(town.site.reports) == 4
 
@@ -138,9 +137,9 @@ def test_a_link_that_is_lost_is_told_until_it_is_back(
 def test_a_device_is_healthy_when_nobody_complains_any_more(tmp_path: pathlib.Path) -> None:
     site = fake_site.FakeSite(tmp_path)
     vitals = reporting.Vitals(site)
-    vitals.report("queueing")(sites.HealthReport(device="eth1", health=sites.Health.UNHEALTHY, message="a class is missing"))
+    vitals.report("queueing")(context.HealthReport(device="eth1", health=context.Health.UNHEALTHY, message="a class is missing"))
     vitals.tell("eth1", "carrier", "no link")
-    vitals.report("queueing")(sites.HealthReport(device="eth1", health=sites.Health.HEALTHY))
+    vitals.report("queueing")(context.HealthReport(device="eth1", health=context.Health.HEALTHY))
     vitals.tell("eth1", "carrier", "")
     assert [(report.health.value, report.message) for report in site.reports] == [
         ("Unhealthy", "a class is missing"),
@@ -161,9 +160,9 @@ def test_a_claim_is_told_nothing_before_a_sandbox_uses_it_and_then_what_is_there
     ((claim, status),) = town.site.statuses
     assert claim == CLAIM
     assert (status.device, status.pool, status.share_id) == (NIC, "node-1", SHARE)
-    assert status.network == sites.NetworkStatus(interface="net1", addresses=("10.9.1.7/16",), hardware_address="02:aa:00:00:00:07")
+    assert status.network == claim_status.NetworkStatus(interface="net1", addresses=("10.9.1.7/16",), hardware_address="02:aa:00:00:00:07")
     assert status.conditions == (
-        sites.Condition(
+        claim_status.Condition(
             type="Ready",
             status=True,
             reason="Attached",
@@ -182,7 +181,7 @@ def test_two_pods_of_a_claim_are_told_together(tmp_path: pathlib.Path) -> None:
     town.lookout.look()
     status = town.site.status_of(CLAIM.uid, NIC, SHARE)
     assert status is not None
-    assert status.network == sites.NetworkStatus(interface="net1", addresses=("10.9.1.7/16", "10.9.1.8/16"))
+    assert status.network == claim_status.NetworkStatus(interface="net1", addresses=("10.9.1.7/16", "10.9.1.8/16"))
 
 
 def test_a_claim_is_told_what_went_wrong(tmp_path: pathlib.Path) -> None:

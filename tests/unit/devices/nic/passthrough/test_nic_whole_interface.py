@@ -7,7 +7,8 @@ import pathlib
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import counters, driver, edits, errors, names, quantity, records
+from drakit.core import device as devices
+from drakit.core import driver, edits, errors, names, quantity, records
 from drakit.devices import machines
 from drakit.devices.nic import config, pod_interfaces, port, settings
 from drakit.devices.nic import driver as nic_driver
@@ -79,13 +80,13 @@ def node(machine: Machine) -> Node:
 
 def test_both_forms_draw_the_one_use_of_the_interface(node: Node) -> None:
     offered = node.driver.discover()
-    draw = (counters.CounterConsumption(counter_set=NIC, counters={"uses": quantity.ONE}),)
+    draw = (devices.CounterConsumption(counter_set=NIC, counters={"uses": quantity.ONE}),)
     names_in_order = [item.name for item in offered.devices]
     assert names_in_order.index(NIC) + 1 == names_in_order.index(WHOLE), "the scheduler takes the first that fits: the shared form"
     for name in (NIC, WHOLE):
         assert offered.by_name()[name].consumes == draw
         assert offered.by_name()[name].lock_names == (NIC,)
-    assert counters.CounterSet(name=NIC, counters={"uses": quantity.ONE}) in offered.counter_sets
+    assert devices.CounterSet(name=NIC, counters={"uses": quantity.ONE}) in offered.counter_sets
     assert offered.by_name()[WHOLE].attributes[attributes.FORM] == "whole"
     assert offered.by_name()["pci-0000-4b-00-0"].consumes == (), "eth2 is not to be given whole"
 

@@ -10,9 +10,8 @@ from typing import cast
 import pytest
 
 from drakit.core import claim as claims
+from drakit.core import context, errors, names, quantity, records
 from drakit.core import driver as drivers
-from drakit.core import errors, names, quantity, records
-from drakit.core import site as sites
 from drakit.devices import machines
 from drakit.devices.nic import config, kernel_port, port
 from drakit.devices.nic import driver as nic_driver
@@ -83,9 +82,11 @@ def test_what_is_gone_is_put_back_and_the_nic_is_unhealthy_until_it_is_found_who
     node.machine.remove(share.id)
     assert looking.look() == {NIC: (f"share {share.id} is missing",)}
     assert node.machine.shares() == (share,)
-    assert node.site.health_of(NIC) == sites.HealthReport(device=NIC, health=sites.Health.UNHEALTHY, message=f"share {share.id} is missing")
+    assert node.site.health_of(NIC) == context.HealthReport(
+        device=NIC, health=context.Health.UNHEALTHY, message=f"share {share.id} is missing"
+    )
     looking.look()
-    assert node.site.health_of(NIC) == sites.HealthReport(device=NIC, health=sites.Health.HEALTHY)
+    assert node.site.health_of(NIC) == context.HealthReport(device=NIC, health=context.Health.HEALTHY)
 
 
 class OnceNewInterest:
@@ -168,7 +169,7 @@ def test_a_nic_that_cannot_be_mended_is_unhealthy_with_the_reason(node: Node) ->
     node.keeper().look()
     told = node.site.health_of(NIC)
     assert told is not None
-    assert (told.health, told.message) == (sites.Health.UNHEALTHY, "repair: no buffers")
+    assert (told.health, told.message) == (context.Health.UNHEALTHY, "repair: no buffers")
 
 
 def test_admin_access_and_shares_of_other_nics_are_left_out(node: Node) -> None:
@@ -214,7 +215,7 @@ def test_on_the_kernel_a_deleted_qdisc_is_back_soon_and_health_tells_of_it(own: 
         eventually(lambda: "htb" in own.run("tc", "qdisc", "show", "dev", "nic0", "root"))
         # A look that meets the deletion or the repair half-way may report more often; the damage is told, and the end is sound.
         eventually(lambda: any("the root qdisc is not ours" in report.message for report in node.reports), lambda: node.reports)
-        eventually(lambda: node.reports[-1].health is sites.Health.HEALTHY, lambda: node.reports)
+        eventually(lambda: node.reports[-1].health is context.Health.HEALTHY, lambda: node.reports)
     finally:
         author.stop()
         machine.close()

@@ -17,8 +17,7 @@ import pathlib
 import time
 from collections.abc import Callable, Collection
 
-from drakit.core import edits, errors
-from drakit.core import pods as core_pods
+from drakit.core import edits, errors, ports
 from drakit.devices.gpu.cdi import driver_root
 from drakit.devices.gpu.sharing import gpu_settings
 from drakit.devices.gpu.sharing.mps import child_daemons, folders, supervisor
@@ -40,7 +39,7 @@ class PodDaemons:
     first call finished.
     """
 
-    pods: core_pods.Pods
+    pods: ports.PodStore
     home: pathlib.Path
     root: driver_root.DriverRoot
     own_shm: bool = True
@@ -143,16 +142,16 @@ class PodDaemons:
         """Return what a container gets to use the daemon of a grant."""
         return folders.access(folders.of(self.home, grant))
 
-    def _run(self, pod: core_pods.Wanted) -> None:
+    def _run(self, pod: ports.PodRequest) -> None:
         """Create the pod where there is none. One that the kubelet will not run is deleted first; one that is ending is left to ``check``."""
         try:
             state = self.pods.state(pod.name)
-            if state is not None and state.phase is core_pods.Phase.OVER:
+            if state is not None and state.phase is ports.PodPhase.OVER:
                 _log.warning("MPS pod is over and is replaced", extra={"pod": pod.name, "reason": state.message})
                 self.pods.delete(pod.name)
                 self._wait_for_end(pod.name)
                 state = None
-            if state is not None and state.phase is core_pods.Phase.ENDING:
+            if state is not None and state.phase is ports.PodPhase.ENDING:
                 self._wait_for_end(pod.name)
                 state = None
             if state is None:
@@ -167,10 +166,10 @@ class PodDaemons:
         try:
             state = self.pods.state(name)
         except errors.ApiError as error:
-            state = core_pods.State(phase=core_pods.Phase.STARTING, message=str(error))
+            state = ports.PodState(phase=ports.PodPhase.STARTING, message=str(error))
         if state is None:
             raise errors.HardwareError(child_daemons.CONTROL, f"the claim's daemon does not run: there is no pod {name}")
-        if state.phase in {core_pods.Phase.FAILING, core_pods.Phase.OVER}:
+        if state.phase in {ports.PodPhase.FAILING, ports.PodPhase.OVER}:
             raise errors.HardwareError(child_daemons.CONTROL, f"pod {name} of the claim's daemon fails: {state.message or 'see its log'}")
         if is_last:
             why = f": {state.message}" if state.message else ""
@@ -189,9 +188,9 @@ class PodDaemons:
         """Return the name of a folder's pod, unlike any other node's: a claim may come here while its last node, silent, still has a pod for it."""
         return f"{NAME_PREFIX}{hashlib.sha256(f'{self.pods.node}:{folder}'.encode()).hexdigest()[:16]}"
 
-    def _pod(self, folder: pathlib.Path, grant: str, device: str, claim: str) -> core_pods.Wanted:
+    def _pod(self, folder: pathlib.Path, grant: str, device: str, claim: str) -> ports.PodRequest:
         uid, name, _ = f"{grant}//".split("/", 2)
-        return core_pods.Wanted(
+        return ports.PodRequest(
             name=self._name(folder),
             labels={"app.kubernetes.io/component": _COMPONENT, "drakit.dev/claim-uid": uid, "drakit.dev/device": name},
             annotations={"drakit.dev/claim": claim, "drakit.dev/device-uuid": device},

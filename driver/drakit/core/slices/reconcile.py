@@ -11,8 +11,8 @@ import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from drakit.core import attribute, device, features, slices
-from drakit.core import reach as reaches
+from drakit.core import device, node_selection
+from drakit.core.slices import feature_gates, resource_slice
 
 _INDEX = re.compile(r"[0-9a-f]+")
 _TIME_TOLERANCE = datetime.timedelta(seconds=1)
@@ -22,7 +22,7 @@ _TaintId = tuple[str, str, str, device.TaintEffect]
 
 def index_width(count: int) -> int:
     """How many hex digits name the slices of a pool of ``count`` pages."""
-    return max(slices.INDEX_WIDTH_MIN, len(f"{max(count - 1, 0):x}"))
+    return max(resource_slice.INDEX_WIDTH_MIN, len(f"{max(count - 1, 0):x}"))
 
 
 def generate_name(index: int, width: int, driver: str, node: str) -> str:
@@ -38,14 +38,14 @@ def index_of(name: str, width: int) -> int | None:
 
 
 def plan(
-    pages: Sequence[slices.Page],
-    published: Iterable[slices.Published],
+    pages: Sequence[resource_slice.Page],
+    published: Iterable[resource_slice.Published],
     *,
     driver: str,
     node: str,
     pool: str,
-    reach: reaches.OfPool | None = None,
-) -> slices.Changes:
+    reach: node_selection.PoolNodes | None = None,
+) -> resource_slice.Changes:
     """What to delete, update and create. No page at all withdraws the pool; slices of other drivers, nodes and pools are left alone.
 
     A pool of the cluster has no node, and a ``reach``.
@@ -67,20 +67,22 @@ def plan(
     generation = max((item.spec.pool.generation for item in existing), default=0)
     if missing or len(changed) > 1:
         generation, changed = generation + 1, set(current)
-    target = slices.Pool(name=pool, generation=generation, count=len(pages))
-    specs = [slices.SliceSpec(driver=driver, node=node, pool=target, page=page, reach=reach) for page in wanted]
+    target = resource_slice.Pool(name=pool, generation=generation, count=len(pages))
+    specs = [resource_slice.SliceSpec(driver=driver, node=node, pool=target, page=page, reach=reach) for page in wanted]
     width = index_width(len(pages))
-    return slices.Changes(
+    return resource_slice.Changes(
         deletes=tuple(item for item in existing if item.name not in kept),
-        updates=tuple(slices.Update(index=index, published=current[index], spec=specs[index]) for index in sorted(changed)),
-        creates=tuple(slices.Create(index=index, prefix=generate_name(index, width, driver, node), spec=specs[index]) for index in missing),
+        updates=tuple(resource_slice.Update(index=index, published=current[index], spec=specs[index]) for index in sorted(changed)),
+        creates=tuple(
+            resource_slice.Create(index=index, prefix=generate_name(index, width, driver, node), spec=specs[index]) for index in missing
+        ),
     )
 
 
-def _current(existing: Sequence[slices.Published], count: int) -> dict[int, slices.Published]:
+def _current(existing: Sequence[resource_slice.Published], count: int) -> dict[int, resource_slice.Published]:
     """The slices that stand for pages: of the highest generation, with an index in range; the first by name where two share one."""
     newest = max((item.spec.pool.generation for item in existing), default=0)
-    current: dict[int, slices.Published] = {}
+    current: dict[int, resource_slice.Published] = {}
     for item in existing:
         index = index_of(item.name, index_width(count))
         if index is not None and index < count and item.spec.pool.generation == newest:
@@ -88,7 +90,7 @@ def _current(existing: Sequence[slices.Published], count: int) -> dict[int, slic
     return current
 
 
-def adopt(page: slices.Page, stored: Iterable[slices.Page]) -> slices.Page:
+def adopt(page: resource_slice.Page, stored: Iterable[resource_slice.Page]) -> resource_slice.Page:
     """The page with the times of taints that are stored already, so that publishing again does not restart the eviction clock.
 
     A taint is the same when device, key, value and effect are; where several pages have it, the last one counts. A time that differs from the
@@ -115,7 +117,7 @@ def _taint_id(item: device.Device, taint: device.Taint) -> _TaintId:
     return (item.name, taint.key, taint.value, taint.effect)
 
 
-def same(wanted: slices.Page, stored: slices.Page) -> bool:
+def same(wanted: resource_slice.Page, stored: resource_slice.Page) -> bool:
     """Whether both pages mean the same to the API."""
     return (
         (wanted.counter_sets, len(wanted.devices)) == (stored.counter_sets, len(stored.devices))
@@ -136,12 +138,12 @@ def _shape(item: device.Device) -> Mapping[str, object]:
     return fields | {"attributes": _typed(item.attributes), "taints": [_taint_id(item, taint) for taint in item.taints]}
 
 
-def _mixins_shape(page: slices.Page) -> object:
+def _mixins_shape(page: resource_slice.Page) -> object:
     shared = [(mixin.name, _typed(mixin.attributes), mixin.capacity) for mixin in page.mixins.device]
     return shared, page.mixins.counter_set, page.mixins.consumption
 
 
-def _typed(values: Mapping[str, attribute.AttributeValue]) -> Mapping[str, object]:
+def _typed(values: Mapping[str, device.AttributeValue]) -> Mapping[str, object]:
     return {name: (type(value), type(value[0]) if isinstance(value, tuple) else None, value) for name, value in values.items()}
 
 
@@ -149,12 +151,12 @@ def _times_agree(one: datetime.datetime | None, other: datetime.datetime | None)
     return one is None or other is None or abs(one - other) <= _TIME_TOLERANCE
 
 
-def dropped(sent: slices.Page, stored: slices.Page) -> tuple[str, ...]:
+def dropped(sent: resource_slice.Page, stored: resource_slice.Page) -> tuple[str, ...]:
     """Names of the feature gates whose fields did not come back as sent, in a fixed order; empty when nothing was lost.
 
     ``unknown`` stands for any difference that no gate explains, such as a slice changed by a webhook.
     """
     if same(sent, stored):
         return ()
-    found = features.differing(sent, stored)
-    return found or (features.UNKNOWN,)
+    found = feature_gates.differing(sent, stored)
+    return found or (feature_gates.UNKNOWN,)

@@ -6,8 +6,10 @@ amounts is rounded up to the next; one above the largest cannot be met. Step ari
 
 import dataclasses
 import itertools
+import types
+from collections.abc import Mapping
 
-from drakit.core import errors, quantity
+from drakit.core import errors, names, quantity
 
 VALID_VALUES_MAX = 10
 
@@ -107,6 +109,20 @@ class Capacity:
             return self.value if default is None else default
         amount = self.policy.round_up(requested) if self.policy else requested
         return None if amount is None or amount > self.value else amount
+
+
+def freeze_capacity(values: Mapping[str, "Capacity | int | str | quantity.Quantity"], field: str) -> Mapping[str, Capacity]:
+    """A read-only copy with checked names; plain amounts become capacities; raises InventoryError."""
+    return types.MappingProxyType(
+        {names.check_qualified(name, field): _capacity(value, f"{field}[{name}]") for name, value in values.items()}
+    )
+
+
+def _capacity(value: "Capacity | int | str | quantity.Quantity", field: str) -> Capacity:
+    try:
+        return Capacity.of(value)
+    except errors.QuantityError as error:
+        raise errors.InventoryError(error.reason, field=field) from error
 
 
 def _check_quantity(amount: object, field: str) -> None:

@@ -1,11 +1,11 @@
-"""What a running driver may ask of the node it runs on, at any time and from any thread: the author's calls beside the verbs.
+"""What a running driver may ask of the node it runs on, at any time and from any thread.
 
-A ``Site`` is handed to ``Driver.start`` once the journal is recovered and before the kubelet may call; the driver keeps it until ``stop``. Every
-call returns at once: what has to travel (slices, health, status, events) is sent by the node's own threads, in order, and tried again until it
-arrives or is superseded. What must survive the process (taints, notes) is durable when the call returns.
+``Driver.start`` receives a ``DriverContext`` once the journal is recovered and before the kubelet may call; the driver keeps it until ``stop``. Every
+call returns at once: the node's own threads send slices, health, status and events in order, and retry until they arrive or are superseded.
+Taints and state are durable when the call returns.
 
-Where there is no kubelet and no API server, a site keeps taints and notes, and what would travel is only logged. One-off commands such as ``drakit
-prepare`` do not call ``start``: they may run beside the driver, and are over before anything beside the verbs would matter.
+Where there is no kubelet and no API server, a context keeps taints and state, and only logs the rest. One-off commands such as ``drakit prepare`` do
+not call ``start``: they may run beside the driver.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from drakit.core import claim as claims
+from drakit.core import claim_status, names, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import names, records
 
 
 class Health(enum.Enum):
@@ -39,44 +39,7 @@ class HealthReport:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Condition:
-    """One condition of a device in a claim's status (metav1.Condition); ``reason`` is CamelCase. Times and generation are filled in."""
-
-    type: str
-    status: bool
-    reason: str
-    message: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NetworkStatus:
-    """resource.k8s.io NetworkDeviceData: ``addresses`` in canonical CIDR form, ``hardware_address`` a MAC."""
-
-    interface: str = ""
-    addresses: tuple[str, ...] = ()
-    hardware_address: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DeviceStatus:
-    """What a driver says of one device of a claim (ResourceClaim.status.devices[]); ``values`` goes into its ``data`` field as a JSON object.
-
-    A device of a pool that is not this node's own may be prepared by several nodes; ``nodes`` says how many have a part in it. What they say is
-    joined (see ``core.joint``): nobody overwrites another's, and a condition holds when all of them say that it does. Network facts are told only of
-    devices of the node's own pool.
-    """
-
-    device: str
-    pool: str = ""
-    share_id: names.ShareId | None = None
-    conditions: tuple[Condition, ...] = ()
-    values: records.Record = dataclasses.field(default_factory=records.empty)
-    network: NetworkStatus | None = None
-    nodes: int = 1
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reading:
+class Metric:
     """One number for the metrics: ``drakit_<name>`` with these labels beside ``driver``. ``total`` says that it only grows.
 
     With ``buckets`` it is a histogram whose sum is ``value``: how many were at most so much, by rising bound; the last bound is infinity.
@@ -90,7 +53,7 @@ class Reading:
     buckets: Sequence[tuple[float, int]] = ()
 
 
-class Weight(enum.Enum):
+class EventType(enum.Enum):
     """The two types of a Kubernetes Event."""
 
     NORMAL = "Normal"
@@ -98,15 +61,15 @@ class Weight(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Notice:
+class Event:
     """An Event for the users of a claim: on every pod that has it reserved, on the claim itself where none has. ``reason`` is CamelCase."""
 
     reason: str
     message: str
-    weight: Weight = Weight.WARNING
+    weight: EventType = EventType.WARNING
 
 
-class Site(Protocol):
+class DriverContext(Protocol):
     """One driver's place on one node."""
 
     @property
@@ -147,8 +110,8 @@ class Site(Protocol):
     def health(self, report: HealthReport) -> None:
         """Tell the kubelet how a device is; a device nothing was said of is healthy while it is discovered."""
 
-    def status(self, claim: claims.ClaimRef, status: DeviceStatus) -> None:
+    def status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
         """Write the device's status into the claim: conditions (binding conditions too), values and network facts; replaces what was said before."""
 
-    def notice(self, claim: claims.ClaimRef, notice: Notice) -> None:
+    def notice(self, claim: claims.ClaimRef, notice: Event) -> None:
         """Tell the users of a claim something by an Event; equal ones within ten minutes are told once."""

@@ -93,11 +93,11 @@ class PerDevice:
     """Each device of the pool says for itself (gate DRAPartitionableDevices)."""
 
 
-OfDevice = OneNode | NodeSelector | AllNodes
-OfPool = NodeSelector | AllNodes | PerDevice
+DeviceNodes = OneNode | NodeSelector | AllNodes
+PoolNodes = NodeSelector | AllNodes | PerDevice
 
 
-def to_record(reach: "OfDevice | OfPool | None") -> dict[str, records.Json]:
+def to_record(reach: "DeviceNodes | PoolNodes | None") -> dict[str, records.Json]:
     """The API's fields for a reach; none for None, which means that somebody else says it."""
     match reach:
         case OneNode(name=name):
@@ -118,14 +118,14 @@ def _requirement(one: Requirement) -> records.Json:
     return head | ({"values": list(one.values)} if one.values else {})
 
 
-def of_device(found: Mapping[str, object]) -> OfDevice | None:
+def of_device(found: Mapping[str, object]) -> DeviceNodes | None:
     """The reach that an object's fields tell: a device's; None where they tell none. Raises InventoryError for what is not understood."""
     if name := found.get("nodeName"):
         return OneNode(name=str(name))
     return _shared(found)
 
 
-def of_pool(found: Mapping[str, object]) -> OfPool | None:
+def of_pool(found: Mapping[str, object]) -> PoolNodes | None:
     """The reach that the spec of a slice tells; None for a slice of one node. Raises InventoryError for what is not understood."""
     return PerDevice() if found.get("perDeviceNodeSelection") is True else _shared(found)
 

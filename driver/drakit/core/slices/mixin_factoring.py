@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from drakit.core import counters, device, mixins, paging, policy, quantity, slices
+from drakit.core import capacity, device, quantity
 from drakit.core import inventory as inventories
+from drakit.core.slices import paging, resource_slice
 
 MIXINS_MAX = 30
 _CANDIDATES_MAX = 128
@@ -42,11 +43,11 @@ def factor(inventory: inventories.Inventory, *, size: "Callable[[inventories.Inv
 
 def estimate(inventory: inventories.Inventory) -> int:
     """About how many bytes of JSON the inventory takes in slices of 1.35 and later: names, values and punctuation, mixins paid in every slice."""
-    pages = paging.paginate(inventory, form=slices.Form.MIXINS, layout=slices.Layout.APART)
+    pages = paging.paginate(inventory, form=resource_slice.Form.MIXINS, layout=resource_slice.Layout.APART)
     return sum(_SLICE + _page_size(page) for page in pages)
 
 
-def _page_size(page: slices.Page) -> int:
+def _page_size(page: resource_slice.Page) -> int:
     parts = [part for item in page.devices for part in item.consumes]
     rows = [_device_facts(item) for item in page.devices]
     rows += [_device_facts(mixin) for mixin in page.mixins.device]
@@ -59,7 +60,7 @@ def _page_size(page: slices.Page) -> int:
     )
 
 
-def _device_facts(item: device.Device | mixins.DeviceMixin) -> list[_Fact]:
+def _device_facts(item: device.Device | inventories.DeviceMixin) -> list[_Fact]:
     return _facts("attributes", item.attributes) + _facts("capacity", item.capacity)
 
 
@@ -73,7 +74,7 @@ def _facts(section: str, values: Mapping[str, object]) -> list[_Fact]:
 
 def _fact(section: str, name: str, value: object) -> _Fact:
     """A name with its value; the value as its canonical text, which tells True from 1 and a version from text."""
-    if isinstance(value, policy.Capacity) and value.policy is None:
+    if isinstance(value, capacity.Capacity) and value.policy is None:
         return section, name, str(value.value)
     return section, name, repr(value)
 
@@ -153,7 +154,7 @@ class _Rows:
         return size * len(rows) - references - copies * (size + _OBJECT)
 
     def _rows_with(self, mask: int) -> list[int]:
-        full = counters.INCLUDES_MAX
+        full = device.INCLUDES_MAX
         return [row for row, own in enumerate(self._own) if own & mask == mask and len(self._included[row]) < full]
 
     def _size(self, mask: int) -> int:
@@ -173,9 +174,9 @@ def _mixin_name(index: int) -> str:
 
 def _factored(flat: inventories.Inventory) -> inventories.Inventory:
     parts = [part for item in flat.devices for part in item.consumes]
-    held = _Rows([_counter_facts(item.counters) for item in flat.counter_sets], slices.COUNTER_SETS_MAX).factored()
-    drawn = _Rows([_counter_facts(part.counters) for part in parts], slices.DEVICES_MAX_DETAILED).factored()
-    shared = _Rows([_device_facts(item) for item in flat.devices], slices.DEVICES_MAX_DETAILED).factored()
+    held = _Rows([_counter_facts(item.counters) for item in flat.counter_sets], resource_slice.COUNTER_SETS_MAX).factored()
+    drawn = _Rows([_counter_facts(part.counters) for part in parts], resource_slice.DEVICES_MAX_DETAILED).factored()
+    shared = _Rows([_device_facts(item) for item in flat.devices], resource_slice.DEVICES_MAX_DETAILED).factored()
     thin = iter(_thin_consumptions(parts, drawn))
     devices = [dataclasses.replace(item, consumes=tuple(itertools.islice(thin, len(item.consumes)))) for item in flat.devices]
     held_values = [item.counters for item in flat.counter_sets]
@@ -185,11 +186,13 @@ def _factored(flat: inventories.Inventory) -> inventories.Inventory:
             dataclasses.replace(item, counters=_pick("counters", item.counters, own), includes=includes)
             for item, own, includes in zip(flat.counter_sets, held.own, held.includes, strict=True)
         ),
-        mixins=mixins.Mixins(
+        mixins=inventories.Mixins(
             device=tuple(_device_mixin(index, flat.devices[row], facts) for index, (facts, row) in enumerate(shared.mixins)),
-            counter_set=tuple(mixins.CounterSetMixin(name=name, counters=values) for name, values in _counter_mixins(held_values, held)),
+            counter_set=tuple(
+                inventories.CounterSetMixin(name=name, counters=values) for name, values in _counter_mixins(held_values, held)
+            ),
             consumption=tuple(
-                mixins.ConsumptionMixin(name=name, counters=values)
+                inventories.ConsumptionMixin(name=name, counters=values)
                 for name, values in _counter_mixins([part.counters for part in parts], drawn)
             ),
         ),
@@ -205,15 +208,15 @@ def _thin_device(item: device.Device, own: Collection[_Fact], includes: tuple[st
     )
 
 
-def _thin_consumptions(parts: Sequence[counters.CounterConsumption], drawn: _Factored) -> list[counters.CounterConsumption]:
+def _thin_consumptions(parts: Sequence[device.CounterConsumption], drawn: _Factored) -> list[device.CounterConsumption]:
     return [
         dataclasses.replace(part, counters=_pick("counters", part.counters, own), includes=includes)
         for part, own, includes in zip(parts, drawn.own, drawn.includes, strict=True)
     ]
 
 
-def _device_mixin(index: int, example: device.Device, facts: Collection[_Fact]) -> mixins.DeviceMixin:
-    return mixins.DeviceMixin(
+def _device_mixin(index: int, example: device.Device, facts: Collection[_Fact]) -> inventories.DeviceMixin:
+    return inventories.DeviceMixin(
         name=_mixin_name(index),
         attributes=_pick("attributes", example.attributes, facts),
         capacity=_pick("capacity", example.capacity, facts),

@@ -9,10 +9,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from drakit.core import counters, device, errors, mixins, slices
+from drakit.core import device, errors
 from drakit.core import inventory as inventories
+from drakit.core.slices import resource_slice
 
-Mixin = TypeVar("Mixin", mixins.DeviceMixin, mixins.CounterSetMixin, mixins.ConsumptionMixin)
+Mixin = TypeVar("Mixin", inventories.DeviceMixin, inventories.CounterSetMixin, inventories.ConsumptionMixin)
 
 
 class _Use(NamedTuple):
@@ -42,20 +43,22 @@ class _Group:
     @property
     def fits(self) -> bool:
         """Whether one slice can hold it."""
-        limit = slices.DEVICES_MAX_DETAILED if self.detailed else slices.DEVICES_MAX
-        within = len(self.devices) <= limit and len(self.counter_sets) <= slices.COUNTER_SETS_MAX
-        return within and (not self.uses or len(self.devices) + len(self.uses) < slices.DEVICES_MAX)
+        limit = resource_slice.DEVICES_MAX_DETAILED if self.detailed else resource_slice.DEVICES_MAX
+        within = len(self.devices) <= limit and len(self.counter_sets) <= resource_slice.COUNTER_SETS_MAX
+        return within and (not self.uses or len(self.devices) + len(self.uses) < resource_slice.DEVICES_MAX)
 
 
-def paginate(inventory: inventories.Inventory, *, form: slices.Form, layout: slices.Layout) -> tuple[slices.Page, ...]:
+def paginate(
+    inventory: inventories.Inventory, *, form: resource_slice.Form, layout: resource_slice.Layout
+) -> tuple[resource_slice.Page, ...]:
     """The pages of a pool, at least one. Raises InventoryError where devices that must share a slice are too many for one (TOGETHER)."""
-    source = inventory.flat() if form is slices.Form.FLAT else inventory
-    if layout is slices.Layout.TOGETHER:
+    source = inventory.flat() if form is resource_slice.Form.FLAT else inventory
+    if layout is resource_slice.Layout.TOGETHER:
         groups = _pack(_together(source))
     else:
         groups = _pack(map(_set_group, range(len(source.counter_sets)), source.counter_sets))
         groups += _pack(map(_device_group, range(len(source.devices)), source.devices))
-    return tuple(_page(source, group) for group in groups) or (slices.Page(),)
+    return tuple(_page(source, group) for group in groups) or (resource_slice.Page(),)
 
 
 def _pack(groups: Iterable[_Group]) -> list[_Group]:
@@ -78,7 +81,7 @@ def _device_group(index: int, item: device.Device) -> _Group:
     )
 
 
-def _set_group(index: int, item: counters.CounterSet) -> _Group:
+def _set_group(index: int, item: device.CounterSet) -> _Group:
     return _Group(counter_sets=(index,), uses=frozenset(_Use("counter_set", name) for name in item.includes))
 
 
@@ -118,16 +121,16 @@ def _too_large(source: inventories.Inventory, group: _Group) -> errors.Inventory
     name = source.counter_sets[group.counter_sets[0]].name
     return errors.InventoryError(
         f"{len(group.devices)} devices, {len(group.counter_sets)} counter sets and {len(group.uses)} mixins must share one slice, "
-        f"which holds {slices.DEVICES_MAX_DETAILED} devices and {slices.COUNTER_SETS_MAX} counter sets",
+        f"which holds {resource_slice.DEVICES_MAX_DETAILED} devices and {resource_slice.COUNTER_SETS_MAX} counter sets",
         field=f"sharedCounters[{name}]",
     )
 
 
-def _page(source: inventories.Inventory, group: _Group) -> slices.Page:
-    return slices.Page(
+def _page(source: inventories.Inventory, group: _Group) -> resource_slice.Page:
+    return resource_slice.Page(
         devices=tuple(source.devices[index] for index in sorted(group.devices)),
         counter_sets=tuple(source.counter_sets[index] for index in group.counter_sets),
-        mixins=mixins.Mixins(
+        mixins=inventories.Mixins(
             device=_used(source.mixins.device, "device", group),
             counter_set=_used(source.mixins.counter_set, "counter_set", group),
             consumption=_used(source.mixins.consumption, "consumption", group),

@@ -8,9 +8,7 @@ devices in separate slices (together before 1.35); devices and mixins together u
 import dataclasses
 import enum
 
-from drakit.core import counters, device
-from drakit.core import mixins as parts
-from drakit.core import reach as reaches
+from drakit.core import device, inventory, node_selection
 
 DEVICES_MAX = 128
 DEVICES_MAX_DETAILED = 64
@@ -37,8 +35,8 @@ class Page:
     """The contents of one slice."""
 
     devices: tuple[device.Device, ...] = ()
-    counter_sets: tuple[counters.CounterSet, ...] = ()
-    mixins: parts.Mixins = dataclasses.field(default_factory=parts.Mixins)
+    counter_sets: tuple[device.CounterSet, ...] = ()
+    mixins: inventory.Mixins = dataclasses.field(default_factory=inventory.Mixins)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +56,7 @@ class SliceSpec:
     node: str
     pool: Pool
     page: Page
-    reach: reaches.OfPool | None = None
+    reach: node_selection.PoolNodes | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -44,15 +44,15 @@ class Lease:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Seen:
+class ObservedLease:
     """The lease as last read (None: there is none), and since when, on this process's own clock, it has been exactly so."""
 
     lease: Lease | None
     since: float
 
-    def again(self, found: Lease | None, moment: float) -> "Seen":
+    def again(self, found: Lease | None, moment: float) -> "ObservedLease":
         """What is known after another look."""
-        return self if found == self.lease else Seen(lease=found, since=moment)
+        return self if found == self.lease else ObservedLease(lease=found, since=moment)
 
 
 class Step(enum.Enum):
@@ -64,7 +64,7 @@ class Step(enum.Enum):
     WAIT = "wait"
 
 
-def decide(seen: Seen, me: str, moment: float) -> Step:
+def decide(seen: ObservedLease, me: str, moment: float) -> Step:
     """What ``me`` does at a moment of its own clock: renew its lease, take one that is free or overdue, or wait."""
     lease = seen.lease
     if lease is None:
@@ -76,7 +76,7 @@ def decide(seen: Seen, me: str, moment: float) -> Step:
     return Step.WAIT
 
 
-def following(step: Step, seen: Seen, me: str, terms: Terms, now: datetime.datetime) -> Lease:
+def following(step: Step, seen: ObservedLease, me: str, terms: Terms, now: datetime.datetime) -> Lease:
     """The lease to write for a step that is not WAIT; ``now`` is wall-clock time, for people who look at it."""
     before = seen.lease
     kept = before is not None and step is Step.RENEW

@@ -12,8 +12,7 @@ What cannot be read of a stored entry counts as not said. Pure.
 import dataclasses
 from collections.abc import Mapping
 
-from drakit.core import records
-from drakit.core import site as sites
+from drakit.core import claim_status, records
 
 WAITING = "WaitingForNodes"
 _SHOWN = 3
@@ -21,10 +20,10 @@ _MESSAGE_MAX = 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
+class NodeStatus:
     """What one node says."""
 
-    conditions: tuple[sites.Condition, ...] = ()
+    conditions: tuple[claim_status.Condition, ...] = ()
     values: records.Record = dataclasses.field(default_factory=records.empty)
 
     def __bool__(self) -> bool:
@@ -32,33 +31,35 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Whole:
+class MultiNodeStatus:
     """All parts that were said, by node, and how many nodes there are to say one."""
 
-    parts: Mapping[str, Part] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, NodeStatus] = dataclasses.field(default_factory=dict)
     count: int = 1
 
-    def with_part(self, node: str, part: Part, count: int = 0) -> "Whole":
+    def with_part(self, node: str, part: NodeStatus, count: int = 0) -> "MultiNodeStatus":
         """The same with one node's part replaced, or gone where it says nothing; ``count`` 0 leaves the number of nodes."""
         others = {name: one for name, one in self.parts.items() if name != node}
-        return Whole(parts={**others, node: part} if part else others, count=count or self.count)
+        return MultiNodeStatus(parts={**others, node: part} if part else others, count=count or self.count)
 
-    def conditions(self) -> tuple[sites.Condition, ...]:
+    def conditions(self) -> tuple[claim_status.Condition, ...]:
         """The device's conditions, sorted by type."""
         types = sorted({one.type for part in self.parts.values() for one in part.conditions})
         return tuple(self._condition(name) for name in types)
 
-    def _condition(self, name: str) -> sites.Condition:
+    def _condition(self, name: str) -> claim_status.Condition:
         said = {node: one for node, part in sorted(self.parts.items()) for one in part.conditions if one.type == name}
         against = {node: one for node, one in said.items() if not one.status}
         if against:
             shown = [f"{node}: {one.message or one.reason}" for node, one in list(against.items())[:_SHOWN]]
             more = len(against) - len(shown)
             message = "; ".join(shown) + (f"; and {more} more" if more else "")
-            return sites.Condition(type=name, status=False, reason=next(iter(against.values())).reason, message=message[:_MESSAGE_MAX])
+            return claim_status.Condition(
+                type=name, status=False, reason=next(iter(against.values())).reason, message=message[:_MESSAGE_MAX]
+            )
         if len(said) < self.count:
-            return sites.Condition(type=name, status=False, reason=WAITING, message=f"{len(said)} of {self.count} nodes")
-        return sites.Condition(type=name, status=True, reason=next(iter(said.values())).reason, message=f"all of {self.count} nodes")
+            return claim_status.Condition(type=name, status=False, reason=WAITING, message=f"{len(said)} of {self.count} nodes")
+        return claim_status.Condition(type=name, status=True, reason=next(iter(said.values())).reason, message=f"all of {self.count} nodes")
 
     def to_record(self) -> dict[str, object]:
         """The ``data`` of the entry; empty when nobody says anything."""
@@ -67,16 +68,16 @@ class Whole:
         return {"count": self.count, "nodes": {node: _to_record(self.parts[node]) for node in sorted(self.parts)}}
 
 
-def read(stored: object) -> Whole:
+def read(stored: object) -> MultiNodeStatus:
     """What the ``data`` of a stored entry says."""
     found = _object(stored)
     count = found.get("count")
     parts = {node: _part(value) for node, value in _object(found.get("nodes")).items()}
     number = count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
-    return Whole(parts={node: part for node, part in parts.items() if part}, count=number)
+    return MultiNodeStatus(parts={node: part for node, part in parts.items() if part}, count=number)
 
 
-def _to_record(part: Part) -> dict[str, object]:
+def _to_record(part: NodeStatus) -> dict[str, object]:
     conditions: dict[str, object] = {}
     for one in part.conditions:
         conditions[one.type] = {"status": one.status, "reason": one.reason, **({"message": one.message} if one.message else {})}
@@ -84,15 +85,15 @@ def _to_record(part: Part) -> dict[str, object]:
     return head | ({"values": records.thaw(part.values)} if part.values else {})
 
 
-def _part(value: object) -> Part:
+def _part(value: object) -> NodeStatus:
     found = _object(value)
     conditions = (_read_condition(name, _object(one)) for name, one in _object(found.get("conditions")).items())
-    return Part(conditions=tuple(conditions), values=records.freeze_record(dict(_object(found.get("values")))))
+    return NodeStatus(conditions=tuple(conditions), values=records.freeze_record(dict(_object(found.get("values")))))
 
 
-def _read_condition(name: str, found: Mapping[str, object]) -> sites.Condition:
+def _read_condition(name: str, found: Mapping[str, object]) -> claim_status.Condition:
     reason, message = found.get("reason"), found.get("message")
-    return sites.Condition(type=name, status=found.get("status") is True, reason=str(reason or WAITING), message=str(message or ""))
+    return claim_status.Condition(type=name, status=found.get("status") is True, reason=str(reason or WAITING), message=str(message or ""))
 
 
 def _object(value: object) -> Mapping[str, object]:
