@@ -1,28 +1,32 @@
-"""How the API server is reached, for the two plain cases: a pod's service account, and a kubeconfig with a bearer token.
+"""How the API server is reached: its address, the connections to it, and the headers that authenticate a request.
 
-They need nothing of the official client, whose import takes a tenth of a second and 12 MiB of a driver's memory. Whatever else there may be (client
-certificates, programs that log in, proxies) is not decided here: the functions then return None, and ``client`` asks the official client.
+A pod's service account, and a kubeconfig with a bearer token, are read here. Everything else (client certificates, login programs, proxies) is left
+to the official client, which is imported only then: that takes a tenth of a second and 18 MiB.
 """
 
+import atexit
 import base64
 import contextlib
 import dataclasses
+import fcntl
 import functools
 import ipaddress
 import os
 import pathlib
+import shutil
 import socket
+import tempfile
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import urllib3
 
 from drakit.core import errors
 from drakit.inputs import documents, files
-from drakit.kube import direct
+from drakit.telemetry import secrets
 
 CONNECTIONS = 64
 """Connections that are kept: more than calls of the kubelet in flight, because one that is not kept costs a TLS handshake each time."""
@@ -35,6 +39,7 @@ KEEPALIVE = [
 ]
 ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_SECONDS = 60.0
+KEYS_PREFIX = "drakit-keys-"
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 _CLUSTER = frozenset({"server", "certificate-authority", "certificate-authority-data"})
 
@@ -42,42 +47,14 @@ KUBECONFIG_MAX = 4 << 20
 """Bytes of a kubeconfig; certificates are the largest part of one."""
 
 
-class Access(Protocol):
-    """A server, the connections to it, and who asks."""
-
-    @property
-    def server(self) -> str:
-        """Its address."""
-
-    @property
-    def pools(self) -> urllib3.PoolManager:
-        """Connections."""
-
-    @property
-    def is_proxied(self) -> bool:
-        """Whether a proxy stands before the server."""
-
-    @property
-    def straight(self) -> direct.Direct | None:
-        """The short way for all but watches; None where only ``pools`` know how to connect."""
-
-    def identity(self) -> Mapping[str, str]:
-        """Headers that say who asks, good for one request; safe from several threads."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plain:
-    """``Access`` by a bearer token, which is asked for at each request."""
+class Access:
+    """An API server, the connections to it, and the headers that authenticate one request; ``identity`` may be called from several threads."""
 
     server: str
     pools: urllib3.PoolManager
-    token: Callable[[], str]
+    identity: Callable[[], Mapping[str, str]]
     is_proxied: bool = False
-    straight: direct.Direct | None = None
-
-    def identity(self) -> Mapping[str, str]:
-        """The token as a header."""
-        return {"Authorization": f"Bearer {self.token()}"}
 
 
 class TokenFile:
@@ -101,7 +78,7 @@ class TokenFile:
 
 
 def pools(*, ca_file: pathlib.Path | None = None, ca_data: str | None = None) -> urllib3.PoolManager:
-    """Connections to servers that this authority vouches for."""
+    """Return connections to servers that this authority vouches for."""
     return urllib3.PoolManager(
         cert_reqs="CERT_REQUIRED",
         ca_certs=None if ca_file is None else str(ca_file),
@@ -111,14 +88,12 @@ def pools(*, ca_file: pathlib.Path | None = None, ca_data: str | None = None) ->
     )
 
 
-def plain(server: str, token: Callable[[], str], *, ca_file: pathlib.Path | None = None, ca_data: str | None = None) -> Plain:
-    """Access to a server that this authority vouches for."""
-    context = functools.partial(direct.context, ca_file=None if ca_file is None else str(ca_file), ca_data=ca_data)
-    straight = direct.Direct(server, keep=CONNECTIONS, options=KEEPALIVE, context=context)
-    return Plain(server=server, pools=pools(ca_file=ca_file, ca_data=ca_data), token=token, straight=straight)
+def by_token(server: str, token: Callable[[], str], *, ca_file: pathlib.Path | None = None, ca_data: str | None = None) -> Access:
+    """Return the access to a server that this authority vouches for, by a bearer token that is read at each request."""
+    return Access(server=server, pools=pools(ca_file=ca_file, ca_data=ca_data), identity=lambda: {"Authorization": f"Bearer {token()}"})
 
 
-def in_cluster(account: pathlib.Path = ACCOUNT) -> Plain | None:
+def in_cluster(account: pathlib.Path = ACCOUNT) -> Access | None:
     """By the service account of the pod that this process runs in; None outside of one."""
     host, port = (os.environ.get(name, "") for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"))
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -129,7 +104,7 @@ def in_cluster(account: pathlib.Path = ACCOUNT) -> Plain | None:
         token = TokenFile(account / "token")
     except OSError:
         return None
-    return plain(server, token, ca_file=authority) if token() else None
+    return by_token(server, token, ca_file=authority) if token() else None
 
 
 def read_kubeconfigs(named: str) -> Mapping[pathlib.Path, Any]:
@@ -152,18 +127,18 @@ def read_kubeconfigs(named: str) -> Mapping[pathlib.Path, Any]:
     return contents
 
 
-def of_kubeconfig(contents: Mapping[pathlib.Path, Any], context: str = "") -> Plain | None:
+def of_kubeconfig(contents: Mapping[pathlib.Path, Any], context: str = "") -> Access | None:
     """By the only kubeconfig, if its context has a server, its authority and a token, and nothing else; None for any other."""
     if len(contents) != 1:
         return None
     ((path, config),) = contents.items()
     try:
-        return _plain(config, path.parent, context)
+        return _by_token(config, path.parent, context)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _plain(config: Mapping[str, object], folder: pathlib.Path, context: str) -> Plain | None:
+def _by_token(config: Mapping[str, object], folder: pathlib.Path, context: str) -> Access | None:
     chosen = _named(config, "context", context or str(config["current-context"]))
     cluster, user = _named(config, "cluster", str(chosen["cluster"])), _named(config, "user", str(chosen["user"]))
     server, token, data = cluster["server"], user["token"], cluster.get("certificate-authority-data")
@@ -173,7 +148,7 @@ def _plain(config: Mapping[str, object], folder: pathlib.Path, context: str) -> 
         return None
     if not isinstance(token, str) or not token or _has_proxy(server) or (authority and not (folder / str(authority)).is_file()):
         return None
-    return plain(
+    return by_token(
         server,
         lambda: token,
         ca_file=folder / str(authority) if authority else None,
@@ -202,3 +177,86 @@ def is_loopback(server: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def official(named: str, context: str) -> Access:
+    """Return what the official client makes of a kubeconfig or of the pod's service account; raises SettingsError."""
+    from kubernetes import config  # noqa: PLC0415 - see the module's docstring
+    from kubernetes.client import configuration, rest  # noqa: PLC0415
+
+    settings, folder = configuration.Configuration(), key_folder() if named else None
+    try:
+        if named:
+            config.load_kube_config(
+                config_file=named,
+                context=context or None,
+                client_configuration=settings,
+                persist_config=False,
+                temp_file_path=str(folder) if folder else None,
+            )
+        else:
+            config.load_incluster_config(client_configuration=settings)
+    except (config.ConfigException, *documents.LOADING_ERRORS, OSError, TypeError, AttributeError) as error:
+        hint = f"cannot use kubeconfig {named}" if named else "no kubeconfig is given, and this process does not run in a cluster"
+        raise errors.SettingsError(f"{hint}: {secrets.one_line(str(error))}", key="kubeconfig") from error
+    settings.socket_options, settings.connection_pool_maxsize = KEEPALIVE, CONNECTIONS
+    if is_loopback(settings.host):
+        settings.proxy = None
+    authenticating = threading.Lock()
+
+    def identity() -> Mapping[str, str]:
+        # A token that is about to expire is renewed here, by one thread at a time.
+        with authenticating:
+            credentials = settings.auth_settings().values()
+        return {entry["key"]: entry["value"] for entry in credentials if entry["value"]}
+
+    connections = rest.RESTClientObject(settings).pool_manager
+    return Access(server=settings.host, pools=connections, identity=identity, is_proxied=bool(settings.proxy))
+
+
+@functools.cache
+def key_folder() -> pathlib.Path | None:
+    """Return the folder of this process for certificates and keys from kubeconfigs; None where no temporary file can be made.
+
+    TLS libraries read them from files only. The folder has mode 0700 and is removed when the process ends; one that a killed process left is removed
+    by the next process that needs such a folder. A living owner holds an flock on its folder.
+    """
+    with contextlib.suppress(OSError):
+        parent = pathlib.Path(tempfile.gettempdir())
+        sweep_key_folders(parent)
+        while True:
+            made = pathlib.Path(tempfile.mkdtemp(prefix=KEYS_PREFIX, dir=parent))
+            if _hold(made):
+                atexit.register(shutil.rmtree, made, ignore_errors=True)
+                return made
+    return None
+
+
+def sweep_key_folders(parent: pathlib.Path) -> None:
+    """Remove the folders of processes that have ended; those of other users stay."""
+    for found in parent.glob(f"{KEYS_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if found.lstat().st_uid == os.getuid() and not found.is_symlink():
+                _remove_unheld(found)
+
+
+def _hold(made: pathlib.Path) -> bool:
+    """Lock a folder until this process ends; return False where another process has removed it already."""
+    try:
+        descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except FileNotFoundError:
+        return False
+    if made.exists():
+        return True
+    os.close(descriptor)
+    return False
+
+
+def _remove_unheld(found: pathlib.Path) -> None:
+    descriptor = os.open(found, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(found)
+    finally:
+        os.close(descriptor)

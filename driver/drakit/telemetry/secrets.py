@@ -8,6 +8,7 @@ import re
 
 _REMEMBERED = 8
 _SHORTEST = 8
+_LINE_MAX = 500
 _MARK = "[redacted]"
 # Bearer tokens and JSON Web Tokens of anybody: a server may echo those of others too, or parts of ours.
 _SHAPES = re.compile(r"(?i:\bbearer\s+)[-\w.~+/]{8,}=*|\beyJ[-\w.]{8,}")
@@ -26,3 +27,9 @@ def redacted(text: str) -> str:
     for secret in _known:
         text = text.replace(secret, _MARK)
     return _SHAPES.sub(_MARK, text) if "earer" in text.lower() or "eyJ" in text else text
+
+
+def one_line(text: str) -> str:
+    """Return the text without secrets, in one line of at most 500 characters."""
+    line = " ".join(redacted(text).split())
+    return line if len(line) <= _LINE_MAX else f"{line[: _LINE_MAX - 3]}..."

@@ -28,7 +28,7 @@ def write(folder: pathlib.Path, cluster: Any = None, user: Any = None, **top: An
     return path
 
 
-def of_kubeconfig(path: pathlib.Path, context: str = "") -> access.Plain | None:
+def of_kubeconfig(path: pathlib.Path, context: str = "") -> access.Access | None:
     return access.of_kubeconfig(access.read_kubeconfigs(str(path)), context)
 
 

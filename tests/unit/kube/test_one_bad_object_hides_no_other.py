@@ -56,7 +56,7 @@ def server() -> collections.abc.Iterator[Server]:
 
 @pytest.fixture
 def api(server: Server) -> collections.abc.Iterator[client.Client]:
-    made = client.Client(access.plain(f"http://127.0.0.1:{server.server_address[1]}", lambda: "token"))
+    made = client.Client(access.by_token(f"http://127.0.0.1:{server.server_address[1]}", lambda: "token"))
     yield made
     made.close()
 

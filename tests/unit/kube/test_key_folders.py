@@ -12,7 +12,7 @@ import tempfile
 import trustme
 import yaml
 
-from drakit.kube import keys
+from drakit.kube import access
 
 LOAD = """
 import pathlib, signal, sys
@@ -73,7 +73,7 @@ def test_keys_lie_in_a_private_folder_and_a_killed_processs_go_with_the_next(tmp
     config = kubeconfig(tmp_path)
     first, second = begin(config, place), begin(config, place)
     folders = sorted(place.iterdir())
-    assert [(one.name.startswith(keys.PREFIX), stat.S_IMODE(one.stat().st_mode)) for one in folders] == [(True, 0o700)] * 2
+    assert [(one.name.startswith(access.KEYS_PREFIX), stat.S_IMODE(one.stat().st_mode)) for one in folders] == [(True, 0o700)] * 2
     assert any(b"PRIVATE KEY" in file.read_bytes() for one in folders for file in one.iterdir())
     end(first, signal.SIGKILL)
     end(second, signal.SIGKILL)
@@ -89,18 +89,18 @@ def test_folders_of_living_processes_and_what_only_looks_like_one_stay(tmp_path:
     place.mkdir()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (place / f"{keys.PREFIX}link").symlink_to(elsewhere)
-    (place / f"{keys.PREFIX}file").write_text("")
+    (place / f"{access.KEYS_PREFIX}link").symlink_to(elsewhere)
+    (place / f"{access.KEYS_PREFIX}file").write_text("")
     alive = begin(kubeconfig(tmp_path), place)
     before = sorted(place.iterdir())
-    keys.sweep(place)
+    access.sweep_key_folders(place)
     assert sorted(place.iterdir()) == before
     assert elsewhere.is_dir()
     end(alive, signal.SIGINT)
 
 
 def test_a_process_has_one_folder() -> None:
-    found = keys.folder()
+    found = access.key_folder()
     assert found is not None
-    assert found == keys.folder()
+    assert found == access.key_folder()
     assert found.parent == pathlib.Path(tempfile.gettempdir())
