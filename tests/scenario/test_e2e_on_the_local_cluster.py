@@ -1,6 +1,5 @@
 """The checks of tests/e2e, as far as a local cluster can do them: with drakit beside it, and containers that run on this machine."""
 
-import contextlib
 import os
 import pathlib
 import re
@@ -12,19 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from fakes import driver_process
+
 ROOT = pathlib.Path(__file__).parents[2]
 NODE, MACHINE = "node-1", "dgx-a100-40gb-2gpu"
 SECONDS = 60
-
-
-@contextlib.contextmanager
-def running(*words: str) -> Iterator[None]:
-    with subprocess.Popen([sys.executable, "-m", "drakit", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
-        try:
-            yield
-        finally:
-            started.terminate()
-            started.wait(SECONDS)
 
 
 @pytest.fixture
@@ -33,12 +24,14 @@ def folder() -> Iterator[pathlib.Path]:
     with tempfile.TemporaryDirectory(prefix="dk") as made:
         place = pathlib.Path(made) / "c"
         node, kubeconfig = place / NODE, place / NODE / "driver.kubeconfig"
-        with running("cluster", "--folder", str(place), "--node", NODE, "--run-pods"):
+        cluster = driver_process.drakit("cluster", "--folder", str(place), "--node", NODE, "--run-pods")
+        with driver_process.running(cluster, pathlib.Path(made) / "cluster.log"):
             deadline = time.monotonic() + SECONDS
             while not kubeconfig.exists():
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            with running("run", "--mock", MACHINE, "--node", NODE, "--folder", str(node), "--kubeconfig", str(kubeconfig)):
+            driver = driver_process.drakit("run", "--mock", MACHINE, "--node", NODE, "--folder", str(node), "--kubeconfig", str(kubeconfig))
+            with driver_process.running(driver, pathlib.Path(made) / "driver.log"):
                 yield place
 
 

@@ -1,10 +1,9 @@
 """``drakit run`` tells operators how it is: ready only once the kubelet knows it and its devices are published, metrics of what it did."""
 
+import contextlib
 import pathlib
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -18,6 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from drakit import testing
 from drakit_cluster import cluster as clusters
 from drakit_cluster import resources
+from fakes import driver_process
 
 SECONDS = 30
 
@@ -58,21 +58,26 @@ def ports() -> tuple[int, int]:
 
 def command(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> list[str]:
     folder = cluster.node("node-1").folder.root
-    told = [sys.executable, "-m", "drakit", "run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(folder)]
+    told = driver_process.drakit("run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(folder))
     told += ["--family", "gpu", "--kubeconfig", str(cluster.driver_kubeconfig("node-1"))]
     return [*told, "--set", f"serve.address=127.0.0.1:{ports[0]}", "--set", f"serve.grpc_health=127.0.0.1:{ports[1]}"]
 
 
 @pytest.fixture
-def driver(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(command(cluster, ports)) as started:
+def driver(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> Iterator[driver_process.Process]:
+    with serving(cluster, ports) as started:
         yield started
-        started.send_signal(signal.SIGTERM)
-        assert started.wait(SECONDS) == 0
+
+
+def serving(
+    cluster: clusters.LocalCluster, ports: tuple[int, int], *words: str
+) -> contextlib.AbstractContextManager[driver_process.Process]:
+    """A driver that runs."""
+    return driver_process.running([*command(cluster, ports), *words], cluster.node("node-1").folder.root / "log")
 
 
 def test_it_is_ready_once_registered_and_published_and_counts_what_it_does(
-    cluster: clusters.LocalCluster, ports: tuple[int, int], driver: subprocess.Popen[bytes]
+    cluster: clusters.LocalCluster, ports: tuple[int, int], driver: driver_process.Process
 ) -> None:
     port, health = ports
     until(lambda: page(port, "/readyz")[0] == 200)
@@ -100,7 +105,7 @@ def test_it_is_ready_once_registered_and_published_and_counts_what_it_does(
     ):
         assert line in told
     assert "drakit_slice_writes_total" in told
-    assert driver.poll() is None
+    assert driver.status is None
 
 
 @pytest.fixture
@@ -140,15 +145,13 @@ def test_an_address_that_is_taken_is_no_reason_not_to_serve(cluster: clusters.Lo
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", ports[0]))
         taken.listen()
-        with subprocess.Popen([*command(cluster, ports), "--set", f"serve.socket={probes}"], stderr=subprocess.PIPE, text=True) as started:
+        with serving(cluster, ports, "--set", f"serve.socket={probes}") as started:
             until(lambda: answer(probes, "/readyz").startswith(b"HTTP/1.0 200"))
             assert f'drakit_listening{{address="127.0.0.1:{ports[0]}"}} 0.0'.encode() in answer(probes, "/metrics")
             taken.close()
             until(lambda: page(ports[0], "/readyz")[0] == 200)
-            started.send_signal(signal.SIGTERM)
-            _, told = started.communicate(timeout=SECONDS)
-    assert started.returncode == 0
-    assert sum("address held by another process" in line for line in told.splitlines()) == 1
+            assert started.stop() == 0
+    assert sum("address held by another process" in line for line in started.said().splitlines()) == 1
 
 
 def answer(path: pathlib.Path, page: str) -> bytes:
@@ -161,22 +164,19 @@ def answer(path: pathlib.Path, page: str) -> bytes:
 
 def test_it_ends_and_says_why_when_a_part_of_it_has_died(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:
     service = cluster.node("node-1").folder.plugins / "gpu.drakit.dev" / "dra.sock"
-    with subprocess.Popen(command(cluster, ports), stderr=subprocess.PIPE, text=True) as started:
+    with serving(cluster, ports) as started:
         until(lambda: page(ports[0], "/readyz")[0] == 200)
         service.unlink()
         service.mkdir()
-        _, told = started.communicate(timeout=SECONDS)
-    assert started.returncode == 1
-    assert "a part of the driver died; see the log" in told
+        assert started.wait() == 1
+    assert "a part of the driver died; see the log" in started.said()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_without_a_word_of_complaint(
     cluster: clusters.LocalCluster, ports: tuple[int, int], number: signal.Signals
 ) -> None:
-    with subprocess.Popen(command(cluster, ports), stderr=subprocess.PIPE, text=True) as started:
+    with serving(cluster, ports) as started:
         until(lambda: page(ports[0], "/readyz")[0] == 200)
-        started.send_signal(number)
-        _, told = started.communicate(timeout=SECONDS)
-    assert started.returncode == 0
-    assert not any(word in told for word in ("Traceback", "Exception", "Warning", "error"))
+        assert started.stop(number) == 0
+    assert not any(word in started.said() for word in ("Traceback", "Exception", "Warning", "error"))

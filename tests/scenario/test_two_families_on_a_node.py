@@ -1,8 +1,7 @@
 """Processes of two families serve one node, as the DaemonSets drakit-gpu and drakit-nic do, and neither disturbs the other."""
 
 import pathlib
-import subprocess
-import sys
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -13,6 +12,7 @@ from drakit_cluster import cluster as clusters
 from drakit_cluster import json_types, resources
 from drakit_cluster.json_types import Json, Object
 from drakit_cluster.resources import POD, SLICE
+from fakes import driver_process
 
 FAMILIES = ("gpu", "nic")
 SECONDS = 30.0
@@ -25,23 +25,25 @@ class Node:
     def __init__(self, cluster: clusters.LocalCluster) -> None:
         self.cluster = cluster
         self.folder = cluster.node("node-1").folder
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, driver_process.Process] = {}
 
     def start(self, family: str) -> None:
-        command = [sys.executable, "-m", "drakit", "run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--family", family]
+        command = driver_process.drakit("run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--family", family)
         places = ["--folder", str(self.folder.root), "--kubeconfig", str(self.cluster.driver_kubeconfig("node-1"))]
-        self._processes[family] = subprocess.Popen([*command, *places], stderr=subprocess.DEVNULL)
+        self._processes[family] = driver_process.Process([*command, *places], self.folder.root / f"{family}.log", {})
 
     def kill(self, family: str) -> None:
-        process = self._processes.pop(family)
-        process.kill()
-        process.wait(SECONDS)
+        self._processes.pop(family).kill()
 
     def stop(self) -> None:
         for process in self._processes.values():
-            process.terminate()
+            process.send(signal.SIGTERM)
+        assert {family: process.wait() for family, process in self._processes.items()} == dict.fromkeys(self._processes, 0)
+
+    def close(self) -> None:
+        """Leave no process, whatever became of the test."""
         for process in self._processes.values():
-            assert process.wait(SECONDS) == 0
+            process.kill()
 
     def drivers_with_slices(self) -> set[str]:
         return {json_types.text(one, "spec", "driver") for one in self.cluster.api.list(SLICE).items}
@@ -64,8 +66,11 @@ def node() -> Iterator[Node]:
         for item in (*samples.classes(), *samples.load("00-namespace"), *samples.load("60-one-partition"), *samples.load("30-shared-nic")):
             cluster.api.create(BY_KIND[json_types.text(item, "kind")], item)
         cluster.api.create(POD, pod_of_both())
-        yield made
-        made.stop()
+        try:
+            yield made
+            made.stop()
+        finally:
+            made.close()
 
 
 def pod_of_both() -> Object:

@@ -4,10 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -18,6 +15,7 @@ import pytest
 from drakit import testing
 from drakit_cluster import cluster as clusters
 from drakit_cluster import json_types, resources
+from fakes import driver_process
 
 pytestmark = pytest.mark.timeout(180)
 SECONDS = 60.0
@@ -53,17 +51,17 @@ class Machine:
         return self.cluster.node("node-1").folder.root
 
     @contextlib.contextmanager
-    def pod(self, uid: str, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
+    def pod(self, uid: str, *words: str) -> Iterator[driver_process.Process]:
         """A pod of the driver."""
-        command = [sys.executable, "-m", "drakit", "run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(self.root)]
+        command = driver_process.drakit("run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(self.root))
         command += ["--family", "gpu", "--kubeconfig", str(self.cluster.driver_kubeconfig("node-1"))]
         settings = {"node.pod_uid": uid, "serve.socket": self.root / f"{uid[-1]}.sock", "serve.address": f"127.0.0.1:{self.port}"}
         command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        with subprocess.Popen([*command, *words]) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
+        process = driver_process.Process([*command, *words], self.root / f"{uid[-1]}.log", {})
+        try:
+            yield process
+        finally:
+            process.kill()
 
     def is_ready(self, uid: str) -> bool:
         return b" 200 " in self.answer(uid, "/readyz").partition(b"\r\n")[0]
@@ -140,8 +138,7 @@ def test_an_update_refuses_no_prepare_and_leaves_no_moment_without_slices(machin
             until(lambda: machine.is_ready(NEW))
             assert listening + b"1.0" in machine.answer(OLD, "/metrics")
             assert listening + b"0.0" in machine.answer(NEW, "/metrics")
-            old.send_signal(signal.SIGTERM)
-            assert old.wait(SECONDS) == 0
+            assert old.stop() == 0
             before = machine.started
             until(lambda: machine.started >= before + 2)
             until(lambda: listening + b"1.0" in machine.answer(NEW, "/metrics"))
@@ -154,10 +151,10 @@ def test_a_version_that_does_not_start_changes_nothing(machine: Machine) -> None
         until(lambda: machine.is_ready(OLD))
         with machine.load():
             with machine.pod(NEW, "--mock", "no-such-machine") as new:
-                assert new.wait(SECONDS) == 1
+                assert new.wait() == 1
             before = machine.started
             until(lambda: machine.started > before)
             assert machine.is_ready(OLD)
-            assert old.poll() is None
+            assert old.status is None
         assert machine.refused() == []
         assert machine.gaps == 0

@@ -6,8 +6,6 @@ import pathlib
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from drakit.devices.gpu.sharing.mps import child_daemons, processes
 from drakit_cluster import cluster as clusters
 from drakit_cluster import json_types, resources
 from fakes import desk as desks
+from fakes import driver_process
 
 MPS = [
     {
@@ -256,7 +255,7 @@ def test_on_a_cluster_claims_that_are_gone_need_no_force_and_the_slices_go_too(c
     ):
         create(cluster, item)
     cdi = cluster.node("node-1").folder.cdi
-    with subprocess.Popen([sys.executable, "-m", "drakit", "run", *where]) as driver:
+    with driver_process.running(driver_process.drakit("run", *where), root / "log") as driver:
         until(lambda: bool(list(cdi.iterdir())))
         running = desk.run("uninstall-node", *where, "--yes", "--force")
         assert "gpu.drakit.dev is running on this node" in running.err

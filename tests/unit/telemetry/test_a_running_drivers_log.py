@@ -1,11 +1,7 @@
 """What ``drakit run`` writes on standard error: one warning a refused claim, and faults of GPUs with their fields."""
 
 import json
-import os
 import pathlib
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -17,7 +13,7 @@ from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.devices import machines
 from drakit.devices.gpu.mock import mock_gpus
-from fakes import demo
+from fakes import demo, driver_process
 from fakes import desk as desks
 
 Lines = Callable[[], list[dict[str, object]]]
@@ -41,15 +37,11 @@ def folder() -> Iterator[pathlib.Path]:
 def lines(folder: pathlib.Path) -> Iterator[Lines]:
     """The lines of a driver of mock GPUs that serves, and whose API server is away."""
     places = ["--mock", desks.MACHINE, "--node", "node-1", "--folder", str(folder), "--kubeconfig", str(folder / "kubeconfig")]
-    command = [sys.executable, "-m", "drakit", "run", *places, "--family", "gpu", "--log-format", "json", "--log-level", "info"]
-    with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log, env=os.environ | {"COLUMNS": "200"}) as driver:
-        try:
-            read = lambda: [json.loads(line) for line in (folder / "log").read_text().splitlines(keepends=True) if line.endswith("\n")]  # noqa: E731
-            wait_for(read, "serving")
-            yield read
-        finally:
-            driver.send_signal(signal.SIGTERM)
-            driver.wait(60)
+    command = driver_process.drakit("run", *places, "--family", "gpu", "--log-format", "json", "--log-level", "info")
+    with driver_process.running(command, folder / "log") as driver:
+        read = lambda: [json.loads(line) for line in driver.said().splitlines(keepends=True) if line.endswith("\n")]  # noqa: E731
+        wait_for(read, "serving")
+        yield read
 
 
 def wait_for(lines: Lines, event: str) -> dict[str, object]:
