@@ -27,25 +27,25 @@ def share(minor: int) -> port.Share:
 
 
 def test_what_is_written_is_read(memory: maps.Maps) -> None:
-    seat = htb.Seat(minor=0x8001, share=0x100, cookie=2**63, mac="02:aa:00:00:00:01")
-    memory.enter(share(0x100))
-    memory.seat(seat)
+    seat = htb.ShareMember(minor=0x8001, share=0x100, cookie=2**63, mac="02:aa:00:00:00:01")
+    memory.write_share(share(0x100))
+    memory.add_member(seat)
     memory.route_to("02:00:00:00:00:20", htb.HOST)
-    memory.own((2**64 - 1, "02:00:00:00:00:20"), htb.HOST)
+    memory.set_owner((2**64 - 1, "02:00:00:00:00:20"), htb.HOST)
     assert memory.read_shares(3, "nic0") == {0x100: share(0x100)}
-    assert memory.read_seats() == (seat,)
+    assert memory.read_members() == (seat,)
     assert memory.addresses() == {seat.mac, "02:00:00:00:00:20"}
     assert (memory.route(seat.mac), memory.route("02:00:00:00:00:99")) == (0x8001, None)
     assert memory.read_owners() == {(2**64 - 1, "02:00:00:00:00:20"): htb.HOST}
-    memory.own((2**64 - 1, "02:00:00:00:00:20"), htb.STRAY, unless_owned=True)
+    memory.set_owner((2**64 - 1, "02:00:00:00:00:20"), htb.STRAY, unless_owned=True)
     assert memory.owner((2**64 - 1, "02:00:00:00:00:20")) == htb.HOST
     for _ in range(2):
-        memory.strike(0x100)
-        memory.unseat(seat.mac)
-        memory.disown((2**64 - 1, "02:00:00:00:00:20"))
+        memory.delete_share(0x100)
+        memory.remove_member(seat.mac)
+        memory.delete_owner((2**64 - 1, "02:00:00:00:00:20"))
     assert not memory.has_shares()
     assert memory.read_owners() == {}
-    assert memory.read_seats() == ()
+    assert memory.read_members() == ()
 
 
 @pytest.mark.parametrize("count", [0, 1, 5000])
@@ -59,7 +59,7 @@ def test_reading_many_at_a_time_gives_what_reading_one_by_one_gives(memory: maps
 
 def test_a_share_id_that_does_not_fit_is_refused(memory: maps.Maps) -> None:
     with pytest.raises(ValueError, match="is longer than 112 bytes"):
-        memory.enter(port.Share(id="x" * 113, interface="nic0", ifindex=3, mac="02:11:22:33:44:55", bandwidth=1, minor=0x100))
+        memory.write_share(port.Share(id="x" * 113, interface="nic0", ifindex=3, mac="02:11:22:33:44:55", bandwidth=1, minor=0x100))
 
 
 def test_every_program_is_taken_and_leads_back_to_its_maps(memory: maps.Maps) -> None:

@@ -48,8 +48,8 @@ def give(node: netns.Namespace, folder: pathlib.Path, count: int, *words: str) -
     node.ip("-batch", str(batch))
 
 
-def former(node: netns.Namespace) -> pod_interfaces.Former:
-    found = nic_pods.KernelPods(node.name).former("nic0")
+def host_state(node: netns.Namespace) -> pod_interfaces.HostState:
+    found = nic_pods.KernelPods(node.name).host_state("nic0")
     assert found is not None
     return found
 
@@ -57,7 +57,7 @@ def former(node: netns.Namespace) -> pod_interfaces.Former:
 def test_routes_of_routing_daemons_are_left_to_them(node: netns.Namespace) -> None:
     for number, protocol in enumerate((*DAEMONS, *KEPT)):
         node.ip("route", "add", f"10.80.{number}.0/24", "dev", "nic0", "proto", protocol)
-    found = former(node)
+    found = host_state(node)
     assert [route.destination for route in found.routes] == [f"10.80.{len(DAEMONS) + at}.0/24" for at in range(len(KEPT))]
     assert found.routes_left_out == 0
 
@@ -77,13 +77,13 @@ def test_no_more_routes_are_remembered_than_may_be_and_the_others_are_counted(
     node: netns.Namespace, tmp_path: pathlib.Path, beyond: int
 ) -> None:
     give(node, tmp_path, host_routes.MOST + beyond)
-    found = former(node)
+    found = host_state(node)
     assert (len(found.routes), found.routes_left_out) == (host_routes.MOST, beyond)
 
 
 def test_thousands_of_routes_of_a_daemon_keep_no_interface_from_being_given(node: netns.Namespace, tmp_path: pathlib.Path) -> None:
     give(node, tmp_path, 3000, "proto", "bgp")
-    found = former(node)
+    found = host_state(node)
     assert (found.routes, found.routes_left_out) == ((), 0)
 
 

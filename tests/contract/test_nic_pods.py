@@ -10,7 +10,7 @@ from drakit.core import errors
 from drakit.devices.nic import config, pod_interfaces
 from fakes import netns, nic_attach, nic_pods
 
-OUTFIT = pod_interfaces.Outfit(
+OUTFIT = pod_interfaces.InterfaceConfig(
     name="net1",
     mtu=1400,
     addresses=("10.1.2.3/24", *(["fd00::5/64"] if netns.HAS_IPV6 else [])),
@@ -26,8 +26,8 @@ OUTFIT = pod_interfaces.Outfit(
 MARK = pod_interfaces.mark_of(f"share-{netns.WORKER}")
 
 
-def whole_of(former: pod_interfaces.Former) -> pod_interfaces.Passthrough:
-    return pod_interfaces.Passthrough(mark=MARK, former=former)
+def whole_of(former: pod_interfaces.HostState) -> pod_interfaces.Passthrough:
+    return pod_interfaces.Passthrough(mark=MARK, host_state=former)
 
 
 @pytest.fixture(params=["mock", pytest.param("kernel", marks=pytest.mark.root)])
@@ -40,9 +40,11 @@ def bench(request: pytest.FixtureRequest) -> Iterator[nic_pods.PodBench]:
 
 def test_an_interface_wears_what_it_was_given_any_number_of_times(bench: nic_pods.PodBench) -> None:
     for _ in range(2):
-        bench.pods.dress(bench.child, OUTFIT)
-        worn = pod_interfaces.Worn(name="net1", mac="02:aa:00:00:00:01", mtu=1400, up=True, addresses=tuple(sorted(OUTFIT.addresses)))
-        assert bench.pods.worn(bench.child) == worn
+        bench.pods.apply(bench.child, OUTFIT)
+        observed = pod_interfaces.ObservedInterface(
+            name="net1", mac="02:aa:00:00:00:01", mtu=1400, up=True, addresses=tuple(sorted(OUTFIT.addresses))
+        )
+        assert bench.pods.observed(bench.child) == observed
     if bench.run is not None:
         assert "10.50.0.0/16 via 10.1.2.1 dev net1" in bench.run("route")
         assert "10.60.0.0/16 dev net1 " in bench.run("route", "show", "table", "100")
@@ -60,7 +62,7 @@ def test_an_address_of_ipv6_may_be_used_at_once() -> None:
     if netns.why_not() or not netns.HAS_IPV6:
         pytest.skip(netns.why_not() or "this kernel has no IPv6")
     with nic_pods.on_kernel() as bench:
-        bench.pods.dress(bench.child, OUTFIT)
+        bench.pods.apply(bench.child, OUTFIT)
         assert bench.pod is not None
         assert "fd00::5/64 scope global nodad" in bench.pod.ip("-6", "address", "show", "dev", "net1")
 
@@ -72,15 +74,15 @@ def test_a_virtual_interface_dies_with_its_pod_and_nothing_comes_back() -> None:
     with netns.namespace() as node:
         node.make_nic("nic0", mac=nic_pods.NIC_MAC)
         kernel = nic_pods.KernelPods(node.name)
-        former = kernel.former("nic0")
+        former = kernel.host_state("nic0")
         assert former is not None
         with netns.namespace() as pod:
             kernel.mark(former, MARK)
-            kernel.move_in(whole_of(former), pod_interfaces.Child(namespace=pod.name, name="uplink0"), WHOLE)
+            kernel.move_in(whole_of(former), pod_interfaces.InterfaceRef(namespace=pod.name, name="uplink0"), WHOLE)
             assert "uplink0" in pod.links()
-            assert kernel.locate(whole_of(former)) is pod_interfaces.Where.ELSEWHERE
-        nic_attach.until(lambda: kernel.locate(whole_of(former)) is pod_interfaces.Where.GONE, "the namespace did not end")
-        assert not kernel.bring_back(whole_of(former))
+            assert kernel.locate(whole_of(former)) is pod_interfaces.Location.ELSEWHERE
+        nic_attach.until(lambda: kernel.locate(whole_of(former)) is pod_interfaces.Location.GONE, "the namespace did not end")
+        assert not kernel.return_to_host(whole_of(former))
         assert "nic0" not in node.links()
 
 
@@ -91,20 +93,20 @@ def test_a_crash_after_any_request_leaves_what_the_next_call_completes() -> None
     for steps in range(1, 14):
         with nic_pods.on_kernel(dies_after(steps)) as bench:
             whole = nic_pods.KernelPods(bench.node.name if bench.node else "")
-            former = whole.former("nic0")
+            former = whole.host_state("nic0")
             assert former is not None
-            child = pod_interfaces.Child(namespace=bench.namespace, name="uplink0")
+            child = pod_interfaces.InterfaceRef(namespace=bench.namespace, name="uplink0")
             with contextlib.suppress(DiedError):
                 bench.pods.mark(former, MARK)
             with contextlib.suppress(DiedError):
                 bench.pods.move_in(whole_of(former), child, WHOLE)
-            if whole.former("nic0"):
+            if whole.host_state("nic0"):
                 whole.mark(former, MARK)
             whole.move_in(whole_of(former), child, WHOLE)
             with contextlib.suppress(DiedError):
-                bench.pods.bring_back(whole_of(former))
-            assert whole.bring_back(whole_of(former))
-            assert whole.former("nic0") == former
+                bench.pods.return_to_host(whole_of(former))
+            assert whole.return_to_host(whole_of(former))
+            assert whole.host_state("nic0") == former
 
 
 class DiedError(Exception):
@@ -124,24 +126,24 @@ def dies_after(steps: int) -> Callable[[], None]:
 
 
 def test_undressing_leaves_nothing_that_would_outlive_the_interface(bench: nic_pods.PodBench) -> None:
-    bench.pods.dress(bench.child, OUTFIT)
+    bench.pods.apply(bench.child, OUTFIT)
     for _ in range(2):
-        bench.pods.undress(bench.child, OUTFIT)
+        bench.pods.remove_config(bench.child, OUTFIT)
     if bench.run is not None:
         assert "lookup 100" not in bench.run("rule")
 
 
 def test_another_address_of_the_hardware_may_be_asked_for(bench: nic_pods.PodBench) -> None:
-    bench.pods.dress(bench.child, pod_interfaces.Outfit(name="net1", mac="02:cc:00:00:00:01"))
-    worn = bench.pods.worn(bench.child)
-    assert worn is not None
-    assert (worn.mac, worn.up) == ("02:cc:00:00:00:01", True)
+    bench.pods.apply(bench.child, pod_interfaces.InterfaceConfig(name="net1", mac="02:cc:00:00:00:01"))
+    observed = bench.pods.observed(bench.child)
+    assert observed is not None
+    assert (observed.mac, observed.up) == ("02:cc:00:00:00:01", True)
 
 
 def test_what_is_not_there_cannot_be_dressed(bench: nic_pods.PodBench) -> None:
-    with pytest.raises(errors.HardwareError, match=r"^dress: there is no interface net7$"):
-        bench.pods.dress(bench.child, dataclasses.replace(OUTFIT, name="net7"))
-    assert bench.pods.worn(pod_interfaces.Child(namespace=bench.namespace, name="net7")) is None
+    with pytest.raises(errors.HardwareError, match=r"^apply: there is no interface net7$"):
+        bench.pods.apply(bench.child, dataclasses.replace(OUTFIT, name="net7"))
+    assert bench.pods.observed(pod_interfaces.InterfaceRef(namespace=bench.namespace, name="net7")) is None
 
 
 @pytest.mark.root
@@ -155,23 +157,23 @@ def test_a_route_of_the_pod_s_own_is_never_replaced() -> None:
         bench.pod.ip("route", "add", "default", "via", "10.244.0.1")
         default = config.Route(destination="0.0.0.0/0", gateway="10.1.2.1")
         with pytest.raises(
-            errors.HardwareError, match=r"dress: the pod has a route to 0\.0\.0\.0/0 in table 254 already; give this one another"
+            errors.HardwareError, match=r"apply: the pod has a route to 0\.0\.0\.0/0 in table 254 already; give this one another"
         ):
-            bench.pods.dress(bench.child, dataclasses.replace(OUTFIT, routes=(default,)))
-        bench.pods.dress(bench.child, dataclasses.replace(OUTFIT, routes=(dataclasses.replace(default, metric=500),)))
+            bench.pods.apply(bench.child, dataclasses.replace(OUTFIT, routes=(default,)))
+        bench.pods.apply(bench.child, dataclasses.replace(OUTFIT, routes=(dataclasses.replace(default, metric=500),)))
         assert bench.pod.ip("route", "show", "default").splitlines() == [
             "default via 10.244.0.1 dev eth0 ",
             "default via 10.1.2.1 dev net1 proto static metric 500 ",
         ]
 
 
-WHOLE = pod_interfaces.Outfit(name="uplink0", mtu=1400, mac="02:dd:00:00:00:01", addresses=("10.1.2.3/24",))
+WHOLE = pod_interfaces.InterfaceConfig(name="uplink0", mtu=1400, mac="02:dd:00:00:00:01", addresses=("10.1.2.3/24",))
 
 
-def moved_in(bench: nic_pods.PodBench) -> tuple[pod_interfaces.Former, pod_interfaces.Child]:
-    former = bench.pods.former("nic0")
+def moved_in(bench: nic_pods.PodBench) -> tuple[pod_interfaces.HostState, pod_interfaces.InterfaceRef]:
+    former = bench.pods.host_state("nic0")
     assert former is not None
-    child = pod_interfaces.Child(namespace=bench.namespace, name="uplink0")
+    child = pod_interfaces.InterfaceRef(namespace=bench.namespace, name="uplink0")
     for _ in range(2):
         bench.pods.mark(former, MARK)
     for _ in range(2):
@@ -181,46 +183,50 @@ def moved_in(bench: nic_pods.PodBench) -> tuple[pod_interfaces.Former, pod_inter
 
 def test_a_whole_interface_is_in_the_pod_and_no_longer_the_host_s(bench: nic_pods.PodBench) -> None:
     former, child = moved_in(bench)
-    as_made = pod_interfaces.Former(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True, addresses=("10.7.0.1/24",), alias="of the admin")
+    as_made = pod_interfaces.HostState(
+        name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True, addresses=("10.7.0.1/24",), alias="of the admin"
+    )
     assert former == dataclasses.replace(as_made, identity=former.identity)
-    assert bench.pods.worn(child) == pod_interfaces.Worn(name="uplink0", mac=WHOLE.mac, mtu=1400, up=True, addresses=("10.1.2.3/24",))
-    assert bench.pods.former("nic0") is None
+    assert bench.pods.observed(child) == pod_interfaces.ObservedInterface(
+        name="uplink0", mac=WHOLE.mac, mtu=1400, up=True, addresses=("10.1.2.3/24",)
+    )
+    assert bench.pods.host_state("nic0") is None
 
 
 def test_a_whole_interface_comes_back_as_it_was(bench: nic_pods.PodBench) -> None:
     former, child = moved_in(bench)
     for _ in range(2):
-        assert bench.pods.bring_back(whole_of(former))
-        assert bench.pods.former("nic0") == former
-        assert bench.pods.worn(child) is None
+        assert bench.pods.return_to_host(whole_of(former))
+        assert bench.pods.host_state("nic0") == former
+        assert bench.pods.observed(child) is None
 
 
 def test_one_that_never_left_is_only_unmarked(bench: nic_pods.PodBench) -> None:
-    former = bench.pods.former("nic0")
+    former = bench.pods.host_state("nic0")
     assert former is not None
     bench.pods.mark(former, MARK)
-    marked = bench.pods.former("nic0")
+    marked = bench.pods.host_state("nic0")
     assert marked is not None
     assert marked.alias == MARK
-    assert bench.pods.bring_back(whole_of(former))
-    assert bench.pods.former("nic0") == former
+    assert bench.pods.return_to_host(whole_of(former))
+    assert bench.pods.host_state("nic0") == former
 
 
 def test_a_name_that_the_pod_uses_is_refused(bench: nic_pods.PodBench) -> None:
-    former = bench.pods.former("nic0")
+    former = bench.pods.host_state("nic0")
     assert former is not None
     bench.pods.mark(former, MARK)
     with pytest.raises(errors.HardwareError, match=r"^move_in: the pod has an interface net1 already$"):
         bench.pods.move_in(whole_of(former), bench.child, dataclasses.replace(WHOLE, name="net1"))
-    assert bench.pods.bring_back(whole_of(former))
+    assert bench.pods.return_to_host(whole_of(former))
 
 
 def test_an_interface_nobody_marked_is_not_moved(bench: nic_pods.PodBench) -> None:
     nobodys = pod_interfaces.Passthrough(
-        mark="drakit whole nobody", former=pod_interfaces.Former(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True)
+        mark="drakit whole nobody", host_state=pod_interfaces.HostState(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True)
     )
     with pytest.raises(errors.HardwareError, match=r"^move_in: the interface nic0 is not in the host's network namespace$"):
-        bench.pods.move_in(nobodys, pod_interfaces.Child(namespace=bench.namespace, name="uplink0"), WHOLE)
+        bench.pods.move_in(nobodys, pod_interfaces.InterfaceRef(namespace=bench.namespace, name="uplink0"), WHOLE)
 
 
 @pytest.mark.root
@@ -232,16 +238,16 @@ def test_another_pod_s_veth_with_the_same_peer_numbers_is_left_alone() -> None:
         kernel = nic_pods.KernelPods(node.name)
         with netns.namespace() as router:
             node.ip("link", "add", "nic0", "type", "veth", "peer", "name", "wire", "netns", router.name)
-            former = kernel.former("nic0")
+            former = kernel.host_state("nic0")
             assert former is not None
             kernel.mark(former, MARK)
-            assert kernel.locate(whole_of(former)) is pod_interfaces.Where.HOST
+            assert kernel.locate(whole_of(former)) is pod_interfaces.Location.HOST
         nic_attach.until(lambda: "nic0" not in node.links(), "the namespace did not end")
         with netns.namespace() as other:
             node.ip("link", "add", "cali0", "type", "veth", "peer", "name", "eth0", "netns", other.name)
-            found = kernel.former("cali0")
+            found = kernel.host_state("cali0")
             assert found is not None
             assert found.identity == former.identity, "the kernel reuses both numbers"
-            assert kernel.locate(whole_of(former)) is pod_interfaces.Where.GONE
-            assert not kernel.bring_back(whole_of(former))
+            assert kernel.locate(whole_of(former)) is pod_interfaces.Location.GONE
+            assert not kernel.return_to_host(whole_of(former))
             assert "cali0" in node.links()

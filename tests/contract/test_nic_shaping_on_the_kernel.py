@@ -22,7 +22,7 @@ def tc(own: netns.Namespace, *words: str) -> str:
 
 
 def test_this_kernel_tells_namespaces_apart(nics: kernel_port.KernelPort) -> None:
-    assert (nics.shaping().classifier, nics.shaping().lacking) == (port.Classifier.NETNS, "")
+    assert (nics.shaping().classifier, nics.shaping().missing) == (port.Classifier.NETNS, "")
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ class PodBench:
     pod: netns.Namespace | None = None
 
     @property
-    def child(self) -> nic_pods.Child:
-        return nic_pods.Child(namespace=self.namespace, name="net1")
+    def child(self) -> nic_pods.InterfaceRef:
+        return nic_pods.InterfaceRef(namespace=self.namespace, name="net1")
 
 
 class KernelPods(kernel_pods.KernelPods):
@@ -45,9 +45,9 @@ class KernelPods(kernel_pods.KernelPods):
 def on_mock() -> Iterator[PodBench]:
     nic = port.Interface(ifindex=2, name="nic0", mac=NIC_MAC, mtu=9000)
     made = mock_pods.MockPods(lambda name: nic if name == "nic0" else None)
-    made.put(nic_pods.Child(namespace="pod", name="net1"), mac="02:aa:00:00:00:01")
+    made.put(nic_pods.InterfaceRef(namespace="pod", name="net1"), mac="02:aa:00:00:00:01")
     made.mark(
-        nic_pods.Former(
+        nic_pods.HostState(
             name="nic0",
             mac=NIC_MAC,
             mtu=9000,

@@ -86,7 +86,7 @@ def _look(sock: rtnetlink.Socket, town: nic_town.Town) -> _Look:
     moment, sides = nic_town.timed(read)
     passed = {(way, minor): item.counters.bytes for way, side in sides.items() for minor, item in side.items()}
     waiting = {
-        (way, minor): item.counters.backlog + sum(other.counters.backlog for other in side.values() if other.band.parent == minor)
+        (way, minor): item.counters.backlog + sum(other.counters.backlog for other in side.values() if other.spec.parent == minor)
         for way, side in sides.items()
         for minor, item in side.items()
     }

@@ -171,7 +171,7 @@ def test_a_sandbox_that_ends_before_unprepare_takes_its_interface_along(driver: 
     assert not driver.members()
 
 
-def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attachment_gc.Minder, fake_site.FakeSite]:
+def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attachment_gc.AttachmentCollector, fake_site.FakeSite]:
     """A minder of this driver's world that tells its notices to a fake."""
     world = driver.world
     told = fake_site.FakeSite(world.home)
@@ -179,7 +179,7 @@ def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attachment
     site = driver.local.site
     site.sinks = type(site.sinks)(notice=told.notice)
     attaching = attacher.Attacher(driver.machine, kernel, site, node=nic_attach.NODE)
-    return attachment_gc.Minder(driver.machine, kernel, site, attaching, intents=tuple, monotonic=lambda: now[0]), told
+    return attachment_gc.AttachmentCollector(driver.machine, kernel, site, attaching, intents=tuple, monotonic=lambda: now[0]), told
 
 
 def test_a_sandbox_that_is_gone_is_forgotten_and_the_next_one_of_the_claim_served(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:

@@ -53,7 +53,7 @@ def complaints(driver: nic_attach.Running) -> list[context.HealthReport]:
     """What two looks at the NIC say of its health now."""
     author: Any = driver.local.made
     told = fake_site.FakeSite(driver.world.home)
-    looks = tc_reconciler.Keeper(
+    looks = tc_reconciler.TcReconciler(
         driver.machine,
         driver.local.site,
         survey=author.survey,

@@ -377,17 +377,17 @@ def test_hardware_that_no_namespace_shows_is_not_forgotten(world: nic_attach.Wor
     """Bus addresses that exist stand for hardware that the kernel is about to give back, one that does not for hardware that was pulled out."""
     plugged = next(path.name for path in sorted(pathlib.Path("/sys/bus").glob("*/devices/*")))
     machine = kernel_port.KernelPort(world.node.name)
-    former = machine.former("nic0")
+    former = machine.host_state("nic0")
     assert former is not None
-    for address, where in ((plugged, pod_interfaces.Where.RETURNING), ("0000:ff:1f.7", pod_interfaces.Where.GONE)):
+    for address, where in ((plugged, pod_interfaces.Location.RETURNING), ("0000:ff:1f.7", pod_interfaces.Location.GONE)):
         place = dataclasses.replace(former.identity, place=f"{address} 02:00:00:00:00:99", kind="", other=0)
-        asked = pod_interfaces.Passthrough(mark="drakit whole x", former=dataclasses.replace(former, name="eth9", identity=place))
+        asked = pod_interfaces.Passthrough(mark="drakit whole x", host_state=dataclasses.replace(former, name="eth9", identity=place))
         assert machine.locate(asked) is where
-        if where is pod_interfaces.Where.RETURNING:
+        if where is pod_interfaces.Location.RETURNING:
             with pytest.raises(errors.HardwareError, match="it is the host's again when the namespace that has it ends"):
-                machine.bring_back(asked)
+                machine.return_to_host(asked)
         else:
-            assert not machine.bring_back(asked)
+            assert not machine.return_to_host(asked)
     machine.close()
 
 
@@ -403,8 +403,8 @@ def test_the_status_says_attach_failed_until_an_attach_succeeds(world: nic_attac
             assert (status, reason) == (False, "AttachFailed")
             assert f"the pod has a route to {ROUTE}" in message
         author = nic_attach.author_of(driver)
-        assert isinstance(author._lookout, link_monitor.Lookout)
-        author._lookout.look()
+        assert isinstance(author._link_monitor, link_monitor.LinkMonitor)
+        author._link_monitor.look()
         assert (said() or (True, ""))[:2] == (False, "AttachFailed"), "a later report does not overwrite it"
         pod.space.ip("route", "delete", ROUTE, "dev", "eth0")
         assert world.call(ref, pod).code == 0
@@ -422,8 +422,8 @@ def test_the_status_says_why_a_second_pod_has_no_address_until_it_has(world: nic
         nic_attach.until(lambda: (said() or (True, ""))[:2] == (False, "AttachFailed"), "the refusal was not said")
         assert world.call(ref, pod, "again").code == 0
         author = nic_attach.author_of(driver)
-        assert isinstance(author._lookout, link_monitor.Lookout)
-        author._lookout.look()
+        assert isinstance(author._link_monitor, link_monitor.LinkMonitor)
+        author._link_monitor.look()
         _, reason, message = said() or (True, "", "")
         assert reason == "AttachFailed", "the first pod's success is not the second's"
         assert "10.99.1.2 is used by another pod" in message

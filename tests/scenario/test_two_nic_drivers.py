@@ -31,7 +31,7 @@ def beside(world: nic_attach.World, *, name: str = OTHER) -> Iterator[nic_attach
 
 def look(driver: nic_attach.Running) -> dict[str, tuple[str, ...]]:
     """What the driver's keeper found damaged, and mended."""
-    keeper = nic_attach.author_of(driver)._keeper
+    keeper = nic_attach.author_of(driver)._reconciler
     assert keeper is not None
     return dict(keeper.look())
 
@@ -94,8 +94,8 @@ def test_neither_counts_nor_ends_what_is_the_other_s(world: nic_attach.World) ->
         assert driver.machine.shares() == (share,)
         attachment = nic_attach.author_of(other)._attachment
         assert attachment is not None
-        assert attachment._minder is not None
-        attachment._minder.remove_orphans()
+        assert attachment._collector is not None
+        attachment._collector.remove_orphans()
         assert len(pod.space.links()) == 2, "the pod has lo and its interface"
         driver.unprepare(ref)
 

@@ -222,7 +222,7 @@ def test_a_right_is_asked_for_by_the_drivers_own_name(ask: Ask, cluster: cluster
 def test_a_kernel_that_cannot_shape_is_told_with_what_to_load() -> None:
     able = nics.of_kernel(lambda: port.Shaping(classifier=port.Classifier.NETNS))
     assert (able.verdict, able.fix) == (Verdict.OK, "")
-    unable = nics.of_kernel(lambda: port.Shaping(classifier=port.Classifier.NONE, lacking="this kernel cannot enforce shares (no htb)"))
+    unable = nics.of_kernel(lambda: port.Shaping(classifier=port.Classifier.NONE, missing="this kernel cannot enforce shares (no htb)"))
     assert (unable.verdict, unable.message) == (Verdict.FAILED, "this kernel cannot enforce shares (no htb)")
     assert "sch_htb" in unable.fix
 

@@ -38,9 +38,9 @@ def of_kernel(ask: Callable[[], port.Shaping]) -> Finding:
         shaping = ask()
     except errors.HardwareError as error:
         return finding.failed(KERNEL, "traffic control", str(error), "pip install 'drakit[nic]', and run as root")
-    if shaping.lacking:
+    if shaping.missing:
         fix = "load sch_htb, ifb, cls_bpf and act_mirred, and run as root with NET_ADMIN and BPF; until then interfaces are not offered"
-        return finding.failed(KERNEL, "traffic control", shaping.lacking, fix)
+        return finding.failed(KERNEL, "traffic control", shaping.missing, fix)
     return finding.ok(KERNEL, "traffic control", _CLASSIFIERS[shaping.classifier])
 
 

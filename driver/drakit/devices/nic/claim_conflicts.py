@@ -12,7 +12,7 @@ from drakit.core import errors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Asked:
+class Wanted:
     """What one grant asks for: ``key`` is the grant's own, ``name`` the interface's in the pod, ``hosts`` its addresses without prefixes."""
 
     key: str
@@ -21,17 +21,17 @@ class Asked:
     hosts: frozenset[str] = frozenset()
 
 
-class Siblings:
+class ClaimConflicts:
     """The grants of a claim that this thread is planning; safe between threads."""
 
     def __init__(self) -> None:
         self._local = threading.local()
 
-    def add(self, claim: claims.ClaimRef, asked: Asked) -> None:
+    def add(self, claim: claims.ClaimRef, asked: Wanted) -> None:
         """One more grant of the claim; raises ConfigError where it asks for what an earlier one asks for."""
         planned, earlier = getattr(self._local, "planned", (None, ()))
         same_round = planned == claim.uid and asked.key not in {one.key for one in earlier}
-        others: tuple[Asked, ...] = earlier if same_round else ()
+        others: tuple[Wanted, ...] = earlier if same_round else ()
         self._local.planned = (None, ())  # What is refused is planned anew from the first grant on.
         for other in others:
             check_apart(claim, other, asked)
@@ -42,10 +42,12 @@ class Siblings:
         self._local.planned = (None, ())
 
 
-def check_apart(claim: claims.ClaimRef, one: Asked, other: Asked) -> None:
+def check_apart(claim: claims.ClaimRef, one: Wanted, other: Wanted) -> None:
     """Raise ConfigError where two grants of a claim ask for one name or one address."""
-    who = f"by the requests {one.request} and {other.request}" if one.request != other.request else f"twice by the request {one.request}"
+    sandbox_id = (
+        f"by the requests {one.request} and {other.request}" if one.request != other.request else f"twice by the request {one.request}"
+    )
     if one.name and one.name == other.name:
-        raise errors.ConfigError(f"{one.name!r} is asked for {who} of claim {claim}", field="parameters.interfaceName")
+        raise errors.ConfigError(f"{one.name!r} is asked for {sandbox_id} of claim {claim}", field="parameters.interfaceName")
     for address in sorted(one.hosts & other.hosts):
-        raise errors.ConfigError(f"{address} is asked for {who} of claim {claim}", field="parameters.addresses")
+        raise errors.ConfigError(f"{address} is asked for {sandbox_id} of claim {claim}", field="parameters.addresses")

@@ -56,12 +56,12 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._settings = settings or nic_settings.NicSettings()
         self._intents = intents
         self._attachment = attachment
-        self._keeper: tc_reconciler.Keeper | None = None
-        self._lookout: link_monitor.Lookout | None = None
-        self._speeds = speeds.Remembered()
-        self._counters = reporting.Counters()
-        self._numbers = class_numbers.Numbering()
-        self._siblings = claim_conflicts.Siblings()
+        self._reconciler: tc_reconciler.TcReconciler | None = None
+        self._link_monitor: link_monitor.LinkMonitor | None = None
+        self._speeds = speeds.LastSpeeds()
+        self._counters = reporting.ShareCounters()
+        self._numbers = class_numbers.ShareNumbers()
+        self._claim_conflicts = claim_conflicts.ClaimConflicts()
         self._believed: Mapping[str, int] = {}
         self._whole = whole_interface.Whole(machine, node=node, settings=self._settings)
 
@@ -80,7 +80,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         if grant.admin_access:
             return types.MappingProxyType({})
         interface = self._interface(grant.device)
-        self._siblings.add(grant.claim, self._asked(grant, interface))
+        self._claim_conflicts.add(grant.claim, self._asked(grant, interface))
         if whole_interface.is_whole(grant.device):
             return self._whole.plan(grant, interface)
         checks.check_share(grant, interface, self._node)
@@ -88,14 +88,14 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def prepare(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
         """Install the share. Admin access needs nothing of the node and is given no bandwidth."""
-        self._siblings.forget()
+        self._claim_conflicts.forget()
         if grant.admin_access:
             return driver.Prepared()
         if whole_interface.is_whole(grant.device):
             return self._prepare_whole(grant)
-        lacking = self._shaping().lacking
-        if lacking:
-            raise errors.HardwareError("prepare", lacking)
+        missing = self._shaping().missing
+        if missing:
+            raise errors.HardwareError("prepare", missing)
         interface = self._interface(grant.device)
         share = self._share(grant, interface)
         uplink = self.uplink(interface, self._speed_of(grant.device, share))
@@ -103,12 +103,14 @@ class NicDriver(driver.Driver[config.NicConfig]):
         announced = dataclasses.replace(share, mac=grant.config.mac or share.mac)
         named = functools.partial(container_env.of, announced, request=grant.request, device=grant.device.name)
         if self._attachment is None:
-            if self._lookout is not None:
-                self._lookout.wake()  # Nobody attaches, after which there would be a look.
+            if self._link_monitor is not None:
+                self._link_monitor.wake()  # Nobody attaches, after which there would be a look.
             return driver.Prepared(edits=named(interface_name=grant.config.interface_name), record=shares.to_record(share))
         client = self._attachment.client_for(grant.record)
-        told = named(interface_name=attachment_plan.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant))
-        return driver.Prepared(edits=told, record={**shares.to_record(share), service.RECORDED: client})
+        container_edits = named(
+            interface_name=attachment_plan.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant)
+        )
+        return driver.Prepared(edits=container_edits, record={**shares.to_record(share), service.RECORDED: client})
 
     def _prepare_whole(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
         if self._attachment is None:
@@ -133,29 +135,31 @@ class NicDriver(driver.Driver[config.NicConfig]):
         """Begin to attach sandboxes, and to look after what is installed."""
         if self._attachment is not None:
             self._attachment.start(site, self._intents)
-        vitals = reporting.Vitals(site)
-        reporter = reporting.Reporter(self._machine, site, node=self._node, attaches=self._attachment is not None)
-        self._lookout = link_monitor.Lookout(
+        health = reporting.DeviceHealth(site)
+        reporter = reporting.StatusReporter(self._machine, site, node=self._node, attaches=self._attachment is not None)
+        self._link_monitor = link_monitor.LinkMonitor(
             self._machine,
             site,
             survey=self.survey,
             carrier_loss=self._settings.carrier_loss,
-            vitals=vitals,
+            health=health,
             reporter=reporter,
         )
         if self._attachment is not None:
-            self._attachment.callbacks = service.Callbacks(attached=reporter.attached, failed=reporter.failed, finished=self._lookout.wake)
-        self._keeper = tc_reconciler.Keeper(
+            self._attachment.callbacks = service.Callbacks(
+                attached=reporter.attached, failed=reporter.failed, finished=self._link_monitor.wake
+            )
+        self._reconciler = tc_reconciler.TcReconciler(
             self._machine,
             site,
             survey=self.survey,
             uplink=self.uplink,
             intents=self._intents,
-            health=vitals.report("queueing"),
-            told=self._numbers.learn,
+            health=health.report("queueing"),
+            on_read=self._numbers.learn,
         )
-        self._keeper.start()
-        self._lookout.start()
+        self._reconciler.start()
+        self._link_monitor.start()
 
     def measure(self) -> Sequence[context.Metric]:
         """The counters of every share, and what became of attachments, for the metrics. Raises HardwareError."""
@@ -166,12 +170,12 @@ class NicDriver(driver.Driver[config.NicConfig]):
         """Stop both; what is attached and installed stays."""
         if self._attachment is not None:
             self._attachment.stop()
-        if self._lookout is not None:
-            self._lookout.stop()
-            self._lookout = None
-        if self._keeper is not None:
-            self._keeper.stop()
-            self._keeper = None
+        if self._link_monitor is not None:
+            self._link_monitor.stop()
+            self._link_monitor = None
+        if self._reconciler is not None:
+            self._reconciler.stop()
+            self._reconciler = None
 
     def leftovers(self) -> Sequence[str]:
         """The interfaces that carry this driver's queues, and its interfaces in pods. Raises HardwareError."""
@@ -207,8 +211,8 @@ class NicDriver(driver.Driver[config.NicConfig]):
     def _shaping(self) -> port.Shaping:
         """What can be enforced and attached here."""
         shaping = self._machine.shaping()
-        lacking = shaping.lacking or (self._attachment.lacking() if self._attachment is not None else "")
-        return dataclasses.replace(shaping, lacking=lacking)
+        missing = shaping.missing or (self._attachment.missing() if self._attachment is not None else "")
+        return dataclasses.replace(shaping, missing=missing)
 
     def _share(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> port.Share:
         shares.check_id(grant.device, grant.share_id)
@@ -230,10 +234,10 @@ class NicDriver(driver.Driver[config.NicConfig]):
         published = device.attributes[attributes.SPEED]
         return self._believed.get(device.name, published if isinstance(published, int) else share.bandwidth)
 
-    def _asked(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> claim_conflicts.Asked:
+    def _asked(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> claim_conflicts.Wanted:
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
         named = interface.name if whole_interface.is_whole(grant.device) else attachment_plan.interface_name(grant.config, identity)
-        return claim_conflicts.Asked(
+        return claim_conflicts.Wanted(
             key=f"{grant.request} {identity}",
             request=grant.request,
             name=grant.config.interface_name or named,

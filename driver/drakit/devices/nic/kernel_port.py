@@ -121,7 +121,7 @@ def _read(sockets: _Sockets, *, owner: str) -> tuple[port.Interface, ...]:
     with _failing_as("RTM_GETQDISC"):
         roots, ours = tc_messages.roots(sockets.traffic), ifbs.ours(sockets.traffic) if owner else {}
     found = (_interface(link, sockets.plain, use, parts.chosen_by_others(roots.get(link["index"]))) for link in links)
-    shared = (dataclasses.replace(item, sharer=parts.stranger(ours.get(item.ifindex), owner)) for item in found)
+    shared = (dataclasses.replace(item, sharer=parts.other_owner(ours.get(item.ifindex), owner)) for item in found)
     return tuple(sorted(shared, key=lambda item: item.ifindex))
 
 
@@ -167,7 +167,7 @@ def _interface(link: "nlmsg", plain: socket.socket, use: _Use, queueing: str) ->
     index, name = link["index"], link.get_attr("IFLA_IFNAME")
     kind = _kind(link)
     with _failing_as("ETHTOOL"):
-        told = ethtool.ask(plain, name)
+        report = ethtool.ask(plain, name)
     return port.Interface(
         ifindex=index,
         name=name,
@@ -176,11 +176,11 @@ def _interface(link: "nlmsg", plain: socket.socket, use: _Use, queueing: str) ->
         mtu=link.get_attr("IFLA_MTU"),
         kind=kind,
         encapsulation=read_interface.ENCAPSULATIONS.get(link["ifi_type"], f"type-{link['ifi_type']}"),
-        speed=told.speed,
+        speed=report.speed,
         carrier=bool(link.get_attr("IFLA_CARRIER")),
         state=(link.get_attr("IFLA_OPERSTATE") or "unknown").lower(),
-        driver=told.driver,
-        pci=pci.look_up(told.bus_id) if told.bus_id else None,
+        driver=report.driver,
+        pci=pci.look_up(report.bus_id) if report.bus_id else None,
         master=link.get_attr("IFLA_MASTER") or None,
         lower=_lower(link, kind),
         default_route=index in use.uplinks,

@@ -19,7 +19,7 @@ HOST = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Child:
+class InterfaceRef:
     """An interface in a namespace; ``namespace`` is a name under /run/netns, a path, an open descriptor, or HOST for the NICs' own."""
 
     namespace: str | int
@@ -27,7 +27,7 @@ class Child:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Outfit:
+class InterfaceConfig:
     """All that an interface in a pod is to be. ``mtu`` 0 and ``mac`` "" leave what it has; ``sysctls`` are values by name (``ipv4.arp_ignore``)."""
 
     name: str
@@ -42,7 +42,7 @@ class Outfit:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Worn:
+class ObservedInterface:
     """An interface in a pod as it is: ``addresses`` in canonical CIDR form, sorted, without the kernel's own link-local ones."""
 
     name: str
@@ -53,7 +53,7 @@ class Worn:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Former:
+class HostState:
     """A whole interface as the host had it, by which it is restored. ``alias`` is what an admin had written there (ifalias).
 
     ``identity`` is what tells it from every other; ``routes`` are the host's by it, ``host_routes.MOST`` at most, without those that the kernel or a
@@ -71,7 +71,7 @@ class Former:
     routes_left_out: int = 0
 
 
-class Where(enum.Enum):
+class Location(enum.Enum):
     """Where a whole interface is: on the host, in the sandbox that was asked about, in another one, or in no namespace that can be seen.
 
     Hardware that is plugged in and nowhere to be seen is RETURNING: the kernel gives it back to the host when the namespace that has it ends.
@@ -89,53 +89,53 @@ class Passthrough:
     """A whole interface that is given away: its ``mark`` on the host, what it was, and where it was moved, if that is known."""
 
     mark: str
-    former: Former
+    host_state: HostState
     placement: identities.Placement | None = None
 
     @property
     def identity(self) -> identities.Identity:
         """What tells it from every other, as it was when it was last seen on the host."""
         moved = self.placement
-        return self.former.identity if moved is None or moved.is_of_earlier_version else moved.identity
+        return self.host_state.identity if moved is None or moved.is_of_earlier_version else moved.identity
 
 
 class Pods(Protocol):
     """The part of the port that reaches into pods."""
 
-    def dress(self, child: Child, outfit: Outfit) -> None:
+    def apply(self, child: InterfaceRef, wanted: InterfaceConfig) -> None:
         """Give the interface everything of the outfit and set it up; it must be there under the outfit's name. What is there already stays.
 
         Raises HardwareError; what was given before the error goes with the interface, but for rules, which ``undress`` takes away.
         """
 
-    def undress(self, child: Child, outfit: Outfit) -> None:
+    def remove_config(self, child: InterfaceRef, wanted: InterfaceConfig) -> None:
         """Take away what would outlive the interface in the pod (its rules); nothing to take away is success. Raises HardwareError."""
 
-    def worn(self, child: Child) -> Worn | None:
+    def observed(self, child: InterfaceRef) -> ObservedInterface | None:
         """The interface as it is in the pod now; None when it is not there. Raises HardwareError."""
 
-    def former(self, name: str) -> Former | None:
+    def host_state(self, name: str) -> HostState | None:
         """An interface of the host, to be remembered before it is moved; None when there is none of this name. Raises HardwareError."""
 
-    def mark(self, former: Former, mark: str) -> None:
+    def mark(self, host_state: HostState, mark: str) -> None:
         """Mark an interface of the host as somebody's (by its ifalias), for people and for drivers. Raises HardwareError."""
 
-    def locate(self, whole: Passthrough, sandbox: Child | None = None) -> Where:
+    def locate(self, whole: Passthrough, sandbox: InterfaceRef | None = None) -> Location:
         """Where the interface is; HERE is the namespace of ``sandbox``. Raises HardwareError."""
 
-    def planned_placement(self, whole: Passthrough, sandbox: Child, pod: str) -> identities.Placement:
+    def planned_placement(self, whole: Passthrough, sandbox: InterfaceRef, pod: str) -> identities.Placement:
         """Return what to record before the interface is moved from the host into the sandbox.
 
         Raises HardwareError where the host does not have it, or an interface in another namespace sits on it and no pod of ours can have made that.
         """
 
-    def move_in(self, whole: Passthrough, child: Child, outfit: Outfit) -> None:
+    def move_in(self, whole: Passthrough, child: InterfaceRef, wanted: InterfaceConfig) -> None:
         """Move the interface from the host into the pod under the outfit's name, and dress it. In the pod already: only dress it.
 
         Raises HardwareError when the host does not have it, or the pod has another interface of that name.
         """
 
-    def bring_back(self, whole: Passthrough, sandbox: Child | None = None) -> bool:
+    def return_to_host(self, whole: Passthrough, sandbox: InterfaceRef | None = None) -> bool:
         """Make the interface the host's again, as it was; ``sandbox`` is a namespace that is open already and may have it.
 
         False when it is gone (a virtual one ends with its pod), or no pod's interface can be proved to be it: then nothing is changed. Routes are
@@ -145,10 +145,10 @@ class Pods(Protocol):
         """
 
 
-def outfit_of(chosen: config.NicConfig, *, name: str, mac: str = "", addresses: tuple[str, ...] = ()) -> Outfit:
+def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addresses: tuple[str, ...] = ()) -> InterfaceConfig:
     """What a configuration makes of an interface, under a name and with addresses chosen for one sandbox (``addresses.Book``)."""
     forwarding = dict.fromkeys(sysctls.FORWARDING, 1) if chosen.forwarding else {}
-    return Outfit(
+    return InterfaceConfig(
         name=name,
         mtu=chosen.mtu or 0,
         mac=chosen.mac or mac,
@@ -166,26 +166,26 @@ def mark_of(share_id: str) -> str:
     return f"drakit whole {share_id}"
 
 
-def returning(mark: str) -> str:
+def returning_mark(mark: str) -> str:
     """The mark of an interface that has been away and is not yet all that it was: whoever finds it so goes on putting back."""
     return f"{mark} coming back"
 
 
-def to_record(former: Former) -> records.Record:
+def to_record(host_state: HostState) -> records.Record:
     """A former interface as the journal keeps it."""
     return {
-        "name": former.name,
-        "mac": former.mac,
-        "mtu": former.mtu,
-        "up": former.up,
-        "addresses": former.addresses,
-        "alias": former.alias,
-        "identity": identities.to_record(former.identity),
-        "routes": [host_routes.to_record(route) for route in former.routes],
+        "name": host_state.name,
+        "mac": host_state.mac,
+        "mtu": host_state.mtu,
+        "up": host_state.up,
+        "addresses": host_state.addresses,
+        "alias": host_state.alias,
+        "identity": identities.to_record(host_state.identity),
+        "routes": [host_routes.to_record(route) for route in host_state.routes],
     }
 
 
-def from_record(record: object) -> Former | None:
+def from_record(record: object) -> HostState | None:
     """The former interface a record describes; None for anything else."""
     if not isinstance(record, Mapping):
         return None
@@ -196,6 +196,6 @@ def from_record(record: object) -> Former | None:
             found = map(host_routes.from_record, listed if isinstance(listed, list | tuple) else ())
             kept = tuple(route for route in found if route is not None)
             listed_addresses = tuple(map(str, addresses))
-            return Former(name=name, mac=mac, mtu=mtu, up=up, addresses=listed_addresses, alias=alias, identity=told, routes=kept)
+            return HostState(name=name, mac=mac, mtu=mtu, up=up, addresses=listed_addresses, alias=alias, identity=told, routes=kept)
         case _:
             return None

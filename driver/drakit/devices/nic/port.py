@@ -91,7 +91,7 @@ class Shaping:
     """
 
     classifier: Classifier
-    lacking: str = ""
+    missing: str = ""
     fair_queues: bool = False
 
 

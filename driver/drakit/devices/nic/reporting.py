@@ -29,7 +29,7 @@ _MESSAGE_MAX = 1024
 Grant = drivers.Grant[object]
 
 
-class Vitals:
+class DeviceHealth:
     """The health of devices, of which several sources may complain; a device is healthy when none does. From any thread."""
 
     def __init__(self, site: context.DriverContext) -> None:
@@ -48,20 +48,20 @@ class Vitals:
             health = context.Health.UNHEALTHY if told else context.Health.HEALTHY
             self._site.health(context.HealthReport(device=device, health=health, message=told))
 
-    def report(self, source: str) -> "Voice":
+    def report(self, source: str) -> "HealthSource":
         """One source's way to report health as a site takes it."""
-        return Voice(self, source)
+        return HealthSource(self, source)
 
 
 @dataclasses.dataclass(frozen=True)
-class Voice:
+class HealthSource:
     """Reports of one source."""
 
-    vitals: Vitals
+    health: DeviceHealth
     source: str
 
     def __call__(self, report: context.HealthReport) -> None:
-        self.vitals.tell(
+        self.health.tell(
             report.device, self.source, "" if report.health is context.Health.HEALTHY else report.message or report.health.value
         )
 
@@ -74,7 +74,7 @@ class _Failure:
     until: float
 
 
-class Reporter:
+class StatusReporter:
     """Writes the statuses of prepared grants where they changed. A pod that could not be attached counts until it is, or is no longer tried.
 
     Without ``attaches`` no container calls for an interface, as on a mock machine: a share is ready once it is prepared.
@@ -90,7 +90,7 @@ class Reporter:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine, self._site, self._attaches = machine, site, attaches
-        self._book = address_leases.Book(site, node=node)
+        self._leases = address_leases.AddressLeases(site, node=node)
         self._said: dict[tuple[str, str, str], claim_status.DeviceStatus] = {}
         self._failures: dict[tuple[str, str, str], dict[str, _Failure]] = {}
         self._monotonic = monotonic
@@ -155,7 +155,7 @@ class Reporter:
             return self._of_prepared(grant, found)
         if not attached:
             return None
-        leases = self._book.of(grant)
+        leases = self._leases.of(grant)
         told = tuple(dict.fromkeys(text for lease in leases for text in lease.addresses))[:_ADDRESSES_MAX]
         network = claim_status.NetworkStatus(
             interface=attached[0].name, addresses=told, hardware_address=attached[0].mac if len(attached) == 1 else ""
@@ -182,10 +182,12 @@ class Reporter:
         if planned is None or not (is_attached or service.RECORDED not in grant.record):
             return None
         chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
-        leases = self._book.of(grant)
+        leases = self._leases.of(grant)
         told = leases[0].addresses if leases else chosen.addresses
         network = claim_status.NetworkStatus(
-            interface=chosen.interface_name or planned.former.name, addresses=told, hardware_address=chosen.mac or planned.former.mac
+            interface=chosen.interface_name or planned.host_state.name,
+            addresses=told,
+            hardware_address=chosen.mac or planned.host_state.mac,
         )
         function = None if planned.function is None else self._machine.function(planned.function)
         values: records.Record = {} if function is None else {"function": sriov.to_record(function)}
@@ -196,7 +198,7 @@ class Reporter:
         return _status(grant, (_condition(*ready),), values=values, network=network)
 
 
-class Counters:
+class ShareCounters:
     """The counters of every share, for the metrics; labels name the NIC, the share and the direction. Safe between threads.
 
     The kernel counts drops where frames wait, in each sandbox's own class, and forgets them with the sandbox. They are kept here, so that the counter

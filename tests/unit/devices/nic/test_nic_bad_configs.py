@@ -120,7 +120,19 @@ def _refuse(name: str) -> object:
     return refused
 
 
-for _name in ("install", "remove", "admit", "dismiss", "repair", "dress", "undress", "mark", "move_in", "bring_back", "set_function"):
+for _name in (
+    "install",
+    "remove",
+    "admit",
+    "dismiss",
+    "repair",
+    "apply",
+    "remove_config",
+    "mark",
+    "move_in",
+    "return_to_host",
+    "set_function",
+):
     setattr(Untouched, _name, _refuse(_name))
 
 

@@ -42,7 +42,7 @@ class Attachment(service.Service):
     def __init__(self) -> None:
         """Nothing to open."""
 
-    def lacking(self) -> str:
+    def missing(self) -> str:
         return ""
 
     def client_for(self, record: object) -> str:

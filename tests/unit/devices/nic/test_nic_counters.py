@@ -23,7 +23,7 @@ class Machine:
         return (port.Traffic(share_id="s", egress=egress, ingress=STILL),) if self.has_share else ()
 
 
-def drops(counters: reporting.Counters, machine: Machine) -> float:
+def drops(counters: reporting.ShareCounters, machine: Machine) -> float:
     found = counters.readings(cast("port.Port", machine))
     (reading,) = (item for item in found if item.name == "nic_share_drops" and item.labels["direction"] == "egress")
     assert reading.total
@@ -31,7 +31,7 @@ def drops(counters: reporting.Counters, machine: Machine) -> float:
 
 
 def test_drops_of_a_sandbox_that_is_gone_stay_counted() -> None:
-    counters, machine = reporting.Counters(), Machine(drops=7)
+    counters, machine = reporting.ShareCounters(), Machine(drops=7)
     assert drops(counters, machine) == 7
     machine.drops = 3
     assert drops(counters, machine) == 7
@@ -42,7 +42,7 @@ def test_drops_of_a_sandbox_that_is_gone_stay_counted() -> None:
 
 
 def test_a_share_that_is_made_anew_begins_anew() -> None:
-    counters, machine = reporting.Counters(), Machine(drops=7)
+    counters, machine = reporting.ShareCounters(), Machine(drops=7)
     drops(counters, machine)
     machine.has_share = False
     assert counters.readings(cast("port.Port", machine)) == ()

@@ -231,7 +231,7 @@ class Unable(mock_port.MockPort):
     """The same machine with a kernel that holds no rates."""
 
     def shaping(self) -> port.Shaping:
-        return port.Shaping(classifier=port.Classifier.NONE, lacking="this kernel has no HTB")
+        return port.Shaping(classifier=port.Classifier.NONE, missing="this kernel has no HTB")
 
 
 def test_a_share_that_could_not_be_held_to_its_rate_is_not_prepared(nics: nic_driver.NicDriver, machine: mock_port.MockPort) -> None:

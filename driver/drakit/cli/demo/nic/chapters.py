@@ -9,7 +9,7 @@ from drakit.cli import drawing, show
 from drakit.cli.demo import stage as told
 from drakit.cli.demo.nic import asking, figures, pods, portrait, scene, sending
 from drakit.core import quantity
-from drakit.devices.nic import pod_interfaces as wearing
+from drakit.devices.nic import pod_interfaces
 from drakit.devices.nic.discovery import attributes
 from drakit.devices.nic.shaping import htb
 from drakit_cluster import json_types
@@ -128,13 +128,13 @@ def attach(act: scene.Scene) -> None:
         for one in pods.hooks(act.cdi_files(ref)):
             said = pods.call(one, pods.state(name, pod.sandbox, pod.pid))
             stage.check(f"the hook of pod {name} succeeds", (said.status, said.words), (0, ""))
-    worn = {name: _worn(act, pod) for name, pod in act.living.items()}
+    observed = {name: _observed(act, pod) for name, pod in act.living.items()}
     stage.table(
-        ["POD", "INTERFACE", "MAC", "ADDRESSES"], [(name, one.name, one.mac, ", ".join(one.addresses)) for name, one in worn.items()]
+        ["POD", "INTERFACE", "MAC", "ADDRESSES"], [(name, one.name, one.mac, ", ".join(one.addresses)) for name, one in observed.items()]
     )
     stage.check(
         "each has its claim's address, and is up",
-        {name: (one.addresses, one.up) for name, one in worn.items()},
+        {name: (one.addresses, one.up) for name, one in observed.items()},
         {name: ((f"{asking.address(name, act.figures)}/{asking.PREFIX}",), True) for name in act.refs},
     )
     stage.check("the kernel leads their frames to their shares' classes", _members(act), _expected_members(act))
@@ -151,7 +151,7 @@ def lower(act: scene.Scene) -> None:
         f"The driver is stopped, and started again by an admin who gives {act.name} {figures.rate(chosen.lowered)}. The pods are not touched. Claim "
         f"{figures.METRICS} may borrow as much as the interface has, which is less now."
     )
-    before, worn = act.view(), {name: _worn(act, pod) for name, pod in act.living.items()}
+    before, observed = act.view(), {name: _observed(act, pod) for name, pod in act.living.items()}
     act.driver.stop()
     act.driver.start(chosen.lowered)
     stage.wait("the driver has changed the classes", lambda: act.view().rates(htb.ROOT)[0] == _whole(chosen.lowered))
@@ -162,7 +162,7 @@ def lower(act: scene.Scene) -> None:
         stage.check(f"{side}: the same classes, none lost and none made anew", sorted(after.sides[side]), sorted(classes))
     grown = all(after.sent(minor).bytes >= before.sent(minor).bytes for minor in before.sides[scene.EGRESS])
     stage.check("their counters count on", grown)
-    stage.check("the pods' interfaces are the same", {name: _worn(act, pod) for name, pod in act.living.items()}, worn)
+    stage.check("the pods' interfaces are the same", {name: _observed(act, pod) for name, pod in act.living.items()}, observed)
 
 
 def send(act: scene.Scene) -> None:
@@ -235,8 +235,8 @@ def _expected_members(act: scene.Scene) -> set[tuple[str, int]]:
     return {(share.id, act.living[name].cookie()) for name, share in act.shares().items()}
 
 
-def _worn(act: scene.Scene, pod: pods.Pod) -> wearing.Worn:
-    found = act.machine.worn(wearing.Child(namespace=pod.namespace, name=asking.INTERFACE))
+def _observed(act: scene.Scene, pod: pods.Pod) -> pod_interfaces.ObservedInterface:
+    found = act.machine.observed(pod_interfaces.InterfaceRef(namespace=pod.namespace, name=asking.INTERFACE))
     if found is None:
         raise told.DemoError(f"pod {pod.name} has no interface {asking.INTERFACE}")
     return found

@@ -74,8 +74,8 @@ def survey(machine: kernel_port.KernelPort, wish: Wish) -> Ground:
     """The interface, where the demo may use it; raises SettingsError, HardwareError."""
     interface = find(machine, wish.interface)
     shaping = machine.shaping()
-    if shaping.lacking:
-        raise errors.SettingsError(f"{wish.interface} cannot be shared: {shaping.lacking}", key="--nic")
+    if shaping.missing:
+        raise errors.SettingsError(f"{wish.interface} cannot be shared: {shaping.missing}", key="--nic")
     _check_unshared(interface)
     unasked, asked = (_verdict(machine, wish, take_over=take_over) for take_over in (False, True))
     if isinstance(asked, str):
@@ -87,8 +87,8 @@ def survey(machine: kernel_port.KernelPort, wish: Wish) -> Ground:
         raise errors.SettingsError(f"{wish.interface} {used}: {held}; if that may be, add --yes-take-over", key="--nic")
     if wish.traffic and not interface.carrier:
         raise errors.SettingsError(f"{wish.interface} has no link, so nothing can be sent; leave it out", key="--traffic")
-    former = machine.former(wish.interface)
-    if former is None or not former.up:
+    host_state = machine.host_state(wish.interface)
+    if host_state is None or not host_state.up:
         raise errors.SettingsError(
             f"{wish.interface} is down, and its children could not be set up: ip link set {wish.interface} up", key="--nic"
         )

@@ -49,7 +49,7 @@ class View:
 
     def rates(self, minor: int) -> tuple[int, int]:
         """Rate and ceil of a class, the same in both directions; (0, 0) where a direction lacks it or says something else."""
-        found = {(side[minor].band.rate, side[minor].band.ceil) if minor in side else (0, 0) for side in self.sides.values()}
+        found = {(side[minor].spec.rate, side[minor].spec.ceil) if minor in side else (0, 0) for side in self.sides.values()}
         return found.pop() if len(found) == 1 else (0, 0)
 
     def sent(self, minor: int) -> port.Counters:
@@ -172,7 +172,7 @@ class Scene:
         named |= {share.minor: f"claim {name}" for name, share in self.shares().items()}
         found = self.view().sides[EGRESS]
         return [
-            (htb.text(minor), named.get(minor, "a pod"), figures.rate(item.band.rate), figures.rate(item.band.ceil))
+            (htb.text(minor), named.get(minor, "a pod"), figures.rate(item.spec.rate), figures.rate(item.spec.ceil))
             for minor, item in sorted(found.items())
         ]
 

@@ -85,7 +85,7 @@ def measure(view: scene.Scene, minors: Mapping[str, int], seconds: float = SECON
 def _waits(look: scene.View, minor: int) -> bool:
     """Whether frames waited in a class, or in one of its pods'."""
     classes = look.sides[scene.EGRESS]
-    return any(item.counters.backlog for item in classes.values() if minor in {item.band.minor, item.band.parent})
+    return any(item.counters.backlog for item in classes.values() if minor in {item.spec.minor, item.spec.parent})
 
 
 def _part(found: Sequence[bool]) -> float:

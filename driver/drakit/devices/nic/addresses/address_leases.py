@@ -24,7 +24,7 @@ Grant = drivers.Grant[object]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Who:
+class SandboxId:
     """A sandbox: the cookie of its network namespace, and the pod (``namespace/name``, or a UID) for messages and for knowing it again."""
 
     cookie: int
@@ -41,14 +41,14 @@ class Lease:
     """The addresses a sandbox has of a grant, as CIDR."""
 
     grant: Grant
-    who: Who
+    sandbox_id: SandboxId
     addresses: tuple[str, ...]
 
     @property
-    def place(self) -> register.Place:
+    def place(self) -> register.NoteLocation:
         """Where it is noted."""
         of = self.grant
-        return register.Place(claim=of.claim.uid, device=of.device.name, share_id=of.share_id, key=self.who.key)
+        return register.NoteLocation(claim=of.claim.uid, device=of.device.name, share_id=of.share_id, key=self.sandbox_id.key)
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -56,10 +56,10 @@ class Lease:
         return frozenset(text.partition("/")[0] for text in self.addresses)
 
 
-Lives = Callable[[Lease], bool]
+IsAlive = Callable[[Lease], bool]
 
 
-def _lives(lease: Lease) -> bool:
+def _is_alive(lease: Lease) -> bool:
     del lease
     return True
 
@@ -72,14 +72,14 @@ def locks_for(chosen: config.NicConfig) -> tuple[str, ...]:
 class _Taken:
     """Addresses that a pool may not give out: those in the register but for those that are about to be given back."""
 
-    def __init__(self, known: register.Register, freed: frozenset[str]) -> None:
+    def __init__(self, known: register.AddressIndex, freed: frozenset[str]) -> None:
         self._known, self._freed = known, freed
 
     def __contains__(self, host: object) -> bool:
         return host not in self._freed and host in self._known
 
 
-class Book:
+class AddressLeases:
     """Who has which address on this node. ``lives`` says whether the sandbox of a lease is still there; ``survey`` looks once at all that are there,
     and gives what says the same of any lease.
 
@@ -92,51 +92,51 @@ class Book:
         site: context.DriverContext,
         *,
         node: str,
-        lives: Lives = _lives,
-        survey: Callable[[], Lives] | None = None,
-        known: register.Register | None = None,
+        is_alive: IsAlive = _is_alive,
+        survey: Callable[[], IsAlive] | None = None,
+        known: register.AddressIndex | None = None,
     ) -> None:
-        self._site, self._node, self._lives = site, node, lives
-        self._survey = survey or (lambda: lives)
-        self._register = known or register.Register(site.home)
+        self._site, self._node, self._is_alive = site, node, is_alive
+        self._survey = survey or (lambda: is_alive)
+        self._index = known or register.AddressIndex(site.home)
 
-    def take(self, grant: Grant, chosen: config.NicConfig, who: Who) -> tuple[str, ...]:
+    def take(self, grant: Grant, chosen: config.NicConfig, sandbox_id: SandboxId) -> tuple[str, ...]:
         """The sandbox's addresses, noted before anything is made; those of an earlier call if it has any.
 
         Raises ConfigError for a static address that another pod of this node has, DeviceBusyError when a pool is used up.
         """
         own = self.of(grant)
-        kept = next((lease for lease in own if lease.who.cookie == who.cookie), None)
+        kept = next((lease for lease in own if lease.sandbox_id.cookie == sandbox_id.cookie), None)
         if kept is not None:
             return kept.addresses
-        if not self._register.is_current():
-            self._register.learn(_noted(self.leases()))
-        over = [lease for lease in own if self._is_over(lease, grant, who)]
-        over += self._over_holders(chosen, grant, who, over)
+        if not self._index.is_current():
+            self._index.learn(_noted(self.leases()))
+        over = [lease for lease in own if self._is_over(lease, grant, sandbox_id)]
+        over += self._over_holders(chosen, grant, sandbox_id, over)
         try:
-            found = (*chosen.addresses, *self._from_pools(chosen, who, _hosts(over)))
+            found = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(over)))
         except errors.DeviceBusyError:
             every = tuple(self.leases())
-            self._register.learn(_noted(every))
-            lives = self._survey()
-            over = [lease for lease in every if self._is_over(lease, grant, who, lives)]
-            found = (*chosen.addresses, *self._from_pools(chosen, who, _hosts(over)))
+            self._index.learn(_noted(every))
+            is_alive = self._survey()
+            over = [lease for lease in every if self._is_over(lease, grant, sandbox_id, is_alive)]
+            found = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(over)))
         for lease in over:
             with contextlib.suppress(errors.ClaimError):  # Its claim has just been unprepared, and its notes are gone with it.
-                self.give_back(lease.grant, lease.who)
+                self.give_back(lease.grant, lease.sandbox_id)
         if found:
-            lease = Lease(grant=grant, who=who, addresses=found)
+            lease = Lease(grant=grant, sandbox_id=sandbox_id, addresses=found)
             for host in lease.hosts:
-                self._register.add(host, lease.place)
-            self._site.note(grant, who.key, {"cookie": f"{who.cookie:x}", "pod": who.pod, "addresses": found})
+                self._index.add(host, lease.place)
+            self._site.note(grant, sandbox_id.key, {"cookie": f"{sandbox_id.cookie:x}", "pod": sandbox_id.pod, "addresses": found})
         return found
 
-    def give_back(self, grant: Grant, who: Who) -> None:
+    def give_back(self, grant: Grant, sandbox_id: SandboxId) -> None:
         """The sandbox's addresses are free again; none is success. Raises ClaimError when the claim is no longer prepared: then they are free."""
         for lease in self.of(grant):
-            if lease.who.cookie == who.cookie:
+            if lease.sandbox_id.cookie == sandbox_id.cookie:
                 self._forget(lease)
-        self._site.note(grant, who.key, None)
+        self._site.note(grant, sandbox_id.key, None)
 
     def end(self, grant: Grant) -> None:
         """The grant is about to be unprepared, and its notes go with it."""
@@ -155,52 +155,57 @@ class Book:
 
     def _forget(self, lease: Lease) -> None:
         for host in lease.hosts:
-            self._register.forget(host, lease.place)
+            self._index.forget(host, lease.place)
 
     def _holders(self, host: str) -> Iterator[Lease]:
         """The leases that have an address now: the register's places, looked up."""
-        for place in sorted(self._register.places(host), key=lambda place: (place.claim, place.key)):
+        for place in sorted(self._index.places(host), key=lambda place: (place.claim, place.key)):
             grant = self._site.grant(place.claim, place.device, place.share_id)
             record = None if grant is None else self._site.notes(grant).get(place.key)
             lease = None if grant is None or record is None else _lease(grant, record)
             if lease is not None and host in lease.hosts:
                 yield lease
             else:
-                self._register.forget(host, place)
+                self._index.forget(host, place)
 
-    def _is_over(self, lease: Lease, grant: Grant, who: Who, lives: Lives | None = None) -> bool:
+    def _is_over(self, lease: Lease, grant: Grant, sandbox_id: SandboxId, is_alive: IsAlive | None = None) -> bool:
         """Whether a lease's sandbox is gone, or is the earlier one of the same pod, which has a new one now.
 
         A whole interface is in one pod at a time and is no member of a share: its lease ends when another sandbox takes it.
         """
         if whole_interface.is_whole(lease.grant.device):
-            return _is_same(lease.grant, grant) and lease.who.cookie != who.cookie
-        replaced = bool(who.pod) and lease.who.pod == who.pod and lease.who.cookie != who.cookie and _is_same(lease.grant, grant)
-        return replaced or not (lives or self._lives)(lease)
+            return _is_same(lease.grant, grant) and lease.sandbox_id.cookie != sandbox_id.cookie
+        replaced = (
+            bool(sandbox_id.pod)
+            and lease.sandbox_id.pod == sandbox_id.pod
+            and lease.sandbox_id.cookie != sandbox_id.cookie
+            and _is_same(lease.grant, grant)
+        )
+        return replaced or not (is_alive or self._is_alive)(lease)
 
-    def _over_holders(self, chosen: config.NicConfig, grant: Grant, who: Who, over: Sequence[Lease]) -> Iterator[Lease]:
+    def _over_holders(self, chosen: config.NicConfig, grant: Grant, sandbox_id: SandboxId, over: Sequence[Lease]) -> Iterator[Lease]:
         """The leases of configured addresses whose sandboxes are gone, beside those known; raises ConfigError for one that somebody still has."""
         found = list(over)
         for address in sorted(hosts_of(chosen)):
             for lease in self._holders(address):
                 if lease in found:
                     continue
-                if not self._is_over(lease, grant, who):
-                    raise errors.ConfigError(_taken(address, lease, grant, who), field="parameters.addresses")
+                if not self._is_over(lease, grant, sandbox_id):
+                    raise errors.ConfigError(_taken(address, lease, grant, sandbox_id), field="parameters.addresses")
                 found.append(lease)
                 yield lease
 
-    def _from_pools(self, chosen: config.NicConfig, who: Who, freed: frozenset[str]) -> tuple[str, ...]:
+    def _from_pools(self, chosen: config.NicConfig, sandbox_id: SandboxId, freed: frozenset[str]) -> tuple[str, ...]:
         own = {ipaddress.ip_interface(text).version for text in chosen.addresses}
         pools = [pool for pool in ip_pools.pools_of(chosen.address_pools, self._node) if pool.version not in own]
-        return ip_pools.take(pools, _Taken(self._register, freed), start=zlib.crc32(f"{who.cookie:x}".encode()))
+        return ip_pools.take(pools, _Taken(self._index, freed), start=zlib.crc32(f"{sandbox_id.cookie:x}".encode()))
 
 
 def _hosts(leases: Iterable[Lease]) -> frozenset[str]:
     return frozenset(host for lease in leases for host in lease.hosts)
 
 
-def _noted(leases: Iterable[Lease]) -> Iterator[tuple[str, register.Place]]:
+def _noted(leases: Iterable[Lease]) -> Iterator[tuple[str, register.NoteLocation]]:
     return ((host, lease.place) for lease in leases for host in lease.hosts)
 
 
@@ -209,11 +214,11 @@ def hosts_of(chosen: config.NicConfig) -> frozenset[str]:
     return frozenset(text.partition("/")[0] for text in chosen.addresses)
 
 
-def _taken(address: str, lease: Lease, grant: Grant, who: Who) -> str:
-    holder = f"claim {lease.grant.claim}{f' in pod {lease.who.pod}' if lease.who.pod else ''}"
+def _taken(address: str, lease: Lease, grant: Grant, sandbox_id: SandboxId) -> str:
+    holder = f"claim {lease.grant.claim}{f' in pod {lease.sandbox_id.pod}' if lease.sandbox_id.pod else ''}"
     if _is_same(lease.grant, grant):
         return f"{address} is used by another pod of the {holder}; pods that share a claim need an address pool in the DeviceClass"
-    if lease.who.cookie == who.cookie:
+    if lease.sandbox_id.cookie == sandbox_id.cookie:
         return f"{address} is used by the {holder}, which is this pod's too"
     return f"{address} is used by the {holder}"
 
@@ -230,6 +235,6 @@ def _is_same(one: Grant, other: Grant) -> bool:
 def _lease(grant: Grant, record: records.Record) -> Lease | None:
     match record:
         case {"cookie": str(cookie), "pod": str(pod), "addresses": (*texts,)}:
-            return Lease(grant=grant, who=Who(cookie=int(cookie, 16), pod=pod), addresses=tuple(map(str, texts)))
+            return Lease(grant=grant, sandbox_id=SandboxId(cookie=int(cookie, 16), pod=pod), addresses=tuple(map(str, texts)))
         case _:
             return None

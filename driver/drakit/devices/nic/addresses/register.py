@@ -19,7 +19,7 @@ FILE = "addresses.by"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Place:
+class NoteLocation:
     """Where an address is noted: a grant, by what it is found by, and the key of the note."""
 
     claim: names.ClaimUid
@@ -28,14 +28,14 @@ class Place:
     key: str
 
 
-class Register:
+class AddressIndex:
     """Addresses without prefix, and the places where they were noted. ``home`` is the driver's durable folder."""
 
     def __init__(self, home: pathlib.Path) -> None:
         self._file = home / FILE
         self._name = secrets.token_hex(16)
         self._guard = threading.Lock()
-        self._places: dict[str, frozenset[Place]] = {}
+        self._places: dict[str, frozenset[NoteLocation]] = {}
 
     def is_current(self) -> bool:
         """Whether no other process has given addresses out since ``learn``."""
@@ -44,7 +44,7 @@ class Register:
         except (OSError, ValueError):
             return False
 
-    def learn(self, found: Iterable[tuple[str, Place]]) -> None:
+    def learn(self, found: Iterable[tuple[str, NoteLocation]]) -> None:
         """Take what was read from all notes in place of what was known. Raises HardwareError where that cannot be said to other processes."""
         places = list(found)
         try:
@@ -58,12 +58,12 @@ class Register:
         for host, place in places:
             self.add(host, place)
 
-    def add(self, host: str, place: Place) -> None:
+    def add(self, host: str, place: NoteLocation) -> None:
         """An address was noted there."""
         with self._guard:
             self._places[host] = self._places.get(host, frozenset()) | {place}
 
-    def forget(self, host: str, place: Place) -> None:
+    def forget(self, host: str, place: NoteLocation) -> None:
         """An address is noted there no more."""
         with self._guard:
             # Readers take no lock: an address that stays noted somewhere must not be missing for a moment.
@@ -73,7 +73,7 @@ class Register:
             else:
                 self._places.pop(host, None)
 
-    def places(self, host: str) -> frozenset[Place]:
+    def places(self, host: str) -> frozenset[NoteLocation]:
         """Where an address may be noted."""
         return self._places.get(host, frozenset())
 

@@ -62,11 +62,11 @@ class Attacher:
     """Attaches sandboxes to the prepared shares of one node."""
 
     def __init__(
-        self, machine: port.Port, kernel: Sandboxes, site: context.DriverContext, *, node: str, known: register.Register | None = None
+        self, machine: port.Port, kernel: Sandboxes, site: context.DriverContext, *, node: str, known: register.AddressIndex | None = None
     ) -> None:
         self._machine, self._kernel, self._site = machine, kernel, site
         self._node = node
-        self._book = address_leases.Book(site, node=node, lives=self._lives, survey=self._survey, known=known)
+        self._leases = address_leases.AddressLeases(site, node=node, is_alive=self._is_alive, survey=self._survey, known=known)
 
     def attach(self, request: protocol.Request, descriptor: int, is_waited_for: Callable[[], bool], *, known: Grant | None = None) -> None:
         """Give the sandbox whose namespace is open as ``descriptor`` its interface; afterwards nothing is held. ``known`` is the grant, if just read.
@@ -101,12 +101,12 @@ class Attacher:
             self._kernel.delete(attachment.nsid, link)
         self._machine.dismiss(share, cookie=attachment.cookie, mac=attachment.mac)
         with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
-            self._book.give_back(grant, _who(attachment))
+            self._leases.give_back(grant, _sandbox_id(attachment))
             self._site.note(grant, attachment.key, None)
 
     def end(self, grant: Grant) -> None:
         """The grant is about to be unprepared; its addresses are known to be free."""
-        self._book.end(grant)
+        self._leases.end(grant)
 
     def _undo_after_failure(self, grant: Grant, share: port.Share, attachment: attachment_plan.Attachment) -> None:
         """Undo at once; what cannot be undone now is noted, and undone with the claim. The first error is the one to report."""
@@ -176,41 +176,41 @@ class Attacher:
     def _complete(self, call: Call, attachment: attachment_plan.Attachment, link: sandboxes.Link | None) -> None:
         """Make what is not there yet. An address or a size that the pod has changed meanwhile stays as it is."""
         found = self._addresses(call, attachment)
-        outfit = pod_interfaces.outfit_of(_config(call.grant), name=attachment.name, mac=attachment.mac, addresses=found)
+        wanted = pod_interfaces.interface_config(_config(call.grant), name=attachment.name, mac=attachment.mac, addresses=found)
         was_up = link is not None and link.up
         if link is None:
-            _make(call.sandbox, outfit, call.share)
-            link = call.sandbox.find(outfit.name)
+            _make(call.sandbox, wanted, call.share)
+            link = call.sandbox.find(wanted.name)
             if link is None:
-                raise errors.HardwareError("RTM_NEWLINK", f"{outfit.name} was made and is not there")
+                raise errors.HardwareError("RTM_NEWLINK", f"{wanted.name} was made and is not there")
         alias = attachment_plan.alias(call.share.id, attachment.sandbox)
         if link.alias != alias:
             call.sandbox.mark(link, alias)
         self._machine.admit(call.share, cookie=attachment.cookie, mac=attachment.mac)
-        if outfit.mode is config.Mode.BRIDGE and not was_up:
+        if wanted.mode is config.Mode.BRIDGE and not was_up:
             call.sandbox.limit(link, max(call.share.bandwidth, call.share.ceil))
-        child = pod_interfaces.Child(namespace=call.descriptor, name=outfit.name)
-        self._kernel.dress(child, dataclasses.replace(outfit, mac="", mtu=0) if was_up else outfit)
+        child = pod_interfaces.InterfaceRef(namespace=call.descriptor, name=wanted.name)
+        self._kernel.apply(child, dataclasses.replace(wanted, mac="", mtu=0) if was_up else wanted)
 
     def _addresses(self, call: Call, attachment: attachment_plan.Attachment) -> tuple[str, ...]:
         """The sandbox's addresses. The book of the node is opened only for a configuration that asks for some."""
         chosen = _config(call.grant)
-        return self._book.take(call.grant, chosen, _who(attachment)) if address_leases.locks_for(chosen) else ()
+        return self._leases.take(call.grant, chosen, _sandbox_id(attachment)) if address_leases.locks_for(chosen) else ()
 
-    def _lives(self, lease: address_leases.Lease) -> bool:
+    def _is_alive(self, lease: address_leases.Lease) -> bool:
         """Whether the sandbox of a lease is there: it is as long as its frames are led to a class."""
         share = shares.from_record(lease.grant.record)
-        return share is not None and any(member.cookie == lease.who.cookie for member in self._machine.members(of=share))
+        return share is not None and any(member.cookie == lease.sandbox_id.cookie for member in self._machine.members(of=share))
 
-    def _survey(self) -> address_leases.Lives:
+    def _survey(self) -> address_leases.IsAlive:
         """The same of any lease, from one look at the kernel."""
         there = {(member.share_id, member.cookie) for member in self._machine.members()}
 
-        def lives(lease: address_leases.Lease) -> bool:
+        def is_alive(lease: address_leases.Lease) -> bool:
             share = shares.from_record(lease.grant.record)
-            return share is not None and (share.id, lease.who.cookie) in there
+            return share is not None and (share.id, lease.sandbox_id.cookie) in there
 
-        return lives
+        return is_alive
 
     def _wanted(self, request: protocol.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
         """The grant as it is now. Raises RefusedError where the interface comes too late: a runtime that has given up never takes it back."""
@@ -223,13 +223,13 @@ def _config(grant: Grant) -> config.NicConfig:
     return grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
 
 
-def _who(attachment: attachment_plan.Attachment) -> address_leases.Who:
-    return address_leases.Who(cookie=attachment.cookie, pod=attachment.pod)
+def _sandbox_id(attachment: attachment_plan.Attachment) -> address_leases.SandboxId:
+    return address_leases.SandboxId(cookie=attachment.cookie, pod=attachment.pod)
 
 
-def _make(sandbox: sandboxes.Sandbox, outfit: pod_interfaces.Outfit, share: port.Share) -> None:
+def _make(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig, share: port.Share) -> None:
     try:
-        sandbox.make(outfit, share.ifindex)
+        sandbox.make(wanted, share.ifindex)
     except OSError as error:
         if error.errno != errno.ENODEV:
             raise

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 Grant = drivers.Grant[object]
 
 
-class Minder:
+class AttachmentCollector:
     """Minds the attachments of one driver; ``start`` begins, ``stop`` ends the thread that looks."""
 
     def __init__(

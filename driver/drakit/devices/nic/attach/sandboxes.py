@@ -71,17 +71,17 @@ class Sandbox:
             raise
         return next(map(_link, answers), None)
 
-    def make(self, outfit: pod_interfaces.Outfit, nic: int) -> None:
+    def make(self, wanted: pod_interfaces.InterfaceConfig, nic: int) -> None:
         """Make the child, down: nothing passes before its frames are counted. In private mode it reaches no sibling."""
-        mode = rtnetlink.pack(_INFO_DATA, rtnetlink.number(_MACVLAN_MODE, _MODES[outfit.mode]))
+        mode = rtnetlink.pack(_INFO_DATA, rtnetlink.number(_MACVLAN_MODE, _MODES[wanted.mode]))
         self._host.ask(
             _NEWLINK,
             _IFINFO.pack(0, 0, 0, 0, 0)
-            + rtnetlink.text(_NAME, outfit.name)
+            + rtnetlink.text(_NAME, wanted.name)
             + rtnetlink.number(_LINK, nic)
             + rtnetlink.number(_NAMESPACE, self._descriptor)
-            + rtnetlink.pack(_ADDRESS, bytes.fromhex(outfit.mac.replace(":", "")))
-            + (rtnetlink.number(_MTU, outfit.mtu) if outfit.mtu else b"")
+            + rtnetlink.pack(_ADDRESS, bytes.fromhex(wanted.mac.replace(":", "")))
+            + (rtnetlink.number(_MTU, wanted.mtu) if wanted.mtu else b"")
             + rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, _KIND) + mode),
             rtnetlink.CREATE | rtnetlink.EXCLUSIVE,
         )
@@ -183,19 +183,19 @@ def _children(host: locator.Host, nsids: Iterable[int]) -> list[tuple[int, Link]
 
 def _parent_namespace(answer: bytes) -> int | None:
     """Return the number of the namespace that has the link's parent; None where it is the link's own."""
-    told = rtnetlink.attributes(answer[_IFINFO.size :]).get(_LINK_NETNSID)
-    return None if told is None else struct.unpack("=i", told)[0]
+    attrs = rtnetlink.attributes(answer[_IFINFO.size :]).get(_LINK_NETNSID)
+    return None if attrs is None else struct.unpack("=i", attrs)[0]
 
 
 def _link(answer: bytes) -> Link:
     _, _, ifindex, flags, _ = _IFINFO.unpack_from(answer)
-    told = rtnetlink.attributes(answer[_IFINFO.size :])
-    kind = rtnetlink.as_text(rtnetlink.attributes(told.get(_LINKINFO, b"")).get(_INFO_KIND, b""))
+    attrs = rtnetlink.attributes(answer[_IFINFO.size :])
+    kind = rtnetlink.as_text(rtnetlink.attributes(attrs.get(_LINKINFO, b"")).get(_INFO_KIND, b""))
     return Link(
         ifindex=ifindex,
-        name=rtnetlink.as_text(told[_NAME]),
-        mac=told.get(_ADDRESS, b"").hex(":"),
-        alias=rtnetlink.as_text(told.get(_ALIAS, b"")),
-        parent=rtnetlink.as_number(told[_LINK]) if kind == _KIND and _LINK in told else 0,
+        name=rtnetlink.as_text(attrs[_NAME]),
+        mac=attrs.get(_ADDRESS, b"").hex(":"),
+        alias=rtnetlink.as_text(attrs.get(_ALIAS, b"")),
+        parent=rtnetlink.as_number(attrs[_LINK]) if kind == _KIND and _LINK in attrs else 0,
         up=bool(flags & _UP),
     )

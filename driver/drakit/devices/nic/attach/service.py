@@ -41,15 +41,15 @@ class Service:
         self._home, self._machine, self._kernel, self._node = home, machine, kernel, node
         self._copies = hook_client.Copies(home)
         self._attacher: attacher.Attacher | None = None
-        self._wholes: whole_attacher.Wholes | None = None
+        self._whole_attacher: whole_attacher.WholeAttacher | None = None
         self._site: context.DriverContext | None = None
         self._calls = outcomes.Calls()
         self.callbacks = Callbacks()
         self._server: server.Server | None = None
-        self._minder: attachment_gc.Minder | None = None
+        self._collector: attachment_gc.AttachmentCollector | None = None
         self._is_able = False
 
-    def lacking(self) -> str:
+    def missing(self) -> str:
         """Why this host's container runtime cannot be given the client; empty when it can, and before ``start``, which puts it there."""
         if self._attacher is not None and not self._is_able:
             try:
@@ -78,20 +78,20 @@ class Service:
     def start(self, site: context.DriverContext, intents: Callable[[], Iterable[records.Record]]) -> None:
         """Begin to answer. Raises HardwareError where nobody can listen."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in site.grants()})
-        known = register.Register(site.home)
+        known = register.AddressIndex(site.home)
         self._attacher = attacher.Attacher(self._machine, self._kernel, site, node=self._node, known=known)
-        lacking = self.lacking()
-        if lacking:
-            _log.error("NIC sharing unavailable", extra={"error": lacking})
+        missing = self.missing()
+        if missing:
+            _log.error("NIC sharing unavailable", extra={"error": missing})
             site.changed()
-        self._minder = attachment_gc.Minder(self._machine, self._kernel, site, self._attacher, intents=intents)
-        self._minder.remove_orphans()
+        self._collector = attachment_gc.AttachmentCollector(self._machine, self._kernel, site, self._attacher, intents=intents)
+        self._collector.remove_orphans()
         whole = whole_interface.Whole(self._machine, node=self._node, settings=settings.NicSettings())
-        self._wholes = whole_attacher.Wholes(whole, self._kernel, site, node=self._node, known=known)
+        self._whole_attacher = whole_attacher.WholeAttacher(whole, self._kernel, site, node=self._node, known=known)
         self._site = site
         self._server = server.Server(self._home / SOCKET, self._attach)
         self._server.start()
-        self._minder.start()
+        self._collector.start()
 
     def _attach(self, request: protocol.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Attach, and report the outcome in the claim, the log and the metrics."""
@@ -122,12 +122,12 @@ class Service:
 
     def _attach_granted(self, request: protocol.Request, grant: Grant | None, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """A share, or a whole interface, as the grant says."""
-        if grant is not None and whole_interface.is_whole(grant.device) and self._wholes is not None:
+        if grant is not None and whole_interface.is_whole(grant.device) and self._whole_attacher is not None:
             if self._kernel.is_host(descriptor):
                 raise outcomes.RefusedError(
                     "the pod uses the host's network (hostNetwork), where the interface is already", outcomes.Reason.HOST_NETWORK
                 )
-            self._wholes.attach(request, grant, descriptor, is_waited_for)
+            self._whole_attacher.attach(request, grant, descriptor, is_waited_for)
         elif self._attacher is not None:
             self._attacher.attach(request, descriptor, is_waited_for, known=grant)
 
@@ -136,9 +136,9 @@ class Service:
         if self._server is not None:
             self._server.stop()
             self._server = None
-        if self._minder is not None:
-            self._minder.stop()
-            self._minder = None
+        if self._collector is not None:
+            self._collector.stop()
+            self._collector = None
 
     def leftovers(self) -> Iterator[str]:
         """Name the interfaces with this driver's mark in pods' network namespaces. Raises HardwareError."""
@@ -146,8 +146,8 @@ class Service:
 
     def remove_leftovers(self) -> None:
         """Delete the interfaces with this driver's mark whose share is not installed and that no claim plans. Raises HardwareError."""
-        if self._minder is not None:
-            self._minder.remove_orphans()
+        if self._collector is not None:
+            self._collector.remove_orphans()
 
     def placement_of(self, grant: Grant) -> identity.Placement | None:
         """Where a whole interface was moved to, as it was noted; None without memory, in a one-off command or while a start recovers claims."""

@@ -41,7 +41,7 @@ class Caution:
     change: str
 
 
-class Surroundings:
+class NodeContext:
     """What the verdict on one interface needs to know of the others."""
 
     def __init__(self, interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, machine: port.Shaping) -> None:
@@ -68,14 +68,14 @@ class Surroundings:
         return min((figure for figure in (known, None if given is None else given.value) if figure is not None), default=None)
 
 
-def speed_of(interface: port.Interface, around: Surroundings) -> int | Refusal:
+def speed_of(interface: port.Interface, context: NodeContext) -> int | Refusal:
     """The speed in bits per second to be shared out, or why there is none: a refusal of the interface as such comes before one of its speed."""
     for verdict in _VERDICTS:
-        refusal = verdict(interface, around)
+        refusal = verdict(interface, context)
         if refusal is not None:
             return refusal
-    speed = around.speed(interface)
-    return _unknown_speed(interface, around) if speed is None else speed
+    speed = context.speed(interface)
+    return _unknown_speed(interface, context) if speed is None else speed
 
 
 def too_small(speed: int, reserve: quantity.Quantity, rates: nic_settings.BandwidthPolicy) -> Refusal:
@@ -87,9 +87,9 @@ def too_small(speed: int, reserve: quantity.Quantity, rates: nic_settings.Bandwi
     )
 
 
-def caution(interface: port.Interface, around: Surroundings) -> Caution | None:
+def caution(interface: port.Interface, context: NodeContext) -> Caution | None:
     """What is to be said of an interface that is offered although the host uses it; None where there is nothing."""
-    if not (interface.addressed or interface.ifindex in around.uplinks) or _reserve(interface, around):
+    if not (interface.addressed or interface.ifindex in context.uplinks) or _reserve(interface, context):
         return None
     return Caution(
         reason=f"has an address of the host and no reserve: while it has shares, the host's own traffic by it is held to {_LEFT_TO_THE_HOST} bit/s",
@@ -115,12 +115,12 @@ def _uplinks(interfaces: Iterable[port.Interface]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _reserve(interface: port.Interface, around: Surroundings) -> int:
-    reserve = around.settings.rule_for(interface).reserve
+def _reserve(interface: port.Interface, context: NodeContext) -> int:
+    reserve = context.settings.rule_for(interface).reserve
     return 0 if reserve is None else reserve.value
 
 
-def _is_unusable(interface: port.Interface, around: Surroundings) -> Refusal | None:
+def _is_unusable(interface: port.Interface, context: NodeContext) -> Refusal | None:
     reason = ""
     if interface.kind == port.LOOPBACK:
         reason = "is the loopback"
@@ -131,35 +131,35 @@ def _is_unusable(interface: port.Interface, around: Surroundings) -> Refusal | N
     elif interface.kind in CHILD_KINDS:
         reason = f"is itself a part ({interface.kind}) of another interface"
     elif interface.master is not None:
-        master = around.by_index.get(interface.master)
+        master = context.by_index.get(interface.master)
         reason = f"is enslaved to {master.name if master else 'another interface'}"
     return Refusal(reason=reason, expected=True) if reason else None
 
 
-def _is_filtered(interface: port.Interface, around: Surroundings) -> Refusal | None:
-    if not nic_settings.matches(interface, around.settings.include):
+def _is_filtered(interface: port.Interface, context: NodeContext) -> Refusal | None:
+    if not nic_settings.matches(interface, context.settings.include):
         return Refusal(reason="is not in the setting include", change="a glob in nic.include that fits it", expected=True)
-    if nic_settings.matches(interface, around.settings.exclude):
+    if nic_settings.matches(interface, context.settings.exclude):
         return Refusal(reason="is in the setting exclude", change="nic.exclude without the glob that fits it", expected=True)
     return None
 
 
-def _is_of_the_host(interface: port.Interface, around: Surroundings) -> Refusal | None:
-    is_uplink = interface.ifindex in around.uplinks
-    if nic_settings.matches(interface, around.settings.take_over):
-        return _is_left_nothing(interface, around, is_used=is_uplink or interface.addressed)
+def _is_of_the_host(interface: port.Interface, context: NodeContext) -> Refusal | None:
+    is_uplink = interface.ifindex in context.uplinks
+    if nic_settings.matches(interface, context.settings.take_over):
+        return _is_left_nothing(interface, context, is_used=is_uplink or interface.addressed)
     if is_uplink:
         change = "a glob in nic.take_over that fits it, and a reserve for the host (nic.reserve, or a rule in nic.rules)"
         return Refusal(reason="carries the host's default route", change=change, expected=True)
-    if interface.addressed and not around.settings.offer_addressed:
+    if interface.addressed and not context.settings.offer_addressed:
         change = "nic.offer_addressed, or a glob in nic.take_over that fits it, and a reserve for the host"
         return Refusal(reason="has an address of the host", change=change, expected=True)
     return None
 
 
-def _is_left_nothing(interface: port.Interface, around: Surroundings, *, is_used: bool) -> Refusal | None:
+def _is_left_nothing(interface: port.Interface, context: NodeContext, *, is_used: bool) -> Refusal | None:
     """The host's class has the reserve's rate, so without one the take-over would cut the host off by the driver's smallest class."""
-    if not is_used or _reserve(interface, around):
+    if not is_used or _reserve(interface, context):
         return None
     return Refusal(
         reason=(
@@ -170,15 +170,15 @@ def _is_left_nothing(interface: port.Interface, around: Surroundings, *, is_used
     )
 
 
-def _is_counted_elsewhere(interface: port.Interface, around: Surroundings) -> Refusal | None:
+def _is_counted_elsewhere(interface: port.Interface, context: NodeContext) -> Refusal | None:
     parent = interface.pci.physical_function if interface.pci else ""
-    if parent and around.settings.rule_for(interface).speed is None:
+    if parent and context.settings.rule_for(interface).speed is None:
         reason = f"is a virtual function of {parent}, whose bandwidth it shares"
         return Refusal(reason=reason, change=_GIVE_SPEED, expected=True, is_of_speed=True)
     return None
 
 
-def _is_out_of_hand(interface: port.Interface, around: Surroundings) -> Refusal | None:
+def _is_out_of_hand(interface: port.Interface, context: NodeContext) -> Refusal | None:
     """Whether a share of it could not be held to its rate."""
     if interface.sharer:
         change = f"an end of that driver's shares of it, and nic.exclude there (where it is gone for good: ip link delete drb{interface.ifindex})"
@@ -186,20 +186,20 @@ def _is_out_of_hand(interface: port.Interface, around: Surroundings) -> Refusal 
     if interface.queueing:
         reason = f"has a root qdisc of somebody else's ({interface.queueing})"
         return Refusal(reason=reason, change=f"no setting: whoever made it removes it (tc qdisc delete dev {interface.name} root)")
-    if around.shaping.lacking:
-        return Refusal(reason=around.shaping.lacking, change="no setting: the host must have what is lacking")
+    if context.shaping.missing:
+        return Refusal(reason=context.shaping.missing, change="no setting: the host must have what is lacking")
     return None
 
 
-def _unknown_speed(interface: port.Interface, around: Surroundings) -> Refusal:
-    if not around.is_believable(interface):
+def _unknown_speed(interface: port.Interface, context: NodeContext) -> Refusal:
+    if not context.is_believable(interface):
         reason, expected = f"is virtual ({interface.kind}), so its speed is not believed", True
     else:
         reason, expected = f"reports no speed{'' if interface.carrier else ' (no carrier)'}", not interface.carrier
     return Refusal(reason=reason, change=_GIVE_SPEED, expected=expected, is_of_speed=True)
 
 
-_VERDICTS: tuple[Callable[[port.Interface, Surroundings], Refusal | None], ...] = (
+_VERDICTS: tuple[Callable[[port.Interface, NodeContext], Refusal | None], ...] = (
     _is_unusable,
     _is_filtered,
     _is_of_the_host,

@@ -32,7 +32,7 @@ Warned = tuple[str, str, str]
 """An interface, what is the matter with it, and what would change it."""
 
 
-class Lookout:
+class LinkMonitor:
     """Looks out for one driver; ``start`` begins, ``stop`` ends the thread that looks, ``wake`` asks for a look now."""
 
     def __init__(
@@ -42,10 +42,10 @@ class Lookout:
         *,
         survey: Callable[[], offers.Survey],
         carrier_loss: settings.CarrierLoss,
-        vitals: reporting.Vitals,
-        reporter: reporting.Reporter,
+        health: reporting.DeviceHealth,
+        reporter: reporting.StatusReporter,
     ) -> None:
-        self._site, self._survey, self._vitals, self._reporter = site, survey, vitals, reporter
+        self._site, self._survey, self._health, self._reporter = site, survey, health, reporter
         self._effect = _EFFECTS.get(carrier_loss)
         self._offered: Offered | None = None
         self._warned: frozenset[Warned] = frozenset()
@@ -94,7 +94,7 @@ class Lookout:
 
     def _tell_link(self, name: str, *, has_link: bool) -> None:
         message = "" if has_link else f"the interface {self._interface_of(name)} has no link (no carrier)"
-        self._vitals.tell(name, SOURCE, message)
+        self._health.tell(name, SOURCE, message)
         tainted = any(taint.key == TAINT for taint in self._site.taints().get(name, ()))
         if has_link and tainted:
             self._site.untaint(name, TAINT)

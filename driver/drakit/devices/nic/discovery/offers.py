@@ -98,11 +98,11 @@ NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
 
 def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, shaping: port.Shaping = NOT_SHAPED) -> Survey:
     """Sort interfaces by the settings and by what the machine can enforce."""
-    surroundings = eligibility.Surroundings(interfaces, settings, shaping)
+    context = eligibility.NodeContext(interfaces, settings, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
     for name, interface in sorted(device_names.device_names(interfaces).items()):
-        found = _judge(name, interface, surroundings)
+        found = _judge(name, interface, context)
         if isinstance(found, Nic):
             nics.append(found)
         else:
@@ -141,25 +141,25 @@ def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> capacity.C
     )
 
 
-def _judge(name: str, interface: port.Interface, around: eligibility.Surroundings) -> Nic | eligibility.Refusal:
-    speed = eligibility.speed_of(interface, around)
+def _judge(name: str, interface: port.Interface, context: eligibility.NodeContext) -> Nic | eligibility.Refusal:
+    speed = eligibility.speed_of(interface, context)
     if isinstance(speed, eligibility.Refusal):
         return speed
-    rule = around.settings.rule_for(interface)
-    rates, reserve = rule.policy or around.settings.policy, rule.reserve or quantity.ZERO
+    rule = context.settings.rule_for(interface)
+    rates, reserve = rule.policy or context.settings.policy, rule.reserve or quantity.ZERO
     bandwidth = shareable(speed - reserve.value, rates)
     if bandwidth is None:
         return eligibility.too_small(speed, reserve, rates)
-    whole = nic_settings.matches(interface, around.settings.whole) and interface.kind not in eligibility.AGGREGATE_KINDS
+    whole = nic_settings.matches(interface, context.settings.whole) and interface.kind not in eligibility.AGGREGATE_KINDS
     return Nic(
         name=name,
         interface=interface,
         speed=speed,
         bandwidth=bandwidth,
-        classifier=around.shaping.classifier,
+        classifier=context.shaping.classifier,
         whole=whole,
-        shares=around.settings.shares or _bound(bandwidth, rates),
-        caution=eligibility.caution(interface, around),
+        shares=context.settings.shares or _bound(bandwidth, rates),
+        caution=eligibility.caution(interface, context),
     )
 
 

@@ -46,35 +46,35 @@ def read(route: rtnetlink.Socket, plain: socket.socket, name: str, *, owner: str
 
 def _interface(route: rtnetlink.Socket, plain: socket.socket, answer: bytes, owner: str) -> port.Interface:
     _, layer, index, flags, _ = _IFINFO.unpack_from(answer)
-    told = rtnetlink.attributes(answer[_IFINFO.size :])
-    name, kind = rtnetlink.as_text(told[_NAME]), _kind(told, flags)
-    hardware = ethtool.ask(plain, name)
+    attrs = rtnetlink.attributes(answer[_IFINFO.size :])
+    name, kind = rtnetlink.as_text(attrs[_NAME]), _kind(attrs, flags)
+    report = ethtool.ask(plain, name)
     return port.Interface(
         ifindex=index,
         name=name,
-        altnames=tuple(_alternative_names(told.get(_PROPERTIES, b""))),
-        mac=told.get(_ADDRESS, b"").hex(":"),
-        mtu=rtnetlink.as_number(told[_MTU]),
+        altnames=tuple(_alternative_names(attrs.get(_PROPERTIES, b""))),
+        mac=attrs.get(_ADDRESS, b"").hex(":"),
+        mtu=rtnetlink.as_number(attrs[_MTU]),
         kind=kind,
         encapsulation=ENCAPSULATIONS.get(layer, f"type-{layer}"),
-        speed=hardware.speed,
-        carrier=bool(told.get(_CARRIER, b"\0")[0]),
-        state=_state(told.get(_STATE, b"\0")[0]),
-        driver=hardware.driver,
-        pci=pci.look_up(hardware.bus_id) if hardware.bus_id else None,
-        master=_index(told, _MASTER),
-        lower=None if kind in identity.PAIRS or _OTHER_NAMESPACE in told else _index(told, _LOWER),
+        speed=report.speed,
+        carrier=bool(attrs.get(_CARRIER, b"\0")[0]),
+        state=_state(attrs.get(_STATE, b"\0")[0]),
+        driver=report.driver,
+        pci=pci.look_up(report.bus_id) if report.bus_id else None,
+        master=_index(attrs, _MASTER),
+        lower=None if kind in identity.PAIRS or _OTHER_NAMESPACE in attrs else _index(attrs, _LOWER),
         default_route=_is_uplink(route, index),
         addressed=_is_addressed(route, index),
         queueing=parts.chosen_by_others(tc_messages.qdisc(route, index, tc_messages.AT_ROOT)),
-        sharer=parts.stranger(ifb_links.find(route, index), owner) if owner else "",
+        sharer=parts.other_owner(ifb_links.find(route, index), owner) if owner else "",
     )
 
 
-def _kind(told: rtnetlink.Attributes, flags: int) -> str:
+def _kind(attrs: rtnetlink.Attributes, flags: int) -> str:
     if flags & LOOPBACK_FLAG:
         return port.LOOPBACK
-    return rtnetlink.as_text(rtnetlink.attributes(told.get(_LINKINFO, b"")).get(_INFO_KIND, b"")) or port.PHYSICAL
+    return rtnetlink.as_text(rtnetlink.attributes(attrs.get(_LINKINFO, b"")).get(_INFO_KIND, b"")) or port.PHYSICAL
 
 
 def _alternative_names(properties: bytes) -> Iterator[str]:
@@ -86,8 +86,8 @@ def _state(number: int) -> str:
     return _STATES[number] if number < len(_STATES) else "unknown"
 
 
-def _index(told: rtnetlink.Attributes, kind: int) -> int | None:
-    return rtnetlink.as_number(told[kind]) or None if kind in told else None
+def _index(attrs: rtnetlink.Attributes, kind: int) -> int | None:
+    return rtnetlink.as_number(attrs[kind]) or None if kind in attrs else None
 
 
 def _is_addressed(route: rtnetlink.Socket, index: int) -> bool:
@@ -109,6 +109,6 @@ def _default_by(answer: bytes) -> list[int]:
     fields = _RTMSG.unpack_from(answer)
     if fields[1] or fields[7] != UNICAST:
         return []
-    told = rtnetlink.attributes(answer[_RTMSG.size :])
-    single = [rtnetlink.as_number(told[_RTA_OIF])] if _RTA_OIF in told else []
-    return [*single, *(ifindex for ifindex, *_ in rtnetlink.hops(told.get(_RTA_MULTIPATH, b"")))]
+    attrs = rtnetlink.attributes(answer[_RTMSG.size :])
+    single = [rtnetlink.as_number(attrs[_RTA_OIF])] if _RTA_OIF in attrs else []
+    return [*single, *(ifindex for ifindex, *_ in rtnetlink.hops(attrs.get(_RTA_MULTIPATH, b"")))]

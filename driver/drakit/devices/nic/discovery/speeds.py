@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from drakit.devices.nic import port
 
 
-class Remembered:
+class LastSpeeds:
     """The last speed of each interface, by place or name."""
 
     def __init__(self) -> None:

@@ -133,10 +133,10 @@ class MockPort(mock_pods.MockPods, mock_functions.MockFunctions):
         return _differences(self._look("check"), uplink, shares)
 
     def repair(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
-        mended: list[str] = []
+        fixed: list[str] = []
 
         def as_wanted(held: _Held) -> _Held:
-            mended.extend(_differences(held, uplink, shares))
+            fixed.extend(_differences(held, uplink, shares))
             for share in held.shares.values():
                 held = held.without(share.id) if share.ifindex == uplink.ifindex and share.id not in {item.id for item in shares} else held
             for share in shares:
@@ -144,7 +144,7 @@ class MockPort(mock_pods.MockPods, mock_functions.MockFunctions):
             return held
 
         self._change("repair", as_wanted)
-        return tuple(mended)
+        return tuple(fixed)
 
     def traffic(self) -> tuple[port.Traffic, ...]:
         still = [(share, port.Counters(rate=share.bandwidth, ceil=max(share.ceil, share.bandwidth))) for share in self.shares()]

@@ -111,8 +111,8 @@ def load(name: str, program: bytes) -> int:
     try:
         return _bpf(_LOAD, body)
     except OSError as error:
-        told = [line for line in log.value.decode(errors="replace").splitlines() if line and not line.startswith("processed")]
-        raise OSError(error.errno, f"{error.strerror}{': ' if told else ''}{told[-1] if told else ''}") from error
+        attrs = [line for line in log.value.decode(errors="replace").splitlines() if line and not line.startswith("processed")]
+        raise OSError(error.errno, f"{error.strerror}{': ' if attrs else ''}{attrs[-1] if attrs else ''}") from error
 
 
 def maps_of(program_id: int) -> dict[str, int]:

@@ -51,18 +51,18 @@ class Link:
 
     def __init__(self, body: bytes) -> None:
         _, _, self.ifindex, flags, _ = _IFINFO.unpack_from(body)
-        told = rtnetlink.attributes(body[_IFINFO.size :])
+        attrs = rtnetlink.attributes(body[_IFINFO.size :])
         self.up = bool(flags & _UP)
-        self.name = rtnetlink.as_text(told[_IFLA_IFNAME])
-        self.mac = told.get(_IFLA_ADDRESS, b"").hex(":")
-        self.mtu = rtnetlink.as_number(told[_IFLA_MTU])
-        self.alias = rtnetlink.as_text(told.get(_IFLA_IFALIAS, b""))
-        self.kind = rtnetlink.as_text(rtnetlink.attributes(told.get(_IFLA_LINKINFO, b"")).get(_INFO_KIND, b""))
-        self.other = rtnetlink.as_number(told[_IFLA_LINK]) if _IFLA_LINK in told else 0
-        self.other_nsid = struct.unpack("=i", told[_IFLA_LINK_NETNSID])[0] if _IFLA_LINK_NETNSID in told else None
-        self.port = rtnetlink.as_text(told.get(_IFLA_PHYS_PORT_NAME, b""))
-        parent = rtnetlink.as_text(told.get(_IFLA_PARENT, b""))
-        self.place = f"{parent} {told.get(_IFLA_PERM_ADDRESS, b'').hex(':')}" if parent else ""
+        self.name = rtnetlink.as_text(attrs[_IFLA_IFNAME])
+        self.mac = attrs.get(_IFLA_ADDRESS, b"").hex(":")
+        self.mtu = rtnetlink.as_number(attrs[_IFLA_MTU])
+        self.alias = rtnetlink.as_text(attrs.get(_IFLA_IFALIAS, b""))
+        self.kind = rtnetlink.as_text(rtnetlink.attributes(attrs.get(_IFLA_LINKINFO, b"")).get(_INFO_KIND, b""))
+        self.other = rtnetlink.as_number(attrs[_IFLA_LINK]) if _IFLA_LINK in attrs else 0
+        self.other_nsid = struct.unpack("=i", attrs[_IFLA_LINK_NETNSID])[0] if _IFLA_LINK_NETNSID in attrs else None
+        self.port = rtnetlink.as_text(attrs.get(_IFLA_PHYS_PORT_NAME, b""))
+        parent = rtnetlink.as_text(attrs.get(_IFLA_PARENT, b""))
+        self.place = f"{parent} {attrs.get(_IFLA_PERM_ADDRESS, b'').hex(':')}" if parent else ""
 
 
 def find(sock: rtnetlink.Socket, name: str) -> Link | None:
@@ -124,8 +124,8 @@ def addresses(sock: rtnetlink.Socket, ifindex: int) -> tuple[str, ...]:
     found = []
     for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)):
         _, prefix, _, _, index = _IFADDR.unpack_from(body)
-        told = rtnetlink.attributes(body[_IFADDR.size :])
-        packed = told.get(_IFA_LOCAL, told.get(_IFA_ADDRESS, b""))
+        attrs = rtnetlink.attributes(body[_IFADDR.size :])
+        packed = attrs.get(_IFA_LOCAL, attrs.get(_IFA_ADDRESS, b""))
         address = ipaddress.ip_address(packed) if packed else None
         if index == ifindex and address is not None and not (address.version == ip_pools.IPV6 and address.is_link_local):
             found.append(f"{address}/{prefix}")
@@ -198,13 +198,13 @@ def _hops(sock: rtnetlink.Socket, wanted: config.Route) -> Iterator[tuple[int, s
     metric = wanted.metric or (_IPV6_METRIC if destination.version == ip_pools.IPV6 else 0)
     for body in sock.dump(_GETROUTE, _RTMSG.pack(_FAMILY[destination.version], 0, 0, 0, 0, 0, 0, 0, 0)):
         fields = _RTMSG.unpack_from(body)
-        told = rtnetlink.attributes(body[_RTMSG.size :])
-        network = told.get(_RTA_DST, bytes(len(destination.network_address.packed)))
-        table = rtnetlink.as_number(told[_RTA_TABLE]) if _RTA_TABLE in told else fields[4]
+        attrs = rtnetlink.attributes(body[_RTMSG.size :])
+        network = attrs.get(_RTA_DST, bytes(len(destination.network_address.packed)))
+        table = rtnetlink.as_number(attrs[_RTA_TABLE]) if _RTA_TABLE in attrs else fields[4]
         same = (fields[1], network, table) == (destination.prefixlen, destination.network_address.packed, wanted.table)
-        if same and (rtnetlink.as_number(told[_RTA_PRIORITY]) if _RTA_PRIORITY in told else 0) == metric and _RTA_OIF in told:
-            gateway = str(ipaddress.ip_address(told[_RTA_GATEWAY])) if _RTA_GATEWAY in told else ""
-            yield rtnetlink.as_number(told[_RTA_OIF]), gateway
+        if same and (rtnetlink.as_number(attrs[_RTA_PRIORITY]) if _RTA_PRIORITY in attrs else 0) == metric and _RTA_OIF in attrs:
+            gateway = str(ipaddress.ip_address(attrs[_RTA_GATEWAY])) if _RTA_GATEWAY in attrs else ""
+            yield rtnetlink.as_number(attrs[_RTA_OIF]), gateway
 
 
 def _rule(wanted: config.Rule) -> bytes:

@@ -200,11 +200,11 @@ def _raise(content: bytes, flags: int) -> None:
     code = -struct.unpack_from("=i", content)[0]
     if not code:
         return
-    told = ""
+    attrs = ""
     if flags & _HAS_TEXT:
         echoed = _HEADER.size if flags & _CAPPED else struct.unpack_from("=I", content, 4)[0]
-        told = as_text(attributes(content[4 + echoed :]).get(_TEXT, b""))
-    raise OSError(code, f"{os.strerror(code)}{': ' if told else ''}{told}")
+        attrs = as_text(attributes(content[4 + echoed :]).get(_TEXT, b""))
+    raise OSError(code, f"{os.strerror(code)}{': ' if attrs else ''}{attrs}")
 
 
 def _open(groups: int = 0) -> socket.socket:

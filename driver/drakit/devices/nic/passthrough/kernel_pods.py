@@ -41,37 +41,37 @@ class KernelPods:
     _namespace: str | int | None
     _after_effect: Callable[[], None]
 
-    def dress(self, child: pod_interfaces.Child, outfit: pod_interfaces.Outfit) -> None:
-        with calls.failing_as("dress"), self._sock_in(child.namespace) as sock:
-            link = _existing(sock, outfit.name)
-            _set_figures(sock, link, outfit)
+    def apply(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
+        with calls.failing_as("apply"), self._sock_in(child.namespace) as sock:
+            link = _existing(sock, wanted.name)
+            _set_figures(sock, link, wanted)
             with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
-                procsys.write(descriptor, outfit.name, outfit.sysctls)
+                procsys.write(descriptor, wanted.name, wanted.sysctls)
             link_requests.alter(sock, link.ifindex, up=True)
-            _dress_up(sock, link.ifindex, outfit)
+            _configure_link_up(sock, link.ifindex, wanted)
 
-    def undress(self, child: pod_interfaces.Child, outfit: pod_interfaces.Outfit) -> None:
-        with calls.failing_as("undress"), self._sock_in(child.namespace) as sock:
-            for rule in outfit.rules:
+    def remove_config(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
+        with calls.failing_as("remove_config"), self._sock_in(child.namespace) as sock:
+            for rule in wanted.rules:
                 link_requests.drop_rule(sock, rule)
 
-    def worn(self, child: pod_interfaces.Child) -> pod_interfaces.Worn | None:
-        with calls.failing_as("worn"), self._sock_in(child.namespace) as sock:
+    def observed(self, child: pod_interfaces.InterfaceRef) -> pod_interfaces.ObservedInterface | None:
+        with calls.failing_as("observed"), self._sock_in(child.namespace) as sock:
             link = link_requests.find(sock, child.name)
             if link is None:
                 return None
-            return pod_interfaces.Worn(
+            return pod_interfaces.ObservedInterface(
                 name=link.name, mac=link.mac, mtu=link.mtu, up=link.up, addresses=link_requests.addresses(sock, link.ifindex)
             )
 
-    def former(self, name: str) -> pod_interfaces.Former | None:
-        with calls.failing_as("former"), self._sock_in(self._namespace) as sock:
+    def host_state(self, name: str) -> pod_interfaces.HostState | None:
+        with calls.failing_as("host_state"), self._sock_in(self._namespace) as sock:
             link = link_requests.find(sock, name)
             if link is None:
                 return None
             own = link_requests.addresses(sock, link.ifindex)
             given, left_out = routing.read(sock, link.ifindex)
-            return pod_interfaces.Former(
+            return pod_interfaces.HostState(
                 name=name,
                 mac=link.mac,
                 mtu=link.mtu,
@@ -83,13 +83,13 @@ class KernelPods:
                 routes_left_out=left_out,
             )
 
-    def mark(self, former: pod_interfaces.Former, mark: str) -> None:
+    def mark(self, host_state: pod_interfaces.HostState, mark: str) -> None:
         with calls.failing_as("mark"), self._sock_in(self._namespace) as sock:
-            link = _existing(sock, former.name)
+            link = _existing(sock, host_state.name)
             if link.alias != mark:
                 link_requests.alter(sock, link.ifindex, alias=mark)
 
-    def locate(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.Child | None = None) -> pod_interfaces.Where:
+    def locate(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None = None) -> pod_interfaces.Location:
         with calls.failing_as("locate"), self._host() as host, contextlib.ExitStack() as stack:
             if sandbox is None:
                 return locator.locate(host, whole, netns_ids.NONE)
@@ -97,9 +97,9 @@ class KernelPods:
             where = locator.locate(host, whole, netns_ids.number_of(host.sock, descriptor))
             cookie = stack.enter_context(self._sock_in(descriptor)).cookie
             is_recorded = locator.is_recorded_by_earlier_version(whole, cookie)
-            return pod_interfaces.Where.HERE if where is pod_interfaces.Where.GONE and is_recorded else where
+            return pod_interfaces.Location.HERE if where is pod_interfaces.Location.GONE and is_recorded else where
 
-    def planned_placement(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.Child, pod: str) -> identity.Placement:
+    def planned_placement(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef, pod: str) -> identity.Placement:
         with calls.failing_as("planned_placement"), self._host() as host, self._sock_in(sandbox.namespace) as sock:
             link = _on_host(host, whole)
             if locator.was_away(whole, link):
@@ -109,16 +109,18 @@ class KernelPods:
             index = max(taken) + 1 if link.ifindex in taken else link.ifindex
             return identity.Placement(cookie=sock.cookie, pod=pod, identity=locator.on_host(link), ifindex=index)
 
-    def move_in(self, whole: pod_interfaces.Passthrough, child: pod_interfaces.Child, outfit: pod_interfaces.Outfit) -> None:
+    def move_in(
+        self, whole: pod_interfaces.Passthrough, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig
+    ) -> None:
         with calls.failing_as("move_in"), self._host() as host, rtnetlink.opened(child.namespace) as target:
-            there = locator.find(host, whole, netns_ids.assign(host.sock, target)) or self._moved_by_earlier_version(whole, target, outfit)
+            there = locator.find(host, whole, netns_ids.assign(host.sock, target)) or self._moved_by_earlier_version(whole, target, wanted)
             if there is None:
-                self._move(host, whole, target, outfit.name)
-            name = outfit.name if there is None else there.name
-            self.dress(pod_interfaces.Child(namespace=target, name=name), dataclasses.replace(outfit, name=name))
+                self._move(host, whole, target, wanted.name)
+            name = wanted.name if there is None else there.name
+            self.apply(pod_interfaces.InterfaceRef(namespace=target, name=name), dataclasses.replace(wanted, name=name))
 
     def _moved_by_earlier_version(
-        self, whole: pod_interfaces.Passthrough, target: int, outfit: pod_interfaces.Outfit
+        self, whole: pod_interfaces.Passthrough, target: int, wanted: pod_interfaces.InterfaceConfig
     ) -> link_requests.Link | None:
         """Return the interface that an earlier version moved into a sandbox without recording an identity; None where that is not recorded.
 
@@ -127,9 +129,9 @@ class KernelPods:
         with self._sock_in(target) as sock:
             if not locator.is_recorded_by_earlier_version(whole, sock.cookie):
                 return None
-            found = [link for link in link_requests.links(sock) if link.alias == whole.mark or link.name == outfit.name]
+            found = [link for link in link_requests.links(sock) if link.alias == whole.mark or link.name == wanted.name]
             if not found:
-                raise OSError(errno.ENODEV, f"the pod no longer has the interface {outfit.name}")
+                raise OSError(errno.ENODEV, f"the pod no longer has the interface {wanted.name}")
             return found[0]
 
     def _move(self, host: locator.Host, whole: pod_interfaces.Passthrough, target: int, name: str) -> None:
@@ -141,29 +143,29 @@ class KernelPods:
         link_requests.alter(host.sock, link.ifindex, up=False)
         link_requests.move(host.sock, link.ifindex, target, name=name, new_index=index)
 
-    def bring_back(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.Child | None = None) -> bool:
+    def return_to_host(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None = None) -> bool:
         deadline = time.monotonic() + _ENDING_SECONDS
         while True:
             try:
-                with calls.failing_as("bring_back"), self._host() as host:
+                with calls.failing_as("return_to_host"), self._host() as host:
                     return self._bring_back(host, whole, sandbox)
             except errors.HardwareError as error:
                 if not isinstance(error.__cause__, _OutOfReachError) or time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_SECONDS)
 
-    def _bring_back(self, host: locator.Host, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.Child | None) -> bool:
+    def _bring_back(self, host: locator.Host, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None) -> bool:
         there = locator.find_on_host(host, whole)
         here = there or self._fetch(host, whole, sandbox)
         if here is None:
             return _is_back(host, whole)
         if there is None or locator.was_away(whole, here):
             _delete_upper_links(host, here.ifindex)
-        _restore(host.sock, here, whole.former, whole.mark)
+        _restore(host.sock, here, whole.host_state, whole.mark)
         return True
 
     def _fetch(
-        self, host: locator.Host, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.Child | None
+        self, host: locator.Host, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None
     ) -> link_requests.Link | None:
         """Move the interface from the pod that has it to the host; None where no pod has one that is proved to be it."""
         place = locator.search(host, whole)
@@ -172,16 +174,18 @@ class KernelPods:
         with self._entered(host, place.nsid, sandbox) as (sock, descriptor):
             if not locator.is_noted(whole, sock.cookie):
                 return None
-            link_requests.alter(sock, place.link.ifindex, up=False, alias=pod_interfaces.returning(whole.mark))
-            link_requests.move(sock, place.link.ifindex, host.descriptor, name=whole.former.name)
-            came = _existing(host.sock, whole.former.name)
+            link_requests.alter(sock, place.link.ifindex, up=False, alias=pod_interfaces.returning_mark(whole.mark))
+            link_requests.move(sock, place.link.ifindex, host.descriptor, name=whole.host_state.name)
+            came = _existing(host.sock, whole.host_state.name)
             if not identity.is_same(whole.identity, locator.on_host(came)):
                 link_requests.move(host.sock, came.ifindex, descriptor)
                 raise OSError(errno.ENODEV, "the pod put another interface in its place, which was sent back")
             return came
 
     @contextlib.contextmanager
-    def _entered(self, host: locator.Host, nsid: int, sandbox: pod_interfaces.Child | None) -> Iterator[tuple[rtnetlink.Socket, int]]:
+    def _entered(
+        self, host: locator.Host, nsid: int, sandbox: pod_interfaces.InterfaceRef | None
+    ) -> Iterator[tuple[rtnetlink.Socket, int]]:
         """A socket in the namespace of this number, and its descriptor. Raises OSError where it cannot be entered."""
         for namespace in (*([sandbox.namespace] if sandbox is not None else []), *_others()):
             with contextlib.ExitStack() as stack:
@@ -249,7 +253,7 @@ def _upper_links(host: locator.Host, ifindex: int) -> tuple[locator.Place, ...]:
 def _on_host(host: locator.Host, whole: pod_interfaces.Passthrough) -> link_requests.Link:
     link = locator.find_on_host(host, whole)
     if link is None:
-        raise OSError(errno.ENODEV, f"the interface {whole.former.name} is not in the host's network namespace")
+        raise OSError(errno.ENODEV, f"the interface {whole.host_state.name} is not in the host's network namespace")
     return link
 
 
@@ -260,64 +264,64 @@ def _existing(sock: rtnetlink.Socket, name: str) -> link_requests.Link:
     return link
 
 
-def _set_figures(sock: rtnetlink.Socket, link: link_requests.Link, outfit: pod_interfaces.Outfit) -> None:
+def _set_figures(sock: rtnetlink.Socket, link: link_requests.Link, wanted: pod_interfaces.InterfaceConfig) -> None:
     """MAC and MTU where they differ; a MAC is changed while the link is down, because not every driver can otherwise."""
-    if outfit.mac and link.mac != outfit.mac:
+    if wanted.mac and link.mac != wanted.mac:
         link_requests.alter(sock, link.ifindex, up=False)
-        link_requests.alter(sock, link.ifindex, mac=outfit.mac)
-    if outfit.mtu and link.mtu != outfit.mtu:
-        link_requests.alter(sock, link.ifindex, mtu=outfit.mtu)
+        link_requests.alter(sock, link.ifindex, mac=wanted.mac)
+    if wanted.mtu and link.mtu != wanted.mtu:
+        link_requests.alter(sock, link.ifindex, mtu=wanted.mtu)
 
 
-def _dress_up(sock: rtnetlink.Socket, ifindex: int, outfit: pod_interfaces.Outfit) -> None:
+def _configure_link_up(sock: rtnetlink.Socket, ifindex: int, wanted: pod_interfaces.InterfaceConfig) -> None:
     """What needs a link that is up; routes onto the link come before those by a gateway, which they make reachable."""
     present = set(link_requests.addresses(sock, ifindex))
-    for address in outfit.addresses:
+    for address in wanted.addresses:
         if address not in present:
             link_requests.add_address(sock, ifindex, address)
-    for neighbour in outfit.neighbours:
+    for neighbour in wanted.neighbours:
         link_requests.add_neighbour(sock, ifindex, neighbour)
-    for route in sorted(outfit.routes, key=lambda route: bool(route.gateway)):
+    for route in sorted(wanted.routes, key=lambda route: bool(route.gateway)):
         link_requests.add_route(sock, ifindex, route)
-    for rule in outfit.rules:
+    for rule in wanted.rules:
         link_requests.add_rule(sock, rule)
 
 
 def _is_back(host: locator.Host, whole: pod_interfaces.Passthrough) -> bool:
     """Whether the interface, which is neither known on the host nor in a pod, is the host's already. Raises OSError while hardware is on its way."""
-    link = link_requests.find(host.sock, whole.former.name)
-    if link is not None and (link.mac, link.alias) == (whole.former.mac, whole.former.alias):
+    link = link_requests.find(host.sock, whole.host_state.name)
+    if link is not None and (link.mac, link.alias) == (whole.host_state.mac, whole.host_state.alias):
         return True
     if locator.is_plugged(whole.identity):
         raise _OutOfReachError(errno.EAGAIN, _RETURNING)
     return False
 
 
-def _restore(sock: rtnetlink.Socket, link: link_requests.Link, former: pod_interfaces.Former, mark: str) -> None:
+def _restore(sock: rtnetlink.Socket, link: link_requests.Link, host_state: pod_interfaces.HostState, mark: str) -> None:
     """The interface as it was; its mark goes last, so that a crash before finds it again.
 
     That it has been away is written into the mark first: with its addresses back it looks as if it had never left, and one that never left keeps
     the routes that it has, also those that an admin took away meanwhile.
     """
-    was_away = link.alias == pod_interfaces.returning(mark) or _is_changed(sock, link, former)
-    if was_away and link.alias != pod_interfaces.returning(mark):
-        link_requests.alter(sock, link.ifindex, alias=pod_interfaces.returning(mark))
-    if link.name != former.name or link.mac != former.mac:
+    was_away = link.alias == pod_interfaces.returning_mark(mark) or _is_changed(sock, link, host_state)
+    if was_away and link.alias != pod_interfaces.returning_mark(mark):
+        link_requests.alter(sock, link.ifindex, alias=pod_interfaces.returning_mark(mark))
+    if link.name != host_state.name or link.mac != host_state.mac:
         link_requests.alter(sock, link.ifindex, up=False)
-        link_requests.alter(sock, link.ifindex, name=former.name, mac=former.mac if link.mac != former.mac else "")
-    if link.mtu != former.mtu:
-        link_requests.alter(sock, link.ifindex, mtu=former.mtu)
-    link_requests.alter(sock, link.ifindex, up=former.up)
+        link_requests.alter(sock, link.ifindex, name=host_state.name, mac=host_state.mac if link.mac != host_state.mac else "")
+    if link.mtu != host_state.mtu:
+        link_requests.alter(sock, link.ifindex, mtu=host_state.mtu)
+    link_requests.alter(sock, link.ifindex, up=host_state.up)
     present = set(link_requests.addresses(sock, link.ifindex))
-    for address in former.addresses:
+    for address in host_state.addresses:
         if address not in present:
             link_requests.add_address(sock, link.ifindex, address)
-    for route, error in routing.restore(sock, link.ifindex, former.name, former.routes) if was_away else ():
-        _log.warning("route restore failed", extra={"interface": former.name, "route": str(route), "error": str(error)})
-    link_requests.alter(sock, link.ifindex, alias=former.alias)
+    for route, error in routing.restore(sock, link.ifindex, host_state.name, host_state.routes) if was_away else ():
+        _log.warning("route restore failed", extra={"interface": host_state.name, "route": str(route), "error": str(error)})
+    link_requests.alter(sock, link.ifindex, alias=host_state.alias)
 
 
-def _is_changed(sock: rtnetlink.Socket, link: link_requests.Link, former: pod_interfaces.Former) -> bool:
+def _is_changed(sock: rtnetlink.Socket, link: link_requests.Link, host_state: pod_interfaces.HostState) -> bool:
     """Whether the interface lacks what it loses by leaving: it is down, has another name, or not all its addresses."""
-    lost = set(former.addresses) - set(link_requests.addresses(sock, link.ifindex))
-    return link.name != former.name or link.up != former.up or bool(lost)
+    lost = set(host_state.addresses) - set(link_requests.addresses(sock, link.ifindex))
+    return link.name != host_state.name or link.up != host_state.up or bool(lost)

@@ -37,7 +37,7 @@ def on_host(link: link_requests.Link) -> identity.Identity:
 
 def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests.Link | None:
     """The interface where the host has it, under whatever name."""
-    marks, wanted = {whole.mark, pod_interfaces.returning(whole.mark)}, whole.identity
+    marks, wanted = {whole.mark, pod_interfaces.returning_mark(whole.mark)}, whole.identity
     links = link_requests.links(host.sock)
     if wanted.place:
         return _only([link for link in links if identity.is_same(wanted, on_host(link))])
@@ -78,14 +78,14 @@ def upper_links(host: Host, ifindex: int) -> tuple[Place, ...]:
     return tuple(one for one in uppers if one.nsid != own and one.link.kind not in identity.PAIRS)
 
 
-def locate(host: Host, whole: pod_interfaces.Passthrough, here: int) -> pod_interfaces.Where:
+def locate(host: Host, whole: pod_interfaces.Passthrough, here: int) -> pod_interfaces.Location:
     """Where the interface is; HERE is the namespace of the number ``here``."""
     if find_on_host(host, whole) is not None:
-        return pod_interfaces.Where.HOST
+        return pod_interfaces.Location.HOST
     place = search(host, whole)
     if place is not None:
-        return pod_interfaces.Where.HERE if place.nsid == here else pod_interfaces.Where.ELSEWHERE
-    return pod_interfaces.Where.RETURNING if is_plugged(whole.identity) else pod_interfaces.Where.GONE
+        return pod_interfaces.Location.HERE if place.nsid == here else pod_interfaces.Location.ELSEWHERE
+    return pod_interfaces.Location.RETURNING if is_plugged(whole.identity) else pod_interfaces.Location.GONE
 
 
 def is_noted(whole: pod_interfaces.Passthrough, cookie: int) -> bool:
@@ -101,7 +101,7 @@ def is_recorded_by_earlier_version(whole: pod_interfaces.Passthrough, cookie: in
 
 def was_away(whole: pod_interfaces.Passthrough, link: link_requests.Link) -> bool:
     """Whether an interface that the host has was in a sandbox since it was given away."""
-    return whole.placement is not None or link.alias == pod_interfaces.returning(whole.mark)
+    return whole.placement is not None or link.alias == pod_interfaces.returning_mark(whole.mark)
 
 
 def is_plugged(of: identity.Identity, buses: pathlib.Path = _BUSES) -> bool:

@@ -83,52 +83,52 @@ def _is_given(body: bytes) -> bool:
     family, length, _, _, _, protocol, _, _, flags = _RTMSG.unpack_from(body)
     if protocol in _MADE_BY_THE_KERNEL or host_routes.is_by_daemon(protocol) or flags & _CLONED:
         return False
-    told = rtnetlink.attributes(body[_RTMSG.size :])
-    expires = struct.unpack_from("=i", told[_CACHEINFO], _EXPIRES_AT)[0] if _CACHEINFO in told else 0
-    link_local = family == socket.AF_INET6 and length and ipaddress.ip_address(told.get(_DST, bytes(16))).is_link_local
+    attrs = rtnetlink.attributes(body[_RTMSG.size :])
+    expires = struct.unpack_from("=i", attrs[_CACHEINFO], _EXPIRES_AT)[0] if _CACHEINFO in attrs else 0
+    link_local = family == socket.AF_INET6 and length and ipaddress.ip_address(attrs.get(_DST, bytes(16))).is_link_local
     return not expires and not link_local
 
 
 def _indices(body: bytes) -> set[int]:
     """The interfaces by which a route leaves."""
-    told = rtnetlink.attributes(body[_RTMSG.size :])
-    single = {rtnetlink.as_number(told[_OIF])} if _OIF in told else set()
-    return single | {ifindex for ifindex, *_ in rtnetlink.hops(told.get(_MULTIPATH, b""))}
+    attrs = rtnetlink.attributes(body[_RTMSG.size :])
+    single = {rtnetlink.as_number(attrs[_OIF])} if _OIF in attrs else set()
+    return single | {ifindex for ifindex, *_ in rtnetlink.hops(attrs.get(_MULTIPATH, b""))}
 
 
 def _route(body: bytes, names: _Names) -> host_routes.HostRoute:
     family, length, origin, tos, short, protocol, scope, kind, flags = _RTMSG.unpack_from(body)
-    told = rtnetlink.attributes(body[_RTMSG.size :])
+    attrs = rtnetlink.attributes(body[_RTMSG.size :])
     nothing = bytes(4 if family == socket.AF_INET else 16)
-    single = [(rtnetlink.as_number(told[_OIF]), 1, bool(flags & _ONLINK), told)] if _MULTIPATH not in told else []
+    single = [(rtnetlink.as_number(attrs[_OIF]), 1, bool(flags & _ONLINK), attrs)] if _MULTIPATH not in attrs else []
     several = [
         (ifindex, weight, bool(own & _ONLINK), rtnetlink.attributes(content))
-        for ifindex, weight, own, content in rtnetlink.hops(told.get(_MULTIPATH, b""))
+        for ifindex, weight, own, content in rtnetlink.hops(attrs.get(_MULTIPATH, b""))
     ]
     return host_routes.HostRoute(
-        destination=f"{ipaddress.ip_address(told.get(_DST, nothing))}/{length}",
+        destination=f"{ipaddress.ip_address(attrs.get(_DST, nothing))}/{length}",
         hops=tuple(_hop(names[ifindex], weight, own, onlink=onlink) for ifindex, weight, onlink, own in (*single, *several)),
-        table=rtnetlink.as_number(told[_TABLE]) if _TABLE in told else short,
+        table=rtnetlink.as_number(attrs[_TABLE]) if _TABLE in attrs else short,
         protocol=protocol,
         scope=scope,
         kind=kind,
         tos=tos,
-        metric=rtnetlink.as_number(told[_PRIORITY]) if _PRIORITY in told else 0,
-        source=str(ipaddress.ip_address(told[_PREFSRC])) if _PREFSRC in told else "",
-        origin=f"{ipaddress.ip_address(told[_SRC])}/{origin}" if _SRC in told else "",
-        more=_raw(told, _PASSED_ON),
+        metric=rtnetlink.as_number(attrs[_PRIORITY]) if _PRIORITY in attrs else 0,
+        source=str(ipaddress.ip_address(attrs[_PREFSRC])) if _PREFSRC in attrs else "",
+        origin=f"{ipaddress.ip_address(attrs[_SRC])}/{origin}" if _SRC in attrs else "",
+        more=_raw(attrs, _PASSED_ON),
     )
 
 
-def _hop(interface: str, weight: int, told: rtnetlink.Attributes, *, onlink: bool) -> host_routes.Hop:
-    packed = told.get(_GATEWAY, told.get(_VIA, b"\0\0")[2:])
+def _hop(interface: str, weight: int, attrs: rtnetlink.Attributes, *, onlink: bool) -> host_routes.Hop:
+    packed = attrs.get(_GATEWAY, attrs.get(_VIA, b"\0\0")[2:])
     gateway = str(ipaddress.ip_address(packed)) if packed else ""
-    return host_routes.Hop(interface=interface, gateway=gateway, weight=weight, onlink=onlink, more=_raw(told, _PASSED_ON_BY_HOPS))
+    return host_routes.Hop(interface=interface, gateway=gateway, weight=weight, onlink=onlink, more=_raw(attrs, _PASSED_ON_BY_HOPS))
 
 
-def _raw(told: rtnetlink.Attributes, kinds: Sequence[int]) -> str:
+def _raw(attrs: rtnetlink.Attributes, kinds: Sequence[int]) -> str:
     nested = {_METRICS, _ENCAP}
-    return b"".join(rtnetlink.pack(kind | (_NESTED if kind in nested else 0), told[kind]) for kind in kinds if kind in told).hex()
+    return b"".join(rtnetlink.pack(kind | (_NESTED if kind in nested else 0), attrs[kind]) for kind in kinds if kind in attrs).hex()
 
 
 def _put(sock: rtnetlink.Socket, route: host_routes.HostRoute, ifindex: int, name: str) -> None:

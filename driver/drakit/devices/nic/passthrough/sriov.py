@@ -110,9 +110,9 @@ def read(sock: rtnetlink.Socket, ifindex: int, number: int) -> Settings | None:
     body = _IFINFO.pack(0, 0, ifindex, 0, 0) + rtnetlink.number(_IFLA_EXT_MASK, _EXT_VF)
     for answer in sock.ask(_GETLINK, body):
         listed = rtnetlink.attributes(answer[_IFINFO.size :]).get(_IFLA_VFINFO_LIST, b"")
-        for told in parse(listed):
-            if told[0] == number:
-                return told[1]
+        for attrs in parse(listed):
+            if attrs[0] == number:
+                return attrs[1]
     return None
 
 
@@ -143,10 +143,10 @@ def encode(number: int, settings: Settings) -> bytes:
     return rtnetlink.pack(_VF_INFO, content)
 
 
-def _parsed(told: rtnetlink.Attributes) -> tuple[int, Settings]:
-    number, mac = _MAC.unpack_from(told[_VF_MAC])
-    _, vlan, quality = _TRIPLE.unpack_from(told.get(_VF_VLAN, bytes(_TRIPLE.size)))
-    _, least, most = _TRIPLE.unpack_from(told.get(_VF_RATE, bytes(_TRIPLE.size)))
+def _parsed(attrs: rtnetlink.Attributes) -> tuple[int, Settings]:
+    number, mac = _MAC.unpack_from(attrs[_VF_MAC])
+    _, vlan, quality = _TRIPLE.unpack_from(attrs.get(_VF_VLAN, bytes(_TRIPLE.size)))
+    _, least, most = _TRIPLE.unpack_from(attrs.get(_VF_RATE, bytes(_TRIPLE.size)))
     return number, Settings(mac=mac[:_MAC_BYTES].hex(":"), vlan=vlan, quality=quality, min_rate=least * _MEGA, max_rate=most * _MEGA)
 
 

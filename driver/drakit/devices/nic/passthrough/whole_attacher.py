@@ -31,12 +31,12 @@ class _Call:
 
     request: protocol.Request
     grant: whole_interface.Grant
-    sandbox: pod_interfaces.Child
-    who: address_leases.Who
+    sandbox: pod_interfaces.InterfaceRef
+    sandbox_id: address_leases.SandboxId
     placement: identity.Placement
 
 
-class Wholes:
+class WholeAttacher:
     """Attaches whole interfaces to sandboxes."""
 
     def __init__(
@@ -46,18 +46,18 @@ class Wholes:
         site: context.DriverContext,
         *,
         node: str,
-        known: register.Register | None = None,
+        known: register.AddressIndex | None = None,
     ) -> None:
         self._whole, self._kernel, self._site = whole, kernel, site
-        self._book = address_leases.Book(site, node=node, known=known)
+        self._leases = address_leases.AddressLeases(site, node=node, known=known)
 
     def attach(self, request: protocol.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Move the interface of a prepared grant into the sandbox; raises RefusedError, DrakitError."""
         locks = (*grant.device.lock_names, *address_leases.locks_for(_config(grant)))
         with self._site.hold(locks), self._kernel.opened(descriptor) as sandbox:
             current = self._wanted(request, is_waited_for)
-            who = address_leases.Who(cookie=sandbox.cookie, pod=request.pod)
-            call = self._begun(request, current, pod_interfaces.Child(namespace=descriptor, name=""), who)
+            sandbox_id = address_leases.SandboxId(cookie=sandbox.cookie, pod=request.pod)
+            call = self._begun(request, current, pod_interfaces.InterfaceRef(namespace=descriptor, name=""), sandbox_id)
             try:
                 self._complete(call, is_waited_for)
             except Exception as error:
@@ -67,26 +67,28 @@ class Wholes:
                 raise
             _log.info("interface moved into pod", extra=_keys(call))
 
-    def _begun(self, request: protocol.Request, grant: Grant, sandbox: pod_interfaces.Child, who: address_leases.Who) -> _Call:
+    def _begun(
+        self, request: protocol.Request, grant: Grant, sandbox: pod_interfaces.InterfaceRef, sandbox_id: address_leases.SandboxId
+    ) -> _Call:
         """Return the call with its placement: the recorded one where the sandbox has the interface, else a new one.
 
         Raises RefusedError, HardwareError.
         """
         typed, known = cast("whole_interface.Grant", grant), placement_of(self._site, grant)
         where = self._whole.locate(typed, known, sandbox)
-        if where is pod_interfaces.Where.HERE:
-            if known is None or known.cookie != who.cookie:
-                known = self._whole.unrecorded_placement(typed, who.cookie, request.pod)
+        if where is pod_interfaces.Location.HERE:
+            if known is None or known.cookie != sandbox_id.cookie:
+                known = self._whole.unrecorded_placement(typed, sandbox_id.cookie, request.pod)
         else:
             _check_free(grant, where)
             known = self._whole.planned_placement(typed, known, sandbox, request.pod)
-        return _Call(request=request, grant=typed, sandbox=sandbox, who=who, placement=known)
+        return _Call(request=request, grant=typed, sandbox=sandbox, sandbox_id=sandbox_id, placement=known)
 
     def _complete(self, call: _Call, is_waited_for: Callable[[], bool]) -> None:
         grant = cast("Grant", call.grant)
         if not call.placement.is_attached:
             self._site.note(grant, _NOTE, identity.placement_to_record(call.placement))
-        found = self._book.take(grant, _config(grant), call.who)
+        found = self._leases.take(grant, _config(grant), call.sandbox_id)
         self._whole.attach(call.grant, call.placement, call.sandbox, found)
         self._wanted(call.request, is_waited_for)
         if not call.placement.is_attached:
@@ -104,7 +106,7 @@ class Wholes:
             _log.error("interface gone", extra=_keys(call))
             return "the interface is lost: no interface in the pod has its identity"
         with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
-            self._book.give_back(grant, call.who)
+            self._leases.give_back(grant, call.sandbox_id)
             self._site.note(grant, _NOTE, None)
         _log.info("interface returned to host", extra=_keys(call))
         try:
@@ -134,15 +136,15 @@ def _keys(call: _Call, **more: object) -> dict[str, object]:
     return attacher.log_keys(cast("Grant", call.grant), call.request, **more)
 
 
-def _check_free(grant: Grant, where: pod_interfaces.Where) -> None:
+def _check_free(grant: Grant, where: pod_interfaces.Location) -> None:
     """Raise RefusedError, HardwareError where the interface cannot be moved from the host."""
-    if where is pod_interfaces.Where.ELSEWHERE:
+    if where is pod_interfaces.Location.ELSEWHERE:
         reason = f"{grant.device.name} is a whole interface and in another pod of claim {grant.claim}; only one pod at a time can have it"
         raise outcomes.RefusedError(reason, outcomes.Reason.IN_ANOTHER_POD)
-    if where is pod_interfaces.Where.RETURNING:
+    if where is pod_interfaces.Location.RETURNING:
         reason = f"{grant.device.name} is in no network namespace that can be seen; it is the host's again when the one that has it ends"
         raise errors.HardwareError("attach", reason)
-    if where is pod_interfaces.Where.GONE:
+    if where is pod_interfaces.Location.GONE:
         reason = f"the interface of {grant.device.name} is gone; a virtual interface ends with the network namespace of the pod that had it"
         raise outcomes.RefusedError(f"{reason}: delete the pod and claim {grant.claim}", outcomes.Reason.INTERFACE_GONE)
 

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, records
-from drakit.devices.nic import config, pod_interfaces, port
-from drakit.devices.nic import container_env as told
+from drakit.devices.nic import config, container_env, pod_interfaces, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.discovery import attributes, offers, rdma
@@ -34,7 +33,7 @@ class Intent:
 
     mark: str
     interface: port.Interface
-    former: pod_interfaces.Former
+    host_state: pod_interfaces.HostState
     function: sriov.Function | None = None
     function_was: sriov.Settings | None = None
     function_is: sriov.Settings | None = None
@@ -45,7 +44,7 @@ class Intent:
             _KEY: {
                 "mark": self.mark,
                 "interface": dataclasses.asdict(self.interface),
-                "former": pod_interfaces.to_record(self.former),
+                "former": pod_interfaces.to_record(self.host_state),
                 "function": dataclasses.asdict(self.function) if self.function else None,
                 "was": sriov.to_record(self.function_was) if self.function_was else None,
                 "is": sriov.to_record(self.function_is) if self.function_is else None,
@@ -66,15 +65,15 @@ def base_name(device: devices.Device) -> str:
 def intent_of(record: records.Record) -> Intent | None:
     """What was planned; None for a record of another kind, such as a share's."""
     match record.get(_KEY):
-        case {"mark": str(mark), "interface": {**interface}, "former": former, "function": function, "was": was, "is": settings}:
-            found = pod_interfaces.from_record(former)
+        case {"mark": str(mark), "interface": {**interface}, "former": host_state, "function": function, "was": was, "is": settings}:
+            found = pod_interfaces.from_record(host_state)
             if found is None:
                 return None
             place = sriov.Function(**function) if isinstance(function, Mapping) else None
             return Intent(
                 mark=mark,
                 interface=_interface({str(key): value for key, value in interface.items()}),
-                former=found,
+                host_state=found,
                 function=place,
                 function_was=sriov.from_record(was),
                 function_is=sriov.from_record(settings),
@@ -107,12 +106,12 @@ class Whole:
         config.check(grant.config, node=self._node)
         self._check_config(grant.config, interface)
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
-        former = self._machine.former(interface.name)
-        if former is None:
+        host_state = self._machine.host_state(interface.name)
+        if host_state is None:
             raise errors.DeviceGoneError(f"{grant.device.name}: the interface is no longer there")
-        if former.alias.startswith(pod_interfaces.mark_of("")) and former.alias != mark:
-            raise errors.DeviceBusyError(f"{grant.device.name} is still marked as another claim's: {former.alias}")
-        _check_routes(former)
+        if host_state.alias.startswith(pod_interfaces.mark_of("")) and host_state.alias != mark:
+            raise errors.DeviceBusyError(f"{grant.device.name} is still marked as another claim's: {host_state.alias}")
+        _check_routes(host_state)
         function = self._function_of(interface)
         was = None if function is None else self._machine.function(function)
         planned = None
@@ -125,7 +124,7 @@ class Whole:
                 f"{interface.name} is no virtual function, and only those have a VLAN by their parent", field="parameters.vlan"
             )
         return Intent(
-            mark=mark, interface=interface, former=former, function=function if was else None, function_was=was, function_is=planned
+            mark=mark, interface=interface, host_state=host_state, function=function if was else None, function_was=was, function_is=planned
         ).to_record()
 
     def prepare(self, grant: Grant, hook: edits.Hook | None) -> drivers.Prepared:
@@ -133,18 +132,20 @@ class Whole:
         planned = _planned(grant)
         if planned.function is not None and planned.function_is is not None:
             self._machine.set_function(planned.function, planned.function_is)
-        name = grant.config.interface_name or planned.former.name
-        here = self._machine.former(planned.former.name)
-        if here is not None and here.mac in {planned.former.mac, grant.config.mac, ""}:
+        name = grant.config.interface_name or planned.host_state.name
+        here = self._machine.host_state(planned.host_state.name)
+        if here is not None and here.mac in {planned.host_state.mac, grant.config.mac, ""}:
             self._machine.mark(here, planned.mark)
             if self._runtime_moves:
-                self._machine.dress(pod_interfaces.Child(namespace=pod_interfaces.HOST, name=here.name), self._outfit(grant, here.name))
+                self._machine.apply(
+                    pod_interfaces.InterfaceRef(namespace=pod_interfaces.HOST, name=here.name), self._interface_config(grant, here.name)
+                )
         pci = planned.interface.pci
         return drivers.Prepared(
             edits=edits.Edits(
-                env=_told(grant, planned, name),
+                env=_variables(grant, planned, name),
                 device_nodes=rdma.nodes_of(pci.rdma_device) if pci else (),
-                net_devices=(edits.NetDevice(host_interface_name=planned.former.name, name=name),) if self._runtime_moves else (),
+                net_devices=(edits.NetDevice(host_interface_name=planned.host_state.name, name=name),) if self._runtime_moves else (),
                 hooks=(hook,) if hook is not None and not self._runtime_moves else (),
             ),
             record=grant.intent,
@@ -153,48 +154,50 @@ class Whole:
     def unprepare(self, grant: Grant, placement: identity.Placement | None = None) -> None:
         """Bring the interface back, and give its virtual function back what it had. Raises HardwareError while it is somewhere out of reach."""
         planned = intent_of(grant.intent) or intent_of(grant.record)
-        former = planned.former if planned else _former_of(grant.device)
+        host_state = planned.host_state if planned else _host_state_of(grant.device)
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
-        if not self._machine.bring_back(pod_interfaces.Passthrough(mark=mark, former=former, placement=placement)):
-            _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": former.name})
+        if not self._machine.return_to_host(pod_interfaces.Passthrough(mark=mark, host_state=host_state, placement=placement)):
+            _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": host_state.name})
         if planned and planned.function is not None and planned.function_was is not None:
             self._machine.set_function(planned.function, planned.function_was)
 
-    def locate(self, grant: Grant, placement: identity.Placement | None, sandbox: pod_interfaces.Child) -> pod_interfaces.Where:
+    def locate(self, grant: Grant, placement: identity.Placement | None, sandbox: pod_interfaces.InterfaceRef) -> pod_interfaces.Location:
         """Where the interface is now; ``placement`` is what was noted when it was moved last. Raises HardwareError."""
         return self._machine.locate(_passthrough(grant, placement), sandbox)
 
     def planned_placement(
-        self, grant: Grant, last: identity.Placement | None, sandbox: pod_interfaces.Child, pod: str
+        self, grant: Grant, last: identity.Placement | None, sandbox: pod_interfaces.InterfaceRef, pod: str
     ) -> identity.Placement:
         """Return what to record before ``attach`` moves the interface from the host. ``last`` is the record of the last. Raises HardwareError."""
         return self._machine.planned_placement(_passthrough(grant, last), sandbox, pod)
 
     def unrecorded_placement(self, grant: Grant, cookie: int, pod: str) -> identity.Placement:
         """Return the placement of an interface that is in a pod already and that this version did not move there: it counts as attached."""
-        return identity.Placement(cookie=cookie, pod=pod, identity=_planned(grant).former.identity, ifindex=0, is_attached=True)
+        return identity.Placement(cookie=cookie, pod=pod, identity=_planned(grant).host_state.identity, ifindex=0, is_attached=True)
 
     def attach(
-        self, grant: Grant, placement: identity.Placement, sandbox: pod_interfaces.Child, addresses: tuple[str, ...]
-    ) -> pod_interfaces.Outfit:
+        self, grant: Grant, placement: identity.Placement, sandbox: pod_interfaces.InterfaceRef, addresses: tuple[str, ...]
+    ) -> pod_interfaces.InterfaceConfig:
         """Move the interface into a pod, for the hook; what it is configured with then. Any number of times for one pod."""
-        outfit = dataclasses.replace(self._outfit(grant, grant.config.interface_name or _planned(grant).former.name), addresses=addresses)
-        self._machine.move_in(_passthrough(grant, placement), dataclasses.replace(sandbox, name=outfit.name), outfit)
-        return outfit
+        wanted = dataclasses.replace(
+            self._interface_config(grant, grant.config.interface_name or _planned(grant).host_state.name), addresses=addresses
+        )
+        self._machine.move_in(_passthrough(grant, placement), dataclasses.replace(sandbox, name=wanted.name), wanted)
+        return wanted
 
-    def detach(self, grant: Grant, placement: identity.Placement, sandbox: pod_interfaces.Child) -> bool:
+    def detach(self, grant: Grant, placement: identity.Placement, sandbox: pod_interfaces.InterfaceRef) -> bool:
         """Undo ``attach`` in a pod that is open; the interface is as ``prepare`` left it. False where it is gone. Raises HardwareError."""
         whole = _passthrough(grant, placement)
         # The interface gets the mark with the last request, so that a crash never leaves it on the host without one.
-        marked = dataclasses.replace(whole.former, alias=whole.mark)
-        return self._machine.bring_back(dataclasses.replace(whole, former=marked), sandbox)
+        marked = dataclasses.replace(whole.host_state, alias=whole.mark)
+        return self._machine.return_to_host(dataclasses.replace(whole, host_state=marked), sandbox)
 
-    def remove_rules(self, grant: Grant, sandbox: pod_interfaces.Child) -> None:
+    def remove_rules(self, grant: Grant, sandbox: pod_interfaces.InterfaceRef) -> None:
         """Remove the rules of ``attach`` from a pod, which outlive the interface there. Raises HardwareError."""
-        self._machine.undress(sandbox, self._outfit(grant, _planned(grant).former.name))
+        self._machine.remove_config(sandbox, self._interface_config(grant, _planned(grant).host_state.name))
 
-    def _outfit(self, grant: Grant, name: str) -> pod_interfaces.Outfit:
-        return pod_interfaces.outfit_of(grant.config, name=name)
+    def _interface_config(self, grant: Grant, name: str) -> pod_interfaces.InterfaceConfig:
+        return pod_interfaces.interface_config(grant.config, name=name)
 
     def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
         """What a virtual function may send beyond its rate: as its class says, but not above the admin's bound."""
@@ -223,13 +226,13 @@ class Whole:
                 raise errors.ConfigError(reason, field=f"parameters.{wire}")
 
 
-def _check_routes(former: pod_interfaces.Former) -> None:
+def _check_routes(host_state: pod_interfaces.HostState) -> None:
     """Raise HardwareError where not all routes can be remembered: they would be lost with the first pod, silently."""
-    if former.routes_left_out:
-        found = len(former.routes) + former.routes_left_out
+    if host_state.routes_left_out:
+        found = len(host_state.routes) + host_state.routes_left_out
         bound = f"of which at most {host_routes.MOST} can be put back"
         raise errors.HardwareError(
-            "plan", f"the host has {found} routes by {former.name}, {bound}; remove some, or take it out of nic.whole"
+            "plan", f"the host has {found} routes by {host_state.name}, {bound}; remove some, or take it out of nic.whole"
         )
 
 
@@ -242,21 +245,26 @@ def _planned(grant: Grant) -> Intent:
 
 def _passthrough(grant: Grant, placement: identity.Placement | None) -> pod_interfaces.Passthrough:
     planned = _planned(grant)
-    return pod_interfaces.Passthrough(mark=planned.mark, former=planned.former, placement=placement)
+    return pod_interfaces.Passthrough(mark=planned.mark, host_state=planned.host_state, placement=placement)
 
 
-def _told(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
-    facts = {"DEVICE": grant.device.name, "NIC": planned.former.name, "INTERFACE": name, "MAC": grant.config.mac or planned.former.mac}
+def _variables(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
+    facts = {
+        "DEVICE": grant.device.name,
+        "NIC": planned.host_state.name,
+        "INTERFACE": name,
+        "MAC": grant.config.mac or planned.host_state.mac,
+    }
     if planned.function_is is not None:
         facts |= {"BANDWIDTH": str(planned.function_is.min_rate), "MAC": planned.function_is.mac}
-    return told.variables(grant.request, shares.identity(grant.claim, grant.device, grant.share_id), facts)
+    return container_env.variables(grant.request, shares.identity(grant.claim, grant.device, grant.share_id), facts)
 
 
-def _former_of(device: devices.Device) -> pod_interfaces.Former:
+def _host_state_of(device: devices.Device) -> pod_interfaces.HostState:
     """The interface as it was published, where memory was lost: its addresses are not known."""
     mtu = device.attributes.get("mtu")
     name, mac = (str(device.attributes.get(key, "")) for key in (attributes.IF_NAME, "mac"))
-    return pod_interfaces.Former(name=name, mac=mac, mtu=mtu if isinstance(mtu, int) else 1500, up=True)
+    return pod_interfaces.HostState(name=name, mac=mac, mtu=mtu if isinstance(mtu, int) else 1500, up=True)
 
 
 def _interface(record: Mapping[str, object]) -> port.Interface:

@@ -19,7 +19,7 @@ from drakit.devices.nic.shaping import htb
 Snapshot = tuple[Iterable[port.Share], Iterable[records.Record]]
 
 
-class Numbers:
+class NumberPool:
     """The numbers of a range that are known to be taken; the lowest other one is found without going through them."""
 
     def __init__(self, whole: range, taken: Iterable[int] = ()) -> None:
@@ -41,14 +41,14 @@ class Numbers:
         self._from = min(self._from, max(number, self._whole.start))
 
 
-class Numbering:
+class ShareNumbers:
     """The numbers of shares as far as this process knows them. Safe between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._given: dict[str, int] = {}
         self._known: dict[str, int] | None = None
-        self._numbers = Numbers(htb.SHARES)
+        self._numbers = NumberPool(htb.SHARES)
 
     def learn(self, installed: Iterable[port.Share], intents: Iterable[records.Record]) -> None:
         """What is installed and promised, as just read: it takes the place of what was known."""
@@ -87,7 +87,7 @@ class Numbering:
         promised = {str(intent.get("id")): minor for intent in intents for minor in [intent.get("minor")] if isinstance(minor, int)}
         self._known = {**promised, **{share.id: share.minor for share in installed}}
         self._given = {share_id: minor for share_id, minor in self._given.items() if share_id not in promised}
-        self._numbers = Numbers(htb.SHARES, (*promised.values(), *self._known.values(), *self._given.values()))
+        self._numbers = NumberPool(htb.SHARES, (*promised.values(), *self._known.values(), *self._given.values()))
 
     def _forget(self, share_id: str) -> None:
         known = self._known if self._known is not None else {}

@@ -50,7 +50,7 @@ _FIRST, _SECOND, _LAST = 0, 1, 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Band:
+class HtbClass:
     """One HTB class. ``limit`` is its queue's length in bytes; a class with others below it has none, nor a quantum or priority: all three are 0."""
 
     minor: int
@@ -65,7 +65,7 @@ class Band:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Seat:
+class ShareMember:
     """A member's place: the class ``minor`` below the class ``share``."""
 
     minor: int
@@ -86,15 +86,15 @@ class Change:
     """One step from found to wanted; ``why`` is what was wrong, for the operator."""
 
     verb: Verb
-    band: Band
+    spec: HtbClass
     why: str
 
 
-Bands = Mapping[int, Band]
+HtbClasses = Mapping[int, HtbClass]
 Owners = Mapping[tuple[int, str], int]
 
 
-def bands(uplink: port.Uplink, shares: Iterable[port.Share], seats: Iterable[Seat]) -> Bands:
+def classes_for(uplink: port.Uplink, shares: Iterable[port.Share], members: Iterable[ShareMember]) -> HtbClasses:
     """The classes wanted in each direction, by number."""
     total = _whole(uplink.speed)
     found = [
@@ -103,63 +103,63 @@ def bands(uplink: port.Uplink, shares: Iterable[port.Share], seats: Iterable[Sea
         _leaf(STRAY, ROOT, SMALL, prio=_LAST),
         _leaf(DEFAULT, ROOT, SMALL, prio=_LAST),
     ]
-    beside: dict[int, list[Seat]] = {}
-    for seat in seats:
-        beside.setdefault(seat.share, []).append(seat)
+    beside: dict[int, list[ShareMember]] = {}
+    for member in members:
+        beside.setdefault(member.share, []).append(member)
     for share in shares:
-        found += share_bands(uplink, share, beside.get(share.minor, ()))
-    return {band.minor: band for band in found}
+        found += share_classes(uplink, share, beside.get(share.minor, ()))
+    return {spec.minor: spec for spec in found}
 
 
-def share_bands(uplink: port.Uplink, share: port.Share, seats: Collection[Seat]) -> tuple[Band, ...]:
+def share_classes(uplink: port.Uplink, share: port.Share, members: Collection[ShareMember]) -> tuple[HtbClass, ...]:
     """The classes of one share: its own, and one for each of its members."""
     rate = _whole(share.bandwidth)
     ceil = max(rate, min(_whole(share.ceil), _whole(uplink.speed)))
     quantum = _quantum(rate)
-    if not seats:
+    if not members:
         return (_leaf(share.minor, ROOT, rate, ceil=ceil, quantum=quantum),)
-    part, turn = _whole(rate // _MEMBER_PART), max(quantum // len(seats), _QUANTUM_MIN)
-    members = (_leaf(seat.minor, share.minor, part, ceil=ceil, quantum=turn) for seat in seats)
-    return _inner(share.minor, ROOT, rate, ceil), *members
+    part, turn = _whole(rate // _MEMBER_PART), max(quantum // len(members), _QUANTUM_MIN)
+    below = (_leaf(member.minor, share.minor, part, ceil=ceil, quantum=turn) for member in members)
+    return _inner(share.minor, ROOT, rate, ceil), *below
 
 
-def differences(wanted: Bands, found: Bands) -> tuple[Change, ...]:
+def differences(wanted: HtbClasses, found: HtbClasses) -> tuple[Change, ...]:
     """What to do, in an order in which it can be done: children go before their parents and come after them."""
     drops, puts = [], []
-    for minor, band in found.items():
+    for minor, spec in found.items():
         if minor not in wanted:
-            drops.append(Change(verb=Verb.DROP, band=band, why=f"class {text(minor)} belongs to nobody"))
-        elif band.parent != wanted[minor].parent:
-            drops.append(Change(verb=Verb.DROP, band=band, why=f"class {text(minor)} is in the wrong place"))
-    moved = {change.band.minor for change in drops}
-    for minor, band in wanted.items():
-        if minor not in found or minor in moved or band.parent in moved:
-            puts.append(Change(verb=Verb.PUT, band=band, why=f"class {text(minor)} is missing"))
-        elif band != found[minor]:
-            puts.append(Change(verb=Verb.PUT, band=band, why=_altered(band, found[minor])))
-    drops.sort(key=lambda change: -_depth(change.band, found))
-    puts.sort(key=lambda change: _depth(change.band, wanted))
+            drops.append(Change(verb=Verb.DROP, spec=spec, why=f"class {text(minor)} belongs to nobody"))
+        elif spec.parent != wanted[minor].parent:
+            drops.append(Change(verb=Verb.DROP, spec=spec, why=f"class {text(minor)} is in the wrong place"))
+    moved = {change.spec.minor for change in drops}
+    for minor, spec in wanted.items():
+        if minor not in found or minor in moved or spec.parent in moved:
+            puts.append(Change(verb=Verb.PUT, spec=spec, why=f"class {text(minor)} is missing"))
+        elif spec != found[minor]:
+            puts.append(Change(verb=Verb.PUT, spec=spec, why=_altered(spec, found[minor])))
+    drops.sort(key=lambda change: -_depth(change.spec, found))
+    puts.sort(key=lambda change: _depth(change.spec, wanted))
     return (*drops, *puts)
 
 
-def owners(classifier: port.Classifier, *, host: int, mac: str, seats: Sequence[Seat]) -> Owners:
+def owners(classifier: port.Classifier, *, host: int, mac: str, members: Sequence[ShareMember]) -> Owners:
     """What the egress classifier looks up: (cookie, source address) to class. ``host`` is the cookie of the NIC's own namespace, ``mac`` its address.
 
     By namespace, a source address alone leads to no share's class: a nested namespace could forge it. Of two shares of one namespace, frames of
     any other address are the first one's.
     """
     if classifier is port.Classifier.MAC:
-        return {(ANY_NAMESPACE, mac): HOST, **{(ANY_NAMESPACE, seat.mac): seat.minor for seat in seats}}
+        return {(ANY_NAMESPACE, mac): HOST, **{(ANY_NAMESPACE, member.mac): member.minor for member in members}}
     found = {(host, ANY): HOST, (KERNEL_MADE, mac): HOST}
-    for seat in sorted(seats, key=lambda seat: seat.minor, reverse=True):
-        found |= owners_of(seat)
-        found[seat.cookie, ANY] = seat.minor
+    for member in sorted(members, key=lambda member: member.minor, reverse=True):
+        found |= owners_of(member)
+        found[member.cookie, ANY] = member.minor
     return found
 
 
-def owners_of(seat: Seat) -> Owners:
+def owners_of(member: ShareMember) -> Owners:
     """The lookups that are one member's alone, by namespace."""
-    return {(seat.cookie, seat.mac): seat.minor, (ANY_NAMESPACE, seat.mac): STRAY}
+    return {(member.cookie, member.mac): member.minor, (ANY_NAMESPACE, member.mac): STRAY}
 
 
 def text(minor: int) -> str:
@@ -167,9 +167,9 @@ def text(minor: int) -> str:
     return f"{MAJOR:x}:{minor:x}"
 
 
-def _leaf(minor: int, parent: int, rate: int, *, ceil: int = 0, quantum: int = _QUANTUM_MIN, prio: int = _SECOND) -> Band:
+def _leaf(minor: int, parent: int, rate: int, *, ceil: int = 0, quantum: int = _QUANTUM_MIN, prio: int = _SECOND) -> HtbClass:
     most = max(rate, ceil)
-    return Band(
+    return HtbClass(
         minor=minor,
         parent=parent,
         rate=rate,
@@ -182,8 +182,8 @@ def _leaf(minor: int, parent: int, rate: int, *, ceil: int = 0, quantum: int = _
     )
 
 
-def _inner(minor: int, parent: int, rate: int, ceil: int) -> Band:
-    return Band(minor=minor, parent=parent, rate=rate, ceil=ceil, burst=_burst(rate), cburst=_burst(ceil), quantum=0, prio=0, limit=0)
+def _inner(minor: int, parent: int, rate: int, ceil: int) -> HtbClass:
+    return HtbClass(minor=minor, parent=parent, rate=rate, ceil=ceil, burst=_burst(rate), cburst=_burst(ceil), quantum=0, prio=0, limit=0)
 
 
 def _burst(rate: int) -> int:
@@ -218,15 +218,15 @@ def _whole(rate: int) -> int:
     return max(rate // 8 * 8, _RATE_MIN)
 
 
-def _depth(band: Band, among: Bands) -> int:
+def _depth(spec: HtbClass, among: HtbClasses) -> int:
     depth = 0
-    while band.parent in among:
-        band, depth = among[band.parent], depth + 1
+    while spec.parent in among:
+        spec, depth = among[spec.parent], depth + 1
     return depth
 
 
-def _altered(wanted: Band, found: Band) -> str:
-    fields = [field.name for field in dataclasses.fields(Band)]
+def _altered(wanted: HtbClass, found: HtbClass) -> str:
+    fields = [field.name for field in dataclasses.fields(HtbClass)]
     changed = [
         f"{name} {getattr(found, name)}, not {getattr(wanted, name)}" for name in fields if getattr(wanted, name) != getattr(found, name)
     ]

@@ -163,12 +163,12 @@ def delete(sock: rtnetlink.Socket, ifindex: int) -> None:
 
 def _link(answer: bytes) -> Link:
     _, _, ifindex, flags, _ = _IFINFO.unpack_from(answer)
-    told = rtnetlink.attributes(answer[_IFINFO.size :])
-    kind = rtnetlink.attributes(told.get(_LINKINFO, b"")).get(_INFO_KIND, b"")
+    attrs = rtnetlink.attributes(answer[_IFINFO.size :])
+    kind = rtnetlink.attributes(attrs.get(_LINKINFO, b"")).get(_INFO_KIND, b"")
     return Link(
         ifindex=ifindex,
-        name=rtnetlink.as_text(told[_NAME]),
+        name=rtnetlink.as_text(attrs[_NAME]),
         kind=rtnetlink.as_text(kind),
-        alias=rtnetlink.as_text(told.get(_ALIAS, b"")),
+        alias=rtnetlink.as_text(attrs.get(_ALIAS, b"")),
         up=bool(flags & _UP),
     )

@@ -51,7 +51,7 @@ class KernelShares:
         with self._lock:
             if self._shaping is None:
                 tried = _try_out() if self._classifier is None else port.Shaping(classifier=self._classifier)
-                self._shaping = dataclasses.replace(tried, fair_queues=not tried.lacking and _has_fair_queues())
+                self._shaping = dataclasses.replace(tried, fair_queues=not tried.missing and _has_fair_queues())
             return self._shaping
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
@@ -72,13 +72,13 @@ class KernelShares:
             elif hint is not None:
                 ifb_links.clear(sock, hint.ifindex, self._owner)
                 with self._nic(sock, hint.ifindex, hint.interface) as found:
-                    if not found.stranger:
+                    if not found.other_owner:
                         found.tidy()
 
     def _remove_at(self, sock: rtnetlink.Socket, hint: port.Share) -> bool:
         """Whether the share was where it was planned to be."""
         with self._nic(sock, hint.ifindex, hint.interface) as found:
-            is_there = _holds(found, hint) and not found.stranger
+            is_there = _holds(found, hint) and not found.other_owner
             if is_there:
                 found.remove(hint.minor)
             return is_there
@@ -103,7 +103,7 @@ class KernelShares:
     def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
         with self._sock("dismiss") as sock, self._nic(sock, share.ifindex, share.interface) as found:
             kept = found.memory.share(share.minor)
-            if kept is not None and kept.id == share.id and not found.stranger:
+            if kept is not None and kept.id == share.id and not found.other_owner:
                 found.dismiss(kept, cookie, mac.lower())
 
     def members(self, of: port.Share | None = None) -> tuple[port.Member, ...]:
@@ -113,7 +113,10 @@ class KernelShares:
         with self._sock("members") as sock:
             for ifindex, _, memory in self._memories(sock):
                 ids = {minor: share.id for minor, share in memory.read_shares(ifindex, "").items()}
-                found += [port.Member(share_id=ids.get(seat.share, ""), cookie=seat.cookie, mac=seat.mac) for seat in memory.read_seats()]
+                found += [
+                    port.Member(share_id=ids.get(member.share, ""), cookie=member.cookie, mac=member.mac)
+                    for member in memory.read_members()
+                ]
         return tuple(sorted(found, key=lambda member: (member.share_id, member.mac)))
 
     def _members_of(self, share: port.Share) -> tuple[port.Member, ...]:
@@ -121,16 +124,16 @@ class KernelShares:
             kept = None if memory is None else memory.share(share.minor)
             if memory is None or kept is None or kept.id != share.id:
                 return ()
-            found = [port.Member(share_id=share.id, cookie=seat.cookie, mac=seat.mac) for seat in memory.seats_of(share.minor)]
+            found = [port.Member(share_id=share.id, cookie=member.cookie, mac=member.mac) for member in memory.members_of(share.minor)]
         return tuple(sorted(found, key=lambda member: member.mac))
 
     def members_at(self, mac: str) -> tuple[port.Member, ...]:
         found = []
         with self._sock("members") as sock:
             for _, _, memory in self._memories(sock):
-                seat = memory.seat_at(mac.lower())
-                share = None if seat is None else memory.share(seat.share)
-                found += [port.Member(share_id=share.id if share else "", cookie=seat.cookie, mac=seat.mac)] if seat else []
+                member = memory.member_at(mac.lower())
+                share = None if member is None else memory.share(member.share)
+                found += [port.Member(share_id=share.id if share else "", cookie=member.cookie, mac=member.mac)] if member else []
         return tuple(sorted(found, key=lambda member: member.share_id))
 
     def check(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
@@ -138,18 +141,18 @@ class KernelShares:
             return tuple(why for why, _ in found.differences(uplink, shares))
 
     def repair(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
-        mended = []
+        fixed = []
         with self._sock("repair") as sock:
             self._sweep(sock)
             with self._own_nic(sock, uplink.ifindex, uplink.interface) as found:
                 for why, step in found.differences(uplink, shares):
                     step()
-                    mended.append(why)
-        return tuple(mended)
+                    fixed.append(why)
+        return tuple(fixed)
 
     def traffic(self) -> tuple[port.Traffic, ...]:
         with self._sock("traffic") as sock:
-            found = [traffic for item in self._nics(sock) if not item.stranger for traffic in item.traffic()]
+            found = [traffic for item in self._nics(sock) if not item.other_owner for traffic in item.traffic()]
         return tuple(sorted(found, key=lambda traffic: traffic.share_id))
 
     def watch(self) -> port.Watch:
@@ -166,7 +169,7 @@ class KernelShares:
     def _nic(self, sock: rtnetlink.Socket, ifindex: int, name: str = "") -> Iterator[shared_nic.Nic]:
         """One NIC; afterwards its maps are kept as long as they hold shares."""
         able = self.shaping()
-        place = parts.Place(
+        place = parts.NicContext(
             sock=sock,
             nic=ifindex,
             name=name or ifb_links.name_of(sock, ifindex),
@@ -182,7 +185,7 @@ class KernelShares:
         try:
             yield found
         finally:
-            if found.memory.has_shares() and not found.stranger:
+            if found.memory.has_shares() and not found.other_owner:
                 self._held[ifindex] = found.memory
             else:
                 found.memory.close()
@@ -191,7 +194,7 @@ class KernelShares:
     def _own_nic(self, sock: rtnetlink.Socket, ifindex: int, name: str) -> Iterator[shared_nic.Nic]:
         """One NIC, to be changed; raises HardwareError where another driver shares it out."""
         with self._nic(sock, ifindex, name) as found:
-            parts.refuse_stranger(found.found.link, self._owner, name)
+            parts.refuse_other_owner(found.found.link, self._owner, name)
             yield found
 
     def _nics(self, sock: rtnetlink.Socket) -> Iterator[shared_nic.Nic]:
@@ -223,14 +226,14 @@ class KernelShares:
         """Interface index and class of a share."""
         for ifindex, _, memory in self._memories(sock):
             for minor, share in memory.read_shares(ifindex, "").items():
-                if share.id == share_id and not parts.stranger(ifb_links.find(sock, ifindex), self._owner):
+                if share.id == share_id and not parts.other_owner(ifb_links.find(sock, ifindex), self._owner):
                     return ifindex, minor
         return None
 
     def _sweep(self, sock: rtnetlink.Socket) -> None:
         """Delete the ifbs of NICs that are gone, and forget their maps."""
         for ifindex, link in ifb_links.ours(sock).items():
-            if not ifb_links.name_of(sock, ifindex) and not parts.stranger(link, self._owner):
+            if not ifb_links.name_of(sock, ifindex) and not parts.other_owner(link, self._owner):
                 ifb_links.delete(sock, link.ifindex)
                 held = self._held.pop(ifindex, None)
                 if held is not None:
@@ -252,15 +255,15 @@ def _holds(found: shared_nic.Nic, share: port.Share) -> bool:
 
 def _try_out() -> port.Shaping:
     """What this kernel can do, found out by doing it: a share on a device of a namespace that is gone when this returns."""
-    lacking = ""
+    missing = ""
     for classifier in (port.Classifier.NETNS, port.Classifier.MAC):
         try:
             _try(classifier)
         except OSError as error:
-            lacking = f"this kernel cannot enforce shares ({error}); it needs HTB, ifb, clsact, cls_bpf, mirred and root's rights"
+            missing = f"this kernel cannot enforce shares ({error}); it needs HTB, ifb, clsact, cls_bpf, mirred and root's rights"
         else:
             return port.Shaping(classifier=classifier)
-    return port.Shaping(classifier=port.Classifier.NONE, lacking=lacking)
+    return port.Shaping(classifier=port.Classifier.NONE, missing=missing)
 
 
 def _has_fair_queues() -> bool:
@@ -280,7 +283,7 @@ def _try(classifier: port.Classifier) -> None:
         device = ifb_links.find(sock, 0)
         if device is None:
             raise OSError("an ifb that was made is not there")
-        trial = shared_nic.Nic(parts.Place(sock=sock, nic=device.ifindex, name=device.name, classifier=classifier))
+        trial = shared_nic.Nic(parts.NicContext(sock=sock, nic=device.ifindex, name=device.name, classifier=classifier))
         try:
             uplink = port.Uplink(interface=device.name, ifindex=device.ifindex, mac="02:00:00:00:00:01", speed=10**9)
             trial.install(uplink, _TRIAL)

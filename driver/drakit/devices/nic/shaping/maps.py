@@ -26,13 +26,13 @@ ENTRIES = 65536
 NAMES = ("drakit_owners", "drakit_routes", "drakit_ledger")
 
 _OWNER, _CLASS = struct.Struct("=Q6sxx"), struct.Struct("=II")
-_ROUTE, _SEAT = struct.Struct("=6sxx"), struct.Struct("=IIQ")
+_ROUTE, _MEMBER = struct.Struct("=6sxx"), struct.Struct("=IIQ")
 _MINOR, _SHARE = struct.Struct("=I"), struct.Struct("=6sBxQQ112s")
 _TEXT_BYTES, _MAC_BYTES = 112, 6
 _UNKNOWN = 0
 _SIZES = {
     "drakit_owners": (_OWNER.size, _CLASS.size),
-    "drakit_routes": (_ROUTE.size, _SEAT.size),
+    "drakit_routes": (_ROUTE.size, _MEMBER.size),
     "drakit_ledger": (_MINOR.size, _SHARE.size),
 }
 _MAJOR = htb.MAJOR << 16
@@ -49,7 +49,7 @@ class Maps:
     def __init__(self, found: Mapping[str, int]) -> None:
         self._found = dict(found)
         self.verified: set[int] = set()
-        self._members: class_numbers.Numbers | None = None
+        self._members: class_numbers.NumberPool | None = None
 
     @classmethod
     def complete(cls, found: Mapping[str, int]) -> Self:
@@ -89,23 +89,23 @@ class Maps:
         """The whole map ``owners``."""
         return {_owner(key): _CLASS.unpack(value)[0] & 0xFFFF for key, value in bpf.entries(self.owners, _OWNER.size, _CLASS.size).items()}
 
-    def own(self, owner: tuple[int, str], minor: int, *, unless_owned: bool = False) -> None:
+    def set_owner(self, owner: tuple[int, str], minor: int, *, unless_owned: bool = False) -> None:
         """Lead an owner's frames to a class."""
         bpf.update(self.owners, _owner_key(owner), _CLASS.pack(_MAJOR | minor, 0), bpf.NOT_EXISTING if unless_owned else 0)
 
-    def join(self, cookie: int, minor: int) -> None:
+    def count_member(self, cookie: int, minor: int) -> None:
         """Count one more member of a namespace; the first one's class gets its frames of any other address."""
         first, count = self._joined(cookie)
         self._count(cookie, first or minor, count + 1 if count or not first else _UNKNOWN)
 
-    def part(self, cookie: int, minor: int) -> bool:
+    def uncount_member(self, cookie: int, minor: int) -> bool:
         """Count one member of a namespace less; whether this class is known to have been its only one's."""
         first, count = self._joined(cookie)
         if count > 1:
             self._count(cookie, first, count - 1)
         return (first, count) == (minor, 1)
 
-    def bequeath(self, cookie: int, minor: int) -> None:
+    def set_first_member(self, cookie: int, minor: int) -> None:
         """Another member of a namespace gets its frames of any other address."""
         self._count(cookie, minor, self._joined(cookie)[1])
 
@@ -118,7 +118,7 @@ class Maps:
     def _count(self, cookie: int, first: int, count: int) -> None:
         bpf.update(self.owners, _owner_key((cookie, htb.ANY)), _CLASS.pack(_MAJOR | first, count))
 
-    def disown(self, owner: tuple[int, str]) -> None:
+    def delete_owner(self, owner: tuple[int, str]) -> None:
         """Forget an owner."""
         bpf.delete(self.owners, _owner_key(owner))
 
@@ -127,68 +127,68 @@ class Maps:
         value = bpf.look_up(self.owners, _owner_key(owner), _CLASS.size)
         return None if value is None else _CLASS.unpack(value)[0] & 0xFFFF
 
-    def read_seats(self) -> tuple[htb.Seat, ...]:
+    def read_members(self) -> tuple[htb.ShareMember, ...]:
         """The members, from the whole map ``routes``, by class."""
-        found = (_seat(key[:6].hex(":"), value) for key, value in bpf.entries(self.routes, _ROUTE.size, _SEAT.size).items())
-        return tuple(sorted((seat for seat in found if seat is not None), key=lambda seat: seat.minor))
+        found = (_member(key[:6].hex(":"), value) for key, value in bpf.entries(self.routes, _ROUTE.size, _MEMBER.size).items())
+        return tuple(sorted((member for member in found if member is not None), key=lambda member: member.minor))
 
-    def seat_at(self, mac: str) -> htb.Seat | None:
+    def member_at(self, mac: str) -> htb.ShareMember | None:
         """The member of an address."""
-        value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _SEAT.size)
-        return None if value is None else _seat(mac, value)
+        value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _MEMBER.size)
+        return None if value is None else _member(mac, value)
 
-    def seats_of(self, minor: int) -> tuple[htb.Seat, ...]:
+    def members_of(self, minor: int) -> tuple[htb.ShareMember, ...]:
         """The members of a share, by class. Costs as much as they are, unless they are too many to be listed."""
-        listed = self.listed(minor)
+        listed = self.listed_members(minor)
         if listed is None:
-            return tuple(seat for seat in self.read_seats() if seat.share == minor)
-        found = (self.seat_at(mac) for mac in listed)
-        return tuple(sorted((seat for seat in found if seat is not None and seat.share == minor), key=lambda seat: seat.minor))
+            return tuple(member for member in self.read_members() if member.share == minor)
+        found = (self.member_at(mac) for mac in listed)
+        return tuple(sorted((member for member in found if member is not None and member.share == minor), key=lambda member: member.minor))
 
-    def listed(self, minor: int) -> frozenset[str] | None:
+    def listed_members(self, minor: int) -> frozenset[str] | None:
         """The addresses that a share's entry lists, None where it does not know them; empty without an entry."""
         value = bpf.look_up(self.ledger, _MINOR.pack(minor), _SHARE.size)
         return frozenset() if value is None else _listed(value)
 
-    def relist(self, minor: int, macs: Collection[str]) -> None:
+    def set_listed_members(self, minor: int, macs: Collection[str]) -> None:
         """Let a share's entry list exactly these addresses, or say that they are too many. A class without an entry is left without."""
         share = self.share(minor)
         if share is not None:
             self._enter(share, macs)
 
-    def members(self) -> class_numbers.Numbers:
+    def member_numbers(self) -> class_numbers.NumberPool:
         """The class numbers that members have, read from the map once; kept up by ``seat`` and ``unseat``."""
-        return self.recount() if self._members is None else self._members
+        return self.reload_member_numbers() if self._members is None else self._members
 
-    def recount(self) -> class_numbers.Numbers:
+    def reload_member_numbers(self) -> class_numbers.NumberPool:
         """The same, read anew."""
-        self._members = class_numbers.Numbers(htb.MEMBERS, (seat.minor for seat in self.read_seats()))
+        self._members = class_numbers.NumberPool(htb.MEMBERS, (member.minor for member in self.read_members()))
         return self._members
 
     def route(self, mac: str) -> int | None:
         """The class to which frames for an address go."""
-        value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _SEAT.size)
-        return None if value is None else _SEAT.unpack(value)[0] & 0xFFFF
+        value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _MEMBER.size)
+        return None if value is None else _MEMBER.unpack(value)[0] & 0xFFFF
 
     def route_to(self, mac: str, minor: int) -> None:
         """Lead the frames for an address that is no member's to a class."""
-        bpf.update(self.routes, _ROUTE.pack(_octets(mac)), _SEAT.pack(_MAJOR | minor, 0, 0))
+        bpf.update(self.routes, _ROUTE.pack(_octets(mac)), _MEMBER.pack(_MAJOR | minor, 0, 0))
 
-    def seat(self, seat: htb.Seat) -> None:
+    def add_member(self, member: htb.ShareMember) -> None:
         """Lead the frames for a member's address to its class; it is listed before, so that no list lacks one."""
-        listed = {item.mac for item in self.seats_of(seat.share)}
-        self.relist(seat.share, listed | {seat.mac})
-        self.members().take(seat.minor)
-        bpf.update(self.routes, _ROUTE.pack(_octets(seat.mac)), _SEAT.pack(_MAJOR | seat.minor, seat.share, seat.cookie))
+        listed = {item.mac for item in self.members_of(member.share)}
+        self.set_listed_members(member.share, listed | {member.mac})
+        self.member_numbers().take(member.minor)
+        bpf.update(self.routes, _ROUTE.pack(_octets(member.mac)), _MEMBER.pack(_MAJOR | member.minor, member.share, member.cookie))
 
-    def unseat(self, mac: str) -> None:
+    def remove_member(self, mac: str) -> None:
         """Forget an address; it is listed no more afterwards."""
-        seat = self.seat_at(mac)
+        member = self.member_at(mac)
         bpf.delete(self.routes, _ROUTE.pack(_octets(mac)))
 
-        if seat is not None:
-            self.members().give_back(seat.minor)
-            self.relist(seat.share, {item.mac for item in self.seats_of(seat.share)})
+        if member is not None:
+            self.member_numbers().give_back(member.minor)
+            self.set_listed_members(member.share, {item.mac for item in self.members_of(member.share)})
 
     def addresses(self) -> frozenset[str]:
         """Every address that is led to a class."""
@@ -210,10 +210,10 @@ class Maps:
         """Whether the ledger holds anything; costs the same for any number."""
         return next(bpf.keys(self.ledger, _MINOR.size), None) is not None
 
-    def enter(self, share: port.Share) -> None:
+    def write_share(self, share: port.Share) -> None:
         """Write a share into the ledger; its members stay listed."""
         former = self.share(share.minor)
-        self._enter(share, self.listed(share.minor) if former is not None and former.id == share.id else ())
+        self._enter(share, self.listed_members(share.minor) if former is not None and former.id == share.id else ())
 
     def _enter(self, share: port.Share, macs: Collection[str] | None) -> None:
         identity = share.id.encode()
@@ -225,13 +225,13 @@ class Maps:
         mark = 1 + len(macs) if known and macs is not None else _UNKNOWN
         bpf.update(self.ledger, _MINOR.pack(share.minor), _SHARE.pack(_octets(share.mac), mark, share.bandwidth, share.ceil, text))
 
-    def strike(self, minor: int) -> None:
+    def delete_share(self, minor: int) -> None:
         """Take a share out of the ledger."""
         bpf.delete(self.ledger, _MINOR.pack(minor))
 
 
 @contextlib.contextmanager
-def lent(found: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+def closing(found: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
     """Descriptors that are closed in the end."""
     try:
         yield found
@@ -253,10 +253,10 @@ def _octets(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
 
 
-def _seat(mac: str, value: bytes) -> htb.Seat | None:
+def _member(mac: str, value: bytes) -> htb.ShareMember | None:
     """The member of a route; None for one that is the host's."""
-    minor, share, cookie = _SEAT.unpack(value)
-    return htb.Seat(minor=minor & 0xFFFF, share=share, cookie=cookie, mac=mac) if share else None
+    minor, share, cookie = _MEMBER.unpack(value)
+    return htb.ShareMember(minor=minor & 0xFFFF, share=share, cookie=cookie, mac=mac) if share else None
 
 
 def _listed(value: bytes) -> frozenset[str] | None:

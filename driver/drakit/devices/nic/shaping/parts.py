@@ -60,7 +60,7 @@ class Found:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Place:
+class NicContext:
     """Where parts are: the socket of the NIC's namespace, the NIC's index and name, how egress is classified, and whether queues are fair.
 
     ``owner`` is the driver that asks, empty for one without a name.
@@ -118,14 +118,14 @@ def chosen_by_others(root: tc_messages.Qdisc | None) -> str:
     return str(root) if root and root.handle and not is_our_root(root) else ""
 
 
-def stranger(link: ifb_links.Link | None, owner: str) -> str:
+def other_owner(link: ifb_links.Link | None, owner: str) -> str:
     """The driver that shares a NIC out, by the NIC's ifb, where it is another than the one that asks; a driver without a name knows no other."""
     return link.owner if link is not None and owner and link.is_ours and link.owner != owner else ""
 
 
-def refuse_stranger(link: ifb_links.Link | None, owner: str, name: str) -> None:
+def refuse_other_owner(link: ifb_links.Link | None, owner: str, name: str) -> None:
     """Raise HardwareError where another driver shares the NIC of this name out."""
-    other = stranger(link, owner)
+    other = other_owner(link, owner)
     if other:
         fix = "only one driver can share out an interface; exclude it from the other (nic.exclude)"
         raise errors.HardwareError("RTM_NEWQDISC", f"{name} is shared out by the driver {other}; {fix}")
@@ -172,7 +172,7 @@ def _used_maps(found: Found, held: maps.Maps | None) -> dict[str, int]:
     return kept
 
 
-def lacking(place: Place, found: Found, memory: maps.Maps) -> tuple[Part, ...]:
+def missing(place: NicContext, found: Found, memory: maps.Maps) -> tuple[Part, ...]:
     """The parts that are missing or not as they should be, in the order in which they are to be made."""
     is_there: Mapping[Part, bool] = {
         Part.IFB: _is_marked(place, found.link),
@@ -187,16 +187,16 @@ def lacking(place: Place, found: Found, memory: maps.Maps) -> tuple[Part, ...]:
     return tuple(part for part, there in is_there.items() if not there)
 
 
-def make(part: Part, place: Place, memory: maps.Maps) -> None:
+def make(part: Part, place: NicContext, memory: maps.Maps) -> None:
     """Make one part; those before it must be there."""
     _MAKERS[part](place, memory)
 
 
-def release(place: Place) -> None:
+def release(place: NicContext) -> None:
     """Take away all parts, so that the NIC is as it was; the default root qdisc comes back by itself. The ifb goes last: until then it is ours."""
     sock, nic = place.sock, place.nic
     found = find(sock, nic)
-    refuse_stranger(found.link, place.owner, place.name)
+    refuse_other_owner(found.link, place.owner, place.name)
     if found.hook:
         tc_messages.delete_filter(sock, nic, tc_messages.HOOK_INGRESS)
         if has_egress_hook(found.hook):
@@ -213,17 +213,17 @@ def _is_used(sock: rtnetlink.Socket, nic: int) -> bool:
     return any(tc_messages.has_filters(sock, nic, hook) for hook in (tc_messages.HOOK_INGRESS, tc_messages.HOOK_EGRESS))
 
 
-def _label(place: Place, part: Part) -> str:
+def _label(place: NicContext, part: Part) -> str:
     """The name of a filter, which says what its program does and in which revision."""
     kind = f"_{place.classifier.value}" if part is Part.EGRESS else ""
     return f"drakit_{part.name.lower()}{kind}_{classifier_programs.REVISION}"
 
 
-def _is_current(place: Place, part: Part, item: tc_messages.Filter | None) -> bool:
+def _is_current(place: NicContext, part: Part, item: tc_messages.Filter | None) -> bool:
     return item is not None and item.name.removesuffix(_OWN) == _label(place, part)
 
 
-def _is_marked(place: Place, link: ifb_links.Link | None) -> bool:
+def _is_marked(place: NicContext, link: ifb_links.Link | None) -> bool:
     """Whether the ifb is up and marked, and by name where the driver has one: a mark of an older version is completed."""
     return link is not None and link.up and bool(link.alias) and (not place.owner or link.owner == place.owner)
 
@@ -238,28 +238,28 @@ def _uses(item: tc_messages.Filter | None, names: frozenset[str], memory: maps.M
         return False
     if item.program not in memory.verified:
         numbers = memory.numbers()
-        with maps.lent(bpf.maps_of(item.program)) as used:
+        with maps.closing(bpf.maps_of(item.program)) as used:
             if {name: bpf.map_id(descriptor) for name, descriptor in used.items()} != {name: numbers[name] for name in names}:
                 return False
         memory.verified.add(item.program)
     return True
 
 
-def _ifb(place: Place) -> int:
+def _ifb(place: NicContext) -> int:
     """The index of the ifb, which tells it from any other that had or will have its name."""
     link = ifb_links.find(place.sock, place.nic)
     if link is None:
         raise OSError(errno.ENODEV, f"{ifb_links.name_for(place.nic)} has just gone")
-    refuse_stranger(link, place.owner, place.name)
+    refuse_other_owner(link, place.owner, place.name)
     return link.ifindex
 
 
-def _make_ifb(place: Place, memory: maps.Maps) -> None:
+def _make_ifb(place: NicContext, memory: maps.Maps) -> None:
     """Make the ifb, by which the NIC is this driver's, or mark the one that is there."""
     del memory
     for _ in range(_CLAIM_TRIES):
         found = find(place.sock, place.nic)
-        refuse_stranger(found.link, place.owner, place.name)
+        refuse_other_owner(found.link, place.owner, place.name)
         refuse_foreign(found, place.name)
         is_own_hook = found.owns_hook or (found.hook is None and not (found.link and found.link.alias))
         if found.link is None:
@@ -273,51 +273,51 @@ def _make_ifb(place: Place, memory: maps.Maps) -> None:
     raise OSError(errno.EBUSY, f"{ifb_links.name_for(place.nic)} is made and deleted again by somebody else")
 
 
-def _make_ifb_root(place: Place, memory: maps.Maps) -> None:
+def _make_ifb_root(place: NicContext, memory: maps.Maps) -> None:
     del memory
     tc_messages.add_root(place.sock, _ifb(place))
 
 
-def _make_root(place: Place, memory: maps.Maps) -> None:
+def _make_root(place: NicContext, memory: maps.Maps) -> None:
     del memory
     tc_messages.add_root(place.sock, place.nic)
 
 
-def _make_hook(place: Place, memory: maps.Maps) -> None:
+def _make_hook(place: NicContext, memory: maps.Maps) -> None:
     del memory
     tc_messages.add_hooks(place.sock, place.nic)
     ifb_links.mark(place.sock, _ifb(place), place.nic, owner=place.owner, owns_hook=True)
 
 
-def _make_egress(place: Place, memory: maps.Maps) -> None:
+def _make_egress(place: NicContext, memory: maps.Maps) -> None:
     by_namespace = place.classifier is port.Classifier.NETNS
     program = classifier_programs.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=by_namespace)
     _attach(place, place.nic, tc_messages.OURS, _label(place, Part.EGRESS), program)
 
 
-def _make_ingress(place: Place, memory: maps.Maps) -> None:
+def _make_ingress(place: NicContext, memory: maps.Maps) -> None:
     program = classifier_programs.ingress(routes=memory.routes, ledger=memory.ledger, group_class=tc_messages.OURS | htb.HOST)
     _attach(place, _ifb(place), tc_messages.OURS, _label(place, Part.INGRESS), program)
 
 
-def _make_redirect(place: Place, memory: maps.Maps) -> None:
+def _make_redirect(place: NicContext, memory: maps.Maps) -> None:
     del memory
     _attach(
         place, place.nic, tc_messages.HOOK_INGRESS, _named(place, Part.REDIRECT), classifier_programs.everything(), redirect=_ifb(place)
     )
 
 
-def _make_guard(place: Place, memory: maps.Maps) -> None:
+def _make_guard(place: NicContext, memory: maps.Maps) -> None:
     del memory
     _attach(place, place.nic, tc_messages.HOOK_EGRESS, _named(place, Part.GUARD), classifier_programs.guard(), action=True)
 
 
-def _named(place: Place, part: Part) -> str:
+def _named(place: NicContext, part: Part) -> str:
     """A filter's name at the hook, which remembers whose the hook is."""
     return _label(place, part) + (_OWN if find(place.sock, place.nic).owns_hook else "")
 
 
-def _attach(place: Place, ifindex: int, parent: int, name: str, program: bytes, *, redirect: int = 0, action: bool = False) -> None:
+def _attach(place: NicContext, ifindex: int, parent: int, name: str, program: bytes, *, redirect: int = 0, action: bool = False) -> None:
     descriptor = bpf.load(name, program)
     try:
         tc_messages.put_filter(place.sock, ifindex, parent, program=descriptor, name=name, redirect=redirect, action=action)
@@ -325,7 +325,7 @@ def _attach(place: Place, ifindex: int, parent: int, name: str, program: bytes, 
         os.close(descriptor)
 
 
-_MAKERS: Mapping[Part, Callable[[Place, maps.Maps], None]] = {
+_MAKERS: Mapping[Part, Callable[[NicContext, maps.Maps], None]] = {
     Part.IFB: _make_ifb,
     Part.IFB_ROOT: _make_ifb_root,
     Part.INGRESS: _make_ingress,

@@ -25,15 +25,15 @@ class Nic:
     ``memory``, which may be these very maps, is the caller's to close.
     """
 
-    def __init__(self, place: parts.Place, held: maps.Maps | None = None) -> None:
+    def __init__(self, place: parts.NicContext, held: maps.Maps | None = None) -> None:
         self.place = place
         self.found = parts.find(place.sock, place.nic)
         self.memory = parts.memory_of(self.found, held)
 
     @property
-    def stranger(self) -> str:
+    def other_owner(self) -> str:
         """The driver that shares this NIC out, where it is not the one that asks."""
-        return parts.stranger(self.found.link, self.place.owner)
+        return parts.other_owner(self.found.link, self.place.owner)
 
     @property
     def _sides(self) -> Mapping[str, int]:
@@ -50,11 +50,11 @@ class Nic:
         fresh = [step for _, step in self._part_steps(uplink)]
         for step in fresh:
             step()
-        self.memory.enter(share)
+        self.memory.write_share(share)
         if fresh:
-            for _, step in self._owner_steps(uplink, self.memory.read_seats()):
+            for _, step in self._owner_steps(uplink, self.memory.read_members()):
                 step()
-        self._put(htb.share_bands(uplink, share, self.memory.seats_of(share.minor)))
+        self._put(htb.share_classes(uplink, share, self.memory.members_of(share.minor)))
 
     def remove(self, minor: int) -> None:
         """Take a share away, and with the last one all of the NIC's parts."""
@@ -81,41 +81,41 @@ class Nic:
         """Seat a member. An address that another member had is this one's now; the host's own is refused."""
         if self.memory.route(mac) == htb.HOST:
             raise errors.HardwareError("admit", f"{mac} is the address of {self.place.name} itself")
-        seat = self.memory.seat_at(mac)
-        if seat is not None and (seat.share, seat.cookie) != (share.minor, cookie):
-            self._unseat(seat)
-            seat = None
-        others = [item for item in self.memory.seats_of(share.minor) if item.mac != mac]
-        is_new = seat is None
-        if seat is None:
-            seat = htb.Seat(minor=self._free_member(share.minor, others), share=share.minor, cookie=cookie, mac=mac)
-        self._put(htb.share_bands(self._uplink(), share, [*others, seat]))
+        member = self.memory.member_at(mac)
+        if member is not None and (member.share, member.cookie) != (share.minor, cookie):
+            self._remove_member(member)
+            member = None
+        others = [item for item in self.memory.members_of(share.minor) if item.mac != mac]
+        is_new = member is None
+        if member is None:
+            member = htb.ShareMember(minor=self._free_member(share.minor, others), share=share.minor, cookie=cookie, mac=mac)
+        self._put(htb.share_classes(self._uplink(), share, [*others, member]))
         if is_new and self.place.classifier is not port.Classifier.MAC:
-            self.memory.join(cookie, seat.minor)
-        self.memory.seat(seat)
-        self._own(seat)
+            self.memory.count_member(cookie, member.minor)
+        self.memory.add_member(member)
+        self._own(member)
 
-    def _free_member(self, share: int, seats: Iterable[htb.Seat]) -> int:
+    def _free_member(self, share: int, members: Iterable[htb.ShareMember]) -> int:
         """A class number for one more member: the lowest that is not known to be taken and is not another's in the kernel.
 
         A class below the share without a member was left by a death, and is taken over.
         """
-        own = {seat.minor for seat in seats}
-        for read in (self.memory.members, self.memory.recount):
+        own = {member.minor for member in members}
+        for read in (self.memory.member_numbers, self.memory.reload_member_numbers):
             numbers = read()
             while (minor := numbers.lowest()) is not None:
                 found = tc_messages.class_at(self.place.sock, self.place.nic, minor)
-                if found is None or (found.band.parent == share and minor not in own):
+                if found is None or (found.spec.parent == share and minor not in own):
                     return minor
                 numbers.take(minor)
         raise errors.HardwareError("admit", f"{self.place.name} has no class number left for one more sandbox")
 
     def dismiss(self, share: port.Share, cookie: int, mac: str) -> None:
         """Unseat a member; the others of its share are given its part."""
-        seat = self.memory.seat_at(mac)
-        if seat is not None and (seat.share, seat.cookie) == (share.minor, cookie):
-            self._unseat(seat)
-            self._put(htb.share_bands(self._uplink(), share, self.memory.seats_of(share.minor)))
+        member = self.memory.member_at(mac)
+        if member is not None and (member.share, member.cookie) == (share.minor, cookie):
+            self._remove_member(member)
+            self._put(htb.share_classes(self._uplink(), share, self.memory.members_of(share.minor)))
 
     def traffic(self) -> tuple[port.Traffic, ...]:
         """Counters of every share that has its classes in both directions."""
@@ -144,36 +144,36 @@ class Nic:
         yield from self._part_steps(uplink)
         yield from self._ledger_steps(shares)
         wanted = {share.minor for share in shares}
-        seats = [seat for seat in self.memory.read_seats() if seat.share in wanted]
-        yield from self._listing_steps(shares, seats)
-        yield from self._owner_steps(uplink, seats)
-        bands = htb.bands(uplink, shares, seats)
+        members = [member for member in self.memory.read_members() if member.share in wanted]
+        yield from self._listing_steps(shares, members)
+        yield from self._owner_steps(uplink, members)
+        specs = htb.classes_for(uplink, shares, members)
         queues = tc_messages.queues(self.place.sock, fair=self.place.fair)
         for side, ifindex in self._sides.items():
             limits = {minor: queue.limit for minor, queue in queues.get(ifindex, {}).items()}
-            found = {minor: item.band for minor, item in tc_messages.classes(self.place.sock, ifindex, limits).items()}
-            for change in htb.differences(bands, found):
+            found = {minor: item.spec for minor, item in tc_messages.classes(self.place.sock, ifindex, limits).items()}
+            for change in htb.differences(specs, found):
                 yield f"{side}: {change.why}", _change(self.place, ifindex, change)
 
     def _part_steps(self, uplink: port.Uplink) -> Iterator[Step]:
         if not ifb_links.name_of(self.place.sock, self.place.nic):
             raise errors.HardwareError("RTM_GETLINK", f"{self.place.name} is no longer there")
         parts.refuse_foreign(self.found, self.place.name)
-        for part in parts.lacking(self.place, self.found, self.memory):
+        for part in parts.missing(self.place, self.found, self.memory):
             yield part.value, functools.partial(self._make, part, uplink)
 
     def _make(self, part: parts.Part, uplink: port.Uplink) -> None:
         """Make a part, and all classes in a fresh HTB."""
         parts.make(part, self.place, self.memory)
         self.found = parts.find(self.place.sock, self.place.nic)
-        parts.refuse_stranger(self.found.link, self.place.owner, self.place.name)
+        parts.refuse_other_owner(self.found.link, self.place.owner, self.place.name)
         if part in {parts.Part.ROOT, parts.Part.IFB_ROOT}:
             shares = self.memory.read_shares(self.place.nic, self.place.name).values()
             ifindex = self._sides.get(_OUT if part is parts.Part.ROOT else _IN)
             if ifindex is None:
                 raise errors.HardwareError("RTM_NEWQDISC", f"somebody has just taken the root qdisc for {self.place.name} away")
-            for band in htb.bands(uplink, shares, self.memory.read_seats()).values():
-                tc_messages.put_class(self.place.sock, ifindex, band, fair=self.place.fair)
+            for spec in htb.classes_for(uplink, shares, self.memory.read_members()).values():
+                tc_messages.put_class(self.place.sock, ifindex, spec, fair=self.place.fair)
 
     def _ledger_steps(self, shares: Iterable[port.Share]) -> Iterator[Step]:
         wanted = {share.minor: share for share in shares}
@@ -183,32 +183,32 @@ class Nic:
         for minor, share in wanted.items():
             kept = found.get(minor)
             if kept is None:
-                yield f"share {share.id} is missing", functools.partial(self.memory.enter, share)
+                yield f"share {share.id} is missing", functools.partial(self.memory.write_share, share)
             elif dataclasses.replace(kept, interface=share.interface) != share:
-                yield f"share {share.id} has other figures", functools.partial(self.memory.enter, share)
+                yield f"share {share.id} has other figures", functools.partial(self.memory.write_share, share)
 
-    def _listing_steps(self, shares: Iterable[port.Share], seats: Iterable[htb.Seat]) -> Iterator[Step]:
+    def _listing_steps(self, shares: Iterable[port.Share], members: Iterable[htb.ShareMember]) -> Iterator[Step]:
         """Where a share's entry lists fewer members than there are: somebody else wrote one of the two."""
         present: dict[int, set[str]] = {}
-        for seat in seats:
-            present.setdefault(seat.share, set()).add(seat.mac)
+        for member in members:
+            present.setdefault(member.share, set()).add(member.mac)
         for share in shares:
-            listed, macs = self.memory.listed(share.minor), present.get(share.minor, set())
+            listed, macs = self.memory.listed_members(share.minor), present.get(share.minor, set())
             if listed is not None and not macs <= listed:
-                yield f"share {share.id} does not list its members", functools.partial(self.memory.relist, share.minor, macs)
+                yield f"share {share.id} does not list its members", functools.partial(self.memory.set_listed_members, share.minor, macs)
 
-    def _owner_steps(self, uplink: port.Uplink, seats: Sequence[htb.Seat]) -> Iterator[Step]:
+    def _owner_steps(self, uplink: port.Uplink, members: Sequence[htb.ShareMember]) -> Iterator[Step]:
         memory = self.memory
-        wanted = htb.owners(self.place.classifier, host=self._host, mac=uplink.mac, seats=seats)
+        wanted = htb.owners(self.place.classifier, host=self._host, mac=uplink.mac, members=members)
         found = memory.read_owners()
         for owner in found.keys() - wanted.keys():
-            yield f"frames of {owner[1]} in namespace {owner[0]} are led astray", functools.partial(memory.disown, owner)
+            yield f"frames of {owner[1]} in namespace {owner[0]} are led astray", functools.partial(memory.delete_owner, owner)
         for owner, minor in wanted.items():
             if found.get(owner) != minor:
                 why = f"frames of {owner[1]} in namespace {owner[0]} are not led to {htb.text(minor)}"
-                yield why, functools.partial(memory.own, owner, minor)
-        for mac in memory.addresses() - {uplink.mac} - {seat.mac for seat in seats}:
-            yield f"frames to {mac} are led astray", functools.partial(memory.unseat, mac)
+                yield why, functools.partial(memory.set_owner, owner, minor)
+        for mac in memory.addresses() - {uplink.mac} - {member.mac for member in members}:
+            yield f"frames to {mac} are led astray", functools.partial(memory.remove_member, mac)
         if memory.route(uplink.mac) != htb.HOST:
             yield "frames to the host are not led to its class", functools.partial(memory.route_to, uplink.mac, htb.HOST)
 
@@ -221,20 +221,20 @@ class Nic:
         root = tc_messages.class_at(self.place.sock, self.place.nic, htb.ROOT)
         if root is None:
             raise errors.HardwareError("RTM_GETTCLASS", f"{self.place.name} has lost its classes; they are put back at the next check")
-        return port.Uplink(interface=self.place.name, ifindex=self.place.nic, mac="", speed=root.band.rate)
+        return port.Uplink(interface=self.place.name, ifindex=self.place.nic, mac="", speed=root.spec.rate)
 
-    def _put(self, bands: Iterable[htb.Band]) -> None:
-        listed = tuple(bands)
+    def _put(self, specs: Iterable[htb.HtbClass]) -> None:
+        listed = tuple(specs)
         for ifindex in self._sides.values():
-            for band in listed:
-                tc_messages.put_class(self.place.sock, ifindex, band, fair=self.place.fair)
+            for spec in listed:
+                tc_messages.put_class(self.place.sock, ifindex, spec, fair=self.place.fair)
 
     def _take(self, minor: int) -> None:
-        for seat in self.memory.seats_of(minor):
-            self._unseat(seat)
+        for member in self.memory.members_of(minor):
+            self._remove_member(member)
         for ifindex in self._sides.values():
             self._delete(ifindex, minor)
-        self.memory.strike(minor)
+        self.memory.delete_share(minor)
 
     def _delete(self, ifindex: int, minor: int) -> None:
         """Delete a share's class, and below it what a death left between a member's class and its seat."""
@@ -244,44 +244,44 @@ class Nic:
             if error.errno != errno.EBUSY:
                 raise
             for child, found in tc_messages.classes(self.place.sock, ifindex).items():
-                if found.band.parent == minor:
+                if found.spec.parent == minor:
                     tc_messages.delete_class(self.place.sock, ifindex, child)
             tc_messages.delete_class(self.place.sock, ifindex, minor)
 
-    def _own(self, seat: htb.Seat) -> None:
+    def _own(self, member: htb.ShareMember) -> None:
         if self.place.classifier is port.Classifier.MAC:
-            self.memory.own((htb.ANY_NAMESPACE, seat.mac), seat.minor)
+            self.memory.set_owner((htb.ANY_NAMESPACE, member.mac), member.minor)
             return
-        for owner, minor in htb.owners_of(seat).items():
-            self.memory.own(owner, minor)
-        self.memory.own((seat.cookie, htb.ANY), seat.minor, unless_owned=True)
+        for owner, minor in htb.owners_of(member).items():
+            self.memory.set_owner(owner, minor)
+        self.memory.set_owner((member.cookie, htb.ANY), member.minor, unless_owned=True)
 
-    def _unseat(self, seat: htb.Seat) -> None:
+    def _remove_member(self, member: htb.ShareMember) -> None:
         memory = self.memory
-        for owner in htb.owners_of(seat):
-            memory.disown(owner)
-        memory.unseat(seat.mac)
-        if self.place.classifier is not port.Classifier.MAC and memory.part(seat.cookie, seat.minor):
-            memory.disown((seat.cookie, htb.ANY))
-        elif memory.owner((seat.cookie, htb.ANY)) == seat.minor:
-            heir = next((item.minor for item in memory.read_seats() if item.cookie == seat.cookie), None)
+        for owner in htb.owners_of(member):
+            memory.delete_owner(owner)
+        memory.remove_member(member.mac)
+        if self.place.classifier is not port.Classifier.MAC and memory.uncount_member(member.cookie, member.minor):
+            memory.delete_owner((member.cookie, htb.ANY))
+        elif memory.owner((member.cookie, htb.ANY)) == member.minor:
+            heir = next((item.minor for item in memory.read_members() if item.cookie == member.cookie), None)
             if heir is None:
-                memory.disown((seat.cookie, htb.ANY))
+                memory.delete_owner((member.cookie, htb.ANY))
             else:
-                memory.bequeath(seat.cookie, heir)
+                memory.set_first_member(member.cookie, heir)
         for ifindex in self._sides.values():
-            tc_messages.delete_class(self.place.sock, ifindex, seat.minor)
+            tc_messages.delete_class(self.place.sock, ifindex, member.minor)
 
 
-def _change(place: parts.Place, ifindex: int, change: htb.Change) -> Callable[[], object]:
+def _change(place: parts.NicContext, ifindex: int, change: htb.Change) -> Callable[[], object]:
     if change.verb is htb.Verb.DROP:
-        return functools.partial(tc_messages.delete_class, place.sock, ifindex, change.band.minor)
-    return functools.partial(tc_messages.put_class, place.sock, ifindex, change.band, fair=place.fair)
+        return functools.partial(tc_messages.delete_class, place.sock, ifindex, change.spec.minor)
+    return functools.partial(tc_messages.put_class, place.sock, ifindex, change.spec, fair=place.fair)
 
 
 def _counters(side: Mapping[int, tc_messages.Class], minor: int, drops: Mapping[int, int]) -> port.Counters:
     """A share's counters: what passed by its own class, what waits by its members' or, while it has none, its own, and what their queues dropped."""
     own = side[minor].counters
-    members = [number for number, item in side.items() if item.band.parent == minor]
+    members = [number for number, item in side.items() if item.spec.parent == minor]
     waiting = sum(side[number].counters.backlog for number in members)
     return dataclasses.replace(own, drops=sum(drops.get(number, 0) for number in (minor, *members)), backlog=own.backlog + waiting)

@@ -64,7 +64,7 @@ class Qdisc:
 class Class:
     """An HTB class as found, with its counters; its band's limit is -1 where the queue is not the one we gave it."""
 
-    band: htb.Band
+    spec: htb.HtbClass
     counters: port.Counters
 
 
@@ -124,25 +124,25 @@ def has_filters(sock: rtnetlink.Socket, ifindex: int, parent: int) -> bool:
     return bool(sock.dump(_GETFILTER, _TCMSG.pack(0, ifindex, 0, parent, 0)))
 
 
-def put_class(sock: rtnetlink.Socket, ifindex: int, band: htb.Band, *, fair: bool = False) -> None:
+def put_class(sock: rtnetlink.Socket, ifindex: int, spec: htb.HtbClass, *, fair: bool = False) -> None:
     """Make or change a class and its queue, a ``fair`` one or a FIFO."""
-    rate, ceil = band.rate // 8, band.ceil // 8
+    rate, ceil = spec.rate // 8, spec.ceil // 8
     specs = [part for amount in (rate, ceil) for part in (0, _ETHERNET, 0, 0, 0, min(amount, _WORD_MAX))]
-    parms = _HTB_CLASS.pack(*specs, band.burst, band.cburst, band.quantum or _SOME_QUANTUM, 0, band.prio)
+    parms = _HTB_CLASS.pack(*specs, spec.burst, spec.cburst, spec.quantum or _SOME_QUANTUM, 0, spec.prio)
     options = rtnetlink.pack(_HTB_PARMS, parms)
     for kind, amount in ((_HTB_RATE64, rate), (_HTB_CEIL64, ceil)):
         if amount > _WORD_MAX:
             options += rtnetlink.pack(kind, struct.pack("=Q", amount))
-    parent = OURS | band.parent if band.parent else AT_ROOT
-    body = _TCMSG.pack(0, ifindex, OURS | band.minor, parent, 0) + rtnetlink.text(_KIND, "htb") + rtnetlink.pack(_OPTIONS, options)
+    parent = OURS | spec.parent if spec.parent else AT_ROOT
+    body = _TCMSG.pack(0, ifindex, OURS | spec.minor, parent, 0) + rtnetlink.text(_KIND, "htb") + rtnetlink.pack(_OPTIONS, options)
     sock.ask(_NEWCLASS, body, rtnetlink.CREATE)
-    if band.limit:
-        _put_queue(sock, ifindex, band, fair=fair)
+    if spec.limit:
+        _put_queue(sock, ifindex, spec, fair=fair)
 
 
-def _put_queue(sock: rtnetlink.Socket, ifindex: int, band: htb.Band, *, fair: bool) -> None:
-    head = _TCMSG.pack(0, ifindex, band.minor << 16, OURS | band.minor, 0)
-    options = _fair_options(band.limit) if fair else rtnetlink.number(_OPTIONS, band.limit)
+def _put_queue(sock: rtnetlink.Socket, ifindex: int, spec: htb.HtbClass, *, fair: bool) -> None:
+    head = _TCMSG.pack(0, ifindex, spec.minor << 16, OURS | spec.minor, 0)
+    options = _fair_options(spec.limit) if fair else rtnetlink.number(_OPTIONS, spec.limit)
     body = head + rtnetlink.text(_KIND, _FAIR if fair else _FIFO) + options
     try:
         sock.ask(_NEWQDISC, body, rtnetlink.CREATE | rtnetlink.REPLACE)
@@ -178,7 +178,7 @@ def classes(sock: rtnetlink.Socket, ifindex: int, limits: Mapping[int, int] | No
     """The classes of our HTB at an interface, by number. With ``limits``, what ``queues`` found for it, a queue that is not ours shows."""
     answers = sock.dump(_GETCLASS, _TCMSG.pack(0, ifindex, 0, 0, 0))
     found = (_class(answer, limits) for answer in answers if _TCMSG.unpack_from(answer)[2] & 0xFFFF0000 == OURS)
-    return {item.band.minor: item for item in found}
+    return {item.spec.minor: item for item in found}
 
 
 def class_at(sock: rtnetlink.Socket, ifindex: int, minor: int) -> Class | None:
@@ -205,20 +205,20 @@ def queues(sock: rtnetlink.Socket, *, fair: bool = False) -> Mapping[int, Mappin
     found: dict[int, dict[int, Queue]] = {}
     for answer in sock.dump(_GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)):
         _, ifindex, handle, parent, _ = _TCMSG.unpack_from(answer)
-        told = rtnetlink.attributes(answer[_TCMSG.size :])
+        attrs = rtnetlink.attributes(answer[_TCMSG.size :])
         if handle >> 16 == parent & 0xFFFF and parent & 0xFFFF0000 == OURS:
-            drops = _counters(told.get(_STATS, b""), 0, 0).drops
-            found.setdefault(ifindex, {})[parent & 0xFFFF] = Queue(limit=_limit(told, fair=fair), drops=drops)
+            drops = _counters(attrs.get(_STATS, b""), 0, 0).drops
+            found.setdefault(ifindex, {})[parent & 0xFFFF] = Queue(limit=_limit(attrs, fair=fair), drops=drops)
     return found
 
 
-def _limit(told: rtnetlink.Attributes, *, fair: bool) -> int:
-    kind = rtnetlink.as_text(told[_KIND])
+def _limit(attrs: rtnetlink.Attributes, *, fair: bool) -> int:
+    kind = rtnetlink.as_text(attrs[_KIND])
     if kind != (_FAIR if fair else _FIFO):
         return -1
     if not fair:
-        return rtnetlink.as_number(told[_OPTIONS])
-    memory = rtnetlink.attributes(told[_OPTIONS]).get(_FAIR_MEMORY, b"")
+        return rtnetlink.as_number(attrs[_OPTIONS])
+    memory = rtnetlink.attributes(attrs[_OPTIONS]).get(_FAIR_MEMORY, b"")
     return rtnetlink.as_number(memory) // MEMORY_FOR_BYTE if memory else -1
 
 
@@ -277,13 +277,13 @@ def _redirect(actions: bytes) -> int:
 
 def _class(answer: bytes, limits: Mapping[int, int] | None) -> Class:
     _, _, handle, parent, queue = _TCMSG.unpack_from(answer)
-    told = rtnetlink.attributes(answer[_TCMSG.size :])
-    options = rtnetlink.attributes(told[_OPTIONS])
+    attrs = rtnetlink.attributes(answer[_TCMSG.size :])
+    options = rtnetlink.attributes(attrs[_OPTIONS])
     parms = _HTB_CLASS.unpack_from(options[_HTB_PARMS])
     burst, cburst, quantum, level, prio = parms[12:]
     rate, ceil = (_rate(options.get(kind), short) for kind, short in ((_HTB_RATE64, parms[5]), (_HTB_CEIL64, parms[11])))
     minor, inner = handle & 0xFFFF, level > 0
-    band = htb.Band(
+    spec = htb.HtbClass(
         minor=minor,
         parent=0 if parent == AT_ROOT else parent & 0xFFFF,
         rate=rate,
@@ -294,7 +294,7 @@ def _class(answer: bytes, limits: Mapping[int, int] | None) -> Class:
         prio=0 if inner else prio,
         limit=0 if inner else (limits or {}).get(minor, -1) if queue == minor << 16 else -1,
     )
-    return Class(band=band, counters=_counters(told.get(_STATS, b""), rate, ceil))
+    return Class(spec=spec, counters=_counters(attrs.get(_STATS, b""), rate, ceil))
 
 
 def _rate(wide: bytes | None, short: int) -> int:
@@ -302,9 +302,9 @@ def _rate(wide: bytes | None, short: int) -> int:
 
 
 def _counters(stats: bytes, rate: int, ceil: int) -> port.Counters:
-    told = rtnetlink.attributes(stats)
-    passed, packets = struct.unpack_from("=QI", told[_BASIC]) if _BASIC in told else (0, 0)
-    _, backlog, drops = struct.unpack_from("=III", told[_QUEUE]) if _QUEUE in told else (0, 0, 0)
+    attrs = rtnetlink.attributes(stats)
+    passed, packets = struct.unpack_from("=QI", attrs[_BASIC]) if _BASIC in attrs else (0, 0)
+    _, backlog, drops = struct.unpack_from("=III", attrs[_QUEUE]) if _QUEUE in attrs else (0, 0, 0)
     return port.Counters(rate=rate, ceil=ceil, bytes=passed, packets=packets, drops=drops, backlog=backlog)
 
 

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 Grant = drivers.Grant[object]
 
 
-class Keeper:
+class TcReconciler:
     """Looks after the shares of one driver; ``start`` begins, ``stop`` ends the thread that looks."""
 
     def __init__(
@@ -40,10 +40,10 @@ class Keeper:
         uplink: Callable[[port.Interface, int], port.Uplink],
         intents: Callable[[], Iterable[records.Record]],
         health: Callable[[context.HealthReport], None] | None = None,
-        told: Callable[[Iterable[port.Share], Iterable[records.Record]], None] = lambda _installed, _intents: None,
+        on_read: Callable[[Iterable[port.Share], Iterable[records.Record]], None] = lambda _installed, _intents: None,
     ) -> None:
         self._machine, self._site = machine, site
-        self._health, self._told = health or site.health, told
+        self._health, self._on_read = health or site.health, on_read
         self._survey, self._uplink, self._intents = survey, uplink, intents
         self._uplinks: dict[str, port.Uplink] = {}
         self._damaged: set[str] = set()
@@ -65,7 +65,7 @@ class Keeper:
     def look(self) -> Mapping[str, tuple[str, ...]]:
         """Look at every NIC once; by device name, what was damaged. Raises HardwareError when the NICs cannot be read at all."""
         shares_now = self._machine.shares()
-        self._told(shares_now, self._intents())
+        self._on_read(shares_now, self._intents())
         installed = {share.ifindex for share in shares_now}
         surveyed = self._survey()
         if self._watch.narrow(surveyed.interest):
@@ -91,12 +91,12 @@ class Keeper:
         known = self._uplinks.get(name)
         self._uplinks[name] = uplink
         try:
-            mended = self._machine.repair(uplink, self._wanted(uplink, grants))
+            fixed = self._machine.repair(uplink, self._wanted(uplink, grants))
         except errors.HardwareError as error:
             return (str(error),)
-        if mended:
-            _log.warning("traffic control reconciled", extra={"device": name, "fixed": list(mended)})
-        return mended if known == uplink else ()
+        if fixed:
+            _log.warning("traffic control reconciled", extra={"device": name, "fixed": list(fixed)})
+        return fixed if known == uplink else ()
 
     def _uplink_of(self, nic: offers.Nic | None, grants: Collection[Grant]) -> port.Uplink | None:
         if nic is not None:

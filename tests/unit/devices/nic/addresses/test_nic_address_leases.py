@@ -37,60 +37,60 @@ def grant(number: int = 1, chosen: config.NicConfig = POOLED, request: str = "up
     )
 
 
-def who(cookie: int, pod: str = "") -> address_leases.Who:
-    return address_leases.Who(cookie=cookie, pod=pod or f"pod-{cookie}")
+def sandbox_id(cookie: int, pod: str = "") -> address_leases.SandboxId:
+    return address_leases.SandboxId(cookie=cookie, pod=pod or f"pod-{cookie}")
 
 
-def book(site: fake_site.FakeSite, gone: frozenset[int] = frozenset()) -> address_leases.Book:
-    return address_leases.Book(site, node="node-1", lives=lambda one: one.who.cookie not in gone)
+def book(site: fake_site.FakeSite, gone: frozenset[int] = frozenset()) -> address_leases.AddressLeases:
+    return address_leases.AddressLeases(site, node="node-1", is_alive=lambda one: one.sandbox_id.cookie not in gone)
 
 
 def test_every_sandbox_has_addresses_of_its_own_and_keeps_them(site: fake_site.FakeSite) -> None:
     shares = [site.put(grant(number)) for number in (1, 2)]
-    first = book(site).take(shares[0], POOLED, who(7))
-    second = book(site).take(shares[1], POOLED, who(8))
+    first = book(site).take(shares[0], POOLED, sandbox_id(7))
+    second = book(site).take(shares[1], POOLED, sandbox_id(8))
     assert {text.partition("/")[2] for text in (*first, *second)} == {"16", "64"}
     assert not set(first) & set(second)
-    assert book(site).take(shares[0], POOLED, who(7)) == first, "also in another process, which has only the notes"
+    assert book(site).take(shares[0], POOLED, sandbox_id(7)) == first, "also in another process, which has only the notes"
 
 
 def test_two_pods_of_one_share_have_two_addresses(site: fake_site.FakeSite) -> None:
     share = site.put(grant())
-    assert not set(book(site).take(share, POOLED, who(7))) & set(book(site).take(share, POOLED, who(8)))
+    assert not set(book(site).take(share, POOLED, sandbox_id(7))) & set(book(site).take(share, POOLED, sandbox_id(8)))
 
 
 def test_a_pool_that_is_used_up_is_told_and_what_is_given_back_is_given_again(site: fake_site.FakeSite) -> None:
     one = config.NicConfig(address_pools=(POOL,))
     share = site.put(grant(chosen=one))
-    given = [book(site).take(share, one, who(cookie)) for cookie in (1, 2, 3)]
+    given = [book(site).take(share, one, sandbox_id(cookie)) for cookie in (1, 2, 3)]
     assert {text for texts in given for text in texts} == {f"10.9.1.{host}/16" for host in (1, 2, 3)}
     with pytest.raises(errors.DeviceBusyError, match=r"^the address pool for IPv4 of this node is used up$"):
-        book(site).take(share, one, who(4))
+        book(site).take(share, one, sandbox_id(4))
     for _ in range(2):
-        book(site).give_back(share, who(2))
-    assert book(site).take(share, one, who(4)) == given[1]
+        book(site).give_back(share, sandbox_id(2))
+    assert book(site).take(share, one, sandbox_id(4)) == given[1]
 
 
 def test_what_a_sandbox_that_is_gone_had_is_free(site: fake_site.FakeSite) -> None:
     one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
     share = site.put(grant(chosen=one))
-    assert book(site).take(share, one, who(1)) == ("10.9.1.1/16",)
-    assert book(site, frozenset({1})).take(share, one, who(2)) == ("10.9.1.1/16",)
-    assert [lease.who.cookie for lease in book(site).of(share)] == [2]
+    assert book(site).take(share, one, sandbox_id(1)) == ("10.9.1.1/16",)
+    assert book(site, frozenset({1})).take(share, one, sandbox_id(2)) == ("10.9.1.1/16",)
+    assert [lease.sandbox_id.cookie for lease in book(site).of(share)] == [2]
 
 
 def test_an_unprepared_claim_has_given_all_back(site: fake_site.FakeSite) -> None:
     one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
-    book(site).take(site.put(grant(chosen=one)), one, who(1))
+    book(site).take(site.put(grant(chosen=one)), one, sandbox_id(1))
     site.remove(grant(chosen=one))
-    assert book(site).take(site.put(grant(2, one)), one, who(2)) == ("10.9.1.1/16",)
+    assert book(site).take(site.put(grant(2, one)), one, sandbox_id(2)) == ("10.9.1.1/16",)
 
 
 def test_a_static_address_with_a_second_pod_is_refused_by_name(site: fake_site.FakeSite) -> None:
     share = site.put(grant(chosen=STATIC))
-    assert book(site).take(share, STATIC, who(7)) == ("10.1.2.3/24",)
+    assert book(site).take(share, STATIC, sandbox_id(7)) == ("10.1.2.3/24",)
     with pytest.raises(errors.ConfigError) as refused:
-        book(site).take(share, STATIC, who(8))
+        book(site).take(share, STATIC, sandbox_id(8))
     assert str(refused.value) == (
         "parameters.addresses: 10.1.2.3 is used by another pod of the claim default/claim-1 in pod pod-7; pods that share a claim need an "
         "address pool in the DeviceClass"
@@ -100,25 +100,25 @@ def test_a_static_address_with_a_second_pod_is_refused_by_name(site: fake_site.F
 def test_a_new_sandbox_of_the_same_pod_takes_the_address_over(site: fake_site.FakeSite) -> None:
     share = site.put(grant(chosen=STATIC))
     for cookie in (7, 8):
-        assert book(site).take(share, STATIC, who(cookie, "pod-a")) == ("10.1.2.3/24",)
-    assert [lease.who.cookie for lease in book(site).of(share)] == [8]
+        assert book(site).take(share, STATIC, sandbox_id(cookie, "pod-a")) == ("10.1.2.3/24",)
+    assert [lease.sandbox_id.cookie for lease in book(site).of(share)] == [8]
 
 
 @pytest.mark.parametrize(
     "cookie, message", [(7, "which is this pod's too"), (8, "10.1.2.3 is used by the claim default/claim-1 in pod pod-7")]
 )
 def test_two_claims_with_one_static_address_are_refused_by_name(site: fake_site.FakeSite, cookie: int, message: str) -> None:
-    book(site).take(site.put(grant(1, STATIC)), STATIC, who(7))
+    book(site).take(site.put(grant(1, STATIC)), STATIC, sandbox_id(7))
     with pytest.raises(errors.ConfigError, match=message):
-        book(site).take(site.put(grant(2, STATIC)), STATIC, who(cookie))
+        book(site).take(site.put(grant(2, STATIC)), STATIC, sandbox_id(cookie))
 
 
 def test_two_shares_of_one_claim_with_one_address_are_refused_though_they_were_prepared(site: fake_site.FakeSite) -> None:
     """When they are planned they are refused by both names (see test_nic_claim_conflicts)."""
     first, second = (site.put(grant(1, STATIC, request)) for request in ("uplink", "storage"))
-    book(site).take(first, STATIC, who(7))
+    book(site).take(first, STATIC, sandbox_id(7))
     with pytest.raises(errors.ConfigError, match=r"10.1.2.3 is used by the claim default/claim-1 in pod pod-7, which is this pod's too"):
-        book(site).take(second, STATIC, who(7))
+        book(site).take(second, STATIC, sandbox_id(7))
 
 
 class CountingSite(fake_site.FakeSite):
@@ -148,12 +148,12 @@ def test_what_an_address_costs_does_not_grow_with_the_claims(tmp_path: pathlib.P
     costs = []
     for others in (2, 200):
         site = CountingSite(tmp_path)
-        register = registers.Register(tmp_path)
-        own = address_leases.Book(site, node="node-1", known=register)
+        register = registers.AddressIndex(tmp_path)
+        own = address_leases.AddressLeases(site, node="node-1", known=register)
         for number in range(others):
-            own.take(site.put(grant(number, WIDE)), WIDE, who(number))
+            own.take(site.put(grant(number, WIDE)), WIDE, sandbox_id(number))
         site.read = 0
-        own.take(site.put(grant(others, chosen)), chosen, who(others))
+        own.take(site.put(grant(others, chosen)), chosen, sandbox_id(others))
         costs.append(site.read)
     assert costs[0] == costs[1] <= 3
 
@@ -161,20 +161,20 @@ def test_what_an_address_costs_does_not_grow_with_the_claims(tmp_path: pathlib.P
 def test_a_pool_that_is_used_up_costs_one_reading_of_all_notes_and_one_look_at_the_kernel(tmp_path: pathlib.Path) -> None:
     site, looks, asked = CountingSite(tmp_path), [0], list[int]()
 
-    def survey() -> address_leases.Lives:
+    def survey() -> address_leases.IsAlive:
         looks[0] += 1
-        return lambda lease: lease.who.cookie != 50
+        return lambda lease: lease.sandbox_id.cookie != 50
 
-    def lives(lease: address_leases.Lease) -> bool:
-        asked.append(lease.who.cookie)
+    def is_alive(lease: address_leases.Lease) -> bool:
+        asked.append(lease.sandbox_id.cookie)
         return True
 
     full = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.100"),))
-    own = address_leases.Book(site, node="node-1", lives=lives, survey=survey, known=registers.Register(tmp_path))
-    given = [own.take(site.put(grant(number, full)), full, who(number)) for number in range(100)]
+    own = address_leases.AddressLeases(site, node="node-1", is_alive=is_alive, survey=survey, known=registers.AddressIndex(tmp_path))
+    given = [own.take(site.put(grant(number, full)), full, sandbox_id(number)) for number in range(100)]
     last = site.put(grant(100, full))
     site.read = 0
-    assert own.take(last, full, who(100)) == given[50], "what the sandbox that is gone had"
+    assert own.take(last, full, sandbox_id(100)) == given[50], "what the sandbox that is gone had"
     assert looks == [1]
     assert asked == []
     assert site.read <= 2 * 101 + 5, "the grants and their notes, once each"
@@ -183,19 +183,19 @@ def test_a_pool_that_is_used_up_costs_one_reading_of_all_notes_and_one_look_at_t
 def test_what_another_process_gave_out_is_not_given_again(site: fake_site.FakeSite) -> None:
     one = config.NicConfig(address_pools=(POOL,))
     share = site.put(grant(chosen=one))
-    old, new = (address_leases.Book(site, node="node-1", known=registers.Register(site.home)) for _ in range(2))
-    given = [process.take(share, one, who(cookie)) for cookie, process in ((1, old), (2, new), (3, old))]
+    old, new = (address_leases.AddressLeases(site, node="node-1", known=registers.AddressIndex(site.home)) for _ in range(2))
+    given = [process.take(share, one, sandbox_id(cookie)) for cookie, process in ((1, old), (2, new), (3, old))]
     assert len(set(given)) == 3
     with pytest.raises(errors.DeviceBusyError):
-        new.take(share, one, who(4))
+        new.take(share, one, sandbox_id(4))
 
 
 def test_what_another_process_took_back_is_free(site: fake_site.FakeSite) -> None:
     first, second = site.put(grant(1, STATIC)), site.put(grant(2, STATIC))
     old, new = book(site), book(site)
-    old.take(first, STATIC, who(7))
-    new.give_back(first, who(7))
-    assert old.take(second, STATIC, who(8)) == ("10.1.2.3/24",)
+    old.take(first, STATIC, sandbox_id(7))
+    new.give_back(first, sandbox_id(7))
+    assert old.take(second, STATIC, sandbox_id(8)) == ("10.1.2.3/24",)
 
 
 def test_addresses_of_an_unprepared_claim_are_known_to_be_free_and_those_nobody_told_of_are_found(site: fake_site.FakeSite) -> None:
@@ -203,7 +203,7 @@ def test_addresses_of_an_unprepared_claim_are_known_to_be_free_and_those_nobody_
     own = book(site)
     for number, told in ((1, True), (2, False), (3, True)):
         share = site.put(grant(number, one))
-        assert own.take(share, one, who(number)) == ("10.9.1.1/16",)
+        assert own.take(share, one, sandbox_id(number)) == ("10.9.1.1/16",)
         if told:
             own.end(share)
         site.remove(share)
@@ -213,13 +213,13 @@ def test_nothing_is_given_out_where_other_processes_could_not_be_told(tmp_path: 
     site = fake_site.FakeSite(tmp_path / "no such folder")
     share = site.put(grant())
     with pytest.raises(errors.HardwareError, match=r"addresses.by cannot be written"):
-        book(site).take(share, POOLED, who(1))
+        book(site).take(share, POOLED, sandbox_id(1))
     assert site.notes(share) == {}
 
 
 def test_own_addresses_leave_the_pool_of_their_family_alone(site: fake_site.FakeSite) -> None:
     both = dataclasses.replace(POOLED, addresses=("10.1.2.3/24",))
-    assert book(site).take(site.put(grant(chosen=both)), both, who(7))[0] == "10.1.2.3/24"
+    assert book(site).take(site.put(grant(chosen=both)), both, sandbox_id(7))[0] == "10.1.2.3/24"
     assert len(book(site).of(grant(chosen=both))[0].addresses) == 2
 
 

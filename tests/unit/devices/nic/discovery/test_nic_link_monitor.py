@@ -43,14 +43,14 @@ class Town:
         chosen = settings.NicSettings(carrier_loss=carrier_loss, take_over=take_over)
         self.driver = nic_driver.NicDriver(self.machine, node="node-1", settings=chosen)
         self.site = fake_site.FakeSite(folder)
-        self.vitals = reporting.Vitals(self.site)
-        self.reporter = reporting.Reporter(self.machine, self.site, node="node-1")
-        self.lookout = link_monitor.Lookout(
+        self.health = reporting.DeviceHealth(self.site)
+        self.reporter = reporting.StatusReporter(self.machine, self.site, node="node-1")
+        self.lookout = link_monitor.LinkMonitor(
             self.machine,
             self.site,
             survey=self.driver.survey,
             carrier_loss=carrier_loss,
-            vitals=self.vitals,
+            health=self.health,
             reporter=self.reporter,
         )
 
@@ -73,8 +73,8 @@ class Town:
             cookie=cookie, nsid=1, sandbox=f"s{cookie}", pod=f"pod-{cookie}", name="net1", mac=f"02:aa:00:00:00:{cookie:02x}"
         )
         self.site.note(grant, noted.key, attachment_plan.to_record(noted))
-        who = address_leases.Who(cookie=cookie, pod=noted.pod)
-        self.site.note(grant, who.key, {"cookie": f"{cookie:x}", "pod": noted.pod, "addresses": (f"10.9.1.{cookie}/16",)})
+        sandbox_id = address_leases.SandboxId(cookie=cookie, pod=noted.pod)
+        self.site.note(grant, sandbox_id.key, {"cookie": f"{cookie:x}", "pod": noted.pod, "addresses": (f"10.9.1.{cookie}/16",)})
 
 
 def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -136,11 +136,11 @@ def test_a_link_that_is_lost_is_told_until_it_is_back(
 
 def test_a_device_is_healthy_when_nobody_complains_any_more(tmp_path: pathlib.Path) -> None:
     site = fake_site.FakeSite(tmp_path)
-    vitals = reporting.Vitals(site)
-    vitals.report("queueing")(context.HealthReport(device="eth1", health=context.Health.UNHEALTHY, message="a class is missing"))
-    vitals.tell("eth1", "carrier", "no link")
-    vitals.report("queueing")(context.HealthReport(device="eth1", health=context.Health.HEALTHY))
-    vitals.tell("eth1", "carrier", "")
+    health = reporting.DeviceHealth(site)
+    health.report("queueing")(context.HealthReport(device="eth1", health=context.Health.UNHEALTHY, message="a class is missing"))
+    health.tell("eth1", "carrier", "no link")
+    health.report("queueing")(context.HealthReport(device="eth1", health=context.Health.HEALTHY))
+    health.tell("eth1", "carrier", "")
     assert [(report.health.value, report.message) for report in site.reports] == [
         ("Unhealthy", "a class is missing"),
         ("Unhealthy", "no link; a class is missing"),
@@ -224,7 +224,7 @@ def test_a_failure_that_is_not_repeated_is_forgotten(tmp_path: pathlib.Path) -> 
     town, now = Town(tmp_path), [0.0]
     grant = town.prepared()
     town.attach(grant)
-    reporter = reporting.Reporter(town.machine, town.site, node="node-1", monotonic=lambda: now[0])
+    reporter = reporting.StatusReporter(town.machine, town.site, node="node-1", monotonic=lambda: now[0])
     reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
     reasons = []
     for now[0] in (300.0, reporting.FAILURE_SECONDS, reporting.FAILURE_SECONDS + 1):
@@ -250,7 +250,7 @@ def test_every_share_is_counted_in_both_directions(tmp_path: pathlib.Path) -> No
 def test_a_speed_is_remembered_while_the_link_is_away_only() -> None:
     linked = port.Interface(ifindex=2, name="eth1", mtu=1500, speed=10**10)
     unlinked = dataclasses.replace(linked, speed=None, carrier=False)
-    known = speeds.Remembered()
+    known = speeds.LastSpeeds()
     assert known.filled([unlinked]) == (unlinked,)
     assert known.filled([linked]) == (linked,)
     assert known.filled([unlinked]) == (dataclasses.replace(unlinked, speed=10**10),)

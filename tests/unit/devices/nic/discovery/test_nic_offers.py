@@ -213,7 +213,7 @@ def port_of(bus_id: str) -> port.PciFunction:
 
 
 def test_nothing_is_offered_where_no_rate_could_be_held() -> None:
-    shaping = port.Shaping(classifier=port.Classifier.NONE, lacking="this kernel has no HTB")
+    shaping = port.Shaping(classifier=port.Classifier.NONE, missing="this kernel has no HTB")
     found = offers.survey([nic()], nic_settings.NicSettings(take_over=("*",)), shaping)
     assert found.nics == ()
     assert reasons(found) == {"eth0": "this kernel has no HTB"}

@@ -30,7 +30,7 @@ routes = strategies.builds(
     more=strategies.binary(max_size=8).map(bytes.hex),
 )
 PLACE = identity.Identity(place="p")
-FORMER = pod_interfaces.Former(
+FORMER = pod_interfaces.HostState(
     name="nic0", mac="02:00:00:00:00:20", mtu=1500, up=True, addresses=("10.7.0.1/24",), alias="a", identity=PLACE
 )
 

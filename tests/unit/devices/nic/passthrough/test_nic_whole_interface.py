@@ -110,19 +110,23 @@ def test_the_interface_is_marked_told_and_brought_back(node: Node) -> None:
         "MAC": "02:d9:a1:00:00:01",
     }
     whole = whole_interface.Whole(node.machine, node="node-1", settings=node.settings)
-    child = pod_interfaces.Child(namespace="pod", name="")
-    assert whole.locate(asked, None, child) is pod_interfaces.Where.HOST
+    child = pod_interfaces.InterfaceRef(namespace="pod", name="")
+    assert whole.locate(asked, None, child) is pod_interfaces.Location.HOST
     placement = whole.planned_placement(asked, None, child, "uid")
     for _ in range(2):
         assert whole.attach(asked, placement, child, ("10.1.2.3/24",)).name == "fast0"
-    worn = node.machine.worn(pod_interfaces.Child(namespace="pod", name="fast0"))
-    assert worn == pod_interfaces.Worn(name="fast0", mac="02:d9:a1:00:00:01", mtu=4000, up=True, addresses=("10.1.2.3/24",))
-    assert whole.locate(asked, placement, child) is pod_interfaces.Where.HERE
+    observed = node.machine.observed(pod_interfaces.InterfaceRef(namespace="pod", name="fast0"))
+    assert observed == pod_interfaces.ObservedInterface(
+        name="fast0", mac="02:d9:a1:00:00:01", mtu=4000, up=True, addresses=("10.1.2.3/24",)
+    )
+    assert whole.locate(asked, placement, child) is pod_interfaces.Location.HERE
     assert node.driver.prepare(dataclasses.replace(asked, record=prepared.record)) == prepared, "also while it is in the pod"
     for _ in range(2):
         node.driver.unprepare(asked)
     place = identity.Identity(place="mock 02:d9:a1:00:00:01")
-    assert node.machine.former("eth1") == pod_interfaces.Former(name="eth1", mac="02:d9:a1:00:00:01", mtu=9000, up=True, identity=place)
+    assert node.machine.host_state("eth1") == pod_interfaces.HostState(
+        name="eth1", mac="02:d9:a1:00:00:01", mtu=9000, up=True, identity=place
+    )
 
 
 def test_an_interface_that_is_away_is_still_offered_as_it_was(node: Node) -> None:
@@ -131,7 +135,7 @@ def test_an_interface_that_is_away_is_still_offered_as_it_was(node: Node) -> Non
     node.driver.prepare(asked)
     whole, child = (
         whole_interface.Whole(node.machine, node="node-1", settings=node.settings),
-        pod_interfaces.Child(namespace="pod", name=""),
+        pod_interfaces.InterfaceRef(namespace="pod", name=""),
     )
     whole.attach(asked, whole.planned_placement(asked, None, child, "uid"), child, ())
     assert "eth1" not in {item.name for item in node.machine.interfaces()}
@@ -147,21 +151,21 @@ def test_the_next_pod_gets_it_when_the_first_is_gone_and_an_attach_can_be_undone
     node.driver.prepare(asked)
     whole = whole_interface.Whole(node.machine, node="node-1", settings=node.settings)
     for name in ("pod-1", "pod-2"):
-        pod, other = pod_interfaces.Child(namespace=name, name=""), pod_interfaces.Child(namespace="other", name="")
+        pod, other = pod_interfaces.InterfaceRef(namespace=name, name=""), pod_interfaces.InterfaceRef(namespace="other", name="")
         placement = whole.planned_placement(asked, None, pod, "uid")
         whole.attach(asked, placement, pod, ())
-        assert whole.locate(asked, placement, other) is pod_interfaces.Where.ELSEWHERE
+        assert whole.locate(asked, placement, other) is pod_interfaces.Location.ELSEWHERE
         node.machine.end(name)
-        assert whole.locate(asked, placement, other) is pod_interfaces.Where.HOST
-    child = pod_interfaces.Child(namespace="pod-3", name="")
+        assert whole.locate(asked, placement, other) is pod_interfaces.Location.HOST
+    child = pod_interfaces.InterfaceRef(namespace="pod-3", name="")
     placement = whole.planned_placement(asked, None, child, "uid")
     whole.attach(asked, placement, child, ())
     assert whole.detach(asked, placement, child)
-    assert whole.locate(asked, placement, child) is pod_interfaces.Where.HOST
+    assert whole.locate(asked, placement, child) is pod_interfaces.Location.HOST
 
 
 def test_an_interface_with_more_routes_than_can_be_remembered_is_refused_before_anything_changes(node: Node) -> None:
-    here = node.machine.former("eth1")
+    here = node.machine.host_state("eth1")
     assert here is not None
     hop = host_routes.Hop(interface="eth1", gateway="10.7.0.2")
     listed = tuple(host_routes.HostRoute(destination=f"10.90.0.{number}/32", hops=(hop,)) for number in range(host_routes.MOST))
@@ -172,7 +176,7 @@ def test_an_interface_with_more_routes_than_can_be_remembered_is_refused_before_
         match=r"^plan: the host has 300 routes by eth1, of which at most 256 can be put back; remove some, or take it out of nic\.whole$",
     ):
         node.driver.plan(node.grant())
-    assert node.machine.former("eth1") == crowded
+    assert node.machine.host_state("eth1") == crowded
     node.machine.mark(dataclasses.replace(crowded, routes_left_out=0), "")
     assert len(json.dumps(records.thaw(node.planned(node.grant()).intent))) < 100_000
 
@@ -186,7 +190,7 @@ def test_another_claim_s_interface_is_refused(node: Node) -> None:
 def test_unprepare_without_memory_takes_the_mark_away(node: Node) -> None:
     node.driver.prepare(node.planned(node.grant()))
     node.driver.unprepare(node.grant())
-    former = node.machine.former("eth1")
+    former = node.machine.host_state("eth1")
     assert former is not None
     assert former.alias == ""
 
@@ -196,7 +200,7 @@ def test_a_runtime_that_moves_interfaces_is_told_which(machine: Machine) -> None
     chosen = config.NicConfig(interface_name="fast0", addresses=("10.1.2.3/24",), mtu=4000)
     prepared = node.driver.prepare(node.planned(node.grant(chosen=chosen)))
     assert prepared.edits.net_devices == (edits.NetDevice(host_interface_name="eth1", name="fast0"),)
-    ready = machine.former("eth1")
+    ready = machine.host_state("eth1")
     assert ready is not None
     assert (ready.addresses, ready.mtu) == (("10.1.2.3/24",), 4000), "the runtime keeps what the interface has"
 

@@ -36,8 +36,8 @@ class Node:
     site: site.FakeSite
     intents: list[records.Record]
 
-    def keeper(self) -> tc_reconciler.Keeper:
-        return tc_reconciler.Keeper(
+    def keeper(self) -> tc_reconciler.TcReconciler:
+        return tc_reconciler.TcReconciler(
             self.machine, self.site, survey=self.driver.survey, uplink=self.driver.uplink, intents=lambda: self.intents
         )
 
@@ -126,7 +126,7 @@ def test_nics_are_read_again_when_events_may_have_been_missed(node: Node) -> Non
         surveys.append(node.driver.survey())
         return surveys[-1]
 
-    looking = tc_reconciler.Keeper(node.machine, node.site, survey=survey, uplink=node.driver.uplink, intents=lambda: node.intents)
+    looking = tc_reconciler.TcReconciler(node.machine, node.site, survey=survey, uplink=node.driver.uplink, intents=lambda: node.intents)
     looking.look()
     assert len(surveys) == 2
     looking.look()
@@ -167,9 +167,9 @@ def test_a_nic_that_cannot_be_mended_is_unhealthy_with_the_reason(node: Node) ->
 
     node.machine.__class__ = Refusing
     node.keeper().look()
-    told = node.site.health_of(NIC)
-    assert told is not None
-    assert (told.health, told.message) == (context.Health.UNHEALTHY, "repair: no buffers")
+    reported = node.site.health_of(NIC)
+    assert attrs is not None
+    assert (reported.health, reported.message) == (context.Health.UNHEALTHY, "repair: no buffers")
 
 
 def test_admin_access_and_shares_of_other_nics_are_left_out(node: Node) -> None:
