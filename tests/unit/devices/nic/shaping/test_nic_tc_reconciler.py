@@ -168,7 +168,7 @@ def test_a_nic_that_cannot_be_mended_is_unhealthy_with_the_reason(node: Node) ->
     node.machine.__class__ = Refusing
     node.keeper().look()
     reported = node.site.health_of(NIC)
-    assert attrs is not None
+    assert reported is not None
     assert (reported.health, reported.message) == (context.Health.UNHEALTHY, "repair: no buffers")
 
 
