@@ -28,7 +28,7 @@ from drakit_cluster.kubelet import Timing
 from drakit_cluster.node_folder import NodeFolder
 from drakit_cluster.recorder import Recorder
 from drakit_cluster.registry import Registry
-from drakit_cluster.resources import EVENT
+from drakit_cluster.resources import CLAIM, CLASS, EVENT, NODE, SLICE, TAINT_RULE
 from drakit_cluster.runtime import HookRunner, Mode
 from drakit_cluster.scheduler import Scheduler
 from drakit_cluster.selectors import Selectors
@@ -98,6 +98,7 @@ class LocalCluster:
         self.server = ApiServer(self.api, port=port, authorization="rbac")
         self._parts = contextlib.ExitStack()
         self._watches: set[Watch] = set()
+        self._scheduler: Scheduler | None = None
         self._nodes = {
             name: ClusterNode(
                 name,
@@ -134,19 +135,16 @@ class LocalCluster:
             parts.callback(self.kubeconfig.unlink, missing_ok=True)
             recorder = Recorder(self.api, "drakit-cluster")
             deciding = self._components.scheduler or self.gates
-            for part in (
+            self._scheduler = Scheduler(
+                self.api,
                 recorder,
-                Controllers(self.api, recorder, gates=self._components.controllers or self.gates),
-                Scheduler(
-                    self.api,
-                    recorder,
-                    Selectors(deciding),
-                    gates=deciding,
-                    binding_timeout=self._components.binding_timeout,
-                    metrics=self.server.metrics,
-                    known=self._components.known_errors,
-                ),
-            ):
+                Selectors(deciding),
+                gates=deciding,
+                binding_timeout=self._components.binding_timeout,
+                metrics=self.server.metrics,
+                known=self._components.known_errors,
+            )
+            for part in (recorder, Controllers(self.api, recorder, gates=self._components.controllers or self.gates), self._scheduler):
                 part.start()
                 parts.callback(part.stop)
             for node in self.nodes:
@@ -203,6 +201,14 @@ class LocalCluster:
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"{what} did not come in {timeout:g} s")
             time.sleep(_POLL_SECONDS)
+
+    def is_scheduler_current(self) -> bool:
+        """Return whether the scheduler knows every node, class, slice, taint rule and claim of this moment, so a pod created now is placed by them.
+
+        It watches each kind apart, as a real one does: a pod can reach it before a class that is older.
+        """
+        current = ((resource, item) for resource in (NODE, CLASS, SLICE, TAINT_RULE, CLAIM) for item in self.api.list(resource).items)
+        return self._scheduler is not None and all(self._scheduler.loop.has_observed(*known) for known in current)
 
     def _connector(self, node: str) -> Callable[[], ApiClient]:
         def connect() -> ApiClient:

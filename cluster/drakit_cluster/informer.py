@@ -189,6 +189,7 @@ class Loop:
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._informers = [Informer(api, selection, self._inbox.put) for selection in selections]
         self._unsynced = len(selections)
+        self._newest: dict[str, int] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -201,6 +202,10 @@ class Loop:
     def wake(self) -> None:
         """Make the loop act soon, though nothing changed."""
         self._inbox.put(_Wake(synced=False))
+
+    def has_observed(self, resource: Resource, obj: Object) -> bool:
+        """Return whether this version of an object, or a later change of another object of its kind, was passed to ``observe``."""
+        return self._newest.get(resource.kind, 0) >= version_of(obj)
 
     def stop(self) -> None:
         """End; neither function is called after this returns."""
@@ -232,6 +237,7 @@ class Loop:
     def _take(self, message: Message) -> None:
         if isinstance(message, Change):
             self._observe(message)
+            self._newest[message.resource.kind] = version_of(message.object)
         elif message.synced:
             self._unsynced -= 1
 

@@ -99,15 +99,15 @@ class Scheduler:
         self._allocator: Allocator | None = None
         self._backoff = Backoff(*_RETRY_SECONDS)
         selections = [Selection(resource=resource) for resource in (NODE, CLASS, SLICE, TAINT_RULE, CLAIM, POD)]
-        self._loop = Loop(api, "scheduler", selections, self._observe, self._act)
+        self.loop = Loop(api, "scheduler", selections, self._observe, self._act)
 
     def start(self) -> None:
         """Begin to schedule."""
-        self._loop.start()
+        self.loop.start()
 
     def stop(self) -> None:
         """End after the pod at hand."""
-        self._loop.stop()
+        self.loop.stop()
 
     def _observe(self, change: Change) -> None:
         if change.resource is POD:

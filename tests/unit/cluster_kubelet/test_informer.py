@@ -119,3 +119,22 @@ def test_a_loop_goes_on_after_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
     assert second.wait(10)
     loop.stop()
     assert "a bug" in capsys.readouterr().err
+
+
+def test_a_loop_says_which_versions_it_has_observed() -> None:
+    registry, go, observed = Registry(), threading.Event(), threading.Event()
+
+    def observe(_change: Change) -> None:
+        assert go.wait(60)
+        observed.set()
+
+    loop = Loop(registry, "test", [Selection(resource=NODE)], observe, lambda: None)
+    node = registry.create(NODE, _node("a"))
+    loop.start()
+    assert not loop.has_observed(NODE, node)
+    go.set()
+    assert observed.wait(60)
+    loop.stop()
+    assert loop.has_observed(NODE, node)
+    later = registry.create(NODE, _node("b"))
+    assert not loop.has_observed(NODE, later)

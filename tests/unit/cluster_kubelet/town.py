@@ -87,6 +87,9 @@ class Town:
         self.api.create(SLICE, objects.resource_slice(*(objects.device(name) for name in names), node=node))
 
     def create(self, resource: Resource, obj: Object) -> Object:
+        """Create an object; a pod only when the scheduler knows what was created before it."""
+        if resource is POD:
+            self.until(self.cluster.is_scheduler_current, "the scheduler to know all objects")
         return self.api.create(resource, obj)
 
     def lose(self, plugin: Plugin, node: str = objects.NODE) -> None:
@@ -96,7 +99,7 @@ class Town:
 
     def run(self, pod: Object) -> Object:
         """Create a pod and wait until it runs."""
-        self.api.create(POD, pod)
+        self.create(POD, pod)
         return self.phase(json_types.text(pod, "metadata", "name"), "Running")
 
     def until(self, probe: Callable[[], object], what: str, timeout: float = 30.0) -> None:
