@@ -29,9 +29,9 @@ from drakit.core.records import Record
 
 def run(make: _Callable[[], Driver[_Any]]) -> None:
     """Be the command line of the driver that ``make`` makes: run, slices, show, prepare, unprepare, journal (see ``--help``). Ends the process."""
-    from drakit.cli import author  # noqa: PLC0415 - the command line's libraries are not needed by those who only import values
+    from drakit.cli import driver_program  # noqa: PLC0415 - the command line's libraries are not needed by those who only import values
 
-    author.serve(make)
+    driver_program.serve(make)
 
 
 __all__ = [

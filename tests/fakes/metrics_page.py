@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Sequence
 
-from drakit.cli import serving, webhook
+from drakit.cli import probes
+from drakit.cli.commands import webhook
 from drakit.core import context, inventory, lifecycle
 from drakit.devices.gpu import metrics as gpu_metrics
 from drakit.devices.nic import port, reporting
@@ -44,7 +45,7 @@ class Shown:
 
 
 def told() -> str:
-    made = serving.Told().metrics
+    made = probes.Told().metrics
     driver = made.of("gpu.drakit.dev")
     metrics.add_gauges(Shown(), driver)
     for phases in (timing.FETCH, timing.JOURNAL, timing.CDI, timing.DEVICE):

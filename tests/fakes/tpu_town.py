@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import yaml
 
 from drakit import settings as values
-from drakit.cli import composition, options, publish, run
+from drakit.cli import composition, options
+from drakit.cli.commands import publish, run
 from drakit.kube import client
 from drakit_cluster import json_types, resources
 from drakit_cluster.json_types import Json, Object

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from drakit import settings
-from drakit.cli import webhook
+from drakit.cli.commands import webhook
 from drakit.node import metrics
 from drakit_cluster import apiserver, client, errors, registry, resources
 from fakes import parameters as p

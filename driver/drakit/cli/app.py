@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from drakit.cli import allocate, cluster, ending, helping, journal, lint, local, new, publish, run, show, slices, uninstall, webhook
+from drakit.cli import process, terminal
+from drakit.cli.commands import allocate, cluster, journal, lint, new, prepare, publish, run, show, slices, uninstall, webhook
 from drakit.cli.demo import command as demo
 from drakit.cli.doctor import command as doctor
 
@@ -24,8 +25,8 @@ app.command()(publish.publish)
 app.command()(cluster.cluster)
 app.command()(slices.slices)
 app.command()(show.show)
-app.command()(local.prepare)
-app.command()(local.unprepare)
+app.command()(prepare.prepare)
+app.command()(prepare.unprepare)
 app.command("uninstall-node")(uninstall.uninstall_node)
 app.command()(allocate.allocate)
 app.command()(lint.lint)
@@ -34,7 +35,7 @@ app.command()(new.new)
 app.command()(doctor.doctor)
 app.add_typer(journal.app, name="journal")
 for _command in (*app.registered_commands, *journal.app.registered_commands):
-    _command.help = helping.flowed(inspect.getdoc(_command.callback) or "")
+    _command.help = terminal.flowed(inspect.getdoc(_command.callback) or "")
 
 
 def _version(wanted: bool) -> None:
@@ -70,4 +71,4 @@ def main(catch_interrupt: Callable[[], object]) -> None:
         catch_interrupt()
         app()
 
-    ending.guarded(command, "drakit")
+    process.guarded(command, "drakit")

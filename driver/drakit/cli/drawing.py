@@ -1,18 +1,22 @@
-"""Pictures in characters: which memory slices of a GPU belong to whom, and how a NIC's bandwidth is shared.
+"""Text pictures: which claims hold a GPU's memory slices, how fragmented they are, and how a NIC's bandwidth is shared.
 
-Pure: values in, text out, so that the same picture is right on a terminal, in a pipe and in a test.
+Pure: values in, text out, so the same picture is right on a terminal, in a pipe and in a test.
 """
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from drakit.core import device as devices
 from drakit.core import inventory, quantity
 
 _SLICE = re.compile(r"memory-slice-([0-9]+)")
 _CELL = 7
 OTHERS = "admin"
 """The label of memory slices that an instance has which drakit did not make."""
+
+_WAYS_MAX = 20_000
+_Places = int  # bits: bit N is memory slice N
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,3 +136,73 @@ def _numbers(counters: Mapping[str, quantity.Quantity]) -> set[int]:
 
 def _letter(index: int) -> str:
     return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index % 26]
+
+
+def at_best(offered: inventory.Inventory, taken: Collection[str]) -> Mapping[str, int]:
+    """For each counter set with devices in use: how many devices would fit beside them at most, wherever those in use lay.
+
+    Devices in use change places only with devices of their own profile. A set with too many ways to place them all is left out.
+    """
+    flat = offered.flat()
+    used = [item for item in flat.devices if item.name in taken]
+    alone = [item for item in flat.devices if not item.allow_multiple_allocations]
+    found: dict[str, int] = {}
+    for pool in flat.counter_sets:
+        mine = [item for item in used if _part(item, pool.name)]
+        if mine and (best := _best(pool, mine, [item for item in alone if _part(item, pool.name)])) is not None:
+            found[pool.name] = best
+    return found
+
+
+def verdict(possible: int, best: int) -> str:
+    """What is to be said where more devices would fit if those in use lay better; empty where they lie as well as they can."""
+    return f"fragmented: {best} would fit if what is in use lay better" if best > possible else ""
+
+
+def _best(pool: devices.CounterSet, used: Sequence[devices.Device], offered: Sequence[devices.Device]) -> int | None:
+    masks = {item.name: _mask(item, pool.name) for item in (*used, *offered)}
+    free = [masks[item.name] for item in offered if _fits_beside(item, used, pool)]
+    choices = [sorted({masks[other.name] for other in (item, *offered) if _kind(other) == _kind(item)}) for item in used]
+    best = None
+    for ways, occupied in enumerate(_arrangements(choices, 0)):
+        if ways > _WAYS_MAX:
+            return None
+        best = max(best or 0, sum(not mask & occupied for mask in free))
+    return best
+
+
+def _arrangements(choices: Sequence[Sequence[_Places]], occupied: _Places) -> Iterator[_Places]:
+    """The slices in use, for every way to place all without two on one slice."""
+    if not choices:
+        yield occupied
+        return
+    for mask in choices[0]:
+        if not mask & occupied:
+            yield from _arrangements(choices[1:], occupied | mask)
+
+
+def _fits_beside(item: devices.Device, used: Sequence[devices.Device], pool: devices.CounterSet) -> bool:
+    """Whether all that is counted beside memory slices suffices."""
+    for name, amount in _drawn(item, pool.name).items():
+        drawn = sum(other[name].nanos for one in used if name in (other := _drawn(one, pool.name)))
+        if _SLICE.fullmatch(name) is None and amount.nanos + drawn > pool.counters[name].nanos:
+            return False
+    return True
+
+
+def _part(item: devices.Device, pool: str) -> bool:
+    return any(part.counter_set == pool for part in item.consumes)
+
+
+def _drawn(item: devices.Device, pool: str) -> Mapping[str, quantity.Quantity]:
+    return {name: amount for part in item.consumes if part.counter_set == pool for name, amount in part.counters.items()}
+
+
+def _mask(item: devices.Device, pool: str) -> _Places:
+    found = (_SLICE.fullmatch(name) for name, amount in _drawn(item, pool).items() if amount)
+    return sum(1 << int(match[1]) for match in found if match)
+
+
+def _kind(item: devices.Device) -> object:
+    """What may change places: partitions of one profile, in either form; anything else stays."""
+    return item.attributes.get("profileID", item.name)

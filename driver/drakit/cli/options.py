@@ -1,4 +1,7 @@
-"""Options that several commands share, and the settings they make."""
+"""Options that several commands share, and the settings they make.
+
+A folder given with --folder is refused where another user could change or replace it.
+"""
 
 import difflib
 import enum
@@ -6,6 +9,7 @@ import functools
 import inspect
 import os
 import pathlib
+import stat
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Concatenate, ParamSpec
@@ -13,7 +17,6 @@ from typing import Annotated, Concatenate, ParamSpec
 import typer
 
 from drakit import settings as values
-from drakit.cli import folders
 from drakit.core import errors
 from drakit.inputs import documents
 from drakit.telemetry import logs
@@ -44,6 +47,8 @@ Node = Annotated[str | None, typer.Option("--node", metavar="NAME", help="Name o
 
 
 Rest = ParamSpec("Rest")
+
+_KEY = "--folder"
 
 
 class Format(enum.StrEnum):
@@ -77,7 +82,7 @@ def read(
         folder = state_folder() / (pathlib.Path(mock).stem if "/" in mock else mock)
     given: dict[str, object] = {"mock.machine": mock, "node.name": node, **(flags or {})}
     if folder is not None:
-        folders.check_own(folder)
+        check_own(folder)
         given |= places(folder)
     for text in assignments or ():
         key, equals, value = text.partition("=")
@@ -142,3 +147,37 @@ def meant(word: str, known: Sequence[str]) -> str:
     """Say which word was meant where one looks like it, and all that there are where none does."""
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(known) or 'none'}"
+
+
+def check_own(folder: pathlib.Path) -> None:
+    """Raise SettingsError for a folder that another user owns, can write to or can replace; one that is not there yet is fine.
+
+    Such a user could replace what commands read below it: a kubeconfig, whose exec plugin would then run as the caller, or a socket.
+    """
+    try:
+        real = folder.resolve()
+        existing = [place for place in (real, *real.parents) if place.exists()]
+        if real in existing and not real.is_dir():
+            raise errors.SettingsError(f"{folder} is not a folder", key=_KEY)
+        for place in existing:
+            _check(place, is_named=place == real)
+    except OSError as error:
+        raise errors.SettingsError(f"cannot use {folder}: {error.strerror}", key=_KEY) from error
+
+
+def _check(place: pathlib.Path, *, is_named: bool) -> None:
+    found = place.stat()
+    if found.st_uid != os.geteuid() and (is_named or found.st_uid != 0):
+        owner = f"{place} belongs to user {found.st_uid}, who could replace the files in it"
+        raise errors.SettingsError(f"{owner}; give a folder of your own", key=_KEY)
+    is_sticky = bool(found.st_mode & stat.S_ISVTX)
+    if not _others_write(found) or (is_sticky and not is_named):
+        return
+    fix = f"give a folder inside it, such as {place / 'drakit'}" if is_sticky else f"run: chmod go-w {place}"
+    raise errors.SettingsError(f"other users can write to {place}; {fix}", key=_KEY)
+
+
+def _others_write(found: os.stat_result) -> bool:
+    """Whether the mode lets others write; a user's own group, which has the user's number, is nobody else."""
+    is_own_group = found.st_gid == os.getegid() == os.geteuid()
+    return bool(found.st_mode & (stat.S_IWOTH if is_own_group else stat.S_IWOTH | stat.S_IWGRP))

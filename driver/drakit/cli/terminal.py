@@ -1,6 +1,6 @@
-"""What commands write, made safe for a terminal in one place: texts of API objects, files and devices may hold control characters.
+"""Text for terminals: everything that commands write is made safe here, because API objects, files and devices may hold control characters.
 
-Standard output and standard error escape whatever is written to them, line ends and tabs excepted. Consoles of ``output.console`` write below that,
+Standard output and standard error escape whatever is written to them, except line ends and tabs. Consoles of ``output.console`` write below that,
 because their colours are control characters too; they escape each piece of text before its colours are added.
 """
 
@@ -16,6 +16,8 @@ import rich.segment
 from drakit.telemetry import escaping
 
 _KEPT = "\n\t"
+
+_EXAMPLE = "  "
 
 
 class EscapedStream(io.TextIOBase):
@@ -82,3 +84,9 @@ def escaped_output() -> Iterator[None]:
         if sys.stderr is not None:
             stack.enter_context(contextlib.redirect_stderr(EscapedStream(sys.stderr)))
         yield
+
+
+def flowed(text: str) -> str:
+    """Join the lines of every paragraph; those that are indented, which are commands, stay as they are."""
+    paragraphs = [paragraph.strip("\n") for paragraph in text.split("\n\n")]
+    return "\n\n".join(one if one.startswith(_EXAMPLE) else " ".join(one.split()) for one in paragraphs)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit.cli import author as authors
+from drakit.cli import driver_program as authors
 from fakes import author
 from fakes import desk as desks
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from drakit.cli import output, withheld
-from drakit.cli.doctor import gpus, nics, places
+from drakit.cli import not_offered, output
+from drakit.cli.doctor import folders, gpus, nics
 from drakit.cli.doctor.finding import Verdict
 from drakit.core import errors
 from drakit.devices import machines
@@ -93,8 +93,8 @@ def test_a_served_and_a_stale_socket_are_told_apart(ask: Ask, node: pathlib.Path
 
 
 def test_a_file_system_is_that_of_the_nearest_folder_that_exists(tmp_path: pathlib.Path) -> None:
-    assert places.filesystem_of(tmp_path / "not" / "yet") == places.filesystem_of(tmp_path)
-    assert places.filesystem_of(pathlib.Path("/proc/self")) == "proc"
+    assert folders.filesystem_of(tmp_path / "not" / "yet") == folders.filesystem_of(tmp_path)
+    assert folders.filesystem_of(pathlib.Path("/proc/self")) == "proc"
 
 
 @pytest.fixture
@@ -322,5 +322,5 @@ def test_a_gpu_in_mig_mode_without_profiles_is_not_offered_and_named(tmp_path: p
     library.returns["nvmlDeviceGetGpuInstanceProfileInfoV"] = NOT_SUPPORTED
     driver = gpu_driver.GpuDriver(nvml.NvmlGpus(library, system=system))
     assert not driver.discover().devices
-    told = withheld.gpus(withheld.by(driver))
+    told = not_offered.gpus(not_offered.by(driver))
     assert told.startswith("2 GPUs are not offered: gpu-0, gpu-1: MIG mode is on and NVML lists no MIG profiles;")

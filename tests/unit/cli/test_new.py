@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from drakit.cli import new
+from drakit.cli.commands import new
 from drakit.core import errors
 
 ROOT = pathlib.Path(__file__).parents[3]

@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from drakit.cli import hosting
+from drakit.cli import local_cluster
 from drakit.core import errors
 
 
@@ -13,9 +13,9 @@ def test_a_second_cluster_in_a_folder_is_refused_until_the_first_ends() -> None:
     # Sockets need a short path, which pytest's own folders do not have.
     with tempfile.TemporaryDirectory(prefix="drakit-", dir="/tmp") as made:
         folder = pathlib.Path(made)
-        with hosting.workplace(folder, ["a"]) as place:
-            with pytest.raises(errors.SettingsError, match="another cluster is running"), hosting.workplace(folder, ["a"]):
+        with local_cluster.workplace(folder, ["a"]) as place:
+            with pytest.raises(errors.SettingsError, match="another cluster is running"), local_cluster.workplace(folder, ["a"]):
                 pass
             assert place == folder
-        with hosting.workplace(folder, ["a"]):
-            assert (folder / hosting.LOCK).stat().st_mode & 0o777 == 0o600
+        with local_cluster.workplace(folder, ["a"]):
+            assert (folder / local_cluster.LOCK).stat().st_mode & 0o777 == 0o600

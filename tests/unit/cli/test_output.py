@@ -5,7 +5,7 @@ import io
 import pytest
 import rich.console
 
-from drakit.cli import drawing, helping, output
+from drakit.cli import drawing, output, terminal
 from drakit.core import quantity
 
 ID = "gpu.drakit.dev/claim=4cf8db2d-06c0-4d70-9a51-e59b25b2c16c-gpu-0-mig-1g5gb-19-6"
@@ -60,4 +60,4 @@ def test_pictures_fit_80_columns() -> None:
     [("A\nb.\n\nC\nd.", "A b.\n\nC d."), ("A.\n\n  drakit show\n\n  drakit lint", "A.\n\n  drakit show\n\n  drakit lint")],
 )
 def test_paragraphs_of_help_flow_and_examples_stay_lines(text: str, wanted: str) -> None:
-    assert helping.flowed(text) == wanted
+    assert terminal.flowed(text) == wanted

@@ -12,7 +12,8 @@ import yaml
 from drakit import settings as values
 from drakit._proto import pluginregistration_v1_pb2 as wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as services
-from drakit.cli import composition, run
+from drakit.cli import composition
+from drakit.cli.commands import run
 from fakes import demo
 from fakes import desk as desks
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from drakit.cli import stopping
+from drakit.cli import process
 
-CLI = pathlib.Path(stopping.__file__).parent
+CLI = pathlib.Path(process.__file__).parent
 # The demo's signals raise KeyboardInterrupt; it sets nothing. Ctrl-C ends the process by itself while the commands are imported.
-ALLOWED = {"stopping.py", "demo/interruption.py", "__init__.py"}
+ALLOWED = {"process.py", "__init__.py"}
 
 
 class NotedEvent(threading.Event):
@@ -40,7 +40,7 @@ def number(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
 
 def test_the_first_signal_stops_and_what_comes_with_it_does_nothing_more(number: signal.Signals) -> None:
     stop, ends = NotedEvent(), queue.SimpleQueue[int]()
-    stopping.at_signals(stop, (number,), end=ends.put, now=lambda: 7.0)
+    process.at_signals(stop, (number,), end=ends.put, now=lambda: 7.0)
     assert not stop.is_set()
     for _ in range(2):
         signal.raise_signal(number)
@@ -50,8 +50,8 @@ def test_the_first_signal_stops_and_what_comes_with_it_does_nothing_more(number:
 
 
 def test_a_later_signal_ends_the_process_at_once(number: signal.Signals) -> None:
-    stop, ends, times = NotedEvent(), queue.SimpleQueue[int](), iter([0.0, stopping.AGAIN_SECONDS])
-    stopping.at_signals(stop, (number,), end=ends.put, now=lambda: next(times))
+    stop, ends, times = NotedEvent(), queue.SimpleQueue[int](), iter([0.0, process.AGAIN_SECONDS])
+    process.at_signals(stop, (number,), end=ends.put, now=lambda: next(times))
     for _ in range(2):
         signal.raise_signal(number)
     assert ends.get(timeout=60.0) == 128 + number
@@ -60,11 +60,11 @@ def test_a_later_signal_ends_the_process_at_once(number: signal.Signals) -> None
 
 HANGS = """
 import concurrent.futures, sys, threading, time
-from drakit.cli import stopping
+from drakit.cli import process
 def hangs_in_the_hardware():
     time.sleep(600)
 stop = threading.Event()
-stopping.bounded(stop, 0.2)
+process.bounded(stop, 0.2)
 concurrent.futures.ThreadPoolExecutor(1).submit(hangs_in_the_hardware)
 stop.set()
 """
@@ -78,7 +78,7 @@ def test_a_stop_that_hangs_is_cut_off_and_says_where() -> None:
 
 def test_a_driver_has_time_to_stop_before_its_pod_is_killed() -> None:
     manifest = yaml.safe_load((CLI.parents[2] / "daemonset" / "base" / "daemonset.yaml").read_text())
-    assert manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= stopping.STOP_SECONDS + 5
+    assert manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= process.STOP_SECONDS + 5
 
 
 def test_no_other_command_has_code_for_signals_of_its_own() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cli import webhook
+from drakit.cli.commands import webhook
 from fakes import desk as desks
 from fakes import parameters as p
 from fakes import tls_files

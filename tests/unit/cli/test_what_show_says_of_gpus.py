@@ -7,7 +7,7 @@ import pytest
 
 from drakit import settings as values
 from drakit.cli import options
-from drakit.cli.demo import onlooker
+from drakit.cli.demo import observer
 from drakit.devices import machines
 from drakit.devices.gpu import port
 from drakit.devices.gpu.mock import mock_gpus
@@ -87,7 +87,7 @@ def test_an_admins_instance_has_its_slices_and_moves_nobody_elses(desk: desks.De
 def test_the_demo_says_of_a_gpu_what_show_says(desk: desks.Desk) -> None:
     assert desk.on_node("prepare", desk.claim_file(desks.mig("gpu-0-mig-3g20gb-9-0"))).status == 0
     given = {"mock.machine": desks.MACHINE, "node.name": "node-1", **options.places(desk.folder / "node")}
-    told = onlooker.Onlooker(values.load(given, environ={})).memory_map()
+    told = observer.Onlooker(values.load(given, environ={})).memory_map()
     assert told[0] == "gpu-0-counter-set: 10 of 26 devices still fit"
     assert told[5] == "fragmented: 14 would fit if what is in use lay better"
     assert told[6] == "gpu-1-counter-set: 26 of 26 devices still fit"

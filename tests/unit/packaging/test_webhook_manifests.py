@@ -8,7 +8,8 @@ import pytest
 
 from drakit import settings
 from drakit.admission import opaque
-from drakit.cli import composition, webhook
+from drakit.cli import composition
+from drakit.cli.commands import webhook
 from fakes import manifests
 
 API = "1.36"

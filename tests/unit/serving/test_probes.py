@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit import settings as values
-from drakit.cli import serving as served
+from drakit.cli import probes as served
 from drakit.cli.doctor import pages
 from drakit.core import errors
 from drakit.serving import checks

@@ -10,23 +10,22 @@ from collections.abc import Callable, Iterator
 import rich.console
 
 from drakit import settings as values
-from drakit.cli import hosting, options
-from drakit.cli.demo import child, interruption, onlooker, samples, stage, world
-from drakit.cli.demo.chapters import container, crash, farewell, partitions, publishing, sharing
+from drakit.cli import local_cluster, options, process
+from drakit.cli.demo import chapters, driver_process, observer, stage, world
 from drakit.core import errors
 from drakit_cluster import errors as api_errors
 
 NODE = "node-1"
 CHAPTERS: tuple[Callable[[world.World], None], ...] = (
-    publishing.show,
-    partitions.show,
-    partitions.show_whole,
-    sharing.show,
-    sharing.show_waiting,
-    sharing.show_apart,
-    container.show,
-    crash.show,
-    farewell.show,
+    chapters.show_publishing,
+    chapters.show_partitions,
+    chapters.show_whole,
+    chapters.show_sharing,
+    chapters.show_waiting,
+    chapters.show_apart,
+    chapters.show_container,
+    chapters.show_crash,
+    chapters.show_end,
 )
 _PROFILES = frozenset({"1g.5gb", "2g.10gb", "3g.20gb"})
 _INTERFACE = "eth1"
@@ -56,12 +55,12 @@ class Plan:
 def play(machine: str, folder: pathlib.Path | None, *, keep: bool, as_kubernetes: str | None, out: rich.console.Console) -> int:
     """Show everything; returns the exit status. What is printed goes to ``out``. Raises SettingsError before anything begins."""
     try:
-        with interruption.interruptible(), hosting.workplace(folder, (NODE,)) as place:
+        with process.interruptible(), local_cluster.workplace(folder, (NODE,)) as place:
             _check_empty(place)
             return _play(Plan(machine=machine, folder=place, keep=keep, as_kubernetes=as_kubernetes), out)
     except KeyboardInterrupt:
         out.print("\nInterrupted. The driver and the cluster are stopped.", markup=False)
-        return interruption.INTERRUPTED
+        return process.INTERRUPTED
 
 
 def _play(plan: Plan, out: rich.console.Console) -> int:
@@ -94,10 +93,10 @@ def _state_noted(scene: world.World) -> Iterator[None]:
         raise
 
 
-def _node(plan: Plan) -> onlooker.Onlooker:
+def _node(plan: Plan) -> observer.Onlooker:
     """The node's onlooker; raises SettingsError for a machine on which the samples cannot run."""
     given = {"mock.machine": plan.machine, "node.name": NODE, **options.places(plan.node_folder)}
-    node = onlooker.Onlooker(values.load(given, environ={}))
+    node = observer.Onlooker(values.load(given, environ={}))
     if missing := _PROFILES - node.profiles():
         known = ", ".join(sorted(node.profiles())) or "none"
         raise errors.SettingsError(
@@ -110,23 +109,25 @@ def _node(plan: Plan) -> onlooker.Onlooker:
 
 
 @contextlib.contextmanager
-def _scene(plan: Plan, told: stage.Stage, node: onlooker.Onlooker) -> Iterator[world.World]:
+def _scene(plan: Plan, told: stage.Stage, node: observer.Onlooker) -> Iterator[world.World]:
     """Cluster and driver, running; stopped at the end, and not to be interrupted in that."""
     driver_log, cluster_log = plan.logs
     with contextlib.ExitStack() as stack:
-        stack.enter_context(hosting.logging_to(cluster_log))
+        stack.enter_context(local_cluster.logging_to(cluster_log))
         told.say("Starting a local cluster (API server, scheduler, controllers and kubelet in this process) and one node driver ...")
-        cluster = stack.enter_context(hosting.running(plan.folder, nodes=(NODE,), gates=publishing.GATES, as_kubernetes=plan.as_kubernetes))
+        cluster = stack.enter_context(
+            local_cluster.running(plan.folder, nodes=(NODE,), gates=chapters.GATES, as_kubernetes=plan.as_kubernetes)
+        )
         kubeconfig = cluster.driver_kubeconfig(NODE)
-        command = child.command(machine=plan.machine, node=NODE, folder=plan.node_folder, kubeconfig=kubeconfig)
-        driver = child.Child(command, driver_log, plan.folder / "tmp")
+        command = driver_process.command(machine=plan.machine, node=NODE, folder=plan.node_folder, kubeconfig=kubeconfig)
+        driver = driver_process.Child(command, driver_log, plan.folder / "tmp")
         stack.callback(driver.stop)
         api = stack.enter_context(cluster.client())
         scene = world.World(stage=told, cluster=cluster, api=api, driver=driver, node=node, node_name=NODE)
-        scene.create([*samples.classes(), *samples.load("00-namespace")])
+        scene.create([*world.classes(), *world.load("00-namespace")])
         driver.start()
         told.check_alive = driver.check_alive
-        stack.callback(interruption.ignore)
+        stack.callback(process.ignore)
         yield scene
 
 
@@ -139,7 +140,7 @@ def _end(told: stage.Stage) -> None:
             "drakit slices --mock dgx-h100             what another machine would publish, and what mixins save",
             "drakit show --mock dgx-a100-40gb-2gpu     devices, memory-slice maps and bandwidth in the terminal",
             "drakit prepare --help                     prepare a claim from a file, with no cluster at all",
-            f"ls {shlex.quote(str(samples.folder()))}",
+            f"ls {shlex.quote(str(world.folder()))}",
         ]
     )
 
@@ -152,8 +153,8 @@ def _keep(plan: Plan, scene: world.World) -> None:
         [
             f"export KUBECONFIG={shlex.quote(str(scene.cluster.kubeconfig))}",
             "kubectl get resourceslices",
-            f"kubectl apply -f {shlex.quote(str(samples.folder()))}",
-            f"kubectl -n {samples.NAMESPACE} get pods,resourceclaims",
+            f"kubectl apply -f {shlex.quote(str(world.folder()))}",
+            f"kubectl -n {world.NAMESPACE} get pods,resourceclaims",
             f"drakit show {node}",
             f"tail -f {shlex.quote(str(plan.logs[0]))}",
         ]
@@ -170,7 +171,7 @@ def _tell_failure(plan: Plan, out: rich.console.Console, error: Exception) -> No
     for note in getattr(error, "__notes__", ()):
         out.print(f"  {note}", markup=False, soft_wrap=True)
     for log in plan.logs:
-        lines = child.tail(log)
+        lines = driver_process.tail(log)
         if lines:
             out.print(f"\nThe end of {log.name}:", markup=False)
             out.print("\n".join(f"  {line}" for line in lines), markup=False, soft_wrap=True)
@@ -178,5 +179,5 @@ def _tell_failure(plan: Plan, out: rich.console.Console, error: Exception) -> No
 
 
 def _check_empty(place: pathlib.Path) -> None:
-    if any(entry.name != hosting.LOCK for entry in place.iterdir()):
+    if any(entry.name != local_cluster.LOCK for entry in place.iterdir()):
         raise errors.SettingsError(f"{place} is not empty, and the demo begins with an empty node; give a new folder", key="--folder")

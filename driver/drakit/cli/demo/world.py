@@ -1,15 +1,22 @@
-"""What the demo acts on: the API over HTTPS, the node seen from outside, and the driver's process."""
+"""The demo's cluster: its API over HTTPS, the node, the driver's process, and the sample manifests of ``daemonset/samples``."""
 
 import dataclasses
+import importlib.resources
+import pathlib
 import time
 from collections.abc import Iterable
 
-from drakit.cli.demo import child, onlooker, samples, stage
+import yaml
+
+from drakit.cli.demo import driver_process, observer, stage
 from drakit_cluster import api as apis
 from drakit_cluster import cluster as clusters
 from drakit_cluster import errors, json_types, resources
 
 KINDS = {resource.kind: resource for resource in resources.ALL}
+
+NAMESPACE = "drakit-demo"
+_PACKAGE = "drakit.cli"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,8 +26,8 @@ class World:
     stage: stage.Stage
     cluster: clusters.LocalCluster
     api: apis.Api
-    driver: child.Child
-    node: onlooker.Onlooker
+    driver: driver_process.Child
+    node: observer.Onlooker
     node_name: str
 
     def create(self, objects: Iterable[json_types.Object]) -> None:
@@ -31,7 +38,7 @@ class World:
     def pod(self, name: str) -> json_types.Object | None:
         """A pod of the demo's namespace; None when there is none."""
         try:
-            return self.api.get(resources.POD, name, samples.NAMESPACE)
+            return self.api.get(resources.POD, name, NAMESPACE)
         except errors.NotFoundError:
             return None
 
@@ -44,20 +51,20 @@ class World:
 
     def pods(self) -> list[str]:
         """The names of all pods of the demo's namespace."""
-        listing = self.api.list(resources.POD, namespace=samples.NAMESPACE)
+        listing = self.api.list(resources.POD, namespace=NAMESPACE)
         return [json_types.text(pod, "metadata", "name") for pod in listing.items]
 
     def delete_pods(self, *names: str) -> None:
         """Delete pods and wait until they are gone."""
         for name in names:
-            self.api.delete(resources.POD, name, namespace=samples.NAMESPACE)
+            self.api.delete(resources.POD, name, namespace=NAMESPACE)
         for name in names:
             self.stage.wait(f"pod {name} is gone", lambda name=name: self.pod(name) is None)  # type: ignore[misc]
         self.stage.wait(f"the claims of {', '.join(names)} are given back", lambda: not any(map(_is_idle, self.claims())))
 
     def claims(self) -> list[json_types.Object]:
         """All claims of the demo's namespace."""
-        return self.api.list(resources.CLAIM, namespace=samples.NAMESPACE).items
+        return self.api.list(resources.CLAIM, namespace=NAMESPACE).items
 
     def claim_of(self, pod: str) -> json_types.Object:
         """The (only) claim of a pod; raises DemoError when it has none yet."""
@@ -65,13 +72,13 @@ class World:
         for listed in json_types.objects(found, "spec", "resourceClaims"):
             name = json_types.text(listed, "resourceClaimName") or _generated(found, json_types.text(listed, "name"))
             if name:
-                return self.api.get(resources.CLAIM, name, samples.NAMESPACE)
+                return self.api.get(resources.CLAIM, name, NAMESPACE)
         raise stage.DemoError(f"pod {pod} has no claim")
 
     def state(self) -> list[str]:
         """Every pod with its phase and what is wrong with it, and every claim with the devices it holds; a line each."""
         lines = []
-        for pod in self.api.list(resources.POD, namespace=samples.NAMESPACE).items:
+        for pod in self.api.list(resources.POD, namespace=NAMESPACE).items:
             name = json_types.text(pod, "metadata", "name")
             lines.append(f"pod {name}: {phase(pod)} {unschedulable(pod)} {self.warning_about(name)}".rstrip())
         for claim in self.claims():
@@ -81,7 +88,7 @@ class World:
 
     def warning_about(self, pod: str) -> str:
         """The last warning that the cluster gave about a pod; empty when there is none."""
-        events = self.api.list(resources.EVENT, namespace=samples.NAMESPACE, field_selector=f"involvedObject.name={pod},type=Warning").items
+        events = self.api.list(resources.EVENT, namespace=NAMESPACE, field_selector=f"involvedObject.name={pod},type=Warning").items
         return f"{json_types.text(events[-1], 'reason')}: {json_types.text(events[-1], 'message')}" if events else ""
 
     def slices(self, driver: str) -> list[json_types.Object]:
@@ -123,3 +130,32 @@ def _generated(pod: json_types.Object, name: str) -> str:
         if json_types.text(status, "name") == name:
             return json_types.text(status, "resourceClaimName")
     return ""
+
+
+def names() -> tuple[str, ...]:
+    """The samples there are, in the order in which they are meant to be applied."""
+    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in folder().iterdir() if entry.name.endswith(".yaml")))
+
+
+def load(name: str) -> list[json_types.Object]:
+    """The objects of one sample, for example ``20-whole-gpu``."""
+    return _objects((folder() / f"{name}.yaml").read_text("utf-8"))
+
+
+def classes() -> list[json_types.Object]:
+    """The device classes, as ``daemonset/base`` has them."""
+    return _objects(classes_file().read_text("utf-8"))
+
+
+def classes_file() -> pathlib.Path:
+    """Where the device classes lie."""
+    return pathlib.Path(str(importlib.resources.files(_PACKAGE) / "demo" / "deviceclasses.yaml"))
+
+
+def folder() -> pathlib.Path:
+    """Where the samples lie, to be applied by hand."""
+    return pathlib.Path(str(importlib.resources.files(_PACKAGE) / "samples"))
+
+
+def _objects(text: str) -> list[json_types.Object]:
+    return [item for item in yaml.safe_load_all(text) if isinstance(item, dict)]

@@ -8,11 +8,11 @@ import typer
 
 from drakit import settings as values
 from drakit.cli import composition, options, output
-from drakit.cli.doctor import api, finding, gpus, hardware, nics, pages, places
+from drakit.cli.doctor import api, finding, folders, gpus, hardware, nics, pages
 from drakit.cli.doctor.finding import Examination, Finding, Verdict
 
 EXAMINATIONS: Mapping[str, Examination] = {
-    "folders": places.examine,
+    "folders": folders.examine,
     "pages": pages.examine,
     "nvml": gpus.examine,
     "nics": nics.examine,

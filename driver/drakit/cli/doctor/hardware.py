@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from drakit import settings as values
-from drakit.cli import composition, local, output, withheld
+from drakit.cli import composition, not_offered, output
+from drakit.cli.commands import prepare
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors, lifecycle
@@ -26,7 +27,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 def _family(family: composition.Family) -> Iterator[Finding]:
     name = family.spec.driver_name
     try:
-        seen = local.look(family)
+        seen = prepare.look(family)
     except errors.DrakitError as error:
         yield finding.failed("devices", name, str(error), "see docs/reference/errors.md")
         return
@@ -40,7 +41,7 @@ def _family(family: composition.Family) -> Iterator[Finding]:
         yield finding.warning("devices", name, told, fix)
     else:
         yield finding.ok("devices", name, output.counted(len(devices), "device"))
-    if kept := withheld.gpus(seen.told):
+    if kept := not_offered.gpus(seen.told):
         yield finding.failed("devices", name, kept, "nvidia-smi -q on this node says more; see docs/howto/gpu-health.md")
     yield from of_interfaces(seen.told)
     if seen.trouble:
@@ -59,9 +60,9 @@ def _family(family: composition.Family) -> Iterator[Finding]:
         yield finding.ok("journal", name, output.counted(len(entries), "prepared claim"))
 
 
-def of_interfaces(told: withheld.Told) -> Iterator[Finding]:
+def of_interfaces(told: not_offered.Told) -> Iterator[Finding]:
     """Each reason for which interfaces are not offered, with what would change it, and each caution. What most nodes have is well."""
-    for group in withheld.groups(told):
+    for group in not_offered.groups(told):
         named, message = ", ".join(group.names), f"not offered: {group.reason}"
         if group.expected:
             yield finding.ok("interfaces", named, f"{message}; what would change it: {group.change}")

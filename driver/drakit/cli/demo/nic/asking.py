@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import yaml
 
-from drakit.cli import composition, slices
+from drakit.cli import composition
+from drakit.cli.commands import slices
 from drakit.cli.demo.nic import figures
 from drakit.core import errors, inventory
 from drakit.core.slices import resource_slice

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 import yaml
 
-from drakit.cli import drawing, show
+from drakit.cli import drawing
+from drakit.cli.commands import show
 from drakit.cli.demo import stage as told
 from drakit.cli.demo.nic import asking, figures, pods, portrait, scene, sending
 from drakit.core import quantity

@@ -6,7 +6,7 @@ what the demo makes is taken away; what others changed meanwhile is told, not to
 
 import time
 
-from drakit.cli import local
+from drakit.cli.commands import prepare
 from drakit.cli.demo.nic import note, portrait, scene
 from drakit.core import errors
 from drakit.devices.nic import kernel_port, port
@@ -74,9 +74,9 @@ def cookie() -> int:
 def _give_back(place: note.Place, found: note.Note) -> None:
     """Unprepare every claim that the journal knows."""
     family = scene.family(place, found.interface)
-    with local_node.LocalNode.open(family.spec, family.folders, local.Nowhere()) as opened:
+    with local_node.LocalNode.open(family.spec, family.folders, prepare.Nowhere()) as opened:
         refs = [entry.claim for entry in opened.journal.entries()]
-        for uid, error in opened.engine.unprepare(refs, local.Present()).items():
+        for uid, error in opened.engine.unprepare(refs, prepare.Present()).items():
             if error:
                 raise errors.HardwareError("restore", f"claim {uid}: {error}")
 

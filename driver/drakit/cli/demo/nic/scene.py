@@ -8,7 +8,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from drakit import settings as values
-from drakit.cli import composition, local, options
+from drakit.cli import composition, options
+from drakit.cli.commands import prepare
 from drakit.cli.demo import stage
 from drakit.cli.demo.nic import figures, ground, note, pods, portrait
 from drakit.core import claim as claims
@@ -62,7 +63,7 @@ class Driver:
 
     def __init__(self, place: note.Place, interface: str, chosen: figures.Figures) -> None:
         self._place, self._interface, self._figures = place, interface, chosen
-        self._source: ports.ClaimSource = local.Nowhere()
+        self._source: ports.ClaimSource = prepare.Nowhere()
         self._opened: local_node.LocalNode | None = None
 
     @property
@@ -101,13 +102,13 @@ class Driver:
 
     def prepare(self, ref: claims.ClaimRef) -> None:
         """Prepare a claim as the kubelet asks for it; raises DemoError."""
-        answer = self.opened.engine.prepare([ref], local.Present())[ref.uid]
+        answer = self.opened.engine.prepare([ref], prepare.Present())[ref.uid]
         if answer.error:
             raise stage.DemoError(f"claim {ref} was not prepared: {answer.error}")
 
     def unprepare(self, ref: claims.ClaimRef) -> None:
         """Give a claim back as the kubelet asks for it; raises DemoError."""
-        error = self.opened.engine.unprepare([ref], local.Present())[ref.uid]
+        error = self.opened.engine.unprepare([ref], prepare.Present())[ref.uid]
         if error:
             raise stage.DemoError(f"claim {ref} was not given back: {error}")
 

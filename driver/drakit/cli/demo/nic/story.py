@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import rich.console
 
-from drakit.cli import hosting
-from drakit.cli.demo import child, interruption, stage
+from drakit.cli import local_cluster, process
+from drakit.cli.demo import driver_process, stage
 from drakit.cli.demo.nic import chapters, ground, note, portrait, restoring, scene
 from drakit.core import errors
 from drakit.devices.nic import kernel_port
@@ -44,11 +44,11 @@ def play(wish: ground.Wish, out: rich.console.Console) -> int:
     ground.check_rights()
     machine = kernel_port.KernelPort()
     try:
-        with interruption.interruptible(), contextlib.closing(machine), _alone(wish, machine) as place:
+        with process.interruptible(), contextlib.closing(machine), _alone(wish, machine) as place:
             return _play(wish, place, machine, out)
     except KeyboardInterrupt:
         out.print(f"\nInterrupted. {_how_it_is(wish)}", markup=False)
-        return interruption.INTERRUPTED
+        return process.INTERRUPTED
 
 
 @contextlib.contextmanager
@@ -100,7 +100,7 @@ def _perform(wish: ground.Wish, place: note.Place, machine: kernel_port.KernelPo
     chapters.announce(act)
     ending = _Ending()
     try:
-        with hosting.logging_to(place.log):
+        with local_cluster.logging_to(place.log):
             _show_and_put_back(act, ending)
     except KeyboardInterrupt:
         if ending.left:
@@ -135,7 +135,7 @@ def _show_and_put_back(act: scene.Scene, ending: _Ending) -> None:
         except _FAILURES as error:
             ending.failure = error
         finally:
-            interruption.ignore()
+            process.ignore()
     finally:
         _close(act)
         ending.left = restoring.restore(act.place, act.written, act.machine) if act.place.file.exists() else ()
@@ -194,7 +194,7 @@ def _end(act: scene.Scene, ending: _Ending, out: rich.console.Console) -> int:
 
 def _tell_failure(act: scene.Scene, ending: _Ending, out: rich.console.Console) -> None:
     out.print(f"\nFAILED: {ending.failure}", markup=False, style="bold red", soft_wrap=True)
-    lines = child.tail(act.place.log)
+    lines = driver_process.tail(act.place.log)
     if lines:
         out.print(f"\nThe end of {act.place.log.name}:", markup=False)
         out.print("\n".join(f"  {line}" for line in lines), markup=False, soft_wrap=True)

@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 
 from drakit import settings as values
-from drakit.cli import composition, drawing, local, output, packing, show, slices
+from drakit.cli import composition, drawing, output
+from drakit.cli.commands import prepare, show, slices
 from drakit.core import inventory, lifecycle
 from drakit.devices import machines
 from drakit.devices.gpu import port as gpu_port
@@ -98,12 +99,12 @@ class Onlooker:
         lines: list[str] = []
         for offered, entries in self._views():
             taken = _labels(entries)
-            fitting, best = drawing.fragmentation(offered, taken), packing.at_best(offered, taken)
+            fitting, best = drawing.fragmentation(offered, taken), drawing.at_best(offered, taken)
             maps = drawing.gpu_maps(offered, taken)
             shown = [gpu for gpu in maps if gpu.spans or len(maps) <= _ALL_GPUS]
             for gpu in shown:
                 possible, total = fitting[gpu.counter_set]
-                said = packing.verdict(possible, best.get(gpu.counter_set, possible))
+                said = drawing.verdict(possible, best.get(gpu.counter_set, possible))
                 lines += [
                     f"{gpu.counter_set}: {possible} of {output.counted(total, 'device')} still fit",
                     *drawing.draw_gpu(gpu),
@@ -137,7 +138,7 @@ class Onlooker:
         return frozenset(profile.name for gpu in self._gpus.gpus() for profile in self._gpus.gpu_instance_profiles(gpu.uuid))
 
     def _views(self) -> list[tuple[inventory.Inventory, Sequence[lifecycle.Entry]]]:
-        return [(seen.offered, seen.entries) for seen in map(local.look, self._families)]
+        return [(seen.offered, seen.entries) for seen in map(prepare.look, self._families)]
 
 
 def cdi_document(file: pathlib.Path) -> list[str]:

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, ending, helping, journal, local, run, show, slices, uninstall
+from drakit.cli import composition, process, terminal
+from drakit.cli.commands import journal, prepare, run, show, slices, uninstall
 from drakit.core import driver as drivers
 from drakit.core import errors
 from drakit.node import local_node
@@ -73,7 +74,7 @@ _COMMANDS: Mapping[str, _Offered] = {
         example="show -o json",
     ),
     "prepare": _Offered(
-        command=local.prepare,
+        command=prepare.prepare,
         meaning="""Prepare the devices of an allocated claim, without Kubernetes.
 
         A file holds one or more ResourceClaims as the API server would give them, with status.allocation. What a container would get is written to
@@ -81,7 +82,7 @@ _COMMANDS: Mapping[str, _Offered] = {
         example="prepare claim.yaml --node $(hostname)",
     ),
     "unprepare": _Offered(
-        command=local.unprepare,
+        command=prepare.unprepare,
         meaning="Give back the devices of claims, also of claims that were never prepared.",
         example=f"unprepare {_UID} --node $(hostname)",
     ),
@@ -138,7 +139,7 @@ def serve(make: Make, arguments: Sequence[str] | None = None) -> None:
         program = f"python -m {pathlib.Path(sys.argv[0]).parent.name}"
     with _served(driver, make):
         command = functools.partial(_app(driver.name, program), args=None if arguments is None else list(arguments), prog_name=program)
-        ending.guarded(command, program)
+        process.guarded(command, program)
 
 
 def _follow_loggers(author: object) -> None:
@@ -155,7 +156,7 @@ def _app(name: str, program: str) -> typer.Typer:
 
 def _group(meaning: str, commands: Mapping[str, _Offered], program: str) -> typer.Typer:
     app = typer.Typer(
-        help=helping.flowed(meaning),
+        help=terminal.flowed(meaning),
         no_args_is_help=True,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
@@ -163,7 +164,7 @@ def _group(meaning: str, commands: Mapping[str, _Offered], program: str) -> type
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     for name, one in commands.items():
-        told = f"{helping.flowed(inspect.cleandoc(one.meaning))}\n\n[bold]Example[/bold]\n\n  {program} {one.example}"
+        told = f"{terminal.flowed(inspect.cleandoc(one.meaning))}\n\n[bold]Example[/bold]\n\n  {program} {one.example}"
         app.command(name, help=told)(_for_any_driver(one.command))
     return app
 

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from drakit import settings as given
-from drakit.cli import composition, local, options, output, withheld
+from drakit.cli import composition, not_offered, options, output
+from drakit.cli.commands import prepare
 from drakit.core import inventory, records
 from drakit.core.slices import reconcile, resource_slice
 from drakit.kube import slice_codec
@@ -69,9 +70,9 @@ def slices(
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
     """What each family offers now, knowing what its journal prepared. GPUs that are not offered are named on standard error."""
-    seen = [(family, local.look(family)) for family in families]
+    seen = [(family, prepare.look(family)) for family in families]
     for _, view in seen:
-        output.note(withheld.gpus(view.told))
+        output.note(not_offered.gpus(view.told))
     return [(family, view.offered) for family, view in seen]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, options, stopping
+from drakit.cli import composition, options, process
 from drakit.core import errors, inventory, names
 from drakit.core import leader_election as election_rules
 from drakit.kube import client, leases, slices
@@ -65,7 +65,7 @@ def publish(
         offered = ()
     driver = names.check_driver(str(getattr(settings, family).driver_name), f"{family}.driver_name")
     stop = threading.Event()
-    stopping.at_signals(stop)
+    process.at_signals(stop)
     api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
     try:
         office = Office(settings, driver, api)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drakit import extras
-from drakit.cli import hosting, output, stopping
+from drakit.cli import local_cluster, output, process
 from drakit.cli import manifests as sources
 from drakit.core import errors
 from drakit.telemetry import escaping, logs
@@ -72,10 +72,10 @@ def cluster(
         raise errors.SettingsError("say in which folder: --folder DIR", key="--keep-state")
     logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
     stop = threading.Event()
-    stopping.at_signals(stop, (*stopping.SIGNALS, signal.SIGQUIT))
+    process.at_signals(stop, (*process.SIGNALS, signal.SIGQUIT))
     with (
-        hosting.workplace(folder, names) as place,
-        hosting.running(
+        local_cluster.workplace(folder, names) as place,
+        local_cluster.running(
             place, nodes=names, port=port, gates=switched, keep_state=keep_state, as_kubernetes=as_kubernetes, run_pods=run_pods
         ) as running,
     ):
@@ -93,15 +93,17 @@ def _gates(texts: Sequence[str]) -> dict[str, dict[str, bool]]:
         component, colon, name = where.rpartition(":")
         if state.lower() not in _TRUTH:
             raise errors.SettingsError("write NAME=true or NAME=false", key=f"--gate {text}")
-        if colon and component not in hosting.COMPONENTS:
-            raise errors.SettingsError(f"unknown component {component!r}; known are {', '.join(hosting.COMPONENTS)}", key=f"--gate {text}")
+        if colon and component not in local_cluster.COMPONENTS:
+            raise errors.SettingsError(
+                f"unknown component {component!r}; known are {', '.join(local_cluster.COMPONENTS)}", key=f"--gate {text}"
+            )
         found.setdefault(component, {})[name] = _TRUTH[state.lower()]
     return found
 
 
 def _introduce(running: "clusters.LocalCluster", folder: pathlib.Path, nodes: Sequence[str]) -> None:
     """Say where everything is, and the exact commands that come next."""
-    from drakit.cli.demo import samples
+    from drakit.cli.demo import world
 
     out = output.console()
 
@@ -110,9 +112,7 @@ def _introduce(running: "clusters.LocalCluster", folder: pathlib.Path, nodes: Se
             out.print(line, markup=False, soft_wrap=True)
 
     tell(f"The cluster is up, with {', '.join(nodes)}. Use it:", "", f"  export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
-    tell(
-        "  kubectl get nodes", f"  kubectl apply -f {shlex.quote(str(samples.classes_file()))} -f {shlex.quote(str(samples.folder()))}", ""
-    )
+    tell("  kubectl get nodes", f"  kubectl apply -f {shlex.quote(str(world.classes_file()))} -f {shlex.quote(str(world.folder()))}", "")
     tell("Start a driver, in another terminal:", "")
     for node in nodes:
         places = f"--folder {shlex.quote(str(folder / node))} --kubeconfig {shlex.quote(str(running.driver_kubeconfig(node)))}"

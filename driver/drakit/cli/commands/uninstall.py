@@ -16,7 +16,8 @@ import typer
 
 from drakit import settings as values
 from drakit.cdi import spec
-from drakit.cli import composition, local, options, output
+from drakit.cli import composition, options, output
+from drakit.cli.commands import prepare
 from drakit.core import advanced, errors, lifecycle, names
 from drakit.core import claim as claims
 from drakit.devices import machines, registry
@@ -143,7 +144,7 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
     claimed: set[str] = set()
     lost = "the journal is lost"
     if inspection.exists(home):
-        view = local.look(family)
+        view = prepare.look(family)
         lost = lost if view.is_lost else ""
         for entry in view.entries:
             claimed.add(entry.claim.uid)
@@ -232,7 +233,7 @@ def _removed(settings: values.Settings, family: composition.Family, cluster: Clu
 def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
     """Undo all claims and what the driver has beside them; what failed, by the item's name or kind, and why."""
     try:
-        with local_node.LocalNode.open(family.spec, family.folders, local.Nowhere()) as opened:
+        with local_node.LocalNode.open(family.spec, family.folders, prepare.Nowhere()) as opened:
             is_started = isinstance(opened.made, advanced.Removable)
             if is_started:
                 # With its notes of where interfaces were moved to; it ends before anybody could call it.
@@ -249,7 +250,7 @@ def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
 def _undone(opened: local_node.LocalNode) -> Iterator[tuple[str, str]]:
     lost = [claims.ClaimRef(uid=uid, namespace=recall.UNKNOWN, name=recall.UNKNOWN) for uid in opened.missing()]
     refs = [*(entry.claim for entry in opened.journal.entries()), *lost]
-    answers = opened.engine.unprepare(refs, local.Present())
+    answers = opened.engine.unprepare(refs, prepare.Present())
     yield from ((str(ref), answers[ref.uid]) for ref in refs if answers[ref.uid])
     if not any(answers.values()) and isinstance(opened.made, advanced.Removable):
         opened.made.remove_leftovers()

@@ -10,8 +10,8 @@ import typer
 
 from drakit import settings as values
 from drakit.admission import opaque, review
-from drakit.cli import composition, options, stopping
-from drakit.cli import serving as reports
+from drakit.cli import composition, options, process
+from drakit.cli import probes as reports
 from drakit.core import errors
 from drakit.node import metrics
 from drakit.serving import certificates
@@ -62,7 +62,7 @@ def webhook(
     flags |= {"log.format": log_format, "log.level": log_level}
     settings = options.read(config=config, assignments=assignments, flags=flags)
     stop = threading.Event()
-    stopping.at_signals(stop)
+    process.at_signals(stop)
     told = reports.Told()
     webhook_server = Webhook(settings, told.metrics)
     with reports.served(settings.serve, told):

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from drakit.cli import folders, manifests
+from drakit.cli import manifests, options
 from drakit.core import errors
 from drakit.telemetry import logs
 
@@ -32,12 +32,12 @@ def claim_folder(folder: pathlib.Path, nodes: Sequence[str]) -> pathlib.Path:
     from drakit_cluster import node_folder
 
     folder = folder.absolute()
-    folders.check_own(folder)
+    options.check_own(folder)
     try:
         for node in nodes:
             node_folder.NodeFolder(root=folder / node)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folders.check_own(folder)
+        options.check_own(folder)
     except node_folder.FolderError as error:
         raise errors.SettingsError(str(error), key="--folder") from error
     except OSError as error:

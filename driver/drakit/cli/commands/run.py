@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, options, serving, stopping
+from drakit.cli import composition, options, probes, process
 from drakit.core import errors
 from drakit.kube import claims, client, events, slices, status
 from drakit.node import background, device_status, node, timing
@@ -66,8 +66,8 @@ def run(
     if told:
         _log.warning(told)
     stop = threading.Event()
-    stopping.at_signals(stop)
-    stopping.bounded(stop)
+    process.at_signals(stop)
+    process.bounded(stop)
     if stop_with_stdin:
         threading.Thread(target=_stop_at_end_of_stdin, args=(stop,), daemon=True).start()
     serve(settings, composition.families(settings, only=families or ()), stop)
@@ -94,11 +94,11 @@ def _stop_at_end_of_stdin(stop: threading.Event) -> None:
 def serve(settings: values.Settings, families: Sequence[composition.Family], stop: threading.Event) -> None:
     """Serve all families until ``stop`` is set; raises when one cannot start or dies, and sets ``stop`` then."""
     api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
-    told = serving.Told()
+    told = probes.Told()
     nodes: list[node.Node] = []
     ending = contextlib.ExitStack()
     try:
-        ending.enter_context(serving.served(settings.serve, told))
+        ending.enter_context(probes.served(settings.serve, told))
         for family in families:
             started = _node(settings, family, api, told, failed=stop.set)
             nodes.append(started)
@@ -126,7 +126,7 @@ def _spare_collector() -> None:
 
 
 def _node(
-    settings: values.Settings, family: composition.Family, api: client.Client, told: serving.Told, *, failed: Callable[[], None]
+    settings: values.Settings, family: composition.Family, api: client.Client, told: probes.Told, *, failed: Callable[[], None]
 ) -> node.Node:
     ticking, driver, name = timing.SystemClock(), family.spec.driver_name, settings.node.name
     meter = told.metrics.of(driver)

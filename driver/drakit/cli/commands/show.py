@@ -1,13 +1,23 @@
-"""``drakit show``: what this node has, what is taken, and by whom."""
+"""``drakit show``: what this node has, what is in use, and by which claims."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from drakit.cli import composition, drawing, local, options, output, packing, traffic, withheld
+from drakit.cli import composition, drawing, not_offered, options, output
+from drakit.cli.commands import prepare
+from drakit.core import context, inventory, lifecycle, quantity
 from drakit.core import device as devices
-from drakit.core import inventory, lifecycle, quantity
 
 _CAPACITIES = ("memory", "multiprocessors", "bandwidth")
 """What the table shows of a device's capacity."""
+
+TRAFFIC_COLUMNS = ("SHARE", "NIC", "DIRECTION", "RATE", "BYTES", "PACKETS", "DROPS", "BACKLOG")
+_FIGURES: Mapping[str, str] = {
+    "nic_share_rate_bits_per_second": "rate",
+    "nic_share_bytes": "bytes",
+    "nic_share_packets": "packets",
+    "nic_share_drops": "drops",
+    "nic_share_backlog_bytes": "backlog",
+}
 
 
 def show(
@@ -33,9 +43,9 @@ def show(
     output.note(composition.unserved(composition.narrowed(settings, families or ())))
     documents = []
     for family in composition.families(settings, only=families or ()):
-        seen = local.look(family)
+        seen = prepare.look(family)
         output.note(seen.trouble)
-        output.note(withheld.gpus(seen.told))
+        output.note(not_offered.gpus(seen.told))
         documents.append(_document(family, seen))
         if style is options.Format.TABLE:
             _print(family, seen)
@@ -43,17 +53,17 @@ def show(
         output.document(documents, style)
 
 
-def _print(family: composition.Family, seen: local.View) -> None:
+def _print(family: composition.Family, seen: prepare.View) -> None:
     offered, entries = seen.offered, seen.entries
     out = output.console()
     output.heading(out, f"{family.spec.driver_name} on {family.spec.identity.pool}")
     taken = holders(entries)
-    fitting, best = drawing.fragmentation(offered, taken), packing.at_best(offered, taken)
+    fitting, best = drawing.fragmentation(offered, taken), drawing.at_best(offered, taken)
     for gpu in drawing.gpu_maps(offered, taken):
         possible, total = fitting.get(gpu.counter_set, (0, 0))
         out.print(f"{gpu.counter_set}: {possible} of {output.counted(total, 'device')} still fit", markup=False)
         out.print(drawing.indent(drawing.draw_gpu(gpu)), markup=False, soft_wrap=True)
-        if said := packing.verdict(possible, best.get(gpu.counter_set, possible)):
+        if said := drawing.verdict(possible, best.get(gpu.counter_set, possible)):
             out.print(f"  {said}", markup=False)
     for bar in bars(offered, entries):
         out.print(bar.device, markup=False)
@@ -66,10 +76,10 @@ def _print(family: composition.Family, seen: local.View) -> None:
         output.put(out, output.table("", ["DEVICE", "KIND", *map(str.upper, _CAPACITIES), "SHARED", "CLAIM"], rows))
     else:
         out.print("No device was found.")
-    if kept := withheld.rows(seen.told):
-        output.put(out, output.table("\nNot offered", withheld.COLUMNS, kept))
-    if moved := traffic.of(seen.readings):
-        output.put(out, output.table("\nTraffic of shares", traffic.COLUMNS, [traffic.cells(row) for row in moved]))
+    if kept := not_offered.rows(seen.told):
+        output.put(out, output.table("\nNot offered", not_offered.COLUMNS, kept))
+    if moved := traffic_rows(seen.readings):
+        output.put(out, output.table("\nTraffic of shares", TRAFFIC_COLUMNS, [traffic_cells(row) for row in moved]))
     claims = [
         (str(entry.claim), entry.claim.uid, entry.state.value, ", ".join(grant.device.name for grant in entry.grants)) for entry in entries
     ]
@@ -114,19 +124,19 @@ def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tu
     )
 
 
-def _document(family: composition.Family, seen: local.View) -> dict[str, object]:
+def _document(family: composition.Family, seen: prepare.View) -> dict[str, object]:
     offered, entries = seen.offered, seen.entries
     taken, held = taken_by(entries), holders(entries)
-    best = packing.at_best(offered, held)
+    best = drawing.at_best(offered, held)
     fitting = drawing.fragmentation(offered, held)
     return {
         "driver": family.spec.driver_name,
         "pool": family.spec.identity.pool,
         "devices": [_device(item, taken.get(item.name)) for item in offered.flat().devices],
         "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
-        "notOffered": withheld.documents(seen.told),
-        "gpusNotOffered": withheld.gpu_documents(seen.told),
-        "traffic": traffic.of(seen.readings),
+        "notOffered": not_offered.documents(seen.told),
+        "gpusNotOffered": not_offered.gpu_documents(seen.told),
+        "traffic": traffic_rows(seen.readings),
         "claims": [_claim(entry) for entry in entries],
     }
 
@@ -168,3 +178,21 @@ def _kind(item: devices.Device) -> str:
 
 def _amounts(item: devices.Device) -> tuple[str, ...]:
     return tuple(str(item.capacity[name].value) if name in item.capacity else "" for name in _CAPACITIES)
+
+
+def traffic_rows(readings: Sequence[context.Metric]) -> list[dict[str, str | int]]:
+    """The rows, by share and direction: ``rate`` in bits per second as the kernel gives it back, ``backlog`` in bytes."""
+    found: dict[tuple[str, str], dict[str, str | int]] = {}
+    for reading in readings:
+        if reading.name in _FIGURES:
+            nic, share, direction = (reading.labels.get(label, "") for label in ("nic", "share", "direction"))
+            row = found.setdefault((share, direction), {"share": share, "nic": nic, "direction": direction})
+            row[_FIGURES[reading.name]] = int(reading.value)
+    return [found[key] for key in sorted(found)]
+
+
+def traffic_cells(row: Mapping[str, str | int]) -> tuple[str, ...]:
+    """A row as it is printed."""
+    rate = quantity.Quantity.of(int(row.get("rate", 0)))
+    figures = (str(row.get(name, 0)) for name in ("bytes", "packets", "drops", "backlog"))
+    return (str(row["share"]), str(row["nic"]), str(row["direction"]), str(rate), *figures)

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, options, output, withheld
+from drakit.cli import composition, not_offered, options, output
 from drakit.core import claim as claims
 from drakit.core import context, errors, inventory, lifecycle, names
 from drakit.core import device as devices
@@ -136,7 +136,7 @@ class View:
     trouble: str = ""
     is_lost: bool = False
     readings: tuple[context.Metric, ...] = ()
-    told: withheld.Told = dataclasses.field(default_factory=withheld.Told)
+    told: not_offered.Told = dataclasses.field(default_factory=not_offered.Told)
 
 
 def look(family: composition.Family) -> View:
@@ -162,7 +162,7 @@ def look(family: composition.Family) -> View:
             trouble=_told(home, trouble, len(entries)),
             is_lost=opened.journal.quarantine is not None,
             readings=_measured(opened),
-            told=withheld.by(opened.made),
+            told=not_offered.by(opened.made),
         )
 
 

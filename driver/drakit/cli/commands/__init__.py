@@ -1,0 +1,1 @@
+"""The commands of ``drakit``, one module each; ``cli.app`` puts them together."""

@@ -1,1 +1,0 @@
-"""The demo's chapters: each shows one thing on a ``world.World``, and checks it."""
