@@ -10,7 +10,6 @@ import pytest
 from drakit.devices import machines
 from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu.mock import mock_gpus
-from drakit.devices.gpu.nvml import smi
 from fakes import nvml_library
 
 UNKNOWN = 999
@@ -23,7 +22,7 @@ class NvmlOverMock(nvml.NvmlGpus):
     def __init__(self, hardware: mock_gpus.MockGpus, root: pathlib.Path) -> None:
         self._root = nvml_library.host_root(root, hardware)
         self._hardware = hardware
-        tools = smi.Smi(nvml_library.smi_root(root / "driver", hardware))
+        tools = nvml.NvidiaSmi(nvml_library.smi_root(root / "driver", hardware))
         super().__init__(nvml_library.NvmlLibrary(hardware), system=host.Host(root), tools=tools)
 
     def capability_minors(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> port.CapabilityMinors:

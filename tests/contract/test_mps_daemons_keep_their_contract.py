@@ -17,7 +17,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices.gpu.sharing import gpu_settings
-from drakit.devices.gpu.sharing.mps import child_daemons, folders, pod_daemons, port, processes
+from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, pod_daemons, port, processes
 from fakes import mps_daemon, mps_pods
 
 GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
@@ -51,7 +51,7 @@ class Kind:
 
     def living(self, grant: str = GRANT) -> list[processes.Running]:
         """The daemon and all that it started."""
-        return sorted(processes.bearing(f"{child_daemons.PIPE_VARIABLE}={folders.of(self.home, grant) / 'pipe'}"))
+        return sorted(processes.bearing(f"{child_daemons.PIPE_VARIABLE}={daemon_folder.of(self.home, grant) / 'pipe'}"))
 
 
 @pytest.fixture
@@ -189,10 +189,10 @@ def test_a_daemon_that_does_not_answer_is_left_running_and_the_error_says_so(kin
 
 def test_only_what_is_left_of_unknown_grants_is_swept(kind: Kind) -> None:
     kind.serve()
-    lost = folders.of(kind.home, "lost")
+    lost = daemon_folder.of(kind.home, "lost")
     lost.mkdir()
     kind.daemons.sweep(lambda: {GRANT})
-    assert sorted(kind.home.iterdir()) == [folders.of(kind.home, GRANT)]
+    assert sorted(kind.home.iterdir()) == [daemon_folder.of(kind.home, GRANT)]
     kind.daemons.check(GRANT)
 
 
@@ -230,7 +230,7 @@ def test_only_the_first_prepare_of_a_pods_daemon_needs_the_api_server(kubelet: m
     pods.check(GRANT)
     pods.stop(GRANT)
     assert not list(pods.home.iterdir())
-    assert not list(processes.bearing(f"{child_daemons.PIPE_VARIABLE}={folders.of(pods.home, GRANT) / 'pipe'}"))
+    assert not list(processes.bearing(f"{child_daemons.PIPE_VARIABLE}={daemon_folder.of(pods.home, GRANT) / 'pipe'}"))
     assert list(kubelet.pods), "the pod is left, without a daemon"
     kubelet.away = False
     pods.sweep(lambda: ())

@@ -207,7 +207,7 @@ def partitions(model: str) -> tuple[partitioning.Partition, partitioning.Partiti
 
 
 def named(partition: partitioning.Partition) -> str:
-    return f"gpu-0-mig-{partitioning.slug(partition.profile)}-{partition.placement.start}"
+    return f"gpu-0-mig-{partitioning.profile_slug(partition.profile)}-{partition.placement.start}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

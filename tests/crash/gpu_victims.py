@@ -27,7 +27,7 @@ from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mig import ownership_markers
 from drakit.devices.gpu.mock import machine, mock_gpus
 from drakit.devices.gpu.sharing import gpu_settings, share_policy
-from drakit.devices.gpu.sharing.mps import child_daemons, folders, processes
+from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, processes
 from drakit.journal import journal, locks
 from drakit.node import driver_context, engine, inventory_cache, recovery, timing
 from fakes import claim_source, gpu_node, world
@@ -35,7 +35,7 @@ from fakes import claim_source, gpu_node, world
 UID = "11111111-2222-3333-4444-555555555555"
 TERMS = share_policy.Terms(memory=True, number=4, partitions=True)
 CHANGES = frozenset({"begin", "complete", "refresh", "begin_unprepare", "finish_unprepare", "write", "remove"})
-BY_LINE = (child_daemons.__file__, folders.__file__, ownership_markers.__file__)
+BY_LINE = (child_daemons.__file__, daemon_folder.__file__, ownership_markers.__file__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -66,9 +66,8 @@ def _made_up_root(machine: machines.Choice, mocked: mock_gpus.MockGpus) -> drive
 def _real_gpus(options: settings.GpuSettings, root: driver_root.DriverRoot) -> port.GpuPort:
     try:
         from drakit.devices.gpu import nvml  # noqa: PLC0415 - the binding is needed on nodes with real GPUs only
-        from drakit.devices.gpu.nvml import smi  # noqa: PLC0415
     except ImportError as error:
         fix = "install it (pip install 'drakit[gpu]'), or name a mock machine"
         raise errors.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
     below = root.library(_LIBRARY) if root != driver_root.DriverRoot() else None
-    return nvml.NvmlGpus.open(options.library or below, system=host.of_this_machine(options.kernel_root), tools=smi.Smi(root))
+    return nvml.NvmlGpus.open(options.library or below, system=host.of_this_machine(options.kernel_root), tools=nvml.NvidiaSmi(root))

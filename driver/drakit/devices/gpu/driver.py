@@ -21,10 +21,10 @@ from drakit.core import context, errors, inventory, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits as cdi_edits
-from drakit.devices.gpu import config, identity, metrics, port
-from drakit.devices.gpu.cdi import container_edits, device_nodes, driver_files
+from drakit.devices.gpu import config, host, identity, metrics, port
+from drakit.devices.gpu.cdi import container_edits, driver_files
 from drakit.devices.gpu.health import faults, monitor
-from drakit.devices.gpu.inventory import attributes, claimed, discovery
+from drakit.devices.gpu.inventory import attributes, discovery
 from drakit.devices.gpu.mig import instances, ownership_markers
 from drakit.devices.gpu.sharing import gpu_settings, restore, usage_warnings
 from drakit.devices.gpu.sharing.mps import child_daemons
@@ -149,7 +149,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         offered = discovery.discover(self._hardware, self._intents, self._choices, self._memory, is_kept)
         if self._site is not None and is_watched:
             known = {view.gpu.minor for view in self._memory.offered}
-            offered = claimed.completed(offered, self._site, self._hardware.boot_id(), known, is_kept)
+            offered = discovery.with_claimed_devices(offered, self._site, self._hardware.boot_id(), known, is_kept)
         return faults.spread(offered, put, self.name)
 
     @property
@@ -239,7 +239,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """The device with all that surrounds it."""
         parts = [ready]
         if self._around.dev_root is not None:
-            device_nodes.ensure(ready.device_nodes, self._around.dev_root)
+            host.ensure_device_nodes(ready.device_nodes, self._around.dev_root)
         if self._around.files is not None:
             parts.append(self._around.files.of(self._hardware.versions().driver))
         settings = gpu_settings.Settings.from_record(wanted.settings)

@@ -1,12 +1,23 @@
-"""What the kernel says of GPUs beside NVML: where they sit, and the numbers of their device nodes.
+"""The kernel's side of the GPUs: where they are on the PCI bus, the numbers of their device nodes, and the nodes in /dev.
 
-Files: /proc/sys/kernel/random/boot_id, /proc/devices, /proc/driver/nvidia/capabilities, /sys/bus/pci and /sys/module/nvidia, below ``root``. The
-boot id may be read elsewhere: a folder that stands in for the kernel driver's files has none.
+It reads /proc/sys/kernel/random/boot_id, /proc/devices, /proc/driver/nvidia/capabilities, /sys/bus/pci and /sys/module/nvidia below a root. The boot
+id may come from elsewhere, because a folder that stands in for the kernel driver's files has none.
+
+NVIDIA's kernel modules create no device nodes. nvidia-modprobe does when a program asks for one, but not for MIG. ``ensure_device_nodes`` creates a
+node that is missing, and replaces one with the numbers of an earlier boot. Any other file at that path is an error. Where this process may not create
+nodes, the container runtime creates them in the container, because the container's edits carry the numbers.
 """
 
 import contextlib
+import errno
+import logging
+import os
 import pathlib
+import stat
+import threading
+from collections.abc import Iterable
 
+from drakit.core import edits, errors
 from drakit.devices.gpu import port
 
 _BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
@@ -103,3 +114,49 @@ def _major(listing: pathlib.Path, majors: dict[str, int], *names: str) -> int:
             return majors[name]
     missing = f"{names[0]} is not in {listing}; load its kernel module (nvidia-modprobe, modprobe {names[0]})"
     raise port.CallError(port.CALLS["device_majors"], port.Code.DRIVER_NOT_LOADED, missing)
+
+
+_log = logging.getLogger(__name__)
+_MODE = 0o666
+_FOLDER_MODE = 0o755
+_FORBIDDEN = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
+
+
+def ensure_device_nodes(nodes: Iterable[edits.DeviceNode], root: pathlib.Path) -> None:
+    """Let character devices be there below ``root``, by their paths; raises HardwareError for what is in the way."""
+    for node in nodes:
+        path = root / node.path.lstrip("/")
+        try:
+            _ensure_node(path, os.makedev(node.major or 0, node.minor or 0), node.file_mode or _MODE)
+        except OSError as error:
+            if error.errno not in _FORBIDDEN:
+                raise errors.HardwareError("mknod", f"{path}: {error.strerror}") from error
+            _log.debug("creating a device node is forbidden", extra={"path": str(path), "error": error.strerror})
+
+
+def _ensure_node(path: pathlib.Path, number: int, mode: int) -> None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        pass
+    else:
+        if stat.S_ISCHR(found.st_mode) and found.st_rdev == number:
+            return
+        if not stat.S_ISCHR(found.st_mode):
+            raise errors.HardwareError("mknod", f"{path} is in the way: it is no character device")
+    path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    _create_node(path, number, mode)
+
+
+def _create_node(path: pathlib.Path, number: int, mode: int) -> None:
+    """Make the node beside and rename it, so that nobody finds it without its mode."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    with contextlib.suppress(FileNotFoundError):
+        beside.unlink()
+    os.mknod(beside, mode | stat.S_IFCHR, number)
+    try:
+        beside.chmod(mode)
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise

@@ -113,7 +113,7 @@ def _counted(
         gpu=gpu_devices.whole_name(view.gpu),
         shares=sum(one.shared for one in mine),
         daemons=sum("mps" in one.settings and daemons.is_alive(one.holder) for one in mine),
-        slices=len(partitioning.all_slices(view.partitions)) or None,
+        slices=len(partitioning.all_slice_counters(view.partitions)) or None,
     )
     if present is None:
         return count

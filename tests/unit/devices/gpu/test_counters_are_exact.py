@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drakit.devices.gpu import port
-from drakit.devices.gpu.mig import counting, partitioning
+from drakit.devices.gpu.mig import partitioning
 from drakit.devices.gpu.mock import machine
 
 MODELS = tuple(name for name in machine.model_names() if machine.load_model(name).profiles)
@@ -44,7 +44,7 @@ def is_within_instance_counts(chosen: tuple[partitioning.Partition, ...]) -> boo
     return all(count <= profile.instances for profile, count in counts.items())
 
 
-def is_within_counters(chosen: tuple[partitioning.Partition, ...], counted: counting.Counting) -> bool:
+def is_within_counters(chosen: tuple[partitioning.Partition, ...], counted: partitioning.GpuCounters) -> bool:
     totals: Counter[str] = Counter()
     for partition in chosen:
         totals.update({name: amount.nanos for name, amount in counted.draw(partition).items()})
@@ -54,7 +54,7 @@ def is_within_counters(chosen: tuple[partitioning.Partition, ...], counted: coun
 @pytest.mark.parametrize("model", MODELS)
 def test_counters_accept_a_disjoint_set_exactly_when_nvml_does(model: str) -> None:
     found = partitions_of(model)
-    counted = counting.of(found)
+    counted = partitioning.counters_of(found)
     disjoint = accepted = 0
     for chosen in disjoint_sets(found):
         assert is_within_counters(chosen, counted) == is_within_instance_counts(chosen), [item.profile.name for item in chosen]
@@ -72,13 +72,13 @@ def test_counters_refuse_any_two_partitions_that_overlap(model: str) -> None:
     found = partitions_of(model)
     overlapping = [(a, b) for a in found for b in found if a.placement.overlaps(b.placement)]
     assert overlapping
-    assert not any(is_within_counters(pair, counting.of(found)) for pair in overlapping)
+    assert not any(is_within_counters(pair, partitioning.counters_of(found)) for pair in overlapping)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_instances_leave_is_what_can_still_be_added(model: str) -> None:
     found = partitions_of(model)
-    counted = counting.of(found)
+    counted = partitioning.counters_of(found)
     for taken in (item for item in disjoint_sets(found) if len(item) == 2 and is_within_instance_counts(item)):
         left = counted.remaining(port.GpuInstance(id=1, profile_id=item.profile.id, placement=item.placement) for item in taken)
         for partition in found:
@@ -104,17 +104,20 @@ def changed(found: tuple[partitioning.Partition, ...], profile_id: int, **figure
 )
 def test_a_gpu_whose_engines_do_not_tell_the_truth_is_counted_by_profiles(profile_id: int, figures: dict[str, int]) -> None:
     found = changed(partitions_of("a100-sxm4-40gb"), profile_id, **figures)
-    counted = counting.of(found)
-    assert set(counted.pool) == {*(counting.counter_name(item.profile) for item in found), *(f"memory-slice-{index}" for index in range(8))}
+    counted = partitioning.counters_of(found)
+    assert set(counted.pool) == {
+        *(partitioning.counter_name(item.profile) for item in found),
+        *(f"memory-slice-{index}" for index in range(8)),
+    }
     assert all(is_within_counters(chosen, counted) == is_within_instance_counts(chosen) for chosen in disjoint_sets(found))
 
 
 def test_a_gpu_with_too_many_sets_to_count_is_counted_by_profiles() -> None:
     found = partitions_of("a100-sxm4-40gb")
-    engines = {item.profile.id: partitioning.engines(item.profile) for item in found}
-    assert counting.is_exact(found, engines, sets_max=5535)
-    assert not counting.is_exact(found, engines, sets_max=5534)
+    engines = {item.profile.id: partitioning.profile_counters(item.profile) for item in found}
+    assert partitioning.is_exact(found, engines, sets_max=5535)
+    assert not partitioning.is_exact(found, engines, sets_max=5534)
 
 
 def test_a_gpu_without_partitions_has_no_counters() -> None:
-    assert counting.of(()) == counting.Counting(pool={}, shared={})
+    assert partitioning.counters_of(()) == partitioning.GpuCounters(pool={}, shared={})

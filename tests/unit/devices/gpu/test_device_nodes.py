@@ -9,7 +9,7 @@ import pytest
 from drakit.core import edits, errors
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu.cdi import device_nodes
+from drakit.devices.gpu import host
 from fakes import gpu_node
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")]
@@ -24,8 +24,8 @@ def found(path: pathlib.Path) -> tuple[bool, int, int]:
 
 
 def test_a_missing_node_is_made_with_its_folder_and_mode(tmp_path: pathlib.Path) -> None:
-    device_nodes.ensure([NODE], tmp_path)
-    device_nodes.ensure([NODE], tmp_path)
+    host.ensure_device_nodes([NODE], tmp_path)
+    host.ensure_device_nodes([NODE], tmp_path)
     assert found(tmp_path / "dev/nvidia-caps/nvidia-cap147") == (True, NUMBER, 0o444)
     assert [item.name for item in (tmp_path / "dev/nvidia-caps").iterdir()] == ["nvidia-cap147"]
 
@@ -34,7 +34,7 @@ def test_a_node_with_the_numbers_of_an_earlier_boot_is_replaced(tmp_path: pathli
     path = tmp_path / "dev/nvidia-caps/nvidia-cap147"
     path.parent.mkdir(parents=True)
     os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(511, 1))
-    device_nodes.ensure([NODE], tmp_path)
+    host.ensure_device_nodes([NODE], tmp_path)
     assert found(path)[1] == NUMBER
 
 
@@ -43,7 +43,7 @@ def test_a_node_that_is_right_is_left_as_it_is(tmp_path: pathlib.Path) -> None:
     path.parent.mkdir(parents=True)
     os.mknod(path, 0o600 | stat.S_IFCHR, NUMBER)
     before = path.lstat()
-    device_nodes.ensure([NODE], tmp_path)
+    host.ensure_device_nodes([NODE], tmp_path)
     assert path.lstat() == before
 
 
@@ -52,7 +52,7 @@ def test_anything_else_in_its_place_is_an_error_and_stays(tmp_path: pathlib.Path
     path.parent.mkdir(parents=True)
     path.write_text("an admin's")
     with pytest.raises(errors.HardwareError, match="is in the way: it is no character device"):
-        device_nodes.ensure([NODE], tmp_path)
+        host.ensure_device_nodes([NODE], tmp_path)
     assert path.read_text() == "an admin's"
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.devices.gpu.sharing import gpu_settings
-from drakit.devices.gpu.sharing.mps import child_daemons, pipes, processes
+from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, processes
 from fakes import mps_daemon
 
 GRANT, OTHER = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/", "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-1/"
@@ -153,7 +153,7 @@ def test_a_containers_process_is_no_daemon_whatever_its_environment_says(daemons
     pipe = pipe_of(daemons)
     variable = f"{child_daemons.PIPE_VARIABLE}={pipe}"
     with false_daemon(pipe, "unshare", "--pid", "--fork", "--kill-child", "env", variable):
-        listener = pipes.listener(pipe)
+        listener = daemon_folder.control_listener(pipe)
         assert listener is not None
         assert variable.encode() in pathlib.Path(f"/proc/{listener}/environ").read_bytes().split(b"\0")
         assert listener not in {one.pid for one in processes.bearing(variable)}
@@ -163,10 +163,10 @@ def test_a_containers_process_is_no_daemon_whatever_its_environment_says(daemons
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET])
 def test_the_listener_is_who_the_kernel_says(tmp_path: pathlib.Path, kind: socket.SocketKind) -> None:
-    assert pipes.listener(tmp_path) is None
+    assert daemon_folder.control_listener(tmp_path) is None
     with socket.socket(socket.AF_UNIX, kind) as listening:
         listening.bind(str(tmp_path / "control"))
-        assert pipes.listener(tmp_path) is None, "bound, and nobody listens"
+        assert daemon_folder.control_listener(tmp_path) is None, "bound, and nobody listens"
         listening.listen()
-        assert pipes.listener(tmp_path) == os.getpid()
-    assert pipes.listener(tmp_path) is None
+        assert daemon_folder.control_listener(tmp_path) == os.getpid()
+    assert daemon_folder.control_listener(tmp_path) is None

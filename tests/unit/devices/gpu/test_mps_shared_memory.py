@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.devices.gpu.sharing import gpu_settings
-from drakit.devices.gpu.sharing.mps import child_daemons, processes, shm
+from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, processes
 from fakes import mps_daemon
 
 Record = Callable[[str, object], None]
@@ -168,10 +168,10 @@ def test_a_driver_that_starts_anew_finds_the_memory_and_one_for_a_new_daemon_kee
 def test_memory_that_a_boot_took_is_made_anew_once_the_claim_is_prepared_anew(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     kill_all(place)
-    shm.take(memory_of(daemons))
+    daemon_folder.unmount_shm(memory_of(daemons))
     daemons.stop(GRANT)  # a claim of an earlier boot is undone first
     daemons.ensure(GRANT, GPU, WANTED)
-    assert shm.is_given(memory_of(daemons))
+    assert daemon_folder.is_shm_mounted(memory_of(daemons))
     daemons.stop(GRANT)
 
 
@@ -190,7 +190,7 @@ def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemo
     daemons.ensure(GRANT, GPU, WANTED)
     kill_all(place)
     daemons.sweep(lambda: {GRANT})
-    assert shm.is_given(memory_of(daemons)), "the grant is known"
+    assert daemon_folder.is_shm_mounted(memory_of(daemons)), "the grant is known"
     daemons.sweep(tuple)
     assert mounts(place) == []
     assert daemons.home is not None
@@ -241,7 +241,7 @@ def python(code: str, *arguments: object, inside: tuple[str, ...] = ()) -> subpr
 def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
     ended = python(PREPARE, place, GRANT, GPU, inside=("unshare", "--mount", "--propagation=unchanged"))
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
-    assert shm.is_given(memory_of(daemons)), "the host has it, though the namespace in which it was mounted is gone"
+    assert daemon_folder.is_shm_mounted(memory_of(daemons)), "the host has it, though the namespace in which it was mounted is gone"
     daemons.check(GRANT)
     daemons.stop(GRANT)
     assert mounts(place) == []
@@ -250,12 +250,12 @@ def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: path
 MATRIX = """
 import os, pathlib, signal, sys
 from drakit.devices.gpu.sharing import gpu_settings
-from drakit.devices.gpu.sharing.mps import child_daemons, folders, processes, shm
+from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, processes
 from fakes import mps_daemon
 
 home, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 daemons = child_daemons.Daemons(home=home / "mps", root=mps_daemon.install(home / "root", shm=True), stop_seconds=0.5)
-files = {child_daemons.__file__, folders.__file__, shm.__file__}
+files = {child_daemons.__file__, daemon_folder.__file__}
 
 
 def life(act, at):

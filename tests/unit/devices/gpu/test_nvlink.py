@@ -3,7 +3,7 @@
 import dataclasses
 
 from drakit.devices.gpu import port
-from drakit.devices.gpu.inventory import attributes, nvlink
+from drakit.devices.gpu.inventory import attributes
 
 FABRIC = port.Fabric(state="completed", cluster="8f3d7c1e-0000-0000-0000-000000000001", clique=7)
 
@@ -20,8 +20,8 @@ def address(minor: int) -> str:
 
 
 def told(gpus: list[port.Gpu]) -> list[dict[str, object]]:
-    peers = nvlink.peers(gpus)
-    return [dict(attributes.links(item, peers[item.uuid], nvlink.clique(item, peers))) for item in gpus]
+    peers = attributes.nvlink_peers(gpus)
+    return [dict(attributes.links(item, peers[item.uuid], attributes.nvlink_clique(item, peers))) for item in gpus]
 
 
 def test_bridged_pairs_are_cliques_of_two() -> None:

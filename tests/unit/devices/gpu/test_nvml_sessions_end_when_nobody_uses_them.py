@@ -13,7 +13,7 @@ from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu.health import faults, monitor, signals
 from drakit.devices.gpu.mock import mock_gpus
-from drakit.devices.gpu.nvml import lifetime
+from drakit.devices.gpu.nvml import session
 from fakes import nvml_library, site
 from fakes.nvml_library import cells, happenings
 
@@ -132,12 +132,12 @@ def test_threads_that_find_the_session_ended_replace_it_once(gpus: nvml.NvmlGpus
     assert library.sessions == 1
 
 
-def lifetime_of(gpus: nvml.NvmlGpus) -> lifetime.Lifetime:
+def lifetime_of(gpus: nvml.NvmlGpus) -> session.SessionCounter:
     return gpus._sessions
 
 
 def test_a_session_on_which_a_thread_hangs_is_kept() -> None:
-    sessions = lifetime.Lifetime(patience=0.05)
+    sessions = session.SessionCounter(patience=0.05)
     with sessions.using(0):
         with pytest.raises(port.CallError, match="TIMEOUT"), sessions.replacing(0):
             pytest.fail("the session was ended under a thread that uses it")

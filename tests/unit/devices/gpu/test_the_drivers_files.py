@@ -12,9 +12,9 @@ import referencing.jsonschema
 
 from drakit.cdi import spec
 from drakit.core import edits, errors, names
-from drakit.devices.gpu.cdi import driver_files, driver_root, toolkit
+from drakit.devices.gpu.cdi import driver_files, driver_root
 from drakit.devices.gpu.mock import mock_driver_root
-from drakit.devices.gpu.sharing.mps import folders
+from drakit.devices.gpu.sharing.mps import daemon_folder
 
 SCHEMA = pathlib.Path(__file__).parents[3] / "golden" / "cdi-schema"
 VERSION = "580.95.05"
@@ -135,7 +135,7 @@ def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: driv
     install_toolkit(root, told)
     found = mounted(driver_files.DriverFiles(root).of(VERSION))
     assert found["/run/nvidia-persistenced/socket"] == "/run/nvidia-persistenced/socket"
-    assert folders.PIPE_IN_CONTAINER not in found
+    assert daemon_folder.PIPE_IN_CONTAINER not in found
 
 
 def test_the_toolkit_can_be_left_alone(root: driver_root.DriverRoot) -> None:
@@ -175,7 +175,7 @@ def test_output_that_is_no_spec_is_an_error(root: driver_root.DriverRoot, printe
 def test_a_toolkit_that_fails_says_why(root: driver_root.DriverRoot) -> None:
     install(root, "nvidia-ctk", f"#!{sys.executable}\nimport sys\nsys.exit('could not load NVML')\n")
     with pytest.raises(errors.HardwareError, match="nvidia-ctk: failed with 1: could not load NVML"):
-        toolkit.generate(root, root.path / "usr/bin/nvidia-ctk")
+        driver_files.from_toolkit(root, root.path / "usr/bin/nvidia-ctk")
 
 
 def test_the_edits_make_a_valid_cdi_file(root: driver_root.DriverRoot) -> None:

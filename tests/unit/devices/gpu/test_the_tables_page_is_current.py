@@ -4,7 +4,7 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from drakit.devices.gpu.mig import counting, partitioning
+from drakit.devices.gpu.mig import partitioning
 from drakit.devices.gpu.mock import machine
 
 PAGE = pathlib.Path(__file__).parents[4] / "docs" / "reference" / "gpu-tables.md"
@@ -45,7 +45,7 @@ def section(name: str) -> Iterator[str]:
     if not found:
         yield f"{told} No MIG.\n"
         return
-    by = "engines" if "multiprocessors" in counting.of(found).pool else "profiles"
+    by = "engines" if "multiprocessors" in partitioning.counters_of(found).pool else "profiles"
     yield f"{told} {len(found)} partitions, counted by {by}.\n"
     yield "| profile | enum | id | instances | SM | CE | DEC | ENC | JPEG | OFA | memory | placements | evidence |"
     yield f"|{' --- |' * 13}"

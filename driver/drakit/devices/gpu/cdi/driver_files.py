@@ -1,20 +1,25 @@
-"""The driver's user-space files in a container: libraries, programs, firmware, and the hooks that make them findable.
+"""The driver's user-space files for a container: libraries, programs, firmware, and the hooks that let the container's linker find them.
 
-Where NVIDIA's container toolkit is installed below the driver root, it says what is needed (``toolkit``). Else the files are found here: every
-``lib*.so.<driver version>`` of the library folders, the driver's programs and the GPU's firmware, each mounted read-only at the path it has. With
-``nvidia-cdi-hook`` the container's linker cache is updated and the usual links are made. Without it each library is mounted under its links'
-names too (``libcuda.so.1``), which is all that a linker needs that searches the same folders; in an image of another distribution, whose linker
-does not search them, LD_LIBRARY_PATH has to be set by the image.
+Where NVIDIA's container toolkit is installed below the driver root, ``nvidia-ctk cdi generate`` lists them. It prints a CDI spec as JSON, of which
+drakit uses the edits common to all devices: variables, mounts and hooks. Device nodes, NVIDIA_VISIBLE_DEVICES and the folder of an MPS daemon stay
+drakit's own; the toolkit would mount the host's MPS folder over the claim's. The output is read strictly: an unknown field, a hook whose program is
+not in the driver root, and a mount that is not an absolute path are errors.
 
-What is found is kept only while it is complete and its folders are unchanged. A driver that is half installed is an error that names what is missing.
+Without the toolkit, drakit lists them itself: every ``lib*.so.<driver version>`` of the library folders, the driver's programs and the GPU's
+firmware, each mounted read-only at its own path. With ``nvidia-cdi-hook`` the container's linker cache is updated and the usual links are created.
+Without it each library is also mounted under the names of its links (``libcuda.so.1``). That suffices where the container's linker searches the same
+folders; an image of another distribution has to set LD_LIBRARY_PATH.
+
+The result is cached while it is complete and its folders are unchanged. A driver that is installed in part is an error that names the missing files.
 """
 
+import json
 import pathlib
 import threading
 from collections.abc import Iterator, Mapping
 
-from drakit.core import edits, errors
-from drakit.devices.gpu.cdi import driver_root, toolkit
+from drakit.core import edits, errors, records
+from drakit.devices.gpu.cdi import driver_root
 
 HOOK = "nvidia-cdi-hook"
 PROGRAMS = (
@@ -54,12 +59,12 @@ class DriverFiles:
             return self._known[1]
 
     def _find(self, version: str) -> edits.Edits:
-        program = self._root.program(toolkit.PROGRAM) if self._use_toolkit else None
-        return enumerate_files(self._root, version) if program is None else toolkit.generate(self._root, program)
+        program = self._root.program(TOOLKIT) if self._use_toolkit else None
+        return enumerate_files(self._root, version) if program is None else from_toolkit(self._root, program)
 
     def _signature(self, version: str) -> _Signature:
         """What changes when files come or go: the version, and the moments at which the folders and the tools changed."""
-        tools = (self._root.program(name) for name in (toolkit.PROGRAM, HOOK))
+        tools = (self._root.program(name) for name in (TOOLKIT, HOOK))
         firmware = (self._root.path / place / version for place in FIRMWARE_FOLDERS)
         places = [*self._root.library_folders(), *(self._root.path / folder for folder in driver_root.PROGRAM_FOLDERS), *firmware]
         return (version, *((str(place), _changed(place)) for place in (*places, *tools) if place is not None))
@@ -131,3 +136,100 @@ def _changed(place: pathlib.Path) -> int:
         return place.stat().st_mtime_ns
     except OSError:
         return 0
+
+
+TOOLKIT = "nvidia-ctk"
+_TOOLKIT_SECONDS = 30.0
+_TOP = frozenset({"cdiVersion", "kind", "devices", "containerEdits", "annotations"})
+_EDITS = frozenset({"env", "deviceNodes", "mounts", "hooks", "additionalGids"})
+_MOUNT = frozenset({"hostPath", "containerPath", "options", "type"})
+_HOOK = frozenset({"hookName", "path", "args", "env", "timeout"})
+_OWN = frozenset({"NVIDIA_VISIBLE_DEVICES"})
+_OWN_PLACES = frozenset({"/tmp/nvidia-mps"})  # noqa: S108 - where a container finds an MPS daemon
+_DEFAULT_OPTIONS = ("ro", "nosuid", "nodev", "bind")
+
+_Object = Mapping[str, records.Json]
+
+
+def from_toolkit(root: driver_root.DriverRoot, program: pathlib.Path) -> edits.Edits:
+    """The edits common to all GPUs; raises HardwareError for a program that fails and for output that is not as it should be."""
+    text = driver_root.run(
+        program, "cdi", "generate", "--format=json", "--mode=nvml", f"--driver-root={root.path}", seconds=_TOOLKIT_SECONDS
+    )
+    try:
+        return read_toolkit_spec(json.loads(text), root)
+    except (ValueError, TypeError) as error:
+        raise errors.HardwareError(TOOLKIT, f"printed what is not a CDI spec: {error}") from error
+
+
+def read_toolkit_spec(spec: records.Json, root: driver_root.DriverRoot) -> edits.Edits:
+    """The common edits of a CDI spec; raises ValueError or TypeError that name the field."""
+    common = _object(_object(spec, "spec", _TOP).get("containerEdits"), "containerEdits", _EDITS)
+    env = dict(_variable(one) for one in _texts(common.get("env"), "env"))
+    mounts = (_toolkit_mount(_object(one, "mounts", _MOUNT), root) for one in _list(common.get("mounts"), "mounts"))
+    return edits.Edits(
+        env={name: value for name, value in env.items() if name not in _OWN},
+        mounts=tuple(mount for mount in mounts if mount.container_path not in _OWN_PLACES),
+        hooks=tuple(_toolkit_hook(_object(one, "hooks", _HOOK), root) for one in _list(common.get("hooks"), "hooks")),
+    )
+
+
+def _toolkit_mount(told: _Object, root: driver_root.DriverRoot) -> edits.Mount:
+    host = pathlib.Path(_text(told, "hostPath"))
+    container = pathlib.PurePosixPath(_text(told, "containerPath"))
+    if not host.is_absolute() or not container.is_absolute() or ".." in (*host.parts, *container.parts):
+        raise ValueError(f"mounts: {host} and {container} must be absolute paths")
+    options = tuple(_texts(told.get("options"), "options")) or _DEFAULT_OPTIONS
+    path = root.host(host) if host.is_relative_to(root.path) else str(host)
+    return edits.Mount(host_path=path, container_path=str(container), options=options, type=_text(told, "type", required=False))
+
+
+def _toolkit_hook(told: _Object, root: driver_root.DriverRoot) -> edits.Hook:
+    """A hook with the program's path on the host: the toolkit tells the path it would have if the driver root were the host's."""
+    name = pathlib.Path(_text(told, "path")).name
+    program = root.program(name)
+    if program is None:
+        raise ValueError(f"hooks: {name} is not installed below {root.path}")
+    timeout = told.get("timeout")
+    return edits.Hook(
+        name=edits.HookName(_text(told, "hookName")),
+        path=root.host(program),
+        args=tuple(_texts(told.get("args"), "args")),
+        env=dict(_variable(one) for one in _texts(told.get("env"), "env")),
+        timeout=timeout if isinstance(timeout, int) else None,
+    )
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(f"env: {text!r} is not NAME=value")
+    return name, value
+
+
+def _object(value: records.Json, field: str, known: frozenset[str]) -> _Object:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{field} must be an object")
+    if unknown := value.keys() - known:
+        raise ValueError(f"{field} has the unknown field {min(unknown)}")
+    return value
+
+
+def _list(value: records.Json, field: str) -> Iterator[records.Json]:
+    if value is not None and not isinstance(value, list):
+        raise TypeError(f"{field} must be a list")
+    yield from value or ()
+
+
+def _texts(value: records.Json, field: str) -> Iterator[str]:
+    for one in _list(value, field):
+        if not isinstance(one, str):
+            raise TypeError(f"{field} must hold texts")
+        yield one
+
+
+def _text(told: _Object, field: str, *, required: bool = True) -> str:
+    value = told.get(field)
+    if not isinstance(value, str | None) or (required and not value):
+        raise TypeError(f"{field} must be a text")
+    return value or ""

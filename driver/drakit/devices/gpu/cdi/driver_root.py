@@ -1,12 +1,19 @@
-"""Where the GPU driver's own files are: on the machine itself, or below a folder, as when a container carries the driver.
+"""The folder below which the NVIDIA driver is installed: the machine's root, or a folder where a container carries the driver.
 
-One file has three paths: as this process sees it (below ``path``), as the host's container runtime sees it (below ``on_host``), and as the container
-will see it (below ``/``).
+A file of the driver has three paths: as this process sees it (below ``path``), as the host's container runtime sees it (below ``on_host``), and as
+the container sees it (below ``/``). ``run`` starts one of its programs without a shell and without this process's environment, and limits its time
+and its output.
 """
 
+import contextlib
 import dataclasses
+import os
 import pathlib
-from collections.abc import Iterable, Iterator
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from drakit.core import errors
 
 PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "bin", "sbin", "opt/bin", "usr/local/nvidia/toolkit", "usr/local/nvidia/bin")
 LIBRARY_FOLDERS = (
@@ -56,3 +63,66 @@ class DriverRoot:
     def inside(self, file: pathlib.Path) -> str:
         """The path of a file of the driver in a container."""
         return str(_ROOT / file.relative_to(self.path))
+
+
+OUTPUT_MAX = 4 << 20
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+_TOLD_MAX = 300
+
+
+class ProgramError(errors.HardwareError):
+    """A program that failed, was too slow or said too much; ``status`` is its exit status, None where it has none."""
+
+    def __init__(self, program: str, message: str, *, status: int | None = None) -> None:
+        super().__init__(program, message)
+        self.status = status
+
+
+def run(
+    program: pathlib.Path,
+    *arguments: str,
+    seconds: float,
+    env: Mapping[str, str] | None = None,
+    words: str = "",
+    before: Sequence[str] = (),
+) -> str:
+    """What a program prints; ``words`` is its input, ``before`` a command that becomes it.
+
+    Raises ProgramError; a program that is too slow is killed with all it started.
+    """
+    command = [*before, str(program), *arguments]
+    try:
+        running = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"PATH": _PATH, **(env or {})},
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ProgramError(program.name, f"cannot run {program}: {error.strerror}") from error
+    with running:
+        try:
+            told, complaint = running.communicate(words, timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            _kill(running)
+            raise ProgramError(program.name, f"did not end within {seconds:g} s") from error
+    if running.returncode:
+        raise ProgramError(program.name, f"failed with {running.returncode}: {_short(complaint or told)}", status=running.returncode)
+    if len(told) > OUTPUT_MAX:
+        raise ProgramError(program.name, f"printed over {OUTPUT_MAX} characters")
+    return told
+
+
+def _kill(running: "subprocess.Popen[str]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
+    running.communicate()
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:_TOLD_MAX]

@@ -15,7 +15,7 @@ from drakit.core import context, errors
 from drakit.core import device as devices
 from drakit.devices.gpu import port
 from drakit.devices.gpu.health import faults, signals, xids
-from drakit.devices.gpu.inventory import claimed, gpu_devices
+from drakit.devices.gpu.inventory import discovery, gpu_devices
 from drakit.devices.gpu.mig import partitioning
 
 _log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ class Watch:
         if is_new and self._population is not None:
             self._hardware.renew()
             self._site.changed()
-        before = claimed.gpus(self._site, self._hardware.boot_id()) if self._population is None else self._gpus
+        before = discovery.claimed_gpus(self._site, self._hardware.boot_id()) if self._population is None else self._gpus
         kept = {minor: gpu for minor, gpu in before.items() if self._hardware.is_plugged(gpu)}
         self._gpus = kept | {gpu.minor: gpu for gpu in self._hardware.gpus()}
         self._faults = tuple(

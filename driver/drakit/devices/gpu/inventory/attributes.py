@@ -1,11 +1,14 @@
-"""Names and values of what GPU devices say of themselves: those of NVIDIA's own DRA driver, so that claims written for it select here as well.
+"""Attributes and capacities of GPU devices, under the names of NVIDIA's own DRA driver, so that claims written for it select here as well.
 
-Some are drakit's own: ``profileID`` with ``placementStart`` and ``placementSize`` identify a MIG partition, which NVIDIA's driver leaves to the
-device's name; the others say what NVIDIA's driver does not publish. What a GPU does not tell is left out, never guessed. But ``brand`` and
-``architecture`` are always there, as they are of NVIDIA's driver, with its word ``Unknown``: a selector that names an attribute which one device
-lacks is an error in CEL, and stops the allocation also where every other device would do.
+Some names are drakit's own: ``profileID``, ``placementStart`` and ``placementSize`` identify a MIG partition, which NVIDIA's driver leaves to the
+device's name; others add what NVIDIA's driver does not publish. A value that a GPU does not report is left out, never guessed. ``brand`` and
+``architecture`` are always published, with NVIDIA's word ``Unknown`` where the GPU does not report them: in CEL, a selector on an attribute that
+one device lacks is an error, and it fails the allocation even where every other device would match.
 
-With a capacity for each engine and those of a shared form, a device stays below the API's 32 attributes and capacities: whole 20, MIG 21.
+With one capacity per engine and those of a shared form, a device stays below the API's limit of 32 attributes and capacities: whole 20, MIG 21.
+
+NVLink: two GPUs are peers when a link joins them, or when both have links to switches, because the switches of a machine are one fabric. A clique is
+a set of GPUs joined so, directly or over others. Its name is the fabric's where a multi-node fabric gave one, else the UUID of its first GPU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -125,3 +128,34 @@ def _known(values: Mapping[str, device.AttributeValue | None]) -> Attributes:
 def _camel(name: str) -> str:
     first, *rest = name.split("-")
     return first + "".join(part.capitalize() for part in rest)
+
+
+_NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
+
+NvlinkPeers = Mapping[port.GpuUuid, tuple[port.Gpu, ...]]
+
+
+def nvlink_peers(gpus: Sequence[port.Gpu]) -> NvlinkPeers:
+    """The peers of every GPU, in the order given; empty for one without NVLink."""
+    return {gpu.uuid: tuple(other for other in gpus if other is not gpu and _are_joined(gpu, other)) for gpu in gpus}
+
+
+def nvlink_clique(gpu: port.Gpu, known: NvlinkPeers) -> str | None:
+    """The name of the GPU's clique: ``<cluster UUID>.<clique>`` of a multi-node fabric, else a GPU's UUID; None for one without peers."""
+    fabric = gpu.fabric
+    if fabric is not None and fabric.cluster not in (None, _NO_CLUSTER):
+        return f"{fabric.cluster}.{fabric.clique}"
+    if not known.get(gpu.uuid):
+        return None
+    members, waiting = {gpu.uuid: gpu}, [gpu]
+    while waiting:
+        for other in known[waiting.pop().uuid]:
+            if other.uuid not in members:
+                members[other.uuid] = other
+                waiting.append(other)
+    return min(members.values(), key=lambda member: member.minor).uuid
+
+
+def _are_joined(one: port.Gpu, other: port.Gpu) -> bool:
+    wired = other.pci_bus_id in one.nvlinks.gpus or one.pci_bus_id in other.nvlinks.gpus
+    return wired or (one.nvlinks.switched and other.nvlinks.switched)

@@ -1,19 +1,22 @@
-"""Finding what a node's GPUs are now: each GPU is looked at by itself, so one that does not answer costs nobody else.
+"""Discover the GPUs of a node. Each GPU is read by itself, so one that does not answer does not affect the others.
 
-A GPU that answered before and gives an error now stays offered while the machine has it, so that its taints reach the pods that use it.
+A GPU that answered before and returns an error now stays offered while it is in the machine, so that its taints reach the pods that use it. A GPU
+that answered only an earlier process of the driver cannot be discovered; the devices of its prepared claims are published from the journal.
 
-The intents are read before and after the hardware: an instance that a claim makes or removes meanwhile is known from one of the two.
+The intents are read before and after the hardware, so an instance that a claim creates or deletes meanwhile is known from one of the two.
 """
 
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from drakit.core import errors, inventory, records
+from drakit.core import context, errors, inventory, records
+from drakit.core import device as devices
 from drakit.devices.gpu import identity, port
-from drakit.devices.gpu.inventory import gpu_devices, nvlink
+from drakit.devices.gpu.inventory import attributes, gpu_devices
 from drakit.devices.gpu.mig import instances, partitioning
 from drakit.devices.gpu.sharing import share_policy
 
@@ -102,7 +105,7 @@ def discover(
     failed = silent(census)
     seen = [found for gpu in census.gpus if (found := _or_none(gpu, functools.partial(_look, hardware, gpu), failed, known.unoffered))]
     ours = before | identity.owned(intents(), boot)
-    peers = nvlink.peers(census.gpus)
+    peers = attributes.nvlink_peers(census.gpus)
     views: list[gpu_devices.View] = []
     for one in seen:
         view = _or_none(one.gpu, functools.partial(_view, hardware, one, ours, peers, choices), failed, known.unoffered)
@@ -168,7 +171,9 @@ def _partitions(hardware: port.GpuPort, gpu: port.Gpu, mode: port.MigMode | None
     return partitioning.partitions((profile, hardware.possible_placements(gpu.uuid, profile.id)) for profile in profiles)
 
 
-def _view(hardware: port.GpuPort, seen: _Seen, ours: frozenset[identity.Slot], peers: nvlink.Peers, choices: Choices) -> gpu_devices.View:
+def _view(
+    hardware: port.GpuPort, seen: _Seen, ours: frozenset[identity.Slot], peers: attributes.NvlinkPeers, choices: Choices
+) -> gpu_devices.View:
     gpu = seen.gpu
     mine = [slot for slot in ours if slot.gpu == gpu.uuid]
     foreign = tuple(item for item in seen.present if not any(slot.is_instance(item) for slot in mine))
@@ -182,7 +187,7 @@ def _view(hardware: port.GpuPort, seen: _Seen, ours: frozenset[identity.Slot], p
         and (gpu.switches_mig_at_once or not seen.partitions or choices.whole_beside_partitions),
         mig_mode=seen.mode,
         peers=peers[gpu.uuid],
-        clique=nvlink.clique(gpu, peers),
+        clique=attributes.nvlink_clique(gpu, peers),
         terms=choices.terms,
     )
 
@@ -191,3 +196,32 @@ def _static_uuid(hardware: port.GpuPort, gpu: port.GpuUuid, found: port.GpuInsta
     """The UUID of an instance that is a whole MIG device; None for any other, and for one that is gone meanwhile."""
     made = instances.static(hardware, identity.Slot(gpu=gpu, profile_id=found.profile_id, placement=found.placement))
     return None if made is None else made.uuid
+
+
+_MINOR = re.compile(r"gpu-(\d+)(?:-|$)")
+
+
+def claimed_devices(site: context.DriverContext, boot: str) -> Mapping[str, tuple[port.Gpu, devices.Device]]:
+    """Return the devices of a boot's prepared claims with their GPUs, by device name. Counters are left out: nothing new is allocated."""
+    found: dict[str, tuple[port.Gpu, devices.Device]] = {}
+    for grant in site.grants():
+        minor, uuid = _MINOR.match(grant.device.name), grant.intent.get("gpu")
+        address, product = grant.device.attributes.get(attributes.PCI_BUS_ID), grant.device.attributes.get("productName")
+        if grant.intent.get("boot") != boot or minor is None or not isinstance(uuid, str) or not isinstance(address, str):
+            continue
+        gpu = port.Gpu(uuid=port.GpuUuid(uuid), minor=int(minor[1]), product_name=str(product), pci_bus_id=address, memory=None)
+        found[grant.device.name] = gpu, dataclasses.replace(grant.device, consumes=(), taints=())
+    return found
+
+
+def claimed_gpus(site: context.DriverContext, boot: str) -> Mapping[int, port.Gpu]:
+    """Return the GPUs of a boot's prepared claims, by minor number."""
+    return {gpu.minor: gpu for gpu, _ in claimed_devices(site, boot).values()}
+
+
+def with_claimed_devices(
+    offered: inventory.Inventory, site: context.DriverContext, boot: str, known: Collection[int], is_kept: Callable[[port.Gpu], bool]
+) -> inventory.Inventory:
+    """Return the inventory with the claimed devices of kept GPUs whose minor number is not known."""
+    missing = tuple(device for gpu, device in claimed_devices(site, boot).values() if gpu.minor not in known and is_kept(gpu))
+    return dataclasses.replace(offered, devices=(*offered.devices, *missing)) if missing else offered

@@ -19,7 +19,7 @@ from drakit.core import device as devices
 from drakit.core import inventory, quantity
 from drakit.devices.gpu import port
 from drakit.devices.gpu.inventory import attributes
-from drakit.devices.gpu.mig import counting, partitioning
+from drakit.devices.gpu.mig import partitioning
 from drakit.devices.gpu.sharing import share_policy
 
 _SLUG_MAX = 32
@@ -45,9 +45,9 @@ class View:
     terms: share_policy.Terms = share_policy.NONE
 
     @functools.cached_property
-    def counting(self) -> counting.Counting:
+    def counting(self) -> partitioning.GpuCounters:
         """How the GPU is counted."""
-        return counting.of(self.partitions)
+        return partitioning.counters_of(self.partitions)
 
     @functools.cached_property
     def left(self) -> partitioning.Counters:
@@ -67,7 +67,7 @@ class View:
     @property
     def memory(self) -> quantity.Quantity | None:
         """The memory of the whole GPU: of one that can have partitions, what its largest has."""
-        whole = partitioning.largest(self.partitions)
+        whole = partitioning.largest_amounts(self.partitions)
         return whole["memory"] if whole else attributes.memory(self.gpu)
 
     def static_uuid(self, partition: partitioning.Partition) -> str | None:
@@ -109,7 +109,7 @@ class _Product:
         return f"product-{self.slug}"
 
     def profile(self, profile: port.GpuInstanceProfile) -> str:
-        return f"{self.slug}-{partitioning.slug(profile)}"
+        return f"{self.slug}-{partitioning.profile_slug(profile)}"
 
     @property
     def profiles(self) -> tuple[port.GpuInstanceProfile, ...]:
@@ -123,7 +123,7 @@ def whole_name(gpu: port.Gpu) -> str:
 
 def partition_name(gpu: port.Gpu, partition: partitioning.Partition) -> str:
     """Device name of a partition: the profile's hardware id tells variants of one size apart."""
-    return f"gpu-{gpu.minor}-mig-{partitioning.slug(partition.profile)}-{partition.placement.start}"
+    return f"gpu-{gpu.minor}-mig-{partitioning.profile_slug(partition.profile)}-{partition.placement.start}"
 
 
 def shared_name(name: str) -> str:
@@ -250,7 +250,7 @@ def _device_mixins(versions: port.Versions, views: Sequence[View], products: Seq
 
 
 def _product_mixins(product: _Product) -> Iterator[inventory.DeviceMixin]:
-    gpu, whole = product.sample.gpu, partitioning.largest(product.sample.partitions)
+    gpu, whole = product.sample.gpu, partitioning.largest_amounts(product.sample.partitions)
     yield inventory.DeviceMixin(name=product.common, attributes=attributes.product(gpu))
     yield inventory.DeviceMixin(
         name=product.whole,
@@ -261,13 +261,13 @@ def _product_mixins(product: _Product) -> Iterator[inventory.DeviceMixin]:
         yield inventory.DeviceMixin(
             name=f"mig-{product.profile(profile)}",
             attributes=attributes.profile(profile),
-            capacity=attributes.capacity(partitioning.engines(profile)),
+            capacity=attributes.capacity(partitioning.profile_counters(profile)),
         )
         if product.sample.terms.mig:
             yield inventory.DeviceMixin(
                 name=f"shared-{product.profile(profile)}",
                 attributes={**attributes.profile(profile), attributes.TYPE: attributes.TYPE_SHARED_MIG},
-                capacity=product.sample.terms.capacity(partitioning.engines(profile)["memory"]),
+                capacity=product.sample.terms.capacity(partitioning.profile_counters(profile)["memory"]),
             )
 
 
@@ -278,7 +278,7 @@ def _consumption_mixins(views: Sequence[View], products: Sequence[_Product]) -> 
         for profile in product.profiles:
             yield inventory.ConsumptionMixin(name=f"mig-{product.profile(profile)}", counters=product.sample.counting.shared[profile.id])
     for placement in _placements(views):
-        yield inventory.ConsumptionMixin(name=f"slices-{_placement_slug(placement)}", counters=partitioning.slices(placement))
+        yield inventory.ConsumptionMixin(name=f"slices-{_placement_slug(placement)}", counters=partitioning.slice_counters(placement))
 
 
 def _products(views: Sequence[View]) -> Mapping[object, _Product]:

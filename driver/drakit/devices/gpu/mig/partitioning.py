@@ -1,11 +1,16 @@
-"""MIG arithmetic: which partitions a GPU can have, what each takes of it, and in which order to offer them.
+"""MIG arithmetic: which partitions a GPU can have, in which order they are offered, and which counters describe them.
 
-A partition is a profile at a placement. ``counting`` makes counters of what is said here, and says when they are exact.
+A partition is a profile at a placement. Every GPU has one counter for each memory slice (value 1), so two partitions cannot overlap. NVML also limits
+how many instances of each profile may exist. Engine counters (multiprocessors, memory and others, with the largest amount of any profile as the
+pool) express that limit on some GPUs, and they tell users what a GPU is made of. On other GPUs they reject sets that NVML allows (A30 and RTX PRO
+6000, where the amounts of media engines do not add up), or accept sets that NVML rejects. So they are used only where a check of all sets of
+partitions proves that they accept exactly the same sets as the instance limits. Otherwise each profile has a counter of its own, whose value is its
+instance limit; that is exact by construction.
 """
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from drakit.core import quantity
 from drakit.devices.gpu import port
@@ -46,35 +51,35 @@ def _compatible(partition: Partition, others: Iterable[Partition]) -> int:
     return sum(not partition.placement.overlaps(other.placement) for other in others)
 
 
-def engines(profile: port.GpuInstanceProfile) -> Counters:
+def profile_counters(profile: port.GpuInstanceProfile) -> Counters:
     """What an instance of a profile has, by counter name, wherever it lies; memory in bytes. Zeros are kept: they say that there is none."""
     amounts = {_counter_name(name): quantity.Quantity.of(getattr(profile, name)) for name in _ENGINES}
     return {**amounts, "memory": quantity.Quantity.binary(profile.memory_mib * _MIB)}
 
 
-def slices(placement: port.Placement) -> Counters:
+def slice_counters(placement: port.Placement) -> Counters:
     """The memory slices of a placement, by counter name."""
     return {f"memory-slice-{index}": quantity.ONE for index in range(placement.start, placement.end)}
 
 
-def slug(profile: port.GpuInstanceProfile) -> str:
+def profile_slug(profile: port.GpuInstanceProfile) -> str:
     """A profile's name as part of a DNS label, and its hardware id: ``1g.5gb+me`` gives ``1g5gb-me-20``."""
     return f"{profile.name.lower().replace('.', '').replace('+', '-')}-{profile.id}"
 
 
-def largest(found: Sequence[Partition]) -> Counters:
+def largest_amounts(found: Sequence[Partition]) -> Counters:
     """Of each engine the largest amount any partition takes; empty without partitions."""
-    return functools.reduce(_largest, (engines(item.profile) for item in found)) if found else {}
+    return functools.reduce(_largest, (profile_counters(item.profile) for item in found)) if found else {}
 
 
-def all_slices(found: Sequence[Partition]) -> Counters:
+def all_slice_counters(found: Sequence[Partition]) -> Counters:
     """Every memory slice of a GPU."""
-    return slices(port.Placement(start=0, size=max((item.placement.end for item in found), default=0)))
+    return slice_counters(port.Placement(start=0, size=max((item.placement.end for item in found), default=0)))
 
 
-def pool(found: Sequence[Partition]) -> Counters:
+def engine_pool(found: Sequence[Partition]) -> Counters:
     """All a GPU has, counted by engines: the largest amount of each, and every memory slice."""
-    return {**largest(found), **all_slices(found)}
+    return {**largest_amounts(found), **all_slice_counters(found)}
 
 
 def _largest(left: Counters, right: Counters) -> Counters:
@@ -88,3 +93,82 @@ def fits(taken: Counters, left: Counters) -> bool:
 
 def _counter_name(field: str) -> str:
     return field.replace("_", "-")
+
+
+# Sets looked at before engine counters are given up as unproven; A100, the most there is, has 5535.
+SETS_MAX = 100_000
+
+Amounts = Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GpuCounters:
+    """The counters of one kind of GPU; ``shared`` is what an instance of a profile draws wherever it lies, by profile id."""
+
+    pool: Counters
+    shared: Mapping[int, Counters]
+
+    def draw(self, partition: Partition) -> Counters:
+        """All a partition takes from its GPU."""
+        return {**self.shared[partition.profile.id], **slice_counters(partition.placement)}
+
+    def remaining(self, instances: Iterable[port.GpuInstance]) -> Counters:
+        """What is left once these instances have taken their part, never below zero; one of an unknown profile takes its memory slices."""
+        left = dict(self.pool)
+        for instance in instances:
+            taken = {**self.shared.get(instance.profile_id, {}), **slice_counters(instance.placement)}
+            for name in left.keys() & taken.keys():
+                left[name] = max(left[name] - taken[name], quantity.ZERO)
+        return left
+
+
+@functools.lru_cache(maxsize=64)
+def counters_of(found: tuple[Partition, ...]) -> GpuCounters:
+    """The exact counters of a GPU with these partitions; empty without partitions. Cached, because GPUs of one kind have equal tables."""
+    profiles = {item.profile.id: item.profile for item in found}
+    engines = {profile.id: profile_counters(profile) for profile in profiles.values()}
+    if is_exact(found, engines):
+        return GpuCounters(pool=engine_pool(found), shared=engines)
+    instances = {profile.id: {counter_name(profile): quantity.ONE} for profile in profiles.values()}
+    counts = {counter_name(profile): quantity.Quantity.of(profile.instances) for profile in profiles.values()}
+    return GpuCounters(pool={**counts, **all_slice_counters(found)}, shared=instances)
+
+
+def counter_name(profile: port.GpuInstanceProfile) -> str:
+    """The counter of a profile's instances: ``mig-1g6gb-me-21``."""
+    return f"mig-{profile_slug(profile)}"
+
+
+def is_exact(found: Sequence[Partition], engines: Mapping[int, Counters], sets_max: int = SETS_MAX) -> bool:
+    """Whether engine counters accept a set of partitions exactly when it is within all instance counts, for every set that does not overlap."""
+    limit = {name: amount.nanos for name, amount in engine_pool(found).items()}
+    amounts = {key: {name: amount.nanos for name, amount in drawn.items()} for key, drawn in engines.items()}
+    limits = {item.profile.id: item.profile.instances for item in found}
+    known: set[frozenset[tuple[int, int]]] = set()
+    for looked_at, counts in enumerate(_counts_of_disjoint_sets(found)):
+        if looked_at > sets_max:
+            return False
+        key = frozenset(counts.items())
+        if key in known:
+            continue
+        known.add(key)
+        if all(count <= limits[profile] for profile, count in counts.items()) != _within(counts, amounts, limit):
+            return False
+    return True
+
+
+def _within(counts: Mapping[int, int], amounts: Mapping[int, Amounts], pool: Amounts) -> bool:
+    names = {name for key in counts for name in amounts[key]}
+    return all(sum(count * amounts[key][name] for key, count in counts.items()) <= pool[name] for name in names)
+
+
+def _counts_of_disjoint_sets(found: Sequence[Partition]) -> Iterator[Mapping[int, int]]:
+    """How many partitions of each profile there are, for every set of which no two overlap."""
+    masks = [(item.profile.id, ((1 << item.placement.size) - 1) << item.placement.start) for item in found]
+    waiting: list[tuple[int, int, dict[int, int]]] = [(0, 0, {})]
+    while waiting:
+        first, taken, counts = waiting.pop()
+        yield counts
+        for index, (profile, mask) in enumerate(masks[first:], first + 1):
+            if not taken & mask:
+                waiting.append((index, taken | mask, {**counts, profile: counts.get(profile, 0) + 1}))

@@ -4,6 +4,6 @@
 instances, ``events`` waits for what happens to GPUs, ``adapter`` is the adapter.
 """
 
-from drakit.devices.gpu.nvml.adapter import LIBRARY, NvmlGpus
+from drakit.devices.gpu.nvml.adapter import LIBRARY, NvidiaSmi, NvmlGpus
 
-__all__ = ["LIBRARY", "NvmlGpus"]
+__all__ = ["LIBRARY", "NvidiaSmi", "NvmlGpus"]

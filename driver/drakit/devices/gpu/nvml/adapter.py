@@ -8,7 +8,7 @@ port's method, with NVML's return code.
 import ctypes
 import logging
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import pynvml
@@ -17,7 +17,7 @@ from drakit.core import errors
 from drakit.devices.gpu import host, port
 from drakit.devices.gpu.cdi import driver_root
 from drakit.devices.gpu.health import signals
-from drakit.devices.gpu.nvml import events, instances, lifetime, nvml_names, properties, session, smi
+from drakit.devices.gpu.nvml import events, instances, nvml_names, properties, session
 
 Result = TypeVar("Result")
 
@@ -35,26 +35,59 @@ _COMPUTE_MODES = {
 }
 
 
+_SMI_SECONDS = 15.0
+_TIME_SLICE_NUMBERS: Mapping[port.TimeSlice, str] = {
+    port.TimeSlice.DEFAULT: "0",
+    port.TimeSlice.SHORT: "1",
+    port.TimeSlice.MEDIUM: "2",
+    port.TimeSlice.LONG: "3",
+}
+
+
+class NvidiaSmi:
+    """nvidia-smi of a driver root."""
+
+    def __init__(self, root: driver_root.DriverRoot) -> None:
+        self._root = root
+
+    def set_time_slice(self, gpu: port.GpuUuid, interval: port.TimeSlice) -> None:
+        """Change the time slice of a GPU; raises CallError, NOT_SUPPORTED where nvidia-smi is missing or says so."""
+        program = self._root.program("nvidia-smi")
+        if program is None:
+            raise port.CallError(port.CALLS["set_time_slice"], port.Code.NOT_SUPPORTED, f"no nvidia-smi below {self._root.path}")
+        library = self._root.library("libnvidia-ml.so.1")
+        env = {} if library is None else {"LD_PRELOAD": str(library)}
+        try:
+            driver_root.run(
+                program, "compute-policy", "-i", gpu, "--set-timeslice", _TIME_SLICE_NUMBERS[interval], seconds=_SMI_SECONDS, env=env
+            )
+        except driver_root.ProgramError as error:
+            unsupported = "not supported" in str(error).lower()
+            raise port.CallError(
+                port.CALLS["set_time_slice"], port.Code.NOT_SUPPORTED if unsupported else port.Code.UNKNOWN, str(error)
+            ) from error
+
+
 class NvmlGpus(port.GpuPort):
     """The GPUs of this machine; raises HardwareError on construction when there is no working NVML.
 
     ``library`` is the loaded C library (None: found by the loader's own search), ``system`` what the kernel tells, ``tools`` NVIDIA's programs.
     """
 
-    def __init__(self, library: object | None = None, *, system: host.Host | None = None, tools: smi.Smi | None = None) -> None:
+    def __init__(self, library: object | None = None, *, system: host.Host | None = None, tools: NvidiaSmi | None = None) -> None:
         self._host = system or host.Host()
-        self._tools = tools or smi.Smi(driver_root.DriverRoot())
+        self._tools = tools or NvidiaSmi(driver_root.DriverRoot())
         self._handles: dict[port.GpuUuid, pynvml.c_nvmlDevice_t] = {}
         self._addresses: dict[port.GpuUuid, str] = {}
         self._profiles: dict[port.GpuUuid, tuple[port.GpuInstanceProfile, ...]] = {}
         self._uuids: dict[int, port.GpuUuid] = {}
-        self._sessions = lifetime.Lifetime()
+        self._sessions = session.SessionCounter()
         self._silent: tuple[port.SilentGpu, ...] = ()
         session.use(library)
         session.start()
 
     @classmethod
-    def open(cls, path: pathlib.Path | None = None, *, system: host.Host | None = None, tools: smi.Smi | None = None) -> "NvmlGpus":
+    def open(cls, path: pathlib.Path | None = None, *, system: host.Host | None = None, tools: NvidiaSmi | None = None) -> "NvmlGpus":
         """The GPUs as a library at a path shows them; raises SettingsError for a path that cannot be loaded, HardwareError as the class does."""
         if path is None:
             return cls(system=system, tools=tools)

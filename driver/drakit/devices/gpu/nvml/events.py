@@ -11,7 +11,7 @@ import pynvml
 
 from drakit.devices.gpu import port
 from drakit.devices.gpu.health import signals
-from drakit.devices.gpu.nvml import lifetime, session
+from drakit.devices.gpu.nvml import session
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class NvmlEvents(signals.Events):
     def __init__(
         self,
         handles: Mapping[port.GpuUuid, pynvml.c_nvmlDevice_t],
-        sessions: lifetime.Lifetime,
+        sessions: session.SessionCounter,
         number: int,
         known: Mapping[int, port.GpuUuid],
     ) -> None:

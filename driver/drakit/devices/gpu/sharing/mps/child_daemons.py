@@ -23,13 +23,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from drakit.core import edits, errors
-from drakit.devices.gpu.cdi import driver_root, programs
+from drakit.devices.gpu.cdi import driver_root
 from drakit.devices.gpu.sharing import gpu_settings
-from drakit.devices.gpu.sharing.mps import folders, launcher, pipes, processes
+from drakit.devices.gpu.sharing.mps import daemon_folder, launcher, processes
 
 CONTROL = "nvidia-cuda-mps-control"
-PIPE_VARIABLE = folders.PIPE_VARIABLE
-_PIPE, _SHM, _NOTE = folders.PIPE, folders.SHM, "daemon.json"
+PIPE_VARIABLE = daemon_folder.PIPE_VARIABLE
+_PIPE, _SHM, _NOTE = daemon_folder.PIPE, daemon_folder.SHM, "daemon.json"
 _READY_SECONDS = 15.0
 _POLL_SECONDS = 0.05
 _FILE = 0o600
@@ -84,7 +84,7 @@ class Daemons:
             raise errors.HardwareError(CONTROL, "the claim's daemon does not run")
         try:
             self._ask(folder)
-        except programs.ProgramError as error:
+        except driver_root.ProgramError as error:
             fix = "wait, or end the claim's pods, or end that process to have it replaced"
             raise errors.HardwareError(
                 CONTROL,
@@ -100,7 +100,7 @@ class Daemons:
             return
         self._end(folder)
         try:
-            folders.remove(folder)
+            daemon_folder.remove(folder)
         except OSError as error:
             raise errors.HardwareError(CONTROL, f"cannot remove {folder}: {error}") from error
 
@@ -111,7 +111,7 @@ class Daemons:
         for folder in found:
             if folder not in kept and not _living(folder):
                 with contextlib.suppress(OSError):
-                    folders.remove(folder)
+                    daemon_folder.remove(folder)
 
     def is_alive(self, grant: str) -> bool:
         """Whether a grant's daemon is there; it is not asked anything, so this is cheap. None is where there is no home."""
@@ -128,12 +128,12 @@ class Daemons:
 
     def access(self, grant: str) -> edits.Edits:
         """What a container gets to use the daemon of a grant."""
-        return folders.access(self._folder(grant))
+        return daemon_folder.access(self._folder(grant))
 
     def _folder(self, grant: str) -> pathlib.Path:
         if self.home is None:
             raise errors.HardwareError(CONTROL, "this driver has no folder to keep daemons in")
-        return folders.of(self.home, grant)
+        return daemon_folder.of(self.home, grant)
 
     def _replace(self, folder: pathlib.Path, device: str, wanted: gpu_settings.Mps) -> None:
         """Start a daemon where none runs; what a dead one left is ended first. Raises OSError and HardwareError."""
@@ -142,11 +142,11 @@ class Daemons:
         if program is None:
             fix = "install it, it comes with NVIDIA's driver, or correct gpu.driver_root"
             raise errors.HardwareError(CONTROL, f"is not installed below {self.root.path}; MPS needs it: {fix}")
-        folders.make(folder)
-        pipes.clear(folder / _PIPE)
+        daemon_folder.make(folder)
+        daemon_folder.clear_pipe(folder / _PIPE)
         # Containers that run have the folder as it was when its first daemon started, so from then on it is left as it is.
         if self.own_shm and not (folder / _NOTE).exists():
-            folders.give_memory(folder)
+            daemon_folder.mount_shared_memory(folder)
         self._start(folder, program, device, wanted)
 
     def _start(self, folder: pathlib.Path, program: pathlib.Path, device: str, wanted: gpu_settings.Mps) -> None:
@@ -177,8 +177,8 @@ class Daemons:
         return [sys.executable, "-I", launcher.__file__, when, *own]
 
     def _environment(self, folder: pathlib.Path) -> Mapping[str, str]:
-        folders = [str(place) for place in self.root.library_folders()]
-        below = {} if self.root.path == pathlib.Path("/") else {"LD_LIBRARY_PATH": ":".join(folders)}
+        library_path = [str(place) for place in self.root.library_folders()]
+        below = {} if self.root.path == pathlib.Path("/") else {"LD_LIBRARY_PATH": ":".join(library_path)}
         path = ":".join(str(self.root.path / place) for place in driver_root.PROGRAM_FOLDERS)
         return {"PATH": path, PIPE_VARIABLE: str(folder / _PIPE), "CUDA_MPS_LOG_DIRECTORY": str(folder / "log"), **below}
 
@@ -203,7 +203,7 @@ class Daemons:
     def _answers(self, folder: pathlib.Path) -> bool:
         try:
             self._ask(folder)
-        except programs.ProgramError:
+        except driver_root.ProgramError:
             return False
         return True
 
@@ -214,17 +214,17 @@ class Daemons:
         """A command to the daemon by NVIDIA's own program, which runs as root and so talks to nobody else. Raises ProgramError."""
         program = self.root.program(CONTROL)
         if program is None:
-            raise programs.ProgramError(CONTROL, f"is not installed below {self.root.path}")
-        pid = pipes.listener(folder / _PIPE)
+            raise driver_root.ProgramError(CONTROL, f"is not installed below {self.root.path}")
+        pid = daemon_folder.control_listener(folder / _PIPE)
         if pid is None:
-            raise programs.ProgramError(CONTROL, "nobody listens on the control socket")
+            raise driver_root.ProgramError(CONTROL, "nobody listens on the control socket")
         listener = processes.Running.find(pid)
         if listener is None or not listener.bears(_variable(folder)):
-            raise programs.ProgramError(
+            raise driver_root.ProgramError(
                 CONTROL, "a process other than the daemon listens on the control socket; a pod of the claim put it there"
             )
         before = self._gate("open", folder)
-        return programs.run(program, seconds=self.answer_seconds, env=self._environment(folder), words=f"{words}\n", before=before)
+        return driver_root.run(program, seconds=self.answer_seconds, env=self._environment(folder), words=f"{words}\n", before=before)
 
     def _remember_limits(self, folder: pathlib.Path) -> None:
         note = _found(folder)
@@ -235,7 +235,7 @@ class Daemons:
         """End every process of the daemon, politely first."""
         if not _living(folder):
             return
-        with contextlib.suppress(programs.ProgramError):
+        with contextlib.suppress(driver_root.ProgramError):
             self._tell(folder, "quit")
         for number in (signal.SIGTERM, signal.SIGKILL):
             for one in self._wait_for_end(folder):

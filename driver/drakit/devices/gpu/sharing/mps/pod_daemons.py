@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection
 from drakit.core import edits, errors, ports
 from drakit.devices.gpu.cdi import driver_root
 from drakit.devices.gpu.sharing import gpu_settings
-from drakit.devices.gpu.sharing.mps import child_daemons, folders, supervisor
+from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, supervisor
 
 FOLDER_VARIABLE = "MPS_FOLDER"
 NAME_PREFIX = "drakit-mps-"
@@ -50,14 +50,14 @@ class PodDaemons:
 
     def ensure(self, grant: str, device: str, wanted: gpu_settings.Mps, *, claim: str = "") -> None:
         """Create the pod unless its daemon serves; raises ApiError, HardwareError."""
-        folder = folders.of(self.home, grant)
+        folder = daemon_folder.of(self.home, grant)
         if supervisor.is_running(folder):
             return
         try:
             is_new = not folder.exists()
-            folders.make(folder)
+            daemon_folder.make(folder)
             if self.own_shm and is_new:
-                folders.give_memory(folder)
+                daemon_folder.mount_shared_memory(folder)
             supervisor.Wanted(
                 grant=grant,
                 device=device,
@@ -72,7 +72,7 @@ class PodDaemons:
 
     def check(self, grant: str) -> None:
         """Wait until the daemon answers; raises HardwareError where it does not, or its pod does not start."""
-        folder = folders.of(self.home, grant)
+        folder = daemon_folder.of(self.home, grant)
         end, look = time.monotonic() + self.start_seconds, 0.0
         while True:
             with contextlib.suppress(OSError):
@@ -88,7 +88,7 @@ class PodDaemons:
 
     def stop(self, grant: str) -> None:
         """End the daemon, delete its pod and remove its folder. Raises HardwareError where the daemon may live on."""
-        folder = folders.of(self.home, grant)
+        folder = daemon_folder.of(self.home, grant)
         if not folder.exists():
             return
         is_stopped = _is_stopped(folder)
@@ -103,7 +103,7 @@ class PodDaemons:
                 ) from error
             _log.warning("MPS pod not deleted", extra={"pod": self._name(folder), "error": str(error)})
         try:
-            folders.remove(folder)
+            daemon_folder.remove(folder)
         except OSError as error:
             raise errors.HardwareError(child_daemons.CONTROL, f"cannot remove {folder}: {error}") from error
 
@@ -117,7 +117,7 @@ class PodDaemons:
         present = [folder for folder in self.home.iterdir() if folder.is_dir()] if self.home.is_dir() else []
         if not (names or present):
             return
-        kept = {folders.of(self.home, grant) for grant in known()}
+        kept = {daemon_folder.of(self.home, grant) for grant in known()}
         for folder in present:
             if folder in kept:
                 continue
@@ -126,7 +126,7 @@ class PodDaemons:
                 kept.add(folder)
                 continue
             with contextlib.suppress(OSError):
-                folders.remove(folder)
+                daemon_folder.remove(folder)
         for name in sorted(names - {self._name(folder) for folder in kept}):
             try:
                 self.pods.delete(name)
@@ -136,11 +136,11 @@ class PodDaemons:
 
     def is_alive(self, grant: str) -> bool:
         """Whether the daemon's supervisor is there, which ends with the daemon."""
-        return supervisor.is_running(folders.of(self.home, grant))
+        return supervisor.is_running(daemon_folder.of(self.home, grant))
 
     def access(self, grant: str) -> edits.Edits:
         """Return what a container gets to use the daemon of a grant."""
-        return folders.access(folders.of(self.home, grant))
+        return daemon_folder.access(daemon_folder.of(self.home, grant))
 
     def _run(self, pod: ports.PodRequest) -> None:
         """Create the pod where there is none. One that the kubelet will not run is deleted first; one that is ending is left to ``check``."""
