@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from drakit.core import ports, records
+from drakit.core import backoff, ports, records
 from drakit.kube import fields, slice_codec, transport
 from drakit.telemetry import logs
 
@@ -46,7 +46,7 @@ class Description:
         self._known = ports.ApiServer(version="")
         self._has_schema = False
         self._read_at = clock.monotonic()
-        self._pause = FIRST_PAUSE
+        self._pauses = backoff.Backoff(FIRST_PAUSE, VERSION_SECONDS)
 
     def current(self) -> ports.ApiServer:
         """Return what is known of the server, after reading what is due; never raises."""
@@ -60,8 +60,9 @@ class Description:
             self._known, self._has_schema = dataclasses.replace(self._known, lacks=lacks), True
             _log.info("API server described", version=self._known.version, lacks=sorted(lacks))
         is_complete = version is not None and self._has_schema
-        self._read_at = self._clock.monotonic() + (VERSION_SECONDS if is_complete else self._pause)
-        self._pause = FIRST_PAUSE if is_complete else min(2 * self._pause, VERSION_SECONDS)
+        self._read_at = self._clock.monotonic() + (VERSION_SECONDS if is_complete else self._pauses.next())
+        if is_complete:
+            self._pauses.reset()
         return self._known
 
     def _answer(self, path: str, read: Callable[[transport.Object], Read]) -> Read | None:
@@ -69,8 +70,8 @@ class Description:
         try:
             return read(self._api.request("GET", path))
         except fields.UNREADABLE as error:
-            log = _log.warning if self._pause == FIRST_PAUSE else _log.debug
-            log("API server description failed", path=path, error=str(error), retry_in_s=self._pause)
+            log = _log.warning if self._pauses.pause == FIRST_PAUSE else _log.debug
+            log("API server description failed", path=path, error=str(error), retry_in_s=self._pauses.pause)
             return None
 
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Self, TypeVar
 
-from drakit.core import errors, ports, records
+from drakit.core import backoff, errors, ports, records
 from drakit.kube import fields, transport
 from drakit.telemetry import logs, secrets
 
@@ -117,7 +117,7 @@ def _repeated(
     stop: threading.Event,
     meter: ports.Meter | None = None,
 ) -> Iterator[_Item]:
-    pause = FIRST_PAUSE
+    pauses = backoff.Backoff(FIRST_PAUSE, LONGEST_PAUSE)
     with _Connection(stop) as connection:
         while not stop.is_set():
             started = clock.monotonic()
@@ -132,10 +132,9 @@ def _repeated(
             if meter is not None and not stop.is_set():
                 meter.watch_restarted()
             if clock.monotonic() - started >= STEADY_SECONDS:
-                pause = FIRST_PAUSE
+                pauses.reset()
             else:
-                clock.wait(stop, pause * _jitter.uniform(0.8, 1.2))
-                pause = min(pause * 2, LONGEST_PAUSE)
+                clock.wait(stop, pauses.next() * _jitter.uniform(0.8, 1.2))
 
 
 def _once(api: transport.Transport, path: str, selector: str, connection: "_Connection") -> Iterator[None]:

@@ -9,8 +9,8 @@ import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from drakit.core import backoff, claim_status, errors, names, ports
 from drakit.core import claim as claims
-from drakit.core import claim_status, errors, names, ports
 from drakit.node import device_status, engine
 from drakit.telemetry import logs
 
@@ -111,11 +111,12 @@ class Binding:
 
     def _see_to(self, ref: claims.ClaimRef, news: threading.Event, stop: threading.Event) -> None:
         """Do what is due until nothing is, with pauses after errors that pass."""
-        pause = self._first_pause
+        pauses = backoff.Backoff(self._first_pause, LONGEST_PAUSE)
         while True:
             news.clear()
-            wait = self._seated(ref, stop, pause)
-            pause = self._first_pause if wait is None else min(pause * 2, LONGEST_PAUSE)
+            wait = self._seated(ref, stop, pauses.next())
+            if wait is None:
+                pauses.reset()
             if wait is not None and not stop.is_set():
                 self._clock.wait(news, wait)
             with self._lock:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
-from drakit.core import claim, claim_status, context, errors, names, ports
+from drakit.core import backoff, claim, claim_status, context, errors, names, ports
 from drakit.core import claim as claims
 from drakit.telemetry import logs
 
@@ -287,7 +287,7 @@ class RetryQueue(Generic[Key, Load]):
             load = parcel.load if newer is None else self._merge(parcel.load, newer.load)
             # News may say it rightly, so what is joined has all its tries before it.
             wrong = parcel.wrong + failed.is_wrong if newer is None else 0
-            self._waiting[key] = _Parcel(load, self._clock.monotonic() + failed.pause, min(parcel.pause * 2, LONGEST_PAUSE), wrong)
+            self._waiting[key] = _Parcel(load, self._clock.monotonic() + failed.pause, backoff.longer(parcel.pause, LONGEST_PAUSE), wrong)
 
     def _last_words(self) -> None:
         """One attempt for each, until the first that fails or the time is over."""

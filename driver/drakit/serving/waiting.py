@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from drakit.core import errors
+from drakit.core import backoff, errors
 from drakit.telemetry import logs
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
@@ -51,8 +51,8 @@ class Waiting:
         self.is_listening = False
 
     def _run(self) -> None:
-        pause, holder = FIRST_PAUSE, ""
-        while not self._stopping.wait(pause if holder else 0):
+        pauses, holder = backoff.Backoff(FIRST_PAUSE, LONGEST_PAUSE), ""
+        while not self._stopping.wait(pauses.next() if holder else 0):
             try:
                 self.is_listening = self._listener.start()
             except errors.SettingsError as error:
@@ -64,4 +64,4 @@ class Waiting:
                 _log.info("address held by another instance of the driver", address=self._address)
             elif now != holder:
                 _log.warning("address held by another process", address=self._address)
-            holder, pause = now, min(2 * pause, LONGEST_PAUSE)
+            holder = now

@@ -8,7 +8,7 @@ import collections
 import threading
 from collections.abc import Callable
 
-from drakit.core import errors, ports
+from drakit.core import backoff, errors, ports
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -75,7 +75,7 @@ class ReconcileLoop:
 
     def run(self, stop: threading.Event) -> None:
         """Work until ``stop`` is set and ``wake`` called."""
-        pause = FIRST_PAUSE
+        pauses = backoff.Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while not stop.is_set():
             self._clock.wait(self._wake, RESYNC)
             self._wake.clear()
@@ -86,13 +86,12 @@ class ReconcileLoop:
                 if writes:
                     self._mends.append(self._clock.monotonic())
                     self._meter.published(writes)
-                pause = FIRST_PAUSE
+                pauses.reset()
                 self._clock.wait(stop, self._settle())
             except errors.DrakitError as error:
                 self._meter.failed_to_publish()
-                _log.warning("cannot publish", driver=self._driver, error=str(error), retry_in_s=pause)
-                self._clock.wait(stop, pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
+                _log.warning("cannot publish", driver=self._driver, error=str(error), retry_in_s=pauses.pause)
+                self._clock.wait(stop, pauses.next())
                 self._wake.set()
 
     def _settle(self) -> float:

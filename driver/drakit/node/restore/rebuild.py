@@ -14,8 +14,8 @@ import dataclasses
 import threading
 from collections.abc import Callable, Collection
 
+from drakit.core import backoff, errors, lifecycle, names, ports
 from drakit.core import device as devices
-from drakit.core import errors, lifecycle, names, ports
 from drakit.node import engine, recovery
 from drakit.telemetry import logs
 
@@ -110,13 +110,12 @@ class Rebuilding:
 
     def run(self, stop: threading.Event) -> None:
         """Try until nothing failed, with growing pauses, or until ``stop`` is set."""
-        pause = FIRST_PAUSE
+        pauses = backoff.Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while not stop.is_set():
             try:
                 if not self._attempt().failed:
                     self._done()
                     return
             except errors.DrakitError as error:
-                _log.warning("restoring the lost journal failed", error=str(error), retry_in_s=pause)
-            self._clock.wait(stop, pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+                _log.warning("restoring the lost journal failed", error=str(error), retry_in_s=pauses.pause)
+            self._clock.wait(stop, pauses.next())

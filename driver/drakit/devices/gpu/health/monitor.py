@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from drakit.core import context, errors
+from drakit.core import backoff, context, errors
 from drakit.core import device as devices
 from drakit.devices.gpu import port
 from drakit.devices.gpu.health import faults, signals, xids
@@ -130,15 +130,14 @@ class Watch:
         return is_new or self._lost != lost
 
     def _run(self) -> None:
-        pause = _FIRST_PAUSE
+        pauses = backoff.Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while not self._stop.is_set():
             if self._attempt(self._follow):
-                pause = _FIRST_PAUSE
+                pauses.reset()
                 continue
             self._unsettled |= {gpu.uuid for gpu in self._gpus.values()}
             self._attempt(self.look)
-            self._stop.wait(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            self._stop.wait(pauses.next())
 
     def _attempt(self, act: Callable[[], object]) -> bool:
         try:

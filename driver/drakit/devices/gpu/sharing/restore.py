@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
 
-from drakit.core import context, errors, records
+from drakit.core import backoff, context, errors, records
 from drakit.core import driver as drivers
 from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.sharing import gpu_settings
@@ -135,15 +135,14 @@ class Crew:
             self._told.notify_all()
 
     def _run(self) -> None:
-        pause = self._pause
+        pauses = backoff.Backoff(self._pause, _LONGEST_PAUSE)
         while (gpus := self._next()) is not None:
             failed = self._attempt(gpus)
             if not failed:
-                pause = self._pause
+                pauses.reset()
                 continue
-            self._wait(pause)
+            self._wait(pauses.next())
             self.due(failed)
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _attempt(self, gpus: frozenset[port.GpuUuid]) -> frozenset[port.GpuUuid]:
         try:

@@ -1,0 +1,25 @@
+"""Backoff: the pauses between attempts, which double after each failure up to a longest one."""
+
+
+class Backoff:
+    """Pauses in seconds, from ``first`` to ``longest``. One attempt after another uses it: it is not shared between threads."""
+
+    def __init__(self, first: float, longest: float) -> None:
+        self._first = first
+        self._longest = longest
+        self.pause = first
+        """The pause after the next failure."""
+
+    def next(self) -> float:
+        """Return the pause after this failure; the one after the next failure is twice as long."""
+        pause, self.pause = self.pause, longer(self.pause, self._longest)
+        return pause
+
+    def reset(self) -> None:
+        """Start again with the first pause, after a success."""
+        self.pause = self._first
+
+
+def longer(pause: float, longest: float) -> float:
+    """Return the pause that follows ``pause``: twice as long, at most ``longest`` seconds."""
+    return min(2 * pause, longest)
