@@ -7,7 +7,7 @@ import pytest
 
 from drakit.devices.nic import pod_interfaces
 from drakit.devices.nic.netlink import rtnetlink
-from drakit.devices.nic.passthrough import host_routes, routing
+from drakit.devices.nic.passthrough import host_routes
 from fakes import netns, nic_pods
 
 pytestmark = pytest.mark.root
@@ -67,7 +67,7 @@ def test_a_daemon_s_route_that_an_earlier_version_remembered_is_not_put_back(nod
     wanted = [host_routes.HostRoute(destination=f"10.80.{protocol}.0/24", hops=hop, protocol=protocol, scope=253) for protocol in (77, 186)]
     with rtnetlink.Socket.open(node.name) as sock:
         index = int(str(node.links()["nic0"]["ifindex"]))
-        assert list(routing.restore(sock, index, "nic0", wanted)) == []
+        assert list(host_routes.restore(sock, index, "nic0", wanted)) == []
     assert node.ip("route", "show", "proto", "77").split()[0] == "10.80.77.0/24"
     assert node.ip("route", "show", "proto", "bgp") == ""
 
@@ -95,7 +95,7 @@ def test_an_interface_pays_nothing_for_routes_by_another(node: netns.Namespace, 
         node.ip("route", "add", "fd60::/48", "nexthop", "via", "fd07::2", "nexthop", "via", "fd08::2")
         wanted.add("fd60::/48")
     with CountingSocket.open(node.name) as sock:
-        found, left_out = routing.read(sock, int(str(node.links()["nic1"]["ifindex"])))
+        found, left_out = host_routes.read(sock, int(str(node.links()["nic1"]["ifindex"])))
         assert {route.destination for route in found} == wanted, "a route with several ways is every interface's"
         assert left_out == 0
         assert sock.told < 20, "the kernel's own and link-local ones, and the two"

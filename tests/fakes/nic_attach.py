@@ -192,11 +192,11 @@ def author_of(driver: Running) -> nic_driver.NicDriver:
 
 
 def look(driver: Running) -> dict[str, tuple[str, ...]]:
-    """One look of a keeper of its own: what it found damaged, and mended."""
+    """Run one check of a reconciler of its own; return what it restored."""
     author, local = author_of(driver), driver.local
     made = tc_reconciler.TcReconciler(driver.machine, local.site, survey=author.survey, uplink=author.uplink, intents=local.journal.intents)
     try:
-        return dict(made.look())
+        return dict(made.reconcile())
     finally:
         made.stop()
 

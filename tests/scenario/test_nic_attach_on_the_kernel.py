@@ -157,7 +157,7 @@ def test_an_address_that_the_class_chose_is_one_pod_s_at_a_time(driver: nic_atta
         assert not children(pod)
     nic_attach.until(lambda: driver.world.call(ref, pod).code == 0, "the first sandbox is gone")
     assert [member.mac for member in driver.members()] == [only(pod)["address"]]
-    minding(driver, now=[0.0])[0].look()
+    minding(driver, now=[0.0])[0].collect()
     assert children(pod), "what is forgotten of the first sandbox is not taken from the second"
     assert driver.members()
     driver.unprepare(ref)
@@ -189,7 +189,7 @@ def test_a_sandbox_that_is_gone_is_forgotten_and_the_next_one_of_the_claim_serve
         assert driver.world.call(ref, short).code == 0
 
     def is_forgotten() -> bool:
-        minds.look()
+        minds.collect()
         return not driver.members()
 
     nic_attach.until(is_forgotten, "the kernel takes a namespace down a moment later")
@@ -206,7 +206,7 @@ def test_members_that_the_kernel_lost_are_led_to_their_share_again(driver: nic_a
     (member,) = driver.members()
     (share,) = driver.machine.shares()
     driver.machine.dismiss(share, cookie=member.cookie, mac=member.mac)
-    minding(driver, now=[0.0])[0].look()
+    minding(driver, now=[0.0])[0].collect()
     assert driver.members() == [member]
     driver.unprepare(ref)
 
@@ -214,11 +214,11 @@ def test_members_that_the_kernel_lost_are_led_to_their_share_again(driver: nic_a
 def test_the_wait_for_a_container_is_not_begun_anew_by_a_restart(driver: nic_attach.Running) -> None:
     unused = driver.prepare(nic_attach.claim(1))
     now = [1000.0]
-    minding(driver, now=now)[0].look()
+    minding(driver, now=now)[0].collect()
     for _ in range(3):
         now[0] += attachment_gc.GRACE / 3
         minds, told = minding(driver, now=now)
-        minds.look()
+        minds.collect()
     ((claim, notice),) = told.notices
     assert (claim.uid, notice.reason) == (unused.uid, "ShareNotAttached")
     driver.unprepare(unused)
@@ -258,11 +258,11 @@ def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Ru
     now = [0.0]
     minds, told = minding(driver, now=now)
     assert driver.world.call(used, pod).code == 0
-    minds.look()
+    minds.collect()
     assert not told.notices
     for _ in range(3):
         now[0] += attachment_gc.GRACE
-        minds.look()
+        minds.collect()
     ((claim, notice),) = told.notices
     assert (claim.uid, notice.reason, notice.weight) == (unused.uid, "ShareNotAttached", context.EventType.WARNING)
     assert "resources.claims" in notice.message
@@ -270,7 +270,7 @@ def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Ru
     again, _ = minding(driver, now=now)
     for _ in range(3):
         now[0] += attachment_gc.GRACE
-        again.look()
+        again.collect()
     assert len(told.notices) == 1, "not even by the next process"
     for ref in (used, unused):
         driver.unprepare(ref)

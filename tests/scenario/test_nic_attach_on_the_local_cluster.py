@@ -275,7 +275,7 @@ def test_a_claim_that_no_container_lists_is_told_to_its_pod_by_an_event(city: Ci
         attaching = attacher.Attacher(city.machine, kernel, site, node=NODE)
         minds = attachment_gc.AttachmentCollector(city.machine, kernel, site, attaching, intents=tuple, monotonic=lambda: now[0])
         for now[0] in (0.0, attachment_gc.GRACE):
-            minds.look()
+            minds.collect()
         assert "list the claim in the resources.claims" in city.told("ShareNotAttached", "no container has attached")
         event: Any
         (event,) = [item for item in city.cluster.api.list(resources.EVENT).items if item.get("reason") == "ShareNotAttached"]

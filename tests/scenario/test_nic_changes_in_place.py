@@ -50,10 +50,10 @@ def ceil_is(driver: nic_attach.Running, wanted: int) -> bool:
 
 
 def complaints(driver: nic_attach.Running) -> list[context.HealthReport]:
-    """What two looks at the NIC say of its health now."""
+    """What two reconciler at the NIC say of its health now."""
     author: Any = driver.local.made
     told = fake_site.FakeSite(driver.world.home)
-    looks = tc_reconciler.TcReconciler(
+    reconciler = tc_reconciler.TcReconciler(
         driver.machine,
         driver.local.site,
         survey=author.survey,
@@ -62,11 +62,11 @@ def complaints(driver: nic_attach.Running) -> list[context.HealthReport]:
         health=told.health,
     )
     try:
-        assert not any(looks.look().values())
-        assert not any(looks.look().values())
+        assert not any(reconciler.reconcile().values())
+        assert not any(reconciler.reconcile().values())
     finally:
-        looks.start()
-        looks.stop()
+        reconciler.start()
+        reconciler.stop()
     return told.reports
 
 

@@ -404,7 +404,7 @@ def test_the_status_says_attach_failed_until_an_attach_succeeds(world: nic_attac
             assert f"the pod has a route to {ROUTE}" in message
         author = nic_attach.author_of(driver)
         assert isinstance(author._link_monitor, link_monitor.LinkMonitor)
-        author._link_monitor.look()
+        author._link_monitor.check()
         assert (said() or (True, ""))[:2] == (False, "AttachFailed"), "a later report does not overwrite it"
         pod.space.ip("route", "delete", ROUTE, "dev", "eth0")
         assert world.call(ref, pod).code == 0
@@ -423,7 +423,7 @@ def test_the_status_says_why_a_second_pod_has_no_address_until_it_has(world: nic
         assert world.call(ref, pod, "again").code == 0
         author = nic_attach.author_of(driver)
         assert isinstance(author._link_monitor, link_monitor.LinkMonitor)
-        author._link_monitor.look()
+        author._link_monitor.check()
         _, reason, message = said() or (True, "", "")
         assert reason == "AttachFailed", "the first pod's success is not the second's"
         assert "10.99.1.2 is used by another pod" in message

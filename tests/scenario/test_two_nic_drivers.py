@@ -30,10 +30,10 @@ def beside(world: nic_attach.World, *, name: str = OTHER) -> Iterator[nic_attach
 
 
 def look(driver: nic_attach.Running) -> dict[str, tuple[str, ...]]:
-    """What the driver's keeper found damaged, and mended."""
-    keeper = nic_attach.author_of(driver)._reconciler
-    assert keeper is not None
-    return dict(keeper.look())
+    """What the driver's reconciler found damaged, and mended."""
+    reconciler = nic_attach.author_of(driver)._reconciler
+    assert reconciler is not None
+    return dict(reconciler.reconcile())
 
 
 def reasons(driver: nic_attach.Running) -> dict[str, str]:

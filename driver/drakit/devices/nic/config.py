@@ -19,7 +19,6 @@ from typing import ClassVar
 from drakit.core import claim as claims
 from drakit.core import config as core_config
 from drakit.core import errors, quantity, records
-from drakit.devices.nic import sysctls
 from drakit.devices.nic.addresses import ip_pools
 
 CLASS_ONLY = ("addressPools", "ceil", "forwarding", "mac", "mode", "sysctls", "vlan")
@@ -34,6 +33,31 @@ _MOST: Mapping[str, int] = {"addresses": 16, "routes": 64, "rules": 32, "neighbo
 _IF_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,14}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _NULL_MAC = "00:00:00:00:00:00"
+
+_SWITCH = frozenset({0, 1})
+ALLOWED_SYSCTLS: Mapping[str, frozenset[int]] = {
+    "ipv4.accept_redirects": _SWITCH,
+    "ipv4.arp_accept": frozenset({0, 1, 2}),
+    "ipv4.arp_announce": frozenset({0, 1, 2}),
+    "ipv4.arp_filter": _SWITCH,
+    "ipv4.arp_ignore": frozenset({0, 1, 2, 3, 8}),
+    "ipv4.arp_notify": _SWITCH,
+    "ipv4.rp_filter": frozenset({0, 1, 2}),
+    "ipv4.send_redirects": _SWITCH,
+    "ipv6.accept_dad": frozenset({0, 1, 2}),
+    "ipv6.accept_ra": frozenset({0, 1, 2}),
+    "ipv6.accept_redirects": _SWITCH,
+    "ipv6.autoconf": _SWITCH,
+    "ipv6.disable_ipv6": _SWITCH,
+    "ipv6.ndisc_notify": _SWITCH,
+    "ipv6.use_tempaddr": frozenset({0, 1, 2}),
+}
+"""The sysctls of one interface that a DeviceClass may set, with the values the kernel accepts: those that change this interface alone.
+
+Named as under /proc/sys/net without ``conf/<interface>``. Source: Documentation/networking/ip-sysctl.rst of the kernel.
+"""
+
+FORWARDING_SYSCTLS = ("ipv4.forwarding", "ipv6.forwarding")
 
 
 class Mode(enum.Enum):
@@ -141,7 +165,7 @@ class NicConfig:
             _check_range(self.vlan, _VLANS, "vlan")
         if self.ceil is not None and (self.ceil <= quantity.ZERO or self.ceil != quantity.Quantity.of(self.ceil.value)):
             raise errors.ConfigError(f"{self.ceil} is not a whole number of bits per second above 0", field="ceil")
-        sysctls.check(self.sysctls)
+        _check_sysctls(self.sysctls)
         self._check_once()
 
     def _check_addresses(self) -> None:
@@ -267,3 +291,13 @@ def _check_range(value: int, allowed: range, field: str) -> None:
 def _wire(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(map(str.capitalize, rest))
+
+
+def _check_sysctls(wanted: Mapping[str, int]) -> None:
+    """Raise ConfigError for a sysctl that is not in the list, or a value the kernel does not accept."""
+    for name, value in wanted.items():
+        if name not in ALLOWED_SYSCTLS:
+            raise errors.ConfigError(f"is not allowed; allowed are {', '.join(sorted(ALLOWED_SYSCTLS))}", field=f"sysctls[{name[:64]!r}]")
+        if value not in ALLOWED_SYSCTLS[name]:
+            accepted = ", ".join(map(str, sorted(ALLOWED_SYSCTLS[name])))
+            raise errors.ConfigError(f"{value} is not one of {accepted}", field=f"sysctls[{name!r}]")

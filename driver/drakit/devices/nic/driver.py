@@ -14,12 +14,12 @@ from typing import ClassVar
 from drakit.core import claim as claims
 from drakit.core import context, driver, errors, inventory, records
 from drakit.core import device as devices
-from drakit.devices.nic import checks, claim_conflicts, config, container_env, port, reporting
+from drakit.devices.nic import claim_conflicts, config, port, reporting
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import attachment_plan, service
-from drakit.devices.nic.discovery import attributes, device_names, link_monitor, offers, speeds
+from drakit.devices.nic.discovery import attributes, link_monitor, offers
 from drakit.devices.nic.passthrough import whole_interface
 from drakit.devices.nic.shaping import class_numbers, tc_reconciler
 
@@ -58,7 +58,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._attachment = attachment
         self._reconciler: tc_reconciler.TcReconciler | None = None
         self._link_monitor: link_monitor.LinkMonitor | None = None
-        self._speeds = speeds.LastSpeeds()
+        self._speeds = offers.LastSpeeds()
         self._counters = reporting.ShareCounters()
         self._numbers = class_numbers.ShareNumbers()
         self._claim_conflicts = claim_conflicts.ClaimConflicts()
@@ -67,7 +67,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def survey(self) -> offers.Survey:
         """What is offered and what is withheld, with reasons; raises HardwareError. What is in a pod whole is still offered."""
-        present = self._speeds.filled(self._machine.interfaces())
+        present = self._speeds.fill(self._machine.interfaces())
         found = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
         self._believed = {nic.name: nic.speed for nic in found.nics}
         return found
@@ -83,7 +83,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._claim_conflicts.add(grant.claim, self._asked(grant, interface))
         if whole_interface.is_whole(grant.device):
             return self._whole.plan(grant, interface)
-        checks.check_share(grant, interface, self._node)
+        shares.check_config(grant, interface, self._node)
         return shares.to_record(self._share(grant, interface))
 
     def prepare(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
@@ -101,7 +101,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         uplink = self.uplink(interface, self._speed_of(grant.device, share))
         self._machine.install(uplink, uplink.allowed(share))
         announced = dataclasses.replace(share, mac=grant.config.mac or share.mac)
-        named = functools.partial(container_env.of, announced, request=grant.request, device=grant.device.name)
+        named = functools.partial(shares.container_edits, announced, request=grant.request, device=grant.device.name)
         if self._attachment is None:
             if self._link_monitor is not None:
                 self._link_monitor.wake()  # Nobody attaches, after which there would be a look.
@@ -256,9 +256,9 @@ class NicDriver(driver.Driver[config.NicConfig]):
         """The interface behind a device: the one of the name it was published with, or, where hardware was renamed since, found by its place."""
         found = self._machine.interface(str(device.attributes[attributes.IF_NAME]))
         name = whole_interface.base_name(device)
-        if found is not None and name in device_names.device_names([found]):
+        if found is not None and name in offers.device_names([found]):
             return found
-        present = device_names.device_names(self._machine.interfaces())
+        present = offers.device_names(self._machine.interfaces())
         if name not in present:
             raise errors.DeviceGoneError(f"{device.name}: the interface is no longer there")
         return present[name]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from drakit.core import errors
 from drakit.devices.nic import port
-from drakit.devices.nic.discovery import ethtool, pci, read_interface
-from drakit.devices.nic.netlink import calls, rtnetlink
+from drakit.devices.nic.discovery import hardware, read_interface
+from drakit.devices.nic.netlink import rtnetlink
 from drakit.devices.nic.passthrough import identity, kernel_pods, sriov
 from drakit.devices.nic.shaping import ifb_links as ifbs
 from drakit.devices.nic.shaping import kernel_shares, parts, tc_messages
@@ -59,7 +59,7 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
     def interface(self, name: str) -> port.Interface | None:
         if len(name.encode()) > _NAME_BYTES_MAX:
             return None
-        with calls.failing_as("RTM_GETLINK"), _opened(self._namespace) as descriptor:
+        with rtnetlink.failing_as("RTM_GETLINK"), _opened(self._namespace) as descriptor:
             if descriptor is None:
                 return _glance(name, self._owner)
             with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
@@ -100,7 +100,7 @@ def _opened(namespace: str | int | None) -> Iterator[int | None]:
         yield None
         return
     with contextlib.ExitStack() as stack:
-        with calls.failing_as("open"):
+        with rtnetlink.failing_as("open"):
             descriptor = stack.enter_context(rtnetlink.opened(namespace))
         yield descriptor
 
@@ -167,7 +167,7 @@ def _interface(link: "nlmsg", plain: socket.socket, use: _Use, queueing: str) ->
     index, name = link["index"], link.get_attr("IFLA_IFNAME")
     kind = _kind(link)
     with _failing_as("ETHTOOL"):
-        report = ethtool.ask(plain, name)
+        report = hardware.ethtool(plain, name)
     return port.Interface(
         ifindex=index,
         name=name,
@@ -180,7 +180,7 @@ def _interface(link: "nlmsg", plain: socket.socket, use: _Use, queueing: str) ->
         carrier=bool(link.get_attr("IFLA_CARRIER")),
         state=(link.get_attr("IFLA_OPERSTATE") or "unknown").lower(),
         driver=report.driver,
-        pci=pci.look_up(report.bus_id) if report.bus_id else None,
+        pci=hardware.pci_function(report.bus_id) if report.bus_id else None,
         master=link.get_attr("IFLA_MASTER") or None,
         lower=_lower(link, kind),
         default_route=index in use.uplinks,

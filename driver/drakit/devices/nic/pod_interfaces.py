@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from drakit.core import records
-from drakit.devices.nic import config, sysctls
+from drakit.devices.nic import config
 from drakit.devices.nic.passthrough import host_routes
 from drakit.devices.nic.passthrough import identity as identities
 
@@ -147,7 +147,7 @@ class Pods(Protocol):
 
 def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addresses: tuple[str, ...] = ()) -> InterfaceConfig:
     """What a configuration makes of an interface, under a name and with addresses chosen for one sandbox (``addresses.Book``)."""
-    forwarding = dict.fromkeys(sysctls.FORWARDING, 1) if chosen.forwarding else {}
+    forwarding = dict.fromkeys(config.FORWARDING_SYSCTLS, 1) if chosen.forwarding else {}
     return InterfaceConfig(
         name=name,
         mtu=chosen.mtu or 0,

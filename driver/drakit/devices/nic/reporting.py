@@ -37,7 +37,7 @@ class DeviceHealth:
         self._guard = threading.Lock()
         self._complaints: dict[str, dict[str, str]] = {}
 
-    def tell(self, device: str, source: str, message: str) -> None:
+    def set(self, device: str, source: str, message: str) -> None:
         """What a source has to complain of; an empty message is nothing."""
         with self._guard:
             known = self._complaints.setdefault(device, {})
@@ -61,7 +61,7 @@ class HealthSource:
     source: str
 
     def __call__(self, report: context.HealthReport) -> None:
-        self.health.tell(
+        self.health.set(
             report.device, self.source, "" if report.health is context.Health.HEALTHY else report.message or report.health.value
         )
 

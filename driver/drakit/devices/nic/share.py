@@ -1,20 +1,39 @@
-"""The identity of a share: pure, so that it can be found again from a grant alone, in another process and after a crash."""
+"""A share: its identity, its figures, what its configuration may ask, and the variables that its container gets; pure.
+
+The identity is derived from the grant alone, so another process finds the share again after a crash.
+
+A container gets one environment variable for each fact. Its name begins with ``DRAKIT_NIC_<REQUEST>_<SHARE>_``: a program finds its share by the
+request's name, and the share's id separates the shares of two claims with the same request name, or of one request for several NICs. Letters are
+upper-case in both, and everything but letters and digits is '_'. Facts:
+
+    DEVICE      the device's name in the ResourceSlice
+    NIC         the host's interface
+    BANDWIDTH   the share's rate in bits per second
+    MAC         the share's own address; only on a mock machine, because elsewhere each sandbox of a share has its own address
+    INTERFACE   the interface's name: NicConfig.interfaceName, else one chosen by the driver; on a mock machine only what was configured
+"""
 
 import hashlib
+import re
 from collections.abc import Mapping
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
-from drakit.core import errors, names, quantity, records
-from drakit.devices.nic import port
+from drakit.core import driver as drivers
+from drakit.core import edits, errors, names, quantity, records
+from drakit.devices.nic import config, port
 from drakit.devices.nic.discovery import attributes
 
+_VARIABLE_PREFIX = "DRAKIT_NIC"
+_NOT_IN_VARIABLE = re.compile(r"[^A-Z0-9]")
 _LOCAL = 0b10
 _GROUP = 0b01
 
+Grant = drivers.Grant[config.NicConfig]
+
 
 def identity(claim: claims.ClaimRef, device: devices.Device, share_id: names.ShareId | None) -> str:
-    """The share's id on this node: the share id, or, of a device that is given whole, claim and device."""
+    """Return the share's id on this node: the grant's share id, or claim and device for a device that is given whole."""
     return share_id or f"{claim.uid}-{device.name}"
 
 
@@ -25,14 +44,14 @@ def check_id(device: devices.Device, share_id: names.ShareId | None) -> None:
 
 
 def mac_address(node: str, share: str) -> str:
-    """A locally administered unicast address that is always the same for a share of a node; 46 bits of a hash, so that no two of a network meet."""
+    """Return a locally administered unicast address, always the same for a share of a node: 46 bits of a hash."""
     octets = bytearray(hashlib.sha256(f"{node}\0{share}".encode()).digest()[:6])
     octets[0] = (octets[0] | _LOCAL) & ~_GROUP
     return octets.hex(":")
 
 
 def bandwidth(device: devices.Device, consumed: Mapping[str, quantity.Quantity], driver: str) -> int:
-    """What the share may use, in bits per second: what the scheduler accounted, or all of a device that is given whole.
+    """Return the share's rate in bits per second: what the scheduler accounted, or all of a device that is given whole.
 
     Raises ClaimError when nothing was accounted, or not a whole number of bits per second within the device's capacity.
     """
@@ -51,7 +70,7 @@ def bandwidth(device: devices.Device, consumed: Mapping[str, quantity.Quantity],
 
 
 def to_record(share: port.Share) -> records.Record:
-    """The share as the journal keeps it."""
+    """Return the share as the journal keeps it."""
     return {
         "id": share.id,
         "interface": share.interface,
@@ -64,7 +83,7 @@ def to_record(share: port.Share) -> records.Record:
 
 
 def from_record(record: records.Record) -> port.Share | None:
-    """The share a record describes; None for a record of another kind, such as the empty one of a grant without a share."""
+    """Return the share that a record describes, None for another record, such as the empty one of a grant without a share."""
     match record:
         case {"id": str(identity), "interface": str(interface), "ifIndex": int(ifindex), "mac": str(mac), "bandwidth": int(bandwidth)}:
             ceil, minor = record.get("ceil"), record.get("minor")
@@ -79,3 +98,35 @@ def from_record(record: records.Record) -> port.Share | None:
             )
         case _:
             return None
+
+
+def check_config(grant: Grant, interface: port.Interface, node: str) -> None:
+    """Raise ConfigError where a share of this interface cannot be configured as its grant asks."""
+    chosen = grant.config
+    config.check(chosen, node=node)
+    if chosen.mtu is not None and chosen.mtu > interface.mtu:
+        raise errors.ConfigError(
+            f"{chosen.mtu} is above the {interface.mtu} of {interface.name}, on which the share is", field="parameters.mtu"
+        )
+    if chosen.vlan is not None:
+        raise errors.ConfigError("is for a whole virtual function; a share has no VLAN of its own", field="parameters.vlan")
+    if chosen.mac == interface.mac:
+        raise errors.ConfigError(f"{chosen.mac} is the address of {interface.name} itself", field="parameters.mac")
+
+
+def container_edits(share: port.Share, *, request: str, device: str, interface_name: str, hook: edits.Hook | None = None) -> edits.Edits:
+    """Return the container edits of one share; ``hook`` creates the interface."""
+    facts = {
+        "DEVICE": device,
+        "NIC": share.interface,
+        "BANDWIDTH": str(share.bandwidth),
+        "MAC": share.mac if hook is None else "",
+        "INTERFACE": interface_name,
+    }
+    return edits.Edits(env=variables(request, share.id, facts), hooks=() if hook is None else (hook,))
+
+
+def variables(request: str, share_id: str, facts: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables of one share or whole interface, without empty facts."""
+    prefix = _NOT_IN_VARIABLE.sub("_", f"{_VARIABLE_PREFIX}_{request}_{share_id}".upper())
+    return {f"{prefix}_{fact}": value for fact, value in facts.items() if value}

@@ -8,19 +8,88 @@ addresses of all shares of a node are told apart, also between processes.
 import contextlib
 import dataclasses
 import ipaddress
+import os
+import pathlib
+import secrets
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from drakit.core import context, errors, records
+from drakit.core import context, errors, names, records
 from drakit.core import driver as drivers
 from drakit.devices.nic import config
-from drakit.devices.nic.addresses import ip_pools, register
+from drakit.devices.nic.addresses import ip_pools
 from drakit.devices.nic.passthrough import whole_interface
 
 LOCK = "nic-addresses"
+FILE = "addresses.by"
 _NOTE = "address-"
 
 Grant = drivers.Grant[object]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoteLocation:
+    """Where an address is noted: a grant, by what it is found by, and the key of the note."""
+
+    claim: names.ClaimUid
+    device: str
+    share_id: names.ShareId | None
+    key: str
+
+
+class AddressIndex:
+    """Addresses without prefix, and the places where they were noted. ``home`` is the driver's durable folder."""
+
+    def __init__(self, home: pathlib.Path) -> None:
+        self._file = home / FILE
+        self._name = secrets.token_hex(16)
+        self._guard = threading.Lock()
+        self._places: dict[str, frozenset[NoteLocation]] = {}
+
+    def is_current(self) -> bool:
+        """Whether no other process has given addresses out since ``learn``."""
+        try:
+            return self._file.read_text("ascii") == self._name
+        except (OSError, ValueError):
+            return False
+
+    def learn(self, found: Iterable[tuple[str, NoteLocation]]) -> None:
+        """Take what was read from all notes in place of what was known. Raises HardwareError where that cannot be said to other processes."""
+        places = list(found)
+        try:
+            descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(self._name)
+        except OSError as error:
+            raise errors.HardwareError("addresses", f"{self._file} cannot be written: {error}") from error
+        with self._guard:
+            self._places = {}
+        for host, place in places:
+            self.add(host, place)
+
+    def add(self, host: str, place: NoteLocation) -> None:
+        """An address was noted there."""
+        with self._guard:
+            self._places[host] = self._places.get(host, frozenset()) | {place}
+
+    def forget(self, host: str, place: NoteLocation) -> None:
+        """An address is noted there no more."""
+        with self._guard:
+            # Readers take no lock: an address that stays noted somewhere must not be missing for a moment.
+            left = self._places.get(host, frozenset()) - {place}
+            if left:
+                self._places[host] = left
+            else:
+                self._places.pop(host, None)
+
+    def places(self, host: str) -> frozenset[NoteLocation]:
+        """Where an address may be noted."""
+        return self._places.get(host, frozenset())
+
+    def __contains__(self, host: object) -> bool:
+        """Whether an address may be noted anywhere."""
+        return host in self._places
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,10 +114,10 @@ class Lease:
     addresses: tuple[str, ...]
 
     @property
-    def place(self) -> register.NoteLocation:
+    def place(self) -> NoteLocation:
         """Where it is noted."""
         of = self.grant
-        return register.NoteLocation(claim=of.claim.uid, device=of.device.name, share_id=of.share_id, key=self.sandbox_id.key)
+        return NoteLocation(claim=of.claim.uid, device=of.device.name, share_id=of.share_id, key=self.sandbox_id.key)
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -72,7 +141,7 @@ def locks_for(chosen: config.NicConfig) -> tuple[str, ...]:
 class _Taken:
     """Addresses that a pool may not give out: those in the register but for those that are about to be given back."""
 
-    def __init__(self, known: register.AddressIndex, freed: frozenset[str]) -> None:
+    def __init__(self, known: AddressIndex, freed: frozenset[str]) -> None:
         self._known, self._freed = known, freed
 
     def __contains__(self, host: object) -> bool:
@@ -94,11 +163,11 @@ class AddressLeases:
         node: str,
         is_alive: IsAlive = _is_alive,
         survey: Callable[[], IsAlive] | None = None,
-        known: register.AddressIndex | None = None,
+        known: AddressIndex | None = None,
     ) -> None:
         self._site, self._node, self._is_alive = site, node, is_alive
         self._survey = survey or (lambda: is_alive)
-        self._index = known or register.AddressIndex(site.home)
+        self._index = known or AddressIndex(site.home)
 
     def take(self, grant: Grant, chosen: config.NicConfig, sandbox_id: SandboxId) -> tuple[str, ...]:
         """The sandbox's addresses, noted before anything is made; those of an earlier call if it has any.
@@ -205,7 +274,7 @@ def _hosts(leases: Iterable[Lease]) -> frozenset[str]:
     return frozenset(host for lease in leases for host in lease.hosts)
 
 
-def _noted(leases: Iterable[Lease]) -> Iterator[tuple[str, register.NoteLocation]]:
+def _noted(leases: Iterable[Lease]) -> Iterator[tuple[str, NoteLocation]]:
     return ((host, lease.place) for lease in leases for host in lease.hosts)
 
 

@@ -17,7 +17,7 @@ from drakit.core import context, errors
 from drakit.core import driver as drivers
 from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.addresses import address_leases, register
+from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import attachment_plan, outcomes, protocol, sandboxes
 
 _log = logging.getLogger(__name__)
@@ -62,7 +62,13 @@ class Attacher:
     """Attaches sandboxes to the prepared shares of one node."""
 
     def __init__(
-        self, machine: port.Port, kernel: Sandboxes, site: context.DriverContext, *, node: str, known: register.AddressIndex | None = None
+        self,
+        machine: port.Port,
+        kernel: Sandboxes,
+        site: context.DriverContext,
+        *,
+        node: str,
+        known: address_leases.AddressIndex | None = None,
     ) -> None:
         self._machine, self._kernel, self._site = machine, kernel, site
         self._node = node

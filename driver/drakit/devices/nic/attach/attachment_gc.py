@@ -53,7 +53,7 @@ class AttachmentCollector:
         self._intents = intents
         self._monotonic = monotonic
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="nic-minder", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="nic-attachment-gc", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -73,7 +73,7 @@ class AttachmentCollector:
                 _log.warning("removing interface without a claim", extra={"interface": link.name, "alias": link.alias})
                 self._kernel.delete(nsid, link)
 
-    def look(self) -> None:
+    def collect(self) -> None:
         """Compare every prepared share's attachments with the kernel once. Raises DrakitError."""
         admitted = {(member.share_id, member.cookie, member.mac) for member in self._machine.members()}
         for grant in self._site.grants():
@@ -123,7 +123,7 @@ class AttachmentCollector:
         while not self._stopping.is_set():
             pause = INTERVAL
             try:
-                self.look()
+                self.collect()
             except errors.DrakitError as error:
                 pause = AGAIN
                 _log.warning("checking attachments failed", extra={"error": str(error), "retry_in_s": pause})

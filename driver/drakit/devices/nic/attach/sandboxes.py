@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from drakit.devices.nic import config, pod_interfaces
 from drakit.devices.nic.attach import attachment_plan
-from drakit.devices.nic.netlink import calls, netns_ids, rtnetlink
+from drakit.devices.nic.netlink import netns_ids, rtnetlink
 from drakit.devices.nic.passthrough import kernel_pods, locator
 
 _NEWLINK, _DELLINK, _GETLINK, _SETLINK = 16, 17, 18, 19
@@ -132,7 +132,7 @@ class KernelSandboxes(kernel_pods.KernelPods):
     def opened(self, descriptor: int) -> Iterator[Sandbox]:
         """A sandbox's namespace; nothing of it is held afterwards. Raises HardwareError, also for what is no network namespace."""
         with (
-            calls.failing_as("attach"),
+            rtnetlink.failing_as("attach"),
             rtnetlink.Socket.open(descriptor, self._after_effect) as inside,
             rtnetlink.Socket.open(self._namespace, self._after_effect) as host,
         ):
@@ -140,18 +140,18 @@ class KernelSandboxes(kernel_pods.KernelPods):
 
     def children(self, nsid: int, nic: int) -> tuple[Link, ...]:
         """The children of a NIC in the namespace of this number; none where there is no such namespace any more."""
-        with calls.failing_as("RTM_GETLINK"), self._host() as host:
+        with rtnetlink.failing_as("RTM_GETLINK"), self._host() as host:
             return tuple(link for _, link in _children(host, (nsid,)) if link.parent == nic)
 
     def marked(self) -> tuple[tuple[int, Link], ...]:
         """Return every child of a NIC here that has a mark of ours, in every namespace that has a number, with that number."""
-        with calls.failing_as("RTM_GETNSID"), self._host() as host:
+        with rtnetlink.failing_as("RTM_GETNSID"), self._host() as host:
             found = _children(host, netns_ids.numbers(host.sock))
             return tuple((nsid, link) for nsid, link in found if attachment_plan.share_of(link.alias))
 
     def delete(self, nsid: int, link: Link) -> None:
         """Delete a link in the namespace of this number; one that is gone is success."""
-        with calls.failing_as("RTM_DELLINK"), rtnetlink.Socket.open(self._namespace, self._after_effect) as host, _gone_is_success():
+        with rtnetlink.failing_as("RTM_DELLINK"), rtnetlink.Socket.open(self._namespace, self._after_effect) as host, _gone_is_success():
             host.ask(_DELLINK, _IFINFO.pack(0, 0, link.ifindex, 0, 0) + netns_ids.target(nsid))
 
 

@@ -11,7 +11,7 @@ from drakit.core import context, edits, errors, records
 from drakit.core import driver as drivers
 from drakit.devices.nic import port, settings
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.addresses import register
+from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import attacher, attachment_gc, attachment_plan, hook_client, outcomes, protocol, server
 from drakit.devices.nic.passthrough import identity, whole_attacher, whole_interface
 
@@ -78,7 +78,7 @@ class Service:
     def start(self, site: context.DriverContext, intents: Callable[[], Iterable[records.Record]]) -> None:
         """Begin to answer. Raises HardwareError where nobody can listen."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in site.grants()})
-        known = register.AddressIndex(site.home)
+        known = address_leases.AddressIndex(site.home)
         self._attacher = attacher.Attacher(self._machine, self._kernel, site, node=self._node, known=known)
         missing = self.missing()
         if missing:

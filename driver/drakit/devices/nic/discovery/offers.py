@@ -1,28 +1,31 @@
-"""From interfaces and settings to what is offered; pure.
+"""Sorts interfaces into offered and withheld by the settings, and makes devices of those offered; pure.
 
-The law: every interface is either offered or withheld with a reason, never both and never neither. An interface is withheld when it cannot
-carry shares, when the host uses it, when it is filtered out, when its queueing is somebody else's or cannot hold a rate, or when nobody knows its
-speed: a guess would be sold as bandwidth.
+Every interface is either offered or withheld with a reason. It is withheld when it cannot carry shares, when the host uses it, when a setting
+excludes it, when another program configured its queueing or the kernel cannot enforce a rate, or when its speed is unknown: a guess would be sold
+as bandwidth.
 """
 
+import base64
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from drakit.core import capacity, device, inventory, quantity
+from drakit.core import capacity, device, inventory, names, quantity
 from drakit.devices.nic import port
 from drakit.devices.nic import settings as nic_settings
-from drakit.devices.nic.discovery import attributes, device_names, eligibility
+from drakit.devices.nic.discovery import attributes, eligibility
 
 _ONE_USE = {"uses": quantity.ONE}
 WHOLE_SUFFIX = "-whole"
+_PCI = "pci-"
+_ENCODED = "net-"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Nic:
     """An interface that is offered: its device name, the speed believed (bits per second) and the bandwidth to share out.
 
-    ``whole`` says that it is offered in the exclusive form too, ``shares`` how many shares it may have, 0 any number that its bandwidth has room for.
-    ``caution`` is what an admin should know of it, if anything.
+    ``whole`` says that it is also offered whole, ``shares`` how many shares it may have; 0 is as many as its bandwidth has room for. ``caution`` is
+    what an admin should know about it, if anything.
     """
 
     name: str
@@ -35,7 +38,7 @@ class Nic:
     caution: eligibility.Caution | None = None
 
     def to_device(self) -> device.Device:
-        """The device that many claims may hold, as it is published."""
+        """Return the device that many claims may share, as it is published."""
         return device.Device(
             name=self.name,
             attributes=attributes.of(self.interface, speed=self.speed, classifier=self.classifier),
@@ -45,10 +48,10 @@ class Nic:
         )
 
     def to_whole(self) -> device.Device:
-        """The device that one claim has alone.
+        """Return the device that one claim has alone.
 
-        Of a virtual function a part of the bandwidth may be asked for, which its parent then holds it to: in the API's words it is a device of
-        which there can be one share.
+        A claim may ask for part of a virtual function's bandwidth, which the physical function then enforces. In the API that is a device which
+        can have one share.
         """
         function = bool(self.interface.pci and self.interface.pci.physical_function)
         bandwidth = self.bandwidth if function else capacity.Capacity(value=quantity.Quantity.of(self.speed))
@@ -61,36 +64,59 @@ class Nic:
         )
 
     def _consumes(self) -> tuple[device.CounterConsumption, ...]:
-        """One use of the interface: shares together draw it once, so either there are shares or somebody has the whole."""
+        """Return one use of the interface. All shares together consume it once, so there are either shares or one claim with the whole."""
         return (device.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.whole else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Withheld:
-    """An interface that is not offered, by its interface name, why, and what would change it (``verdicts.Refusal``)."""
+    """An interface that is not offered, by its interface name, with the reason and the fix (``eligibility.Refusal``)."""
 
     name: str
     refusal: eligibility.Refusal
 
     @property
     def reason(self) -> str:
-        """Why, after the interface's name: ``is the loopback``."""
+        """Return the reason, to be read after the interface's name: ``is the loopback``."""
         return self.refusal.reason
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Survey:
-    """The interfaces of a node, sorted into offered (by device name) and withheld (by interface name), and which changes could alter that."""
+    """The interfaces of a node, offered (by device name) and withheld (by interface name), and which events can change that."""
 
     nics: tuple[Nic, ...]
     withheld: tuple[Withheld, ...]
     interest: port.Interest = dataclasses.field(default_factory=port.Interest)
 
     def to_inventory(self) -> inventory.Inventory:
-        """What is published; the shared form before the whole, as the scheduler takes the first that fits."""
+        """Return what is published. The shared form comes before the whole one, because the scheduler takes the first that fits."""
         devices = [form for nic in self.nics for form in (nic.to_device(), *([nic.to_whole()] if nic.whole else []))]
         sets = tuple(device.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.whole)
         return inventory.Inventory(devices=tuple(devices), counter_sets=sets)
+
+
+class LastSpeeds:
+    """The last speed of each interface while it had a link, by PCI address or name.
+
+    Without a link hardware reports no speed, and an interface of unknown speed is not offered; but a device must not vanish from its slice because a
+    cable was unplugged for a minute. After a restart without a link no speed is known, and only a rule's speed keeps the interface offered.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+
+    def fill(self, interfaces: Iterable[port.Interface]) -> tuple[port.Interface, ...]:
+        """Return the interfaces, with the last speed for those without a link."""
+        return tuple(map(self._fill, interfaces))
+
+    def _fill(self, interface: port.Interface) -> port.Interface:
+        key = interface.pci.bus_id if interface.pci else interface.name
+        if interface.speed is not None:
+            self._known[key] = interface.speed
+        elif not interface.carrier and key in self._known:
+            return dataclasses.replace(interface, speed=self._known[key])
+        return interface
 
 
 NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
@@ -101,7 +127,7 @@ def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSetti
     context = eligibility.NodeContext(interfaces, settings, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
-    for name, interface in sorted(device_names.device_names(interfaces).items()):
+    for name, interface in sorted(device_names(interfaces).items()):
         found = _judge(name, interface, context)
         if isinstance(found, Nic):
             nics.append(found)
@@ -110,8 +136,35 @@ def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSetti
     return Survey(nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda item: item.name)), interest=_interest(interfaces, settings))
 
 
+def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Interface]:
+    """Return the interfaces by device name. Names are valid and unique for any set of interfaces of one namespace.
+
+    An interface behind a PCI function is named after its address (``pci-0000-8a-00-0``), because interface names may change with a boot, a udev rule
+    or a rename, and a claim must keep meaning the same hardware. Where several interfaces share one function, the one with the lowest index has that
+    name. All others have the interface's name where it is a DNS label, else ``net-`` and the name in base 32.
+    """
+    named: dict[str, port.Interface] = {}
+    for interface in sorted(interfaces, key=lambda item: item.ifindex):
+        name = _name_by_pci(interface)
+        named[_name_by_interface(interface.name) if not name or name in named else name] = interface
+    return named
+
+
+def _name_by_pci(interface: port.Interface) -> str:
+    if interface.is_virtual or interface.pci is None:
+        return ""
+    name = _PCI + interface.pci.bus_id.lower().replace(":", "-").replace(".", "-")
+    return name if names.is_label(name) else ""
+
+
+def _name_by_interface(name: str) -> str:
+    if names.is_label(name) and not name.startswith((_PCI, _ENCODED)):
+        return name
+    return _ENCODED + base64.b32encode(name.encode(errors="surrogateescape")).decode().rstrip("=").lower()
+
+
 def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings) -> port.Interest:
-    """What can be offered besides hardware: bonds and teams, and what a rule gives a speed.
+    """Return what can be offered besides hardware: bonds and teams, and interfaces with a speed by a rule.
 
     Hardware is not listed: a node may have hundreds of virtual functions, and the kernel limits the size of the filter.
     """
@@ -124,9 +177,9 @@ def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSe
 
 
 def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> capacity.Capacity | None:
-    """The capacity made of ``available`` bits per second, rounded down to a valid amount; None when it is too little for the policy.
+    """Return the capacity made of ``available`` bits per second, rounded down to a valid amount; None where that is too little for the policy.
 
-    The API asks that min + step fits the capacity, and that default and max are min + n * step within it (KEP-5075, validRange).
+    The API requires that min + step fits the capacity, and that default and max are min + n * step within it (KEP-5075, validRange).
     """
     value = rates.floor(available)
     if value < rates.min.value + rates.step.value:
@@ -164,11 +217,11 @@ def _judge(name: str, interface: port.Interface, context: eligibility.NodeContex
 
 
 def _bound(bandwidth: capacity.Capacity, rates: nic_settings.BandwidthPolicy) -> int:
-    """How many shares to offer at most where the admin does not say: 0, no bound, where the bandwidth is used up first."""
+    """Return the highest number of shares where the admin sets none: 0, no bound, where the bandwidth is used up first."""
     return nic_settings.SHARES_MAX if bandwidth.value.value // rates.min.value > nic_settings.SHARES_MAX else 0
 
 
 def _slots(shares: int) -> capacity.Capacity:
-    """Room for so many shares, of which each takes one."""
+    """Return a capacity with room for so many shares, of which each consumes one."""
     one = capacity.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
     return capacity.Capacity(value=quantity.Quantity.of(shares), policy=one)

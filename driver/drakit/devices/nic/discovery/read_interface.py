@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 
 from drakit.devices.nic import port
-from drakit.devices.nic.discovery import ethtool, pci
+from drakit.devices.nic.discovery import hardware
 from drakit.devices.nic.netlink import rtnetlink
 from drakit.devices.nic.passthrough import identity
 from drakit.devices.nic.shaping import ifb_links, parts, tc_messages
@@ -48,7 +48,7 @@ def _interface(route: rtnetlink.Socket, plain: socket.socket, answer: bytes, own
     _, layer, index, flags, _ = _IFINFO.unpack_from(answer)
     attrs = rtnetlink.attributes(answer[_IFINFO.size :])
     name, kind = rtnetlink.as_text(attrs[_NAME]), _kind(attrs, flags)
-    report = ethtool.ask(plain, name)
+    report = hardware.ethtool(plain, name)
     return port.Interface(
         ifindex=index,
         name=name,
@@ -61,7 +61,7 @@ def _interface(route: rtnetlink.Socket, plain: socket.socket, answer: bytes, own
         carrier=bool(attrs.get(_CARRIER, b"\0")[0]),
         state=_state(attrs.get(_STATE, b"\0")[0]),
         driver=report.driver,
-        pci=pci.look_up(report.bus_id) if report.bus_id else None,
+        pci=hardware.pci_function(report.bus_id) if report.bus_id else None,
         master=_index(attrs, _MASTER),
         lower=None if kind in identity.PAIRS or _OTHER_NAMESPACE in attrs else _index(attrs, _LOWER),
         default_route=_is_uplink(route, index),

@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from drakit.core import errors
 from drakit.devices import machines, tables
 from drakit.devices.nic import port
-from drakit.devices.nic.mock import mock_functions, mock_pods
+from drakit.devices.nic.mock import mock_pods
+from drakit.devices.nic.passthrough import sriov
 
 _VERSION = "1"
 _KEY = "nics"
 _STATE = "nics.json"
 _LOCK = "nics.lock"
+_FUNCTIONS_STATE = "nic-functions.json"
+_FUNCTIONS_LOCK = "nic-functions.lock"
 _MEGA = 10**6
 
 
@@ -69,7 +72,49 @@ class _Uneventful:
         """Nothing is held."""
 
 
-class MockPort(mock_pods.MockPods, mock_functions.MockFunctions):
+class MockFunctions:
+    """The virtual functions of a mock machine: what their physical functions enforce, in a file that outlives the driver.
+
+    A function that was never set has its interface's address, no VLAN and no rates. A reboot resets it, as hardware does.
+    """
+
+    _interfaces: tuple[port.Interface, ...]
+
+    def __init__(self, choice: machines.Choice) -> None:
+        self._folder = choice.directory
+
+    def function(self, of: sriov.Function) -> sriov.Settings | None:
+        found = self._function_interface(of)
+        kept = self._functions().get(_function_key(of))
+        return kept or (None if found is None else sriov.Settings(mac=found.mac))
+
+    def set_function(self, of: sriov.Function, wanted: sriov.Settings) -> None:
+        if self._function_interface(of) is None:
+            raise errors.HardwareError("set_function", f"{of.parent} has no virtual function {of.number}")
+        with machines.locked(self._folder, _FUNCTIONS_LOCK):
+            machines.rewrite(
+                self._folder / _FUNCTIONS_STATE,
+                _encode_functions({**self._functions(), _function_key(of): wanted}, machines.boot_id(self._folder)),
+            )
+
+    def _function_interface(self, of: sriov.Function) -> port.Interface | None:
+        parents = {item.pci.bus_id for item in self._interfaces if item.name == of.parent and item.pci}
+        mine = (item for item in self._interfaces if item.pci and item.pci.physical_function in parents)
+        return next((item for item in mine if item.pci and item.pci.function_number == of.number), None)
+
+    def _functions(self) -> dict[str, sriov.Settings]:
+        file = self._folder / _FUNCTIONS_STATE
+        try:
+            document = json.loads(file.read_text("utf-8")) if file.exists() else {}
+            if document.get("bootID") != machines.boot_id(self._folder):
+                return {}
+            found = {key: sriov.from_record(record) for key, record in document["functions"].items()}
+        except (OSError, ValueError, AttributeError, KeyError) as error:
+            raise errors.HardwareError("function", f"the mock machine's state: {error!r}") from error
+        return {key: settings for key, settings in found.items() if settings is not None}
+
+
+class MockPort(mock_pods.MockPods, MockFunctions):
     """The NICs of a mock machine in a directory of its own.
 
     ``after_effect`` is called with the name of a call between its effect and its answer, which is where a test dies. Raises SettingsError for a
@@ -83,7 +128,7 @@ class MockPort(mock_pods.MockPods, mock_functions.MockFunctions):
         self._after_effect = after_effect
         machines.boot_id(self._directory)
         mock_pods.MockPods.__init__(self, self.interface)
-        mock_functions.MockFunctions.__init__(self, choice)
+        MockFunctions.__init__(self, choice)
 
     def interfaces(self) -> tuple[port.Interface, ...]:
         return self._interfaces
@@ -264,3 +309,11 @@ def _differences(held: _Held, uplink: port.Uplink, shares: Sequence[port.Share])
     missing = [f"share {key} is missing" for key in sorted(wanted.keys() - found.keys())]
     altered = [f"share {key} has other figures" for key in sorted(found.keys() & wanted.keys()) if found[key] != wanted[key]]
     return (*nobodys, *missing, *altered)
+
+
+def _function_key(of: sriov.Function) -> str:
+    return f"{of.parent} {of.number}"
+
+
+def _encode_functions(functions: dict[str, sriov.Settings], boot_id: str) -> str:
+    return json.dumps({"bootID": boot_id, "functions": {key: dict(sriov.to_record(settings)) for key, settings in functions.items()}})

@@ -5,19 +5,40 @@ is found by looking. Once narrowed, the kernel leaves out what does not matter: 
 """
 
 import contextlib
+import ctypes
+import errno
 import logging
 import os
 import re
 import select
 import socket
+import struct
+from collections.abc import Collection, Iterator
 
 from drakit.devices.nic import port
-from drakit.devices.nic.netlink import calls, event_filter, rtnetlink
+from drakit.devices.nic.netlink import rtnetlink
 from drakit.devices.nic.shaping import ifb_links
 
 _GROUPS = 1 << 0 | 1 << 3
 _log = logging.getLogger(__name__)
 _WILD = re.compile(r"[*?\[]")
+
+_TYPE_AT, _SEQUENCE_AT, _FAMILY_AT, _INDEX_AT, _ATTRIBUTES_AT = 4, 8, 16, 20, 32
+_HEADER = 4
+_NEWLINK, _DELLINK = 16, 17
+_NAME, _LINKINFO, _INFO_KIND = 3, 18, 1
+_AGGREGATES = ("bond", "team")
+
+_LOAD_WORD, _LOAD_HALF, _LOAD_BYTE, _LOAD_BYTE_AT_X = 0x20, 0x28, 0x30, 0x50
+_SET, _SET_X, _COPY_TO_X, _AND, _IF_EQUAL, _RETURN = 0x00, 0x01, 0x07, 0x54, 0x15, 0x06
+# The kernel's own functions: find an attribute of type X from offset A on, and one within the attribute at A. The result is its offset, or 0.
+_FIND, _FIND_NESTED = 0xFFFFF000 + 12, 0xFFFFF000 + 16
+_PASS, _DROP = (_RETURN, 0, 0, 0xFFFFFFFF), (_RETURN, 0, 0, 0)
+_STEPS_MAX = 2000
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+_STEP = struct.Struct("=HBBI")
+
+Step = tuple[int, int, int, int]
 
 
 class KernelWatch:
@@ -30,17 +51,17 @@ class KernelWatch:
         self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def narrow(self, interest: port.Interest) -> bool:
-        with calls.failing_as("RTM_GETLINK"), rtnetlink.Socket.open(self._namespace) as route:
+        with rtnetlink.failing_as("RTM_GETLINK"), rtnetlink.Socket.open(self._namespace) as route:
             sharing = {ifindex for nic, link in ifb_links.ours(route).items() for ifindex in (nic, link.ifindex)}
-        program = event_filter.program(interest.ifindexes | sharing, {ifb_links.PREFIX, *map(_beginning, interest.globs)})
+        program = filter_program(interest.ifindexes | sharing, {ifb_links.PREFIX, *map(_beginning, interest.globs)})
         if program == self._filter:
             return False
         was_filtered, self._filter = bool(self._filter), b""
         try:
-            event_filter.attach(self._socket, program)
+            _attach_filter(self._socket, program)
             self._filter = program
         except OSError as error:
-            event_filter.detach(self._socket)
+            _detach_filter(self._socket)
             if not self._is_refused:
                 _log.warning("event filter refused", extra={"error": str(error)})
             self._is_refused = True
@@ -78,3 +99,78 @@ class KernelWatch:
 def _beginning(glob: str) -> str:
     """How every name that fits a glob starts; nothing where it is compared with something else than the name."""
     return "" if ":" in glob else _WILD.split(glob, maxsplit=1)[0]
+
+
+def _attach_filter(sock: socket.socket, program: bytes) -> None:
+    """Let the kernel run the program on what this socket would hear from now on, instead of an earlier one. Raises OSError."""
+    buffer = ctypes.create_string_buffer(program, len(program))
+    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(program) // _STEP.size, ctypes.addressof(buffer)))
+
+
+def _detach_filter(sock: socket.socket) -> None:
+    """Remove the socket's filter; no filter is success. Raises OSError."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+
+
+def filter_program(ifindexes: Collection[int], prefixes: Collection[str]) -> bytes:
+    """The filter for these interfaces and beginnings of names; one that passes all where it would be too long."""
+    steps = list(_steps(ifindexes, prefixes))
+    return b"".join(_STEP.pack(*step) for step in (steps if len(steps) <= _STEPS_MAX else [_PASS]))
+
+
+def _steps(ifindexes: Collection[int], prefixes: Collection[str]) -> Iterator[Step]:
+    yield _LOAD_WORD, 0, 0, _SEQUENCE_AT
+    yield _AND, 0, 0, _as_loaded("=I", rtnetlink.READING_MASK)
+    yield _IF_EQUAL, 0, 1, _as_loaded("=I", rtnetlink.READING)
+    yield _DROP
+    yield _LOAD_WORD, 0, 0, _INDEX_AT
+    for ifindex in sorted(ifindexes):
+        yield from _pass_if_equal(_as_loaded("=I", ifindex))
+    yield _LOAD_HALF, 0, 0, _TYPE_AT
+    yield _IF_EQUAL, 2, 0, _as_loaded("=H", _NEWLINK)
+    yield _IF_EQUAL, 1, 0, _as_loaded("=H", _DELLINK)
+    yield _DROP
+    yield _LOAD_BYTE, 0, 0, _FAMILY_AT
+    yield _IF_EQUAL, 1, 0, 0
+    yield _DROP  # Of bridge ports the kernel tells twice: as links, and as ports.
+    yield from _find(_LINKINFO)
+    yield from _pass_if_equal(0)
+    yield _SET_X, 0, 0, _INFO_KIND
+    yield _LOAD_WORD, 0, 0, _FIND_NESTED
+    yield _COPY_TO_X, 0, 0, 0
+    for kind in _AGGREGATES:
+        yield from _pass_if_text(f"{kind}\0")
+    yield from _find(_NAME)
+    yield _COPY_TO_X, 0, 0, 0
+    for prefix in sorted(prefixes):
+        yield from _pass_if_text(prefix)
+    yield _DROP
+
+
+def _find(attribute: int) -> Iterator[Step]:
+    yield _SET, 0, 0, _ATTRIBUTES_AT
+    yield _SET_X, 0, 0, attribute
+    yield _LOAD_WORD, 0, 0, _FIND
+
+
+def _pass_if_equal(number: int) -> Iterator[Step]:
+    yield _IF_EQUAL, 0, 1, number
+    yield _PASS
+
+
+def _pass_if_text(beginning: str) -> Iterator[Step]:
+    """Pass where the attribute at X starts with this text; each letter that differs leads past the end."""
+    letters = beginning.encode(errors="surrogateescape")
+    for at, letter in enumerate(letters):
+        yield _LOAD_BYTE_AT_X, 0, 0, _HEADER + at
+        yield _IF_EQUAL, 0, 2 * (len(letters) - at) - 1, letter
+    yield _PASS
+
+
+def _as_loaded(layout: str, number: int) -> int:
+    """A number of the machine's byte order as the filter sees it, which loads in the network's."""
+    return int.from_bytes(struct.pack(layout, number), "big")

@@ -18,6 +18,8 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 
+from drakit.core import errors
+
 REQUEST, ACK, ECHO, CREATE, EXCLUSIVE, REPLACE = 0x1, 0x4, 0x8, 0x400, 0x200, 0x100
 _DUMP = 0x300
 _INTERRUPTED = 0x10
@@ -127,6 +129,15 @@ def enter(descriptor: int) -> None:
 def cookie_of(sock: socket.socket) -> int:
     """The cookie of the network namespace a socket belongs to (SO_NETNS_COOKIE, Linux 5.14)."""
     return int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), "little" if struct.pack("=H", 1)[0] else "big")
+
+
+@contextlib.contextmanager
+def failing_as(call: str) -> Iterator[None]:
+    """Turn an OSError into a HardwareError of that call, with the kernel's own words."""
+    try:
+        yield
+    except OSError as error:
+        raise errors.HardwareError(call, error.strerror or str(error)) from error
 
 
 def pack(kind: int, content: bytes) -> bytes:

@@ -5,15 +5,38 @@ routing daemon with what it has learnt. What is remembered is part of a claim's 
 """
 
 import dataclasses
-from collections.abc import Mapping
+import errno
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import records
+from drakit.devices.nic.addresses import ip_pools
+from drakit.devices.nic.netlink import rtnetlink
 
 MOST = 256
 """Routes that are remembered of one interface; one with more is not given whole. They make some 70 KB of the journal."""
 
 _BY_DAEMONS = frozenset({8, *range(10, 16), 17, 42, 99, 186, 187, 188, 189, 192})
 """GateD, MRT, Zebra, BIRD, DNROUTED, XORP, NTK; mrouted; Babel; Open/R; BGP, IS-IS, OSPF, RIP; EIGRP (RTPROT_*, linux/rtnetlink.h)."""
+
+_GETLINK, _NEWROUTE, _GETROUTE = 18, 24, 26
+_IFINFO = struct.Struct("=BxHiII")
+_RTMSG = struct.Struct("=BBBBBBBBI")
+_DST, _SRC, _OIF, _GATEWAY, _PRIORITY, _PREFSRC, _METRICS, _MULTIPATH, _FLOW, _CACHEINFO = 1, 2, 4, 5, 6, 7, 8, 9, 11, 12
+_TABLE, _VIA, _PREF, _ENCAP_TYPE, _ENCAP = 15, 18, 20, 21, 22
+_IFNAME = 3
+_PASSED_ON, _PASSED_ON_BY_HOPS = (_METRICS, _PREF), (_FLOW, _ENCAP_TYPE, _ENCAP)
+_MADE_BY_THE_KERNEL = frozenset({1, 2, 9})  # RTPROT_REDIRECT, RTPROT_KERNEL, RTPROT_RA
+_CLONED = 0x200
+_ONLINK = 0x4
+_NESTED = 0x8000
+_EXPIRES_AT = 8
+_SHORT_TABLES = 256
+_APPEND = 0x800
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+_FAMILY: Mapping[int, int] = {ip_pools.IPV4: socket.AF_INET, ip_pools.IPV6: socket.AF_INET6}
 
 
 def is_by_daemon(protocol: int) -> bool:
@@ -82,7 +105,7 @@ def from_record(record: object) -> HostRoute | None:
             "origin": str(origin),
             "more": str(more),
         }:
-            found = tuple(hop for hop in map(_hop, hops) if hop is not None)
+            found = tuple(hop for hop in map(_hop_from_record, hops) if hop is not None)
             return HostRoute(
                 destination=destination,
                 hops=found,
@@ -100,7 +123,7 @@ def from_record(record: object) -> HostRoute | None:
             return None
 
 
-def _hop(record: object) -> Hop | None:
+def _hop_from_record(record: object) -> Hop | None:
     if not isinstance(record, Mapping):
         return None
     match record:
@@ -108,3 +131,157 @@ def _hop(record: object) -> Hop | None:
             return Hop(interface=interface, gateway=gateway, weight=weight, onlink=onlink, more=more)
         case _:
             return None
+
+
+def read(sock: rtnetlink.Socket, ifindex: int) -> tuple[tuple[HostRoute, ...], int]:
+    """The routes of all tables that leave by an interface and that somebody gave the host, in the kernel's order; and how many there are beyond
+    ``MOST``, which are left out.
+    """
+    names, bodies = _Names(sock), _given(sock, ifindex)
+    kept = bodies[:MOST]
+    return tuple(_route(body, names) for body in kept), len(bodies) - len(kept)
+
+
+def restore(sock: rtnetlink.Socket, ifindex: int, name: str, wanted: Sequence[HostRoute]) -> Iterator[tuple[HostRoute, OSError]]:
+    """Put back what is not there any more; yields each route that cannot be, and why. Those by which gateways are reached come first.
+
+    Routes of daemons, which earlier versions remembered, are passed over.
+    """
+    names = _Names(sock)
+    present = {_route(body, names) for body in _given(sock, ifindex)}
+    for route in sorted(wanted, key=lambda route: not route.is_onlink):
+        if route not in present and not is_by_daemon(route.protocol):
+            try:
+                _put(sock, route, ifindex, name)
+            except OSError as error:
+                yield route, error
+
+
+class _Names:
+    """Names of interfaces by index, each asked for once."""
+
+    def __init__(self, sock: rtnetlink.Socket) -> None:
+        self._sock = sock
+        self._known: dict[int, str] = {}
+
+    def __getitem__(self, ifindex: int) -> str:
+        if ifindex not in self._known:
+            (answer,) = self._sock.ask(_GETLINK, _IFINFO.pack(0, 0, ifindex, 0, 0))
+            self._known[ifindex] = rtnetlink.as_text(rtnetlink.attributes(answer[_IFINFO.size :])[_IFNAME])
+        return self._known[ifindex]
+
+
+def _given(sock: rtnetlink.Socket, ifindex: int) -> tuple[bytes, ...]:
+    """The routes by an interface that somebody gave the host. The kernel is asked for those alone; one before 4.20 tells of all the same."""
+    asked = ((_RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + rtnetlink.number(_OIF, ifindex)) for family in _FAMILIES)
+    return tuple(body for wanted in asked for body in sock.dump(_GETROUTE, wanted) if _is_given(body) and ifindex in _indices(body))
+
+
+def _is_given(body: bytes) -> bool:
+    """Whether somebody gave the host this route, for good. A daemon may have thousands by one interface, so the cheapest is asked first."""
+    family, length, _, _, _, protocol, _, _, flags = _RTMSG.unpack_from(body)
+    if protocol in _MADE_BY_THE_KERNEL or is_by_daemon(protocol) or flags & _CLONED:
+        return False
+    attrs = rtnetlink.attributes(body[_RTMSG.size :])
+    expires = struct.unpack_from("=i", attrs[_CACHEINFO], _EXPIRES_AT)[0] if _CACHEINFO in attrs else 0
+    link_local = family == socket.AF_INET6 and length and ipaddress.ip_address(attrs.get(_DST, bytes(16))).is_link_local
+    return not expires and not link_local
+
+
+def _indices(body: bytes) -> set[int]:
+    """The interfaces by which a route leaves."""
+    attrs = rtnetlink.attributes(body[_RTMSG.size :])
+    single = {rtnetlink.as_number(attrs[_OIF])} if _OIF in attrs else set()
+    return single | {ifindex for ifindex, *_ in rtnetlink.hops(attrs.get(_MULTIPATH, b""))}
+
+
+def _route(body: bytes, names: _Names) -> HostRoute:
+    family, length, origin, tos, short, protocol, scope, kind, flags = _RTMSG.unpack_from(body)
+    attrs = rtnetlink.attributes(body[_RTMSG.size :])
+    nothing = bytes(4 if family == socket.AF_INET else 16)
+    single = [(rtnetlink.as_number(attrs[_OIF]), 1, bool(flags & _ONLINK), attrs)] if _MULTIPATH not in attrs else []
+    several = [
+        (ifindex, weight, bool(own & _ONLINK), rtnetlink.attributes(content))
+        for ifindex, weight, own, content in rtnetlink.hops(attrs.get(_MULTIPATH, b""))
+    ]
+    return HostRoute(
+        destination=f"{ipaddress.ip_address(attrs.get(_DST, nothing))}/{length}",
+        hops=tuple(_hop(names[ifindex], weight, own, onlink=onlink) for ifindex, weight, onlink, own in (*single, *several)),
+        table=rtnetlink.as_number(attrs[_TABLE]) if _TABLE in attrs else short,
+        protocol=protocol,
+        scope=scope,
+        kind=kind,
+        tos=tos,
+        metric=rtnetlink.as_number(attrs[_PRIORITY]) if _PRIORITY in attrs else 0,
+        source=str(ipaddress.ip_address(attrs[_PREFSRC])) if _PREFSRC in attrs else "",
+        origin=f"{ipaddress.ip_address(attrs[_SRC])}/{origin}" if _SRC in attrs else "",
+        more=_raw(attrs, _PASSED_ON),
+    )
+
+
+def _hop(interface: str, weight: int, attrs: rtnetlink.Attributes, *, onlink: bool) -> Hop:
+    packed = attrs.get(_GATEWAY, attrs.get(_VIA, b"\0\0")[2:])
+    gateway = str(ipaddress.ip_address(packed)) if packed else ""
+    return Hop(interface=interface, gateway=gateway, weight=weight, onlink=onlink, more=_raw(attrs, _PASSED_ON_BY_HOPS))
+
+
+def _raw(attrs: rtnetlink.Attributes, kinds: Sequence[int]) -> str:
+    nested = {_METRICS, _ENCAP}
+    return b"".join(rtnetlink.pack(kind | (_NESTED if kind in nested else 0), attrs[kind]) for kind in kinds if kind in attrs).hex()
+
+
+def _put(sock: rtnetlink.Socket, route: HostRoute, ifindex: int, name: str) -> None:
+    """One route. Of IPv6's routes with several hops the kernel keeps those by other interfaces, so only the hops by this one are joined to them."""
+    version = ipaddress.ip_network(route.destination).version
+    indices = {name: ifindex, **{hop.interface: _index(sock, hop.interface) for hop in route.hops if hop.interface != name}}
+    if version == ip_pools.IPV4 or len(route.hops) == 1:
+        _ask(sock, _packed(route, route.hops, indices), rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
+        return
+    for hop in route.hops:
+        if hop.interface == name:
+            _ask(sock, _packed(route, (hop,), indices), rtnetlink.CREATE | _APPEND, is_part=True)
+
+
+def _ask(sock: rtnetlink.Socket, body: bytes, flags: int, *, is_part: bool = False) -> None:
+    try:
+        sock.ask(_NEWROUTE, body, flags)
+    except OSError as error:
+        if error.errno != errno.EEXIST or not is_part:
+            raise
+
+
+def _index(sock: rtnetlink.Socket, name: str) -> int:
+    (answer,) = sock.ask(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + rtnetlink.text(_IFNAME, name))
+    found: int = _IFINFO.unpack_from(answer)[2]
+    return found
+
+
+def _packed(route: HostRoute, hops: Sequence[Hop], indices: Mapping[str, int]) -> bytes:
+    destination = ipaddress.ip_network(route.destination)
+    origin = ipaddress.ip_network(route.origin) if route.origin else None
+    short = route.table if route.table < _SHORT_TABLES else 0
+    flags = _ONLINK if len(hops) == 1 and hops[0].onlink else 0
+    lengths = (destination.prefixlen, origin.prefixlen if origin else 0)
+    body = _RTMSG.pack(_FAMILY[destination.version], *lengths, route.tos, short, route.protocol, route.scope, route.kind, flags)
+    body += rtnetlink.number(_TABLE, route.table) + (rtnetlink.number(_PRIORITY, route.metric) if route.metric else b"")
+    body += rtnetlink.pack(_DST, destination.network_address.packed) if destination.prefixlen else b""
+    body += rtnetlink.pack(_SRC, origin.network_address.packed) if origin else b""
+    body += rtnetlink.pack(_PREFSRC, ipaddress.ip_address(route.source).packed) if route.source else b""
+    body += bytes.fromhex(route.more)
+    if len(hops) == 1:
+        return body + rtnetlink.number(_OIF, indices[hops[0].interface]) + _way(hops[0], destination.version)
+    return body + rtnetlink.pack(_MULTIPATH, b"".join(_listed(hop, indices[hop.interface], destination.version) for hop in hops))
+
+
+def _listed(hop: Hop, ifindex: int, version: int) -> bytes:
+    return rtnetlink.hop(ifindex, hop.weight, _ONLINK if hop.onlink else 0, _way(hop, version))
+
+
+def _way(hop: Hop, version: int) -> bytes:
+    """A hop's gateway, which may be of the other family (RTA_VIA), and what is only passed on."""
+    if not hop.gateway:
+        return bytes.fromhex(hop.more)
+    gateway = ipaddress.ip_address(hop.gateway)
+    if gateway.version == version:
+        return rtnetlink.pack(_GATEWAY, gateway.packed) + bytes.fromhex(hop.more)
+    return rtnetlink.pack(_VIA, struct.pack("=H", _FAMILY[gateway.version]) + gateway.packed) + bytes.fromhex(hop.more)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 
 from drakit.core import errors
 from drakit.devices.nic import pod_interfaces
-from drakit.devices.nic.netlink import calls, link_requests, netns_ids, procsys, rtnetlink
-from drakit.devices.nic.passthrough import identity, locator, routing
+from drakit.devices.nic.netlink import link_requests, netns_ids, rtnetlink, sysctls
+from drakit.devices.nic.passthrough import host_routes, identity, locator
 
 _NAMED = pathlib.Path("/run/netns")
 _PROC = pathlib.Path("/proc")
@@ -42,21 +42,21 @@ class KernelPods:
     _after_effect: Callable[[], None]
 
     def apply(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
-        with calls.failing_as("apply"), self._sock_in(child.namespace) as sock:
+        with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock:
             link = _existing(sock, wanted.name)
             _set_figures(sock, link, wanted)
             with rtnetlink.opened(child.namespace or self._namespace or str(_OWN)) as descriptor:
-                procsys.write(descriptor, wanted.name, wanted.sysctls)
+                sysctls.write(descriptor, wanted.name, wanted.sysctls)
             link_requests.alter(sock, link.ifindex, up=True)
             _configure_link_up(sock, link.ifindex, wanted)
 
     def remove_config(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
-        with calls.failing_as("remove_config"), self._sock_in(child.namespace) as sock:
+        with rtnetlink.failing_as("remove_config"), self._sock_in(child.namespace) as sock:
             for rule in wanted.rules:
                 link_requests.drop_rule(sock, rule)
 
     def observed(self, child: pod_interfaces.InterfaceRef) -> pod_interfaces.ObservedInterface | None:
-        with calls.failing_as("observed"), self._sock_in(child.namespace) as sock:
+        with rtnetlink.failing_as("observed"), self._sock_in(child.namespace) as sock:
             link = link_requests.find(sock, child.name)
             if link is None:
                 return None
@@ -65,12 +65,12 @@ class KernelPods:
             )
 
     def host_state(self, name: str) -> pod_interfaces.HostState | None:
-        with calls.failing_as("host_state"), self._sock_in(self._namespace) as sock:
+        with rtnetlink.failing_as("host_state"), self._sock_in(self._namespace) as sock:
             link = link_requests.find(sock, name)
             if link is None:
                 return None
             own = link_requests.addresses(sock, link.ifindex)
-            given, left_out = routing.read(sock, link.ifindex)
+            given, left_out = host_routes.read(sock, link.ifindex)
             return pod_interfaces.HostState(
                 name=name,
                 mac=link.mac,
@@ -84,13 +84,13 @@ class KernelPods:
             )
 
     def mark(self, host_state: pod_interfaces.HostState, mark: str) -> None:
-        with calls.failing_as("mark"), self._sock_in(self._namespace) as sock:
+        with rtnetlink.failing_as("mark"), self._sock_in(self._namespace) as sock:
             link = _existing(sock, host_state.name)
             if link.alias != mark:
                 link_requests.alter(sock, link.ifindex, alias=mark)
 
     def locate(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None = None) -> pod_interfaces.Location:
-        with calls.failing_as("locate"), self._host() as host, contextlib.ExitStack() as stack:
+        with rtnetlink.failing_as("locate"), self._host() as host, contextlib.ExitStack() as stack:
             if sandbox is None:
                 return locator.locate(host, whole, netns_ids.NONE)
             descriptor = stack.enter_context(rtnetlink.opened(sandbox.namespace))
@@ -100,7 +100,7 @@ class KernelPods:
             return pod_interfaces.Location.HERE if where is pod_interfaces.Location.GONE and is_recorded else where
 
     def planned_placement(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef, pod: str) -> identity.Placement:
-        with calls.failing_as("planned_placement"), self._host() as host, self._sock_in(sandbox.namespace) as sock:
+        with rtnetlink.failing_as("planned_placement"), self._host() as host, self._sock_in(sandbox.namespace) as sock:
             link = _on_host(host, whole)
             if locator.was_away(whole, link):
                 _delete_upper_links(host, link.ifindex)
@@ -112,7 +112,7 @@ class KernelPods:
     def move_in(
         self, whole: pod_interfaces.Passthrough, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig
     ) -> None:
-        with calls.failing_as("move_in"), self._host() as host, rtnetlink.opened(child.namespace) as target:
+        with rtnetlink.failing_as("move_in"), self._host() as host, rtnetlink.opened(child.namespace) as target:
             there = locator.find(host, whole, netns_ids.assign(host.sock, target)) or self._moved_by_earlier_version(whole, target, wanted)
             if there is None:
                 self._move(host, whole, target, wanted.name)
@@ -147,7 +147,7 @@ class KernelPods:
         deadline = time.monotonic() + _ENDING_SECONDS
         while True:
             try:
-                with calls.failing_as("return_to_host"), self._host() as host:
+                with rtnetlink.failing_as("return_to_host"), self._host() as host:
                     return self._bring_back(host, whole, sandbox)
             except errors.HardwareError as error:
                 if not isinstance(error.__cause__, _OutOfReachError) or time.monotonic() > deadline:
@@ -316,7 +316,7 @@ def _restore(sock: rtnetlink.Socket, link: link_requests.Link, host_state: pod_i
     for address in host_state.addresses:
         if address not in present:
             link_requests.add_address(sock, link.ifindex, address)
-    for route, error in routing.restore(sock, link.ifindex, host_state.name, host_state.routes) if was_away else ():
+    for route, error in host_routes.restore(sock, link.ifindex, host_state.name, host_state.routes) if was_away else ():
         _log.warning("route restore failed", extra={"interface": host_state.name, "route": str(route), "error": str(error)})
     link_requests.alter(sock, link.ifindex, alias=host_state.alias)
 

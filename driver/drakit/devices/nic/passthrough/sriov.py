@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from drakit.core import records
-from drakit.devices.nic.netlink import calls, link_requests, rtnetlink
+from drakit.devices.nic.netlink import link_requests, rtnetlink
 
 _GETLINK, _SETLINK = 18, 19
 _IFINFO = struct.Struct("=BxHiII")
@@ -92,12 +92,12 @@ class KernelFunctions:
     _after_effect: Callable[[], None]
 
     def function(self, of: Function) -> Settings | None:
-        with calls.failing_as("function"), rtnetlink.Socket.open(self._namespace) as sock:
+        with rtnetlink.failing_as("function"), rtnetlink.Socket.open(self._namespace) as sock:
             ifindex = _index_of(sock, of.parent)
             return read(sock, ifindex, of.number) if ifindex else None
 
     def set_function(self, of: Function, wanted: Settings) -> None:
-        with calls.failing_as("set_function"), rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
+        with rtnetlink.failing_as("set_function"), rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
             ifindex = _index_of(sock, of.parent)
             if not ifindex:
                 raise OSError(errno.ENODEV, f"there is no interface {of.parent}")

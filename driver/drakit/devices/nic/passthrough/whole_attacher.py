@@ -15,7 +15,7 @@ from typing import cast
 from drakit.core import context, errors
 from drakit.core import driver as drivers
 from drakit.devices.nic import config, pod_interfaces
-from drakit.devices.nic.addresses import address_leases, register
+from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import attacher, outcomes, protocol
 from drakit.devices.nic.passthrough import identity, whole_interface
 
@@ -46,7 +46,7 @@ class WholeAttacher:
         site: context.DriverContext,
         *,
         node: str,
-        known: register.AddressIndex | None = None,
+        known: address_leases.AddressIndex | None = None,
     ) -> None:
         self._whole, self._kernel, self._site = whole, kernel, site
         self._leases = address_leases.AddressLeases(site, node=node, known=known)

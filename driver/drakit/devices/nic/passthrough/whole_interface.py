@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits, errors, records
-from drakit.devices.nic import config, container_env, pod_interfaces, port
+from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic import share as shares
-from drakit.devices.nic.discovery import attributes, offers, rdma
+from drakit.devices.nic.discovery import attributes, hardware, offers
 from drakit.devices.nic.passthrough import host_routes, identity, sriov
 
 _KEY = "whole"
@@ -144,7 +144,7 @@ class Whole:
         return drivers.Prepared(
             edits=edits.Edits(
                 env=_variables(grant, planned, name),
-                device_nodes=rdma.nodes_of(pci.rdma_device) if pci else (),
+                device_nodes=hardware.rdma_nodes_of(pci.rdma_device) if pci else (),
                 net_devices=(edits.NetDevice(host_interface_name=planned.host_state.name, name=name),) if self._runtime_moves else (),
                 hooks=(hook,) if hook is not None and not self._runtime_moves else (),
             ),
@@ -257,7 +257,7 @@ def _variables(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
     }
     if planned.function_is is not None:
         facts |= {"BANDWIDTH": str(planned.function_is.min_rate), "MAC": planned.function_is.mac}
-    return container_env.variables(grant.request, shares.identity(grant.claim, grant.device, grant.share_id), facts)
+    return shares.variables(grant.request, shares.identity(grant.claim, grant.device, grant.share_id), facts)
 
 
 def _host_state_of(device: devices.Device) -> pod_interfaces.HostState:

@@ -1,35 +1,31 @@
-"""Keeps the kernel as the journal wants it, beside the verbs: what somebody removes or alters is put back, what changed is changed in place.
+"""Reconciles traffic control with the journal: what was removed or changed on a shared NIC is restored, and what no claim uses is removed.
 
-A look compares each NIC that has shares with the shares of its prepared claims, under the NIC's device lock, so that no verb is half-way. A share
-that no claim knows is removed only when no sandbox uses it: after the journal was lost, pods go on with what they have until their claims are known
-again. What it reads of all shares and promises it tells to whoever keeps that in memory (``told``).
+A check compares each NIC that has shares with the shares of its prepared claims, under the NIC's device lock, so that no verb is half done. A share
+without a known claim is removed only when no sandbox uses it: while the journal is incomplete, pods keep what they have.
 
-A NIC on which something had to be put back is Unhealthy until a look finds it whole. A change of the NIC's own figures (its speed, the reserve) is
-no damage. Looks are made when the kernel told of a change and then of none for a moment, and at intervals, because our own requests hide what
-happens during a look. While changes go on and on, as in a burst of claims, there is a look every few seconds.
+A NIC on which something had to be restored is Unhealthy until a check finds nothing to restore. A change of the NIC's own figures (its speed, the
+reserve) is no damage. Checks also run at intervals, because the driver's own requests hide what happens during a check.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from drakit.core import context, errors, records
 from drakit.core import driver as drivers
-from drakit.devices.nic import debounce, port
+from drakit.devices.nic import background, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.discovery import attributes, offers
 
 INTERVAL = 10.0
-SETTLING = 1.0
-SETTLING_MOST = 5.0
-_JOIN_SECONDS = 10.0
+QUIET_SECONDS = 1.0
+BURST_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 Grant = drivers.Grant[object]
 
 
 class TcReconciler:
-    """Looks after the shares of one driver; ``start`` begins, ``stop`` ends the thread that looks."""
+    """Reconciles the shares of one driver; ``start`` and ``stop`` its thread. Each check passes the shares and intents it read to ``on_read``."""
 
     def __init__(
         self,
@@ -48,22 +44,23 @@ class TcReconciler:
         self._uplinks: dict[str, port.Uplink] = {}
         self._damaged: set[str] = set()
         self._watch = machine.watch()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="nic-keeper", daemon=True)
+        self._loop = background.CheckLoop(
+            "nic-tc-reconciler",
+            self._check,
+            self._watch,
+            interval=lambda: QUIET_SECONDS if self._damaged else INTERVAL,
+            quiet=QUIET_SECONDS,
+            most=BURST_SECONDS,
+        )
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        self._watch.wake()
-        if self._thread.ident is not None:
-            self._thread.join(_JOIN_SECONDS)
-        if not self._thread.is_alive():
-            self._watch.close()
+        self._loop.stop()
 
-    def look(self) -> Mapping[str, tuple[str, ...]]:
-        """Look at every NIC once; by device name, what was damaged. Raises HardwareError when the NICs cannot be read at all."""
+    def reconcile(self) -> Mapping[str, tuple[str, ...]]:
+        """Check every NIC once; return by device name what was restored. Raises HardwareError where the NICs cannot be read."""
         shares_now = self._machine.shares()
         self._on_read(shares_now, self._intents())
         installed = {share.ifindex for share in shares_now}
@@ -76,27 +73,27 @@ class TcReconciler:
         damage = {}
         for name, device in sorted(known.items()):
             with self._site.hold(device.lock_names):
-                damage[name] = self._keep(name, offered.get(name), self._grants_of(name))
+                damage[name] = self._reconcile_nic(name, offered.get(name), self._grants_of(name))
             self._report(name, damage[name])
         return damage
 
     def _grants_of(self, device: str) -> tuple[Grant, ...]:
         return tuple(grant for grant in self._site.grants() if grant.device.name == device and not grant.admin_access)
 
-    def _keep(self, name: str, nic: offers.Nic | None, grants: Collection[Grant]) -> tuple[str, ...]:
-        """Mend one NIC; what was damaged."""
+    def _reconcile_nic(self, name: str, nic: offers.Nic | None, grants: Collection[Grant]) -> tuple[str, ...]:
+        """Reconcile one NIC; return what was restored, or the error."""
         uplink = self._uplink_of(nic, grants)
         if uplink is None:
             return ()
-        known = self._uplinks.get(name)
+        former = self._uplinks.get(name)
         self._uplinks[name] = uplink
         try:
-            fixed = self._machine.repair(uplink, self._wanted(uplink, grants))
+            fixed = self._machine.repair(uplink, self._wanted_shares(uplink, grants))
         except errors.HardwareError as error:
             return (str(error),)
         if fixed:
             _log.warning("traffic control reconciled", extra={"device": name, "fixed": list(fixed)})
-        return fixed if known == uplink else ()
+        return fixed if former == uplink else ()
 
     def _uplink_of(self, nic: offers.Nic | None, grants: Collection[Grant]) -> port.Uplink | None:
         if nic is not None:
@@ -108,18 +105,18 @@ class TcReconciler:
                 return self._uplink(interface, speed)
         return None
 
-    def _wanted(self, uplink: port.Uplink, grants: Collection[Grant]) -> tuple[port.Share, ...]:
-        """The shares of prepared claims, and of those installed the ones that others than a prepared claim still want."""
+    def _wanted_shares(self, uplink: port.Uplink, grants: Collection[Grant]) -> tuple[port.Share, ...]:
+        """Return the shares of prepared claims, and of the other installed ones those that an intent names or a sandbox uses."""
         recorded = (shares.from_record(grant.record) for grant in grants)
         wanted = {share.id: uplink.allowed(share) for share in recorded if share is not None and share.ifindex == uplink.ifindex}
-        spared = {intent.get("id") for intent in self._intents()} | {member.share_id for member in self._machine.members()}
+        in_use = {intent.get("id") for intent in self._intents()} | {member.share_id for member in self._machine.members()}
         for share in self._machine.shares():
-            if share.ifindex == uplink.ifindex and share.id in spared:
+            if share.ifindex == uplink.ifindex and share.id in in_use:
                 wanted.setdefault(share.id, share)
         return tuple(wanted.values())
 
     def _report(self, name: str, damage: tuple[str, ...]) -> None:
-        """Tell the NIC's health where it changed."""
+        """Report the NIC's health where it changed."""
         if damage:
             self._damaged.add(name)
             message = "; ".join(damage)
@@ -128,14 +125,9 @@ class TcReconciler:
             self._damaged.discard(name)
             self._health(context.HealthReport(device=name, health=context.Health.HEALTHY))
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self.look()
-            except errors.DrakitError as error:
-                _log.warning("checking traffic control failed", extra={"error": str(error)})
-            self._watch.drain()
-            if self._stopping.is_set():
-                return
-            self._watch.wait(SETTLING if self._damaged else INTERVAL)
-            debounce.settle(self._watch, self._stopping, quiet=SETTLING, most=SETTLING_MOST)
+    def _check(self) -> None:
+        try:
+            self.reconcile()
+        except errors.DrakitError as error:
+            _log.warning("checking traffic control failed", extra={"error": str(error)})
+        self._watch.drain()  # The events of this check's own requests.

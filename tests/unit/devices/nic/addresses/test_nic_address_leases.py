@@ -12,7 +12,7 @@ from drakit.core import claim as claims
 from drakit.core import device, driver, errors, names, records
 from drakit.devices.nic import config
 from drakit.devices.nic.addresses import address_leases, ip_pools
-from drakit.devices.nic.addresses import register as registers
+from drakit.devices.nic.addresses import address_leases as registers
 from fakes import site as fake_site
 
 POOL = ip_pools.AddressPool(subnet="10.9.0.0/16", first="10.9.1.1", last="10.9.1.3")

@@ -13,7 +13,7 @@ from drakit.devices.nic import config, port, reporting, settings
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import attachment_plan
-from drakit.devices.nic.discovery import link_monitor, speeds
+from drakit.devices.nic.discovery import link_monitor, offers
 from drakit.devices.nic.mock import mock_port
 from fakes import site as fake_site
 
@@ -45,7 +45,7 @@ class Town:
         self.site = fake_site.FakeSite(folder)
         self.health = reporting.DeviceHealth(self.site)
         self.reporter = reporting.StatusReporter(self.machine, self.site, node="node-1")
-        self.lookout = link_monitor.LinkMonitor(
+        self.monitor = link_monitor.LinkMonitor(
             self.machine,
             self.site,
             survey=self.driver.survey,
@@ -80,7 +80,7 @@ class Town:
 def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     town = Town(tmp_path, take_over=("eth0",))
     for _ in range(2):
-        town.lookout.look()
+        town.monitor.check()
     (line,) = (vars(record) for record in caplog.records if record.levelname == "WARNING")
     assert (line["msg"], line["interface"]) == ("interface not offered", "eth0")
     assert line["reason"].startswith("is named by nic.take_over and its reserve is 0 (nic.reserve)")
@@ -89,18 +89,18 @@ def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathli
 
 def test_what_is_withheld_as_on_every_node_is_not_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     town = Town(tmp_path)
-    town.lookout.look()
+    town.monitor.check()
     assert [item.name for item in town.driver.survey().withheld] == ["eth0"]
     assert [record.levelname for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 def test_a_change_is_published_and_no_change_is_not(tmp_path: pathlib.Path) -> None:
     town = Town(tmp_path)
-    town.lookout.look()
-    town.lookout.look()
+    town.monitor.check()
+    town.monitor.check()
     assert town.site.changes == 0
     town.machine.link("eth1", carrier=False)
-    town.lookout.look()
+    town.monitor.check()
     assert town.site.changes == 1
 
 
@@ -116,11 +116,11 @@ def test_a_link_that_is_lost_is_told_until_it_is_back(
     tmp_path: pathlib.Path, setting: settings.CarrierLoss, effect: device.TaintEffect | None
 ) -> None:
     town = Town(tmp_path, setting)
-    town.lookout.look()
+    town.monitor.check()
     for _ in range(2):
         town.machine.link("eth1", carrier=False)
         for _ in range(2):
-            town.lookout.look()
+            town.monitor.check()
         report = town.site.health_of(NIC)
         assert report == context.HealthReport(
             device=NIC, health=context.Health.UNHEALTHY, message="the interface eth1 has no link (no carrier)"
@@ -128,7 +128,7 @@ def test_a_link_that_is_lost_is_told_until_it_is_back(
         assert [taint.effect for taint in town.site.taints().get(NIC, ())] == ([effect] if effect else [])
         assert NIC in town.driver.discover().by_name(), "it keeps the speed it had, and its place in the slice"
         town.machine.link("eth1", carrier=True)
-        town.lookout.look()
+        town.monitor.check()
         assert town.site.health_of(NIC) == context.HealthReport(device=NIC, health=context.Health.HEALTHY)
         assert town.site.taints() == {}
     assert len(town.site.reports) == 4
@@ -138,9 +138,9 @@ def test_a_device_is_healthy_when_nobody_complains_any_more(tmp_path: pathlib.Pa
     site = fake_site.FakeSite(tmp_path)
     health = reporting.DeviceHealth(site)
     health.report("queueing")(context.HealthReport(device="eth1", health=context.Health.UNHEALTHY, message="a class is missing"))
-    health.tell("eth1", "carrier", "no link")
+    health.set("eth1", "carrier", "no link")
     health.report("queueing")(context.HealthReport(device="eth1", health=context.Health.HEALTHY))
-    health.tell("eth1", "carrier", "")
+    health.set("eth1", "carrier", "")
     assert [(report.health.value, report.message) for report in site.reports] == [
         ("Unhealthy", "a class is missing"),
         ("Unhealthy", "no link; a class is missing"),
@@ -152,11 +152,11 @@ def test_a_device_is_healthy_when_nobody_complains_any_more(tmp_path: pathlib.Pa
 def test_a_claim_is_told_nothing_before_a_sandbox_uses_it_and_then_what_is_there(tmp_path: pathlib.Path) -> None:
     town = Town(tmp_path)
     grant = town.prepared()
-    town.lookout.look()
+    town.monitor.check()
     assert town.site.statuses == []
     town.attach(grant)
     for _ in range(2):
-        town.lookout.look()
+        town.monitor.check()
     ((claim, status),) = town.site.statuses
     assert claim == CLAIM
     assert (status.device, status.pool, status.share_id) == (NIC, "node-1", SHARE)
@@ -178,7 +178,7 @@ def test_two_pods_of_a_claim_are_told_together(tmp_path: pathlib.Path) -> None:
     grant = town.prepared()
     for cookie in (7, 8):
         town.attach(grant, cookie)
-    town.lookout.look()
+    town.monitor.check()
     status = town.site.status_of(CLAIM.uid, NIC, SHARE)
     assert status is not None
     assert status.network == claim_status.NetworkStatus(interface="net1", addresses=("10.9.1.7/16", "10.9.1.8/16"))
@@ -188,7 +188,7 @@ def test_a_claim_is_told_what_went_wrong(tmp_path: pathlib.Path) -> None:
     town = Town(tmp_path)
     grant = town.prepared()
     town.reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
-    town.lookout.look()
+    town.monitor.check()
     failed = town.site.status_of(CLAIM.uid, NIC, SHARE)
     assert failed is not None
     assert [(one.status, one.reason, one.message) for one in failed.conditions] == [
@@ -197,7 +197,7 @@ def test_a_claim_is_told_what_went_wrong(tmp_path: pathlib.Path) -> None:
     town.attach(grant)
     town.reporter.attached(grant, "pod-1")
     town.machine.remove(SHARE)
-    town.lookout.look()
+    town.monitor.check()
     missing = town.site.status_of(CLAIM.uid, NIC, SHARE)
     assert missing is not None
     assert [(one.status, one.reason) for one in missing.conditions] == [(False, "ShareMissing")]
@@ -212,7 +212,7 @@ def test_a_pod_s_failure_is_told_until_that_pod_is_attached(tmp_path: pathlib.Pa
     told = []
     for pod in ("", "pod-1", "pod-3", "pod-2"):
         town.reporter.attached(grant, pod)
-        town.lookout.look()
+        town.monitor.check()
         status = town.site.status_of(CLAIM.uid, NIC, SHARE)
         assert status is not None
         assert status.network is not None, "what other pods of the claim have is told all the same"
@@ -250,11 +250,11 @@ def test_every_share_is_counted_in_both_directions(tmp_path: pathlib.Path) -> No
 def test_a_speed_is_remembered_while_the_link_is_away_only() -> None:
     linked = port.Interface(ifindex=2, name="eth1", mtu=1500, speed=10**10)
     unlinked = dataclasses.replace(linked, speed=None, carrier=False)
-    known = speeds.LastSpeeds()
-    assert known.filled([unlinked]) == (unlinked,)
-    assert known.filled([linked]) == (linked,)
-    assert known.filled([unlinked]) == (dataclasses.replace(unlinked, speed=10**10),)
-    assert known.filled([dataclasses.replace(linked, speed=None)]) == (dataclasses.replace(linked, speed=None),), "a link of unknown speed"
+    known = offers.LastSpeeds()
+    assert known.fill([unlinked]) == (unlinked,)
+    assert known.fill([linked]) == (linked,)
+    assert known.fill([unlinked]) == (dataclasses.replace(unlinked, speed=10**10),)
+    assert known.fill([dataclasses.replace(linked, speed=None)]) == (dataclasses.replace(linked, speed=None),), "a link of unknown speed"
 
 
 def test_it_looks_by_itself_until_it_is_stopped(tmp_path: pathlib.Path) -> None:
@@ -270,4 +270,4 @@ def test_it_looks_by_itself_until_it_is_stopped(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_never_began_can_be_stopped(tmp_path: pathlib.Path) -> None:
-    Town(tmp_path).lookout.stop()
+    Town(tmp_path).monitor.stop()

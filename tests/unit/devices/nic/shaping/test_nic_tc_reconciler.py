@@ -36,7 +36,7 @@ class Node:
     site: site.FakeSite
     intents: list[records.Record]
 
-    def keeper(self) -> tc_reconciler.TcReconciler:
+    def reconciler(self) -> tc_reconciler.TcReconciler:
         return tc_reconciler.TcReconciler(
             self.machine, self.site, survey=self.driver.survey, uplink=self.driver.uplink, intents=lambda: self.intents
         )
@@ -70,22 +70,22 @@ def node(tmp_path: pathlib.Path) -> Node:
 
 def test_a_whole_nic_is_not_spoken_of(node: Node) -> None:
     node.prepared(1)
-    assert node.keeper().look() == {NIC: ()}
+    assert node.reconciler().reconcile() == {NIC: ()}
     assert node.site.reports == []
     assert node.site.held == [frozenset({NIC})]
 
 
 def test_what_is_gone_is_put_back_and_the_nic_is_unhealthy_until_it_is_found_whole(node: Node) -> None:
     share = node.prepared(1)
-    looking = node.keeper()
-    looking.look()
+    reconciler = node.reconciler()
+    reconciler.reconcile()
     node.machine.remove(share.id)
-    assert looking.look() == {NIC: (f"share {share.id} is missing",)}
+    assert reconciler.reconcile() == {NIC: (f"share {share.id} is missing",)}
     assert node.machine.shares() == (share,)
     assert node.site.health_of(NIC) == context.HealthReport(
         device=NIC, health=context.Health.UNHEALTHY, message=f"share {share.id} is missing"
     )
-    looking.look()
+    reconciler.reconcile()
     assert node.site.health_of(NIC) == context.HealthReport(device=NIC, health=context.Health.HEALTHY)
 
 
@@ -126,10 +126,10 @@ def test_nics_are_read_again_when_events_may_have_been_missed(node: Node) -> Non
         surveys.append(node.driver.survey())
         return surveys[-1]
 
-    looking = tc_reconciler.TcReconciler(node.machine, node.site, survey=survey, uplink=node.driver.uplink, intents=lambda: node.intents)
-    looking.look()
+    reconciler = tc_reconciler.TcReconciler(node.machine, node.site, survey=survey, uplink=node.driver.uplink, intents=lambda: node.intents)
+    reconciler.reconcile()
     assert len(surveys) == 2
-    looking.look()
+    reconciler.reconcile()
     assert len(surveys) == 3
 
 
@@ -142,7 +142,7 @@ def test_the_first_look_after_a_reboot_puts_everything_back_without_alarm(node: 
     shares = [node.prepared(1), node.prepared(2)]
     for share in shares:
         node.machine.remove(share.id)
-    node.keeper().look()
+    node.reconciler().reconcile()
     assert node.machine.shares() == tuple(shares)
     assert node.site.reports == []
 
@@ -153,7 +153,7 @@ def test_a_share_nobody_knows_goes_unless_a_sandbox_uses_it_or_a_claim_is_half_w
         node.site.remove(grant)
     node.machine.admit(used, cookie=7001, mac="02:aa:00:00:00:01")
     node.intents.append({"id": half.id})
-    node.keeper().look()
+    node.reconciler().reconcile()
     assert orphan not in node.machine.shares()
     assert node.machine.shares() == (used, half)
 
@@ -166,7 +166,7 @@ def test_a_nic_that_cannot_be_mended_is_unhealthy_with_the_reason(node: Node) ->
             raise errors.HardwareError("repair", "no buffers")
 
     node.machine.__class__ = Refusing
-    node.keeper().look()
+    node.reconciler().reconcile()
     reported = node.site.health_of(NIC)
     assert reported is not None
     assert (reported.health, reported.message) == (context.Health.UNHEALTHY, "repair: no buffers")
@@ -178,16 +178,16 @@ def test_admin_access_and_shares_of_other_nics_are_left_out(node: Node) -> None:
     node.site.remove(grant)
     node.site.put(dataclasses.replace(grant, admin_access=True, record={}))
     node.machine.remove(share.id)
-    assert node.keeper().look() == {}
+    assert node.reconciler().reconcile() == {}
 
 
 def test_start_and_stop_leave_no_thread(node: Node) -> None:
     node.prepared(1)
     for _ in range(2):
         node.driver.start(node.site)
-        assert "nic-keeper" in {thread.name for thread in threading.enumerate()}
+        assert "nic-tc-reconciler" in {thread.name for thread in threading.enumerate()}
         node.driver.stop()
-        assert "nic-keeper" not in {thread.name for thread in threading.enumerate()}
+        assert "nic-tc-reconciler" not in {thread.name for thread in threading.enumerate()}
     node.driver.stop()
 
 
@@ -236,7 +236,7 @@ def test_what_the_admin_allows_is_changed_in_place_and_is_no_damage(node: Node) 
     for bound, ceil in ((None, 5 * 10**9), ("2G", 2 * 10**9), ("0", 0), (None, 5 * 10**9)):
         choices = nic_settings.NicSettings(ceil=None if bound is None else quantity.Quantity.of(bound))
         node.driver = nic_driver.NicDriver(node.machine, node="node-1", settings=choices)
-        looks = node.keeper()
-        assert not any(looks.look().values())
+        reconciler = node.reconciler()
+        assert not any(reconciler.reconcile().values())
         assert node.machine.shares() == (dataclasses.replace(wide, ceil=ceil),)
     assert not node.site.reports

@@ -12,7 +12,6 @@ import os
 import pathlib
 from collections.abc import Mapping
 
-from drakit.devices.nic import sysctls
 from drakit.devices.nic.netlink import rtnetlink
 
 _NET = pathlib.Path("/proc/sys/net")
@@ -42,7 +41,13 @@ def _write_inside(descriptor: int, interface: str, wanted: Mapping[str, int]) ->
 
 def _write_all(interface: str, wanted: Mapping[str, int]) -> None:
     for name, value in wanted.items():
-        (_NET / sysctls.path(name, interface)).write_text(f"{value}\n", "ascii")
+        (_NET / _path(name, interface)).write_text(f"{value}\n", "ascii")
+
+
+def _path(name: str, interface: str) -> str:
+    """Return the file of a sysctl below /proc/sys/net: ``ipv4/conf/net1/arp_ignore``."""
+    family, _, leaf = name.partition(".")
+    return f"{family}/conf/{interface}/{leaf}"
 
 
 def _make_writable() -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from drakit.devices.nic import debounce, port
+from drakit.devices.nic import background, port
 
 
 @dataclasses.dataclass
@@ -38,7 +38,7 @@ class Town:
 
 
 def settled(town: Town) -> float:
-    debounce.settle(town, town, quiet=1.0, most=5.0, monotonic=town.monotonic)
+    background.wait_until_quiet(town, town, quiet=1.0, most=5.0, monotonic=town.monotonic)
     return town.now
 
 
