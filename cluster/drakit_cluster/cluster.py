@@ -15,26 +15,26 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
-from drakit_cluster import errors, json_types
 from drakit_cluster.access import drivers, users
-from drakit_cluster.apiserver import ApiServer
-from drakit_cluster.client import ApiClient
+from drakit_cluster.api.apiserver import ApiServer
+from drakit_cluster.api.registry import Registry
+from drakit_cluster.api.storage.state_log import StateLog
+from drakit_cluster.api.storage.store import Store
+from drakit_cluster.api.storage.watching import EventType, Watch
+from drakit_cluster.cel import Selectors
+from drakit_cluster.client.client import ApiClient
+from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.cluster_node import ClusterNode
 from drakit_cluster.components import Components
 from drakit_cluster.controllers import Controllers
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Object
 from drakit_cluster.kubelet import Timing
 from drakit_cluster.node_folder import NodeFolder
-from drakit_cluster.recorder import Recorder
-from drakit_cluster.registry import Registry
-from drakit_cluster.resources import CLAIM, CLASS, EVENT, NODE, SLICE, TAINT_RULE
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, EVENT, NODE, SLICE, TAINT_RULE
 from drakit_cluster.runtime import HookRunner, Mode
-from drakit_cluster.scheduler import Scheduler
-from drakit_cluster.selectors import Selectors
-from drakit_cluster.state_log import StateLog
-from drakit_cluster.store import Store
-from drakit_cluster.watching import EventType, Watch
+from drakit_cluster.scheduling.scheduler import Scheduler
 
 _DRIVER_NAMESPACE, _DRIVER_ACCOUNT = "drakit-system", "drakit"
 _DRIVER_USER = f"system:serviceaccount:{_DRIVER_NAMESPACE}:{_DRIVER_ACCOUNT}"

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from drakit_cluster.client import ApiClient
+from drakit_cluster.client.client import ApiClient
 from drakit_cluster.faults import Faults
-from drakit_cluster.features import FeatureGates
 from drakit_cluster.kubelet import Kubelet, Place, Timing
 from drakit_cluster.node_folder import NodeFolder
+from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.runtime import HookRunner, Mode, Runtime
 
 

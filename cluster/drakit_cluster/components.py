@@ -4,9 +4,9 @@ import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.known_errors import NONE, KnownErrors
-from drakit_cluster.scheduler import BINDING_SECONDS
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.scheduling.allocator.known_errors import NONE, KnownErrors
+from drakit_cluster.scheduling.scheduler import BINDING_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from drakit_cluster import errors, features, fragments, json_types, reading, resources
-from drakit_cluster.features import FeatureGates, Gate
-from drakit_cluster.fragments import Missing
-from drakit_cluster.json_types import Object
-from drakit_cluster.reading import Part
-from drakit_cluster.registry import DEFAULT_NAMESPACES, Registry
-from drakit_cluster.resources import Resource
-from drakit_cluster.schema import table
+from drakit_cluster.api.registry import DEFAULT_NAMESPACES, Registry
+from drakit_cluster.objects import errors, features, fragments, json_types, reading, resources
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.fragments import Missing
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.reading import Part
+from drakit_cluster.objects.resources import Resource
+from drakit_cluster.objects.schema import table
 
 SIZE_MAX = 64 << 20
 DEFAULT_NAMESPACE = "default"

@@ -16,8 +16,8 @@ from drakit.core import records
 from drakit.core.slices import paging, reconcile, resource_slice
 from drakit.devices import machines, registry
 from drakit.kube import slice_codec
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
 
 DRIVER = "gpu.drakit.dev"
 MACHINE = "dgx-a100-40gb"

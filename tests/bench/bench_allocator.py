@@ -21,12 +21,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from bench import allocator_inputs as inputs
-from drakit_cluster import json_types, ports
-from drakit_cluster.allocator import Allocator
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Object
-from drakit_cluster.selectors import EnvType, Selectors
-from drakit_cluster.state import AllocatedState
+from drakit_cluster.cel import EnvType, Selectors
+from drakit_cluster.objects import json_types, ports
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.scheduling.allocator.allocator import Allocator
+from drakit_cluster.scheduling.allocator.state import AllocatedState
 
 SEEDS = range(5)
 WARM_RUNS = 3

@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterator, Sequence
 
 from bench import table
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Object
-from drakit_cluster.pod_claims import MAX_RESERVATIONS
-from drakit_cluster.resources import CLAIM, POD
+from drakit_cluster.client.pod_claims import MAX_RESERVATIONS
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.town import Town
 

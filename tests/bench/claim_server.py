@@ -11,7 +11,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from drakit_cluster import apiserver, registry, resources
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import resources
 
 DRIVER, POOL = "bench.example.com", "node-1"
 PIPE = "pipe"

@@ -15,11 +15,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "driver"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "cluster"))
 
 from conformance import validate_case
-from drakit_cluster import allocator, capacity, json_types, known_errors, ports, quantity, state, taints
-from drakit_cluster.devices import DeviceId, DeviceView, view_of
-from drakit_cluster.features import FeatureGates, Gate
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.quantity import Quantity
+from drakit_cluster.objects import capacity, json_types, ports, quantity, taints
+from drakit_cluster.objects.devices import DeviceId, DeviceView, view_of
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.quantity import Quantity
+from drakit_cluster.scheduling.allocator import allocator, known_errors, state
 
 GATES = {
     "AdminAccess": Gate.ADMIN_ACCESS,
@@ -55,7 +56,7 @@ def gates(case: Object) -> FeatureGates:
 
 def selectors(features: FeatureGates) -> ports.SelectorPort:
     """Return the CEL selectors, imported on first use so that the other kinds need none of their libraries."""
-    module = importlib.import_module("drakit_cluster.selectors")
+    module = importlib.import_module("drakit_cluster.cel")
     port: ports.SelectorPort = module.Selectors(features)
     return port
 
@@ -98,7 +99,7 @@ def device_id(item: Object) -> DeviceId:
 
 def cel(case: Object) -> Object:
     """Compile and evaluate one device selector."""
-    module = importlib.import_module("drakit_cluster.selectors")
+    module = importlib.import_module("drakit_cluster.cel")
     return module.conformance(  # type: ignore[no-any-return]  # The package is imported late, so its types are unknown here.
         json_types.text(case, "expression"),
         device_view(json_types.mapping(case, "device")),

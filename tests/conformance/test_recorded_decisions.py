@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from conformance import adapter
-from drakit_cluster import json_types, quantity
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects import json_types, quantity
+from drakit_cluster.objects.json_types import Json, Object
 
 CASES = pathlib.Path(__file__).parent / "cases"
 KINDS = ("allocate", "capacity", "cel", "toleration", "validate")

@@ -2,14 +2,14 @@
 
 import dataclasses
 
-from drakit_cluster import json_types, resources
-from drakit_cluster.features import FeatureGates, Gate
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import Resource
-from drakit_cluster.schema import devices, shape
-from drakit_cluster.schema import table as shapes
-from drakit_cluster.validation import capacities, compiler, context, table
-from drakit_cluster.validation.failure import Failure
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import Resource
+from drakit_cluster.objects.schema import devices, shape
+from drakit_cluster.objects.schema import table as shapes
+from drakit_cluster.objects.validation import capacities, compiler, context, table
+from drakit_cluster.objects.validation.failure import Failure
 
 NAMESPACED = ("ResourceClaim", "ResourceClaimTemplate")
 CAPACITY_PATH = "spec.devices.capacity"

@@ -9,7 +9,8 @@ from drakit.core import claim as claims
 from drakit.core import ports
 from drakit.kube import claim_codec, client, fields
 from drakit.kube import claims as kube_claims
-from drakit_cluster import apiserver, registry, resources
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import resources
 from fakes import claim_statuses
 from unit.cluster import samples
 

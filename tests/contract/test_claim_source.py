@@ -11,7 +11,8 @@ from drakit.core import claim as claims
 from drakit.core import errors, names, ports, quantity
 from drakit.kube import claim_codec, client, fields, file_claims
 from drakit.kube import claims as kube_claims
-from drakit_cluster import apiserver, registry, resources
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import resources
 from fakes import claim_samples as samples
 from fakes import claim_source
 

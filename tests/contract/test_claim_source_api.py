@@ -7,7 +7,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.kube import claims, client
-from drakit_cluster import apiserver, registry
+from drakit_cluster.api import apiserver, registry
 from fakes import claim_samples as samples
 
 

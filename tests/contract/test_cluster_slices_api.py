@@ -12,7 +12,8 @@ from drakit.devices.tpu import machine, offer
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
 from drakit.node.publishing import cluster_publisher
-from drakit_cluster import apiserver, features, registry, resources
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import features, resources
 from fakes import real_clock
 
 DRIVER = "tpu.drakit.dev"

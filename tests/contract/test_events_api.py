@@ -9,9 +9,10 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import context, errors, names
 from drakit.kube import client, events
-from drakit_cluster import apiserver, json_types, registry, resources
 from drakit_cluster.access import drivers
-from drakit_cluster.json_types import Object
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Object
 from unit.cluster import samples
 
 NOON = datetime.datetime(2026, 11, 22, 12, 0, tzinfo=datetime.UTC)

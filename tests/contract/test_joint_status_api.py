@@ -10,10 +10,11 @@ import yaml
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
 from drakit.kube import client, status, transport
-from drakit_cluster import apiserver, json_types, registry, resources
 from drakit_cluster.access import drivers, users
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Json, Object
 from fakes import byte_comparing, real_clock
 
 ROOT = pathlib.Path(__file__).parents[2]

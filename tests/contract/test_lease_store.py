@@ -9,7 +9,8 @@ import pytest
 
 from drakit.core import errors, leader_election, ports
 from drakit.kube import client, leases
-from drakit_cluster import apiserver, registry, resources
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import resources
 from fakes import lease_store
 
 NOON = datetime.datetime(2026, 1, 2, 12, 0, 0, 123456, tzinfo=datetime.UTC)

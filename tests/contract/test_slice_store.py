@@ -8,7 +8,8 @@ from drakit.core import errors, ports
 from drakit.core.slices import resource_slice
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
-from drakit_cluster import apiserver, features, registry, resources
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import features, resources
 from fakes import real_clock, slice_follower, slice_store
 from fakes import slice_samples as samples
 

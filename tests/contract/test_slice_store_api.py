@@ -10,8 +10,9 @@ from drakit.core import errors
 from drakit.core.slices import resource_slice
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
-from drakit_cluster import apiserver, features, registry, resources
-from drakit_cluster.json_types import Object
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import features, resources
+from drakit_cluster.objects.json_types import Object
 from fakes import real_clock, slice_follower
 from fakes import slice_samples as samples
 

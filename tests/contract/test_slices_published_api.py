@@ -11,7 +11,8 @@ from drakit.core import device, errors, inventory, quantity
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
 from drakit.node.publishing import publisher
-from drakit_cluster import apiserver, features, registry, resources
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import features, resources
 from fakes import real_clock, ticking
 
 NODE, DRIVER = "node-1", "lists.example.com"

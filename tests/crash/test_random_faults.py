@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit_cluster.features import FeatureGates
+from drakit_cluster.objects.features import FeatureGates
 from fakes.storm import place, storm
 
 ALL = 1000

@@ -16,8 +16,8 @@ from drakit.core import errors
 from drakit.core.errors import ApiError
 from drakit.core.records import thaw
 from drakit.kube import client
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
 
 __all__ = ["Api", "ApiError", "WaitError"]
 

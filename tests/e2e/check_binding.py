@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
 from e2e import driver as drivers
 from e2e import objects, workspace
 from e2e.driver import Driver

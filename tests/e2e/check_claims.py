@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
 from e2e import objects, workspace
 from e2e.api import Api
 from e2e.workspace import Workspace

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
 from e2e import objects, workspace
 from e2e.driver import Driver
 from e2e.workspace import Workspace

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
 from e2e import driver as drivers
 from e2e import node_work, objects, workspace
 from e2e.api import Api

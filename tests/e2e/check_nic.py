@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
 from e2e import node_work, objects, workspace
 from e2e.driver import Driver
 from e2e.session import Run

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects.json_types import Object
 from e2e import objects, workspace
 from e2e.workspace import Workspace
 

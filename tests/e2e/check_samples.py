@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 import yaml
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
 from e2e import driver as drivers
 from e2e import workspace
 from e2e.session import Run

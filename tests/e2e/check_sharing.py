@@ -2,8 +2,8 @@
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
 from e2e import objects, workspace
 from e2e.workspace import Workspace
 

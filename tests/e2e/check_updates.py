@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from drakit_cluster import json_types
+from drakit_cluster.objects import json_types
 from e2e import driver as drivers
 from e2e import objects
 from e2e.api import Api

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from drakit_cluster import json_types
+from drakit_cluster.objects import json_types
 from e2e import driver as drivers
 from e2e import gates as feature_gates
 from e2e import table, workspace

@@ -9,8 +9,8 @@ import tempfile
 
 import yaml
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
 from e2e.api import Api
 
 NAMESPACE = "drakit-system"

@@ -8,8 +8,8 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
 from e2e.api import Api, ApiError
 
 _DRIVER = "probe.e2e.drakit.dev"

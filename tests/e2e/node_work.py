@@ -3,8 +3,8 @@
 import json
 from collections.abc import Sequence
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
 from e2e import objects
 from e2e.workspace import Workspace
 

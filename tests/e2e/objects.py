@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects.json_types import Json, Object
 from e2e import inspection
 
 GPU, MIG, NIC = "gpu.drakit.dev", "mig.drakit.dev", "nic.drakit.dev"

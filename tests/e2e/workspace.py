@@ -4,8 +4,8 @@ import dataclasses
 import functools
 import pathlib
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
 from e2e.api import Api, ApiError
 from e2e.inspection import ContainerView
 

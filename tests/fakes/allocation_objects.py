@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from drakit_cluster import allocator, json_types, known_errors, ports
-from drakit_cluster.features import FeatureGates, Gate
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.known_errors import KnownErrors
-from drakit_cluster.state import AllocatedState
+from drakit_cluster.objects import json_types, ports
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.scheduling.allocator import allocator, known_errors
+from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
+from drakit_cluster.scheduling.allocator.state import AllocatedState
 from fakes.simple_selectors import SimpleSelectors
 
 DRIVER = "drv"

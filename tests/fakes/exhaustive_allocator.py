@@ -7,8 +7,8 @@ State is copied, never undone. Every driver has one pool, and all pools have the
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from drakit_cluster import json_types, ports, quantity, taints
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects import json_types, ports, quantity, taints
+from drakit_cluster.objects.json_types import Object
 
 
 class Found(NamedTuple):

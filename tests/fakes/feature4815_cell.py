@@ -5,16 +5,19 @@ Nothing waits and nothing runs beside the test. What a pod got is read from its 
 
 from collections.abc import Mapping, Sequence
 
-from drakit_cluster import json_types, placement, pod_claims, reservation, resources, selectors
-from drakit_cluster.allocator import Allocator
-from drakit_cluster.features import FeatureGates, Gate
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.placement import Placement, Refusal
-from drakit_cluster.registry import Registry
-from drakit_cluster.resources import CLAIM, CLASS, NODE, POD, SLICE
-from drakit_cluster.state import AllocatedState
-from drakit_cluster.store import Key, Store
+from drakit_cluster import cel as selectors
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.registry import Registry
+from drakit_cluster.api.storage.store import Key, Store
+from drakit_cluster.client import pod_claims
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE
+from drakit_cluster.scheduling import placement, reservation
+from drakit_cluster.scheduling.allocator.allocator import Allocator
+from drakit_cluster.scheduling.allocator.state import AllocatedState
+from drakit_cluster.scheduling.placement import Placement, Refusal
 
 DRIVER = "gpu.nvidia.com"
 MIXINS = FeatureGates.of({"DRAMixins": True})

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import yaml
 
-from drakit_cluster import json_types, manifests
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster import manifests
 from drakit_cluster.manifests import Document
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "scenario" / "features_4815" / "samples"

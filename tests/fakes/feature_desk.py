@@ -5,19 +5,19 @@ import itertools
 import uuid
 from collections.abc import Iterator
 
-from drakit_cluster import json_types
-from drakit_cluster.allocator import Allocator
-from drakit_cluster.api import Api
-from drakit_cluster.apiserver import ApiServer
-from drakit_cluster.client import ApiClient
-from drakit_cluster.features import FeatureGates, Gate
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.registry import Registry
-from drakit_cluster.resources import CLAIM, CLASS, SLICE
-from drakit_cluster.selectors import Selectors
-from drakit_cluster.state import AllocatedState
-from drakit_cluster.store import Store
-from drakit_cluster.taint_rules import tainted
+from drakit_cluster.api.apiserver import ApiServer
+from drakit_cluster.api.registry import Registry
+from drakit_cluster.api.storage.store import Store
+from drakit_cluster.cel import Selectors
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.client import ApiClient
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, SLICE
+from drakit_cluster.scheduling.allocator.allocator import Allocator
+from drakit_cluster.scheduling.allocator.state import AllocatedState
+from drakit_cluster.scheduling.taint_rules import tainted
 from unit.cluster_kubelet import objects
 
 ON = FeatureGates()

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import kubernetes_validate
 
-from drakit_cluster.api import Api
-from drakit_cluster.resources import NAMESPACE, SLICE
+from drakit_cluster.client.api import Api
+from drakit_cluster.objects.resources import NAMESPACE, SLICE
 from fakes import feature_desk, feature_samples
 from fakes.feature_samples import Sample
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from typer import testing
 
-from drakit_cluster import json_types, manifests, resources
-from drakit_cluster.api import Api
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster import manifests
+from drakit_cluster.client.api import Api
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Json, Object
 
 FOLDER = pathlib.Path(__file__).parents[1] / "scenario" / "features" / "samples"
 _HEAD = "apiVersion: resource.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {name}\n"

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
-from drakit_cluster.features import FeatureGates
+from drakit_cluster.objects.features import FeatureGates
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.town import Town
 

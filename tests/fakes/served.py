@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from drakit.core import driver as drivers
 from drakit.kube import claims, client, slices
 from drakit.node import engine, local_node, node, timing
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Json, Object
 from drakit_cluster.kubelet import Timing
-from drakit_cluster.resources import CLAIM, CLASS
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLASS
 from fakes import author
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.town import QUICK, Town

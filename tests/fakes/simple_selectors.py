@@ -5,8 +5,8 @@ Terms joined by ``&&``: driver, allowMultipleAllocations, an attribute equal to 
 
 import re
 
-from drakit_cluster import ports, quantity
-from drakit_cluster.devices import DeviceView
+from drakit_cluster.objects import ports, quantity
+from drakit_cluster.objects.devices import DeviceView
 
 _DRIVER = re.compile(r'device\.driver == "([^"]*)"')
 _SHARED = re.compile(r"device\.allowMultipleAllocations == (true|false)")

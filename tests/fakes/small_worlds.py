@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from drakit_cluster import allocator, devices, json_types, problem, quantity
-from drakit_cluster.devices import DeviceId
-from drakit_cluster.features import FeatureGates, Gate
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.state import AllocatedState
+from drakit_cluster.objects import devices, json_types, quantity
+from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.scheduling.allocator import allocator, problem
+from drakit_cluster.scheduling.allocator.state import AllocatedState
 from fakes import exhaustive_allocator, simple_selectors
 
 FEATURES = FeatureGates(enabled=FeatureGates().enabled | {Gate.LIST_TYPE_ATTRIBUTES, Gate.MIXINS})

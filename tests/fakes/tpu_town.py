@@ -14,9 +14,9 @@ from drakit import settings as values
 from drakit.cli import composition, options
 from drakit.cli.commands import publish, run
 from drakit.kube import client
-from drakit_cluster import json_types, resources
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, POD, SLICE
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, POD, SLICE
 from unit.cluster_kubelet.town import Town
 
 ROOT = pathlib.Path(__file__).parents[2]

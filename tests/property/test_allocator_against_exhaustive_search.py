@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 
-from drakit_cluster import json_types, ports, search
+from drakit_cluster.objects import json_types, ports
+from drakit_cluster.scheduling.allocator import search
 from fakes.small_worlds import Small, small
 
 BOUNDED = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])

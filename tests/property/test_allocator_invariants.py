@@ -4,10 +4,10 @@ from collections import Counter
 
 from hypothesis import HealthCheck, assume, given, settings
 
-from drakit_cluster import json_types, ports, quantity
-from drakit_cluster.devices import DeviceId, view_of
-from drakit_cluster.json_types import Object
-from drakit_cluster.state import AllocatedState
+from drakit_cluster.objects import json_types, ports, quantity
+from drakit_cluster.objects.devices import DeviceId, view_of
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.scheduling.allocator.state import AllocatedState
 from fakes.simple_selectors import SimpleSelectors
 from fakes.small_worlds import CLASSES, Small, small
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from drakit.core import errors
 from drakit.core import quantity as ours
-from drakit_cluster import quantity as judge
+from drakit_cluster.objects import quantity as judge
 from fakes.core_strategies import quantity_texts
 
 

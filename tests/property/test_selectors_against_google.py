@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from drakit_cluster.selectors import CompileError, RunError, Selectors, parsing
+from drakit_cluster.cel import CompileError, RunError, Selectors
+from drakit_cluster.cel.syntax import parsing
 from unit.cluster_selectors.asking import ALL_ON
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from drakit import testing
 from drakit.core import claim_status, context, device, errors
-from drakit_cluster import json_types
-from drakit_cluster.resources import CLAIM, EVENT, SLICE
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.resources import CLAIM, EVENT, SLICE
 from fakes import author
 
 DRIVER = author.FakeDriver.name

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster import known_errors
 from drakit_cluster.components import Components
-from drakit_cluster.json_types import Object
-from drakit_cluster.known_errors import KnownErrors
-from drakit_cluster.resources import CLAIM, POD, SLICE
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, POD, SLICE
+from drakit_cluster.scheduling.allocator import known_errors
+from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
 from fakes.allocation_objects import device, partitioned, strings
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster import errors, json_types, moments
 from drakit_cluster.components import Components
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, POD, SLICE
+from drakit_cluster.objects import errors, json_types, moments
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, POD, SLICE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE
 from unit.cluster_kubelet.town import Town

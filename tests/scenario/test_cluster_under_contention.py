@@ -12,8 +12,8 @@ import grpc
 import pytest
 
 from drakit._proto import dra_v1_pb2 as dra
-from drakit_cluster import json_types
-from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, POD
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE, Plugin
 from unit.cluster_kubelet.town import Town

@@ -13,7 +13,8 @@ from kubernetes import client as official
 from kubernetes import config
 
 from drakit.cli.demo import world
-from drakit_cluster import client, json_types, resources
+from drakit_cluster.client import client
+from drakit_cluster.objects import json_types, resources
 from fakes import demo
 
 KINDS = {resource.kind: resource for resource in resources.ALL}

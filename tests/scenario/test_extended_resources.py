@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from drakit_cluster import json_types, whatif
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, CLASS, NODE, POD
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD
+from drakit_cluster.scheduling.explain import whatif
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE, UNPREPARE
 from unit.cluster_kubelet.town import Town

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 import pytest
 import yaml
 
-from drakit_cluster import errors, json_types
-from drakit_cluster.client import ApiClient
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.storage.watching import EventType
+from drakit_cluster.client.client import ApiClient
 from drakit_cluster.components import Components
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import (
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import (
     CLAIM,
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -26,7 +27,6 @@ from drakit_cluster.resources import (
     SLICE,
     TAINT_RULE,
 )
-from drakit_cluster.watching import EventType
 from fakes.feature4815_cell import Cell
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE, Plugin

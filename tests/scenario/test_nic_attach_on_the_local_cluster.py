@@ -24,9 +24,9 @@ from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import background, engine, local_node, timing
 from drakit.node import node as nodes
-from drakit_cluster import errors as api_errors
-from drakit_cluster import resources
 from drakit_cluster.cluster import LocalCluster
+from drakit_cluster.objects import errors as api_errors
+from drakit_cluster.objects import resources
 from drakit_cluster.runtime import Mode
 from fakes import netns, nic_attach
 from unit.cluster_kubelet import town as quick

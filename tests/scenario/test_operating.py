@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drakit import testing
 from drakit_cluster import cluster as clusters
-from drakit_cluster import resources
+from drakit_cluster.objects import resources
 from fakes import driver_process
 
 SECONDS = 30

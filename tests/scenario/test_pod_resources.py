@@ -10,8 +10,8 @@ import pytest
 
 from drakit._proto import podresources_v1_pb2 as wire
 from drakit._proto import podresources_v1_pb2_grpc as services
-from drakit_cluster import json_types
-from drakit_cluster.resources import CLAIM, POD, SLICE
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.resources import CLAIM, POD, SLICE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER
 from unit.cluster_kubelet.town import Town

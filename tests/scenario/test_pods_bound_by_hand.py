@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Object
-from drakit_cluster.resources import CLAIM, POD
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE
 from unit.cluster_kubelet.town import Town

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from drakit_cluster import apiserver, errors, json_types, registry
-from drakit_cluster.json_types import Object
-from drakit_cluster.resources import LEASE, NAMESPACE, SLICE
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import LEASE, NAMESPACE, SLICE
 
 DRIVER = "tpu.drakit.dev"
 ELECTION = {"duration": "4", "renew_deadline": "3", "retry": "0.5"}

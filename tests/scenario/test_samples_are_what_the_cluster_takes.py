@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from drakit.cli.demo import world
-from drakit_cluster import json_types, registry, resources
+from drakit_cluster.api import registry
+from drakit_cluster.objects import json_types, resources
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "daemonset" / "samples"

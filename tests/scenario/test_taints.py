@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, POD, SLICE, TAINT_RULE
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, POD, SLICE, TAINT_RULE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, UNPREPARE
 from unit.cluster_kubelet.town import Town

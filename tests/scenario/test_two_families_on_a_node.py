@@ -9,9 +9,9 @@ import pytest
 
 from drakit.cli.demo import world
 from drakit_cluster import cluster as clusters
-from drakit_cluster import json_types, resources
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import POD, SLICE
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import POD, SLICE
 from fakes import driver_process
 
 FAMILIES = ("gpu", "nic")

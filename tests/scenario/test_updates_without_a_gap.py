@@ -14,7 +14,7 @@ import pytest
 
 from drakit import testing
 from drakit_cluster import cluster as clusters
-from drakit_cluster import json_types, resources
+from drakit_cluster.objects import json_types, resources
 from fakes import driver_process
 
 pytestmark = pytest.mark.timeout(180)

@@ -12,7 +12,9 @@ import yaml
 from drakit import settings
 from drakit.cli.commands import webhook
 from drakit.node import metrics
-from drakit_cluster import apiserver, client, errors, registry, resources
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.client import client
+from drakit_cluster.objects import errors, resources
 from fakes import parameters as p
 from fakes import tls_files
 

@@ -7,13 +7,13 @@ import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drakit_cluster import errors, json_types, resources
 from drakit_cluster.access import tokens, users
 from drakit_cluster.access.tokens import Tokens
 from drakit_cluster.access.users import User
-from drakit_cluster.json_types import Object
-from drakit_cluster.resources import Resource
-from drakit_cluster.store import Key, Store
+from drakit_cluster.api.storage.store import Key, Store
+from drakit_cluster.objects import errors, json_types, resources
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import Resource
 
 DEFAULT_SECONDS = 3600
 MIN_SECONDS = 600

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from drakit_cluster import json_types
 from drakit_cluster.access import nodes, rules
 from drakit_cluster.access.users import Attributes, User
-from drakit_cluster.json_types import Object
-from drakit_cluster.query import parse
-from drakit_cluster.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING, Resource
-from drakit_cluster.store import Key, Store
+from drakit_cluster.api.storage.query import parse
+from drakit_cluster.api.storage.store import Key, Store
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING, Resource
 
 
 class Authorizer(Protocol):

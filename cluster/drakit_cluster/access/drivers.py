@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from drakit_cluster import resources
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SERVICEACCOUNT, Resource
+from drakit_cluster.objects import resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SERVICEACCOUNT, Resource
 
 _DRA = resources.RESOURCE_GROUP
 OURS = ("gpu.drakit.dev", "nic.drakit.dev", "tpu.drakit.dev")

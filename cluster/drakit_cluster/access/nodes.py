@@ -6,10 +6,10 @@ What a new object says about its node is looked at on creation: see ``refusal``.
 
 from collections.abc import Iterator
 
-from drakit_cluster import json_types, resources
 from drakit_cluster.access.users import Attributes
-from drakit_cluster.json_types import Object
-from drakit_cluster.store import Key, Store
+from drakit_cluster.api.storage.store import Key, Store
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Object
 
 LEASE_NAMESPACE = "kube-node-lease"
 _READ = ("get", "list", "watch")

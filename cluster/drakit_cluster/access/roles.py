@@ -1,9 +1,9 @@
 """The roles that every cluster begins with, and their bindings; named and meant as Kubernetes' own."""
 
-from drakit_cluster import resources
 from drakit_cluster.access import users
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, Resource
+from drakit_cluster.objects import resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, Resource
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 _DRA = resources.RESOURCE_GROUP

@@ -1,8 +1,8 @@
 """RBAC's rules: does one rule allow one request? Pure. Source: the rule matching of Kubernetes' RBAC authorizer."""
 
-from drakit_cluster import json_types
 from drakit_cluster.access.users import Attributes
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
 
 ANY = "*"
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from drakit_cluster import errors
 from drakit_cluster.access.users import AUTHENTICATED, User
+from drakit_cluster.objects import errors
 
 _SCHEME = "bearer "
 AUDIENCE = "https://kubernetes.default.svc.cluster.local"

@@ -5,12 +5,12 @@ Looked at when a claim or a template is created, and when an allocation gets its
 
 from collections.abc import Iterator
 
-from drakit_cluster import json_types, resources
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.reviewing import Change, Operation
-from drakit_cluster.store import Key, Store
-from drakit_cluster.validation import failure
-from drakit_cluster.validation.failure import Failure
+from drakit_cluster.api.reviewing import Change, Operation
+from drakit_cluster.api.storage.store import Key, Store
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.validation import failure
+from drakit_cluster.objects.validation.failure import Failure
 
 LABEL = "resource.kubernetes.io/admin-access"
 _DETAIL = f"admin access to devices requires the `{LABEL}: true` label on the containing namespace"

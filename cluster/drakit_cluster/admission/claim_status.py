@@ -8,14 +8,14 @@ Source: Kubernetes 1.36, gate DRAResourceClaimGranularStatusAuthorization. A cla
 from collections.abc import Iterator
 from dataclasses import replace
 
-from drakit_cluster import json_types, resources
 from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.users import Attributes, User, denial
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.reviewing import Change
-from drakit_cluster.schema.claims import DEVICE_STATUS_KEYS
-from drakit_cluster.validation import failure
-from drakit_cluster.validation.failure import Failure
+from drakit_cluster.api.reviewing import Change
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.schema.claims import DEVICE_STATUS_KEYS
+from drakit_cluster.objects.validation import failure
+from drakit_cluster.objects.validation.failure import Failure
 
 ASSOCIATED = "associated-node:"
 ARBITRARY = "arbitrary-node:"

@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from drakit_cluster import json_types, resources
 from drakit_cluster.access import rules
 from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.users import Attributes, User
-from drakit_cluster.json_types import Object
-from drakit_cluster.reviewing import Change
-from drakit_cluster.store import Key, Store
+from drakit_cluster.api.reviewing import Change
+from drakit_cluster.api.storage.store import Key, Store
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Object
 
 _ROLES = (resources.ROLE, resources.CLUSTER_ROLE)
 _BINDINGS = (resources.ROLE_BINDING, resources.CLUSTER_ROLE_BINDING)

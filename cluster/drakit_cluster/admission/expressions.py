@@ -9,9 +9,12 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from drakit_cluster.json_types import Json
-from drakit_cluster.selectors import build, celtypes, checker, declarations, deep, errors, evaluation, parsing, validators, values
-from drakit_cluster.selectors.compiled import Gates
+from drakit_cluster.cel import deep, errors
+from drakit_cluster.cel.compiled import Gates
+from drakit_cluster.cel.evaluation import build, evaluation, values
+from drakit_cluster.cel.syntax import parsing
+from drakit_cluster.cel.types import celtypes, checker, declarations, validators
+from drakit_cluster.objects.json_types import Json
 
 NAMES = ("object", "oldObject", "request", "namespaceObject", "params", "variables")
 COST_LIMIT = 10_000_000

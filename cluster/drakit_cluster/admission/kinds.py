@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from drakit_cluster import json_types, resources
 from drakit_cluster.admission import policy_rules
-from drakit_cluster.json_types import Object
-from drakit_cluster.resources import Resource
-from drakit_cluster.reviewing import Change
-from drakit_cluster.validation import failure
-from drakit_cluster.validation.failure import Failure
+from drakit_cluster.api.reviewing import Change
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import Resource
+from drakit_cluster.objects.validation import failure
+from drakit_cluster.objects.validation.failure import Failure
 
 _SUBJECTS = ("User", "Group", "ServiceAccount")
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from drakit_cluster import json_types, resources
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import Resource
-from drakit_cluster.reviewing import Operation
+from drakit_cluster.api.reviewing import Operation
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import Resource
 
 _ANY = "*"
 EXEMPT = frozenset({resources.ADMISSION_POLICY, resources.ADMISSION_BINDING, resources.WEBHOOKS, resources.MUTATING_WEBHOOKS})

@@ -4,12 +4,12 @@ A policy is evaluated once for each of them. Kinds of this cluster can be parame
 CustomResourceDefinition is not known to Kubernetes. Source: CollectParams of Kubernetes' generic policy dispatcher.
 """
 
-from drakit_cluster import json_types, resources
 from drakit_cluster.admission import matching
 from drakit_cluster.admission.matching import Subject
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import Resource
-from drakit_cluster.store import Key, Store
+from drakit_cluster.api.storage.store import Key, Store
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import Resource
 
 _BY_KIND = {(one.api_version, one.kind): one for one in resources.SERVED if one.verbs is resources.STORED_VERBS}
 

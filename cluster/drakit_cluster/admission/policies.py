@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from drakit_cluster import errors, json_types, resources
 from drakit_cluster.admission import expressions, matching, params
 from drakit_cluster.admission.matching import Subject
-from drakit_cluster.errors import Cause, Details
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.store import Key, Store
+from drakit_cluster.api.storage.store import Key, Store
+from drakit_cluster.objects import errors, json_types, resources
+from drakit_cluster.objects.errors import Cause, Details
+from drakit_cluster.objects.json_types import Json, Object
 
 _CLASSES: dict[str, type[errors.ApiError]] = {
     "Invalid": errors.InvalidError,

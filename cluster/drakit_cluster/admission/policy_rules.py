@@ -5,11 +5,11 @@ import binascii
 import urllib.parse
 from collections.abc import Iterator
 
-from drakit_cluster import json_types
 from drakit_cluster.admission import expressions
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.validation import failure
-from drakit_cluster.validation.failure import Failure
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.validation import failure
+from drakit_cluster.objects.validation.failure import Failure
 
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT", "*")
 _FAILURE_POLICIES = ("Fail", "Ignore")

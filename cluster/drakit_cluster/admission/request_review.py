@@ -3,18 +3,18 @@
 import uuid
 from dataclasses import dataclass, field, replace
 
-from drakit_cluster import errors, json_types, resources
 from drakit_cluster.access import nodes, users
 from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.users import Attributes, User
 from drakit_cluster.admission import claim_status, escalation, policies, webhooks
 from drakit_cluster.admission.matching import Subject
-from drakit_cluster.errors import Details
-from drakit_cluster.features import FeatureGates, Gate
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.reviewing import Change, Operation
-from drakit_cluster.store import Key, Store
-from drakit_cluster.validation.failure import Failure
+from drakit_cluster.api.reviewing import Change, Operation
+from drakit_cluster.api.storage.store import Key, Store
+from drakit_cluster.objects import errors, json_types, resources
+from drakit_cluster.objects.errors import Details
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.validation.failure import Failure
 
 
 @dataclass(frozen=True, kw_only=True)

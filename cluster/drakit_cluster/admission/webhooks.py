@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import httpx
 
-from drakit_cluster import errors, json_types, patching, resources, tls
 from drakit_cluster.admission import expressions, matching, policies
 from drakit_cluster.admission.matching import Subject
-from drakit_cluster.errors import Details
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import Resource
-from drakit_cluster.store import Store
+from drakit_cluster.api import patching, tls
+from drakit_cluster.api.storage.store import Store
+from drakit_cluster.objects import errors, json_types, resources
+from drakit_cluster.objects.errors import Details
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import Resource
 
 _REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 

@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable
 
 from drakit.telemetry import logs
-from drakit_cluster import errors, json_types
-from drakit_cluster.api import Api
-from drakit_cluster.backoff import Backoff
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.backoff import Backoff
+from drakit_cluster.client.informer import Change, Loop, Selection, key_of
+from drakit_cluster.client.pod_claims import claim_keys, is_allocated, reservations
+from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.controllers.eviction import TaintEvictor
 from drakit_cluster.controllers.garbage import GarbageCollector
 from drakit_cluster.controllers.generation import ClaimGenerator
@@ -18,11 +21,9 @@ from drakit_cluster.controllers.pool_requests import PoolCounter
 from drakit_cluster.controllers.release import ClaimReleaser
 from drakit_cluster.controllers.reserving import ClaimReserver
 from drakit_cluster.controllers.workloads import WorkloadMaker
-from drakit_cluster.features import FeatureGates, Gate
-from drakit_cluster.informer import Change, Loop, Selection, key_of
-from drakit_cluster.pod_claims import claim_keys, is_allocated, reservations
-from drakit_cluster.recorder import Recorder
-from drakit_cluster.resources import (
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.resources import (
     CLAIM,
     CLAIM_TEMPLATE,
     DAEMON_SET,
@@ -34,7 +35,6 @@ from drakit_cluster.resources import (
     TAINT_RULE,
     Resource,
 )
-from drakit_cluster.store import Key
 
 _log = logs.get_logger(__name__)
 

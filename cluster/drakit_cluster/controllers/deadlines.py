@@ -8,9 +8,10 @@ import datetime
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from drakit_cluster import json_types, pod_claims, taints
-from drakit_cluster.devices import DeviceId
-from drakit_cluster.json_types import Object
+from drakit_cluster.client import pod_claims
+from drakit_cluster.objects import json_types, taints
+from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.json_types import Object
 
 _LONG_AGO = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 _NEVER = datetime.datetime.max.replace(tzinfo=datetime.UTC)

@@ -9,19 +9,21 @@ import datetime
 from collections.abc import Callable, Iterable, Iterator
 
 from drakit.telemetry import logs
-from drakit_cluster import errors, json_types, moments, pod_claims, taint_rules
-from drakit_cluster.api import Api
-from drakit_cluster.backoff import Backoff
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.backoff import Backoff
+from drakit_cluster.client.informer import Change, key_of, uid_of
+from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.controllers import deadlines, rule_status
 from drakit_cluster.controllers.deadlines import Deadline, Taint
 from drakit_cluster.controllers.pod_index import PodIndex
-from drakit_cluster.devices import DeviceId
-from drakit_cluster.informer import Change, key_of, uid_of
-from drakit_cluster.json_types import Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.recorder import Recorder
-from drakit_cluster.resources import CLAIM, POD, SLICE, TAINT_RULE
-from drakit_cluster.store import Key
+from drakit_cluster.objects import errors, json_types, moments
+from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, POD, SLICE, TAINT_RULE
+from drakit_cluster.scheduling import taint_rules
 
 _log = logs.get_logger(__name__)
 

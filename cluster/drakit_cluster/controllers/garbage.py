@@ -6,13 +6,14 @@ Owners of kinds that this cluster does not have cannot be looked up, and keep wh
 import functools
 from collections.abc import Callable
 
-from drakit_cluster import errors, json_types, pod_claims
-from drakit_cluster.api import Api
-from drakit_cluster.informer import Change, key_of, uid_of
-from drakit_cluster.json_types import Object
-from drakit_cluster.recorder import Recorder
-from drakit_cluster.resources import ALL, Resource
-from drakit_cluster.store import Key
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.informer import Change, key_of, uid_of
+from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import ALL, Resource
 
 Dependent = tuple[Resource, Key]
 _KINDS = {(resource.api_version, resource.kind): resource for resource in ALL}

@@ -4,14 +4,15 @@ The pod's status.resourceClaimStatuses tells which claim was made for which entr
 the controller is found again by its owner and its annotation, so there is never a second one.
 """
 
-from drakit_cluster import errors, json_types, pod_claims
-from drakit_cluster.api import Api
-from drakit_cluster.informer import uid_of
-from drakit_cluster.json_types import Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.recorder import Recorder
-from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, POD
-from drakit_cluster.store import Key
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.informer import uid_of
+from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, POD
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 _MAX_BASE = 57

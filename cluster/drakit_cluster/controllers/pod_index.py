@@ -1,9 +1,9 @@
 """Which pods refer to a claim: those that live, whether they are reserved or not. Source: KEP-5194, finding pods using a claim."""
 
-from drakit_cluster import pod_claims
-from drakit_cluster.informer import Change, key_of
-from drakit_cluster.json_types import Object
-from drakit_cluster.store import Key
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.informer import Change, key_of
+from drakit_cluster.objects.json_types import Object
 
 
 class PodIndex:

@@ -7,8 +7,10 @@ and a device is unavailable that has a taint with the effect NoSchedule or NoExe
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
-from drakit_cluster import json_types, moments, pod_claims, taint_rules
-from drakit_cluster.json_types import Object
+from drakit_cluster.client import pod_claims
+from drakit_cluster.objects import json_types, moments
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.scheduling import taint_rules
 
 _EXCLUDING = frozenset({"NoSchedule", "NoExecute"})
 

@@ -4,12 +4,12 @@ import contextlib
 import datetime
 from collections.abc import Callable
 
-from drakit_cluster import errors, json_types, moments
-from drakit_cluster.api import Api
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client.api import Api
 from drakit_cluster.controllers import pool_counts
-from drakit_cluster.json_types import Object
-from drakit_cluster.resources import CLAIM, POOL_STATUS_REQUEST, SLICE, TAINT_RULE
-from drakit_cluster.store import Key
+from drakit_cluster.objects import errors, json_types, moments
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, POOL_STATUS_REQUEST, SLICE, TAINT_RULE
 
 ANSWERED_FOR = datetime.timedelta(hours=1)
 WAITING_FOR = datetime.timedelta(days=1)

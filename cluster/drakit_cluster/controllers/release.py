@@ -7,13 +7,15 @@ The kubelet makes a pod terminal only after its driver has unprepared, so device
 that were deleted by force are the exception. Source: Kubernetes' resource claim controller.
 """
 
-from drakit_cluster import errors, json_types, pod_claims, reservation
-from drakit_cluster.api import Api
-from drakit_cluster.informer import uid_of
-from drakit_cluster.json_types import Object
-from drakit_cluster.recorder import Recorder
-from drakit_cluster.resources import ALL, CLAIM, POD, Resource
-from drakit_cluster.store import Key
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.informer import uid_of
+from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import ALL, CLAIM, POD, Resource
+from drakit_cluster.scheduling import reservation
 
 
 class ClaimReleaser:

@@ -4,13 +4,15 @@ The scheduler reserves for the pods that it binds, before it binds them; so noth
 yet gets none here: only the scheduler chooses devices. Source: Kubernetes' resource claim controller.
 """
 
-from drakit_cluster import errors, json_types, pod_claims, reservation
-from drakit_cluster.api import Api
-from drakit_cluster.json_types import Object
-from drakit_cluster.pod_claims import MAX_RESERVATIONS, Reference
-from drakit_cluster.recorder import Recorder
-from drakit_cluster.resources import CLAIM, POD
-from drakit_cluster.store import Key
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.pod_claims import MAX_RESERVATIONS, Reference
+from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, POD
+from drakit_cluster.scheduling import reservation
 
 
 class ClaimReserver:

@@ -5,8 +5,9 @@ It is kept up to date for the effect NoExecute. For None it is a forecast, made 
 
 from dataclasses import dataclass
 
-from drakit_cluster import json_types, moments, taint_rules
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects import json_types, moments
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.scheduling import taint_rules
 
 TYPE = "EvictionInProgress"
 _COMPARED = ("status", "reason", "message", "observedGeneration")

@@ -10,14 +10,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from drakit_cluster import errors, json_types, moments, pod_claims, taints
-from drakit_cluster.api import Api
-from drakit_cluster.informer import key_of, uid_of
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.recorder import Recorder
-from drakit_cluster.resources import DAEMON_SET, DEPLOYMENT, NODE, POD, Resource
-from drakit_cluster.store import Key
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.informer import key_of, uid_of
+from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.objects import errors, json_types, moments, taints
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import DAEMON_SET, DEPLOYMENT, NODE, POD, Resource
 
 _HASH_LABELS = {DAEMON_SET: "controller-revision-hash", DEPLOYMENT: "pod-template-hash"}
 _HASH_LENGTH = 10

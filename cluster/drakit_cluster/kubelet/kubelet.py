@@ -11,28 +11,30 @@ from dataclasses import dataclass
 import grpc
 
 from drakit.telemetry import logs
-from drakit_cluster import errors, moments, pod_claims
-from drakit_cluster.api import Api
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.informer import Change, Loop, Selection, uid_of, version_of
+from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.faults import Faults
-from drakit_cluster.features import FeatureGates, Gate
-from drakit_cluster.informer import Change, Loop, Selection, uid_of, version_of
-from drakit_cluster.json_types import Object
-from drakit_cluster.kubelet import node_info, pod_resources
-from drakit_cluster.kubelet.health import HealthTable
-from drakit_cluster.kubelet.health_streams import HealthStreams
-from drakit_cluster.kubelet.plugins import Plugins
-from drakit_cluster.kubelet.pod_health import PodHealth
-from drakit_cluster.kubelet.pod_resources import PodResources
-from drakit_cluster.kubelet.pod_worker import PodWorker
-from drakit_cluster.kubelet.preparation import Preparation, PreparationError
-from drakit_cluster.kubelet.records import Checkpoint
-from drakit_cluster.kubelet.registration import Registrar
+from drakit_cluster.kubelet import node_info
+from drakit_cluster.kubelet.plugins.health import HealthTable
+from drakit_cluster.kubelet.plugins.health_streams import HealthStreams
+from drakit_cluster.kubelet.plugins.plugins import Plugins
+from drakit_cluster.kubelet.plugins.registration import Registrar
+from drakit_cluster.kubelet.plugins.wiping import SliceWiper
+from drakit_cluster.kubelet.pods import pod_resources
+from drakit_cluster.kubelet.pods.pod_health import PodHealth
+from drakit_cluster.kubelet.pods.pod_resources import PodResources
+from drakit_cluster.kubelet.pods.pod_worker import PodWorker
+from drakit_cluster.kubelet.pods.preparation import Preparation, PreparationError
+from drakit_cluster.kubelet.pods.records import Checkpoint
 from drakit_cluster.kubelet.services import Services
 from drakit_cluster.kubelet.timing import Timing
-from drakit_cluster.kubelet.wiping import SliceWiper
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.recorder import Recorder
-from drakit_cluster.resources import NODE, POD
+from drakit_cluster.objects import errors, moments
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import NODE, POD
 from drakit_cluster.runtime import Runtime
 
 _log = logs.get_logger(__name__)

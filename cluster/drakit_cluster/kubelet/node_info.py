@@ -6,8 +6,8 @@ Typed clients require all ten fields, so one that cannot be read is an empty tex
 import os
 import pathlib
 
-from drakit_cluster.json_types import Object
-from drakit_cluster.rest import discovery
+from drakit_cluster.api.http import discovery
+from drakit_cluster.objects.json_types import Object
 from drakit_cluster.runtime import Mode
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}

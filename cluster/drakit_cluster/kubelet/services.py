@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from drakit_cluster.api import Api
-from drakit_cluster.kubelet.pod_health import PodHealth
-from drakit_cluster.kubelet.preparation import Preparation
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.kubelet.pods.pod_health import PodHealth
+from drakit_cluster.kubelet.pods.preparation import Preparation
 from drakit_cluster.kubelet.timing import Timing
-from drakit_cluster.recorder import Recorder
 from drakit_cluster.runtime import Runtime
 
 

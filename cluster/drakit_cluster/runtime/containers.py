@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from drakit_cluster import moments
+from drakit_cluster.objects import moments
 from drakit_cluster.runtime.edits import Edits
 
 _START_ERROR_CODE = 128

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import yaml
 
 from drakit.telemetry import logs
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.runtime.edits import DeviceNode, Edits, SpecError, check_fields, decode_edits, items, text
 
 _log = logs.get_logger(__name__)

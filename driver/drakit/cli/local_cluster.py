@@ -113,8 +113,11 @@ def running(
     With ``keep_state`` it goes on with the objects of the cluster before it in this folder. With ``as_kubernetes`` its scheduler repeats
     the known errors of that version. With ``run_pods`` containers that have a command run it.
     """
-    from drakit_cluster import apiserver, components, features, state_log
     from drakit_cluster import cluster as clusters
+    from drakit_cluster import components
+    from drakit_cluster.api import apiserver
+    from drakit_cluster.api.storage import state_log
+    from drakit_cluster.objects import features
     from drakit_cluster.runtime import Mode
 
     def of(component: str) -> features.FeatureGates:

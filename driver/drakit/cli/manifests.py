@@ -14,10 +14,10 @@ from drakit.kube import client
 
 if TYPE_CHECKING:
     from drakit_cluster import manifests
-    from drakit_cluster.features import FeatureGates
-    from drakit_cluster.json_types import Object
-    from drakit_cluster.known_errors import KnownErrors
-    from drakit_cluster.resources import Resource
+    from drakit_cluster.objects.features import FeatureGates
+    from drakit_cluster.objects.json_types import Object
+    from drakit_cluster.objects.resources import Resource
+    from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
 
 STANDARD_INPUT = "-"
 LIST_SECONDS = 30.0
@@ -124,7 +124,7 @@ def gates(texts: Sequence[str]) -> dict[str, bool]:
 
 def feature_gates(texts: Sequence[str]) -> "FeatureGates":
     """Return the gates as a cluster would have them; raises ConfigError for one that nobody knows."""
-    from drakit_cluster import features
+    from drakit_cluster.objects import features
 
     try:
         return features.FeatureGates.of(gates(texts))
@@ -134,7 +134,7 @@ def feature_gates(texts: Sequence[str]) -> "FeatureGates":
 
 def errors_of(version: str | None) -> "KnownErrors":
     """Return the known errors of a version, none without one; raises SettingsError for one whose errors are not known."""
-    from drakit_cluster import known_errors
+    from drakit_cluster.scheduling.allocator import known_errors
 
     try:
         return known_errors.of_version(version or "")

@@ -78,7 +78,7 @@ class Cluster:
 
     def apply(self, *objects: Object) -> None:
         """Create objects as a user does."""
-        from drakit_cluster import resources  # noqa: PLC0415
+        from drakit_cluster.objects import resources  # noqa: PLC0415
 
         for item in objects:
             kind = next(one for one in resources.ALL if (one.api_version, one.kind) == (item["apiVersion"], item["kind"]))
@@ -86,19 +86,19 @@ class Cluster:
 
     def pod(self, name: str, *, namespace: str = "default") -> Object:
         """A pod as it is now."""
-        from drakit_cluster import resources  # noqa: PLC0415
+        from drakit_cluster.objects import resources  # noqa: PLC0415
 
         return dict(self.local.api.get(resources.POD, name, namespace=namespace))
 
     def claim(self, name: str, *, namespace: str = "default") -> Object:
         """A claim as it is now."""
-        from drakit_cluster import resources  # noqa: PLC0415
+        from drakit_cluster.objects import resources  # noqa: PLC0415
 
         return dict(self.local.api.get(resources.CLAIM, name, namespace=namespace))
 
     def slices(self) -> list[Object]:
         """The ResourceSlices that are published."""
-        from drakit_cluster import resources  # noqa: PLC0415
+        from drakit_cluster.objects import resources  # noqa: PLC0415
 
         return [dict(item) for item in self.local.api.list(resources.SLICE).items]
 
@@ -138,7 +138,7 @@ class Cluster:
 
     def wait_events(self, reason: str, *, containing: str = "", seconds: float = SECONDS) -> list[str]:
         """Wait for events with this reason whose message contains a text; their messages."""
-        from drakit_cluster import resources  # noqa: PLC0415
+        from drakit_cluster.objects import resources  # noqa: PLC0415
 
         def found() -> list[str]:
             told = self.local.api.list(resources.EVENT).items
@@ -149,7 +149,7 @@ class Cluster:
 
     def delete_pod(self, name: str, *, namespace: str = "default", seconds: float = SECONDS) -> None:
         """Delete a pod and wait until it is gone, its devices given back."""
-        from drakit_cluster import errors, resources  # noqa: PLC0415
+        from drakit_cluster.objects import errors, resources  # noqa: PLC0415
 
         self.local.api.delete(resources.POD, name, namespace=namespace)
 

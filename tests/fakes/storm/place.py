@@ -14,12 +14,13 @@ from typing import Self
 
 from drakit.core import lifecycle
 from drakit.journal import inspection, journal
-from drakit_cluster import apiserver, errors, json_types
+from drakit_cluster.api import apiserver
+from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.faults import ApiFault, Ill
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLAIM, CLASS, POD, SLICE
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, POD, SLICE
 from fakes.storm import hardware, keeper, process
 from fakes.storm.schedule import Do, Step
 from unit.cluster_kubelet import objects

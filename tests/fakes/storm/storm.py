@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from drakit.cdi import directory, spec
 from drakit.core import lifecycle
 from drakit.node import resolution
-from drakit_cluster import json_types
-from drakit_cluster.features import Gate
-from drakit_cluster.json_types import Object
-from drakit_cluster.resources import CLAIM, POD
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.features import Gate
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, POD
 from fakes.storm import hardware, process
 from fakes.storm.place import MEDDLED, Place
 from fakes.storm.schedule import SHARES_MAX, Do, Shop, Step, draw

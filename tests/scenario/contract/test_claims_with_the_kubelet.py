@@ -11,11 +11,11 @@ from drakit._proto import dra_v1_pb2 as v1
 from drakit._proto import dra_v1_pb2_grpc as v1_services
 from drakit.core import driver as drivers
 from drakit.core import errors
-from drakit_cluster import json_types
+from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.faults import Faults
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, CLASS, NAMESPACE, POD
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, CLASS, NAMESPACE, POD
 from fakes import author, served
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER as OTHER

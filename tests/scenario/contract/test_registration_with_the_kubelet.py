@@ -16,8 +16,8 @@ from drakit._proto import pluginregistration_v1_pb2 as registration_wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as registration_services
 from drakit.core import context, errors
 from drakit.kubelet import registration
-from drakit_cluster import json_types
-from drakit_cluster.resources import POD
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.resources import POD
 from fakes import served
 from unit.cluster_kubelet import objects
 

@@ -5,11 +5,11 @@ Allocations are made on one node from the page's own samples where it has one, a
 
 import pytest
 
-from drakit_cluster import errors, json_types
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.registry import Registry
-from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, CLASS, NAMESPACE, SLICE
+from drakit_cluster.api.registry import Registry
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, CLASS, NAMESPACE, SLICE
 from fakes import feature_desk, feature_samples
 from fakes.feature_desk import Desk
 from unit.cluster_kubelet import objects

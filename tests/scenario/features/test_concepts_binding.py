@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster import errors, json_types, moments, scheduler
+from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.components import Components
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLAIM, CLASS, NODE, POD, SLICE
+from drakit_cluster.objects import errors, json_types, moments
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE
+from drakit_cluster.scheduling import scheduler
 from fakes import feature_samples, feature_town
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.town import Town

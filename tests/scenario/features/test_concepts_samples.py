@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster.api import Api
+from drakit_cluster.client.api import Api
 from fakes import feature_desk
 from fakes import feature_sample_checks as checks
 from fakes.feature_samples import CONCEPTS, Sample

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.api import Api
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, CLASS, NAMESPACE, POD, SLICE, TAINT_RULE
+from drakit_cluster.client.api import Api
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, NAMESPACE, POD, SLICE, TAINT_RULE
 from fakes import feature_samples, feature_town
 from fakes.feature_desk import Desk
 from unit.cluster_kubelet import objects

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from drakit._proto import dra_health_v1_pb2 as wire
-from drakit_cluster import json_types
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, POD
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, POD
 from fakes import feature_samples, feature_town
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.health_plugin import Health

@@ -2,11 +2,11 @@
 
 import pytest
 
-from drakit_cluster import json_types, ports
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Object
-from drakit_cluster.registry import Registry
-from drakit_cluster.resources import CLAIM, SLICE
+from drakit_cluster.api.registry import Registry
+from drakit_cluster.objects import json_types, ports
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, SLICE
 from fakes.feature_desk import Desk
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from drakit_cluster import json_types, tls
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, POD, SLICE
+from drakit_cluster.api import tls
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, POD, SLICE
 from fakes import feature_desk, feature_town
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER

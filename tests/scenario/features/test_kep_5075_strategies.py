@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.api import Api
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, SLICE
-from drakit_cluster.store import Store
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.storage.store import Store
+from drakit_cluster.client.api import Api
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, SLICE
 from fakes import feature_desk
 from unit.cluster_kubelet import objects
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from drakit_cluster import errors, json_types
-from drakit_cluster.client import ApiClient
-from drakit_cluster.json_types import Object
-from drakit_cluster.resources import CLAIM, CLASS, POD, SLICE
+from drakit_cluster.client.client import ApiClient
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, POD, SLICE
 from fakes import demo
 
 DRIVER, SECONDS = "nic.example.com", 30.0

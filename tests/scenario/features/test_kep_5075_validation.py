@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster import errors, json_types
-from drakit_cluster.api import Api
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, SLICE, Resource
+from drakit_cluster.client.api import Api
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, SLICE, Resource
 from fakes import feature_desk
 from unit.cluster_kubelet import objects
 

@@ -7,10 +7,10 @@ import tempfile
 
 import pytest
 
-from drakit_cluster import errors, json_types
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, CLASS, POD, SLICE
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, POD, SLICE
 from fakes import feature4815_samples as samples
 from fakes.feature4815_cell import DRIVER, MIXINS, Cell, wish
 from unit.cluster_kubelet import objects

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from drakit_cluster import errors, json_types, mixins
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import SLICE
+from drakit_cluster.objects import errors, json_types, mixins
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import SLICE
 from fakes import feature4815_samples as samples
 from fakes.feature4815_cell import DRIVER, Cell, wish
 

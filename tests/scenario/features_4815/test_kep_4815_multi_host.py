@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster import errors, json_types
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, CLASS, DEPLOYMENT, POD, SLICE
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, DEPLOYMENT, POD, SLICE
 from fakes import feature4815_samples as samples
 from fakes import feature4815_tpus as tpus
 from fakes.feature4815_cell import Cell, wish

@@ -6,10 +6,12 @@ from collections.abc import Callable
 import kubernetes_validate
 import pytest
 
-from drakit_cluster import errors, json_types, linting, manifests, mixins
-from drakit_cluster.json_types import Object
-from drakit_cluster.linting import Finding, Severity
+from drakit_cluster import lint as linting
+from drakit_cluster import manifests
+from drakit_cluster.lint import Finding, Severity
 from drakit_cluster.manifests import Document
+from drakit_cluster.objects import errors, json_types, mixins
+from drakit_cluster.objects.json_types import Object
 from fakes import feature4815_samples as samples
 from fakes.feature4815_cell import MIXINS, Cell
 

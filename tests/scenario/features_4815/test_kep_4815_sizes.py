@@ -8,9 +8,11 @@ import sys
 import pytest
 
 from drakit import cli
-from drakit_cluster import errors, json_types, manifests, mixins, stored_size
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import SLICE
+from drakit_cluster import manifests
+from drakit_cluster.api.storage import stored_size
+from drakit_cluster.objects import errors, json_types, mixins
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import SLICE
 from fakes import feature4815_samples as samples
 from fakes.feature4815_cell import Cell
 

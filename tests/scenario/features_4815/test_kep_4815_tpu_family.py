@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import NODE, SLICE
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.resources import NODE, SLICE
 from fakes import tpu_town
 
 

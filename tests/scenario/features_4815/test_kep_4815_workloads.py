@@ -6,9 +6,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, DEPLOYMENT, POD, SLICE
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, DEPLOYMENT, POD, SLICE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER
 from unit.cluster_kubelet.town import Town

@@ -6,8 +6,9 @@ import pathlib
 import pytest
 import yaml
 
-from drakit_cluster import apiserver, registry, resources
-from drakit_cluster.json_types import Object
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import resources
+from drakit_cluster.objects.json_types import Object
 from fakes import desk as desks
 
 MANIFESTS = pathlib.Path(__file__).parents[3] / "daemonset"

@@ -20,7 +20,7 @@ from drakit.devices.gpu import host, nvml
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.nic import port
 from drakit_cluster import cluster as clusters
-from drakit_cluster import json_types, resources
+from drakit_cluster.objects import json_types, resources
 from fakes import desk as desks
 from fakes import nvml_library
 

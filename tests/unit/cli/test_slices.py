@@ -6,7 +6,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from drakit_cluster import features, json_types, patching, registry, resources
+from drakit_cluster.api import patching, registry
+from drakit_cluster.objects import features, json_types, resources
 from fakes import desk as desks
 
 

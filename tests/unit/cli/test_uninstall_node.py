@@ -15,7 +15,7 @@ import pytest
 from drakit import testing
 from drakit.devices.gpu.sharing.mps import child_daemons, processes
 from drakit_cluster import cluster as clusters
-from drakit_cluster import json_types, resources
+from drakit_cluster.objects import json_types, resources
 from fakes import desk as desks
 from fakes import driver_process
 

@@ -5,8 +5,9 @@ from typing import TypeAlias
 
 import pytest
 
-from drakit_cluster import apiserver, client, registry
-from drakit_cluster.api import Api
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.client import client
+from drakit_cluster.client.api import Api
 
 Connect: TypeAlias = Callable[[str], client.ApiClient]
 

@@ -1,11 +1,11 @@
 """Asks the rules, as the API server does, and names their failures in short."""
 
-from drakit_cluster import json_types
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import Resource
-from drakit_cluster.schema import table as shapes
-from drakit_cluster.validation import compiler, context, table
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import Resource
+from drakit_cluster.objects.schema import table as shapes
+from drakit_cluster.objects.validation import compiler, context, table
 
 GATES = FeatureGates()
 

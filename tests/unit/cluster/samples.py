@@ -1,6 +1,6 @@
 """Objects to write in tests, smallest first; each call returns a new one."""
 
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects.json_types import Json, Object
 
 SHARE = "6f0a4b4e-7d50-4ad5-9f0c-2f2b8e6f7a10"
 

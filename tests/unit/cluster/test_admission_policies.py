@@ -4,12 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit_cluster import apiserver, client, errors, json_types, registry
 from drakit_cluster.access import users
 from drakit_cluster.admission import expressions, matching
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import ADMISSION_BINDING, ADMISSION_POLICY, CLASS, CONFIGMAP, NAMESPACE, SLICE
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.client import client
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import ADMISSION_BINDING, ADMISSION_POLICY, CLASS, CONFIGMAP, NAMESPACE, SLICE
 from unit.cluster import samples
 
 Connect = Callable[[str], client.ApiClient]

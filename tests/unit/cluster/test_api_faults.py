@@ -8,9 +8,9 @@ import pytest
 
 from drakit.core import errors, records
 from drakit.kube import client, fields
-from drakit_cluster.apiserver import ApiServer
+from drakit_cluster.api.apiserver import ApiServer
+from drakit_cluster.api.registry import Registry
 from drakit_cluster.faults import ApiFault, Ill
-from drakit_cluster.registry import Registry
 
 NODES = "/api/v1/nodes"
 

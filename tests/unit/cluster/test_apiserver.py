@@ -12,9 +12,12 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from drakit_cluster import apiserver, client, errors, json_types, registry, tls, watching
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLASS, SLICE
+from drakit_cluster.api import apiserver, registry, tls
+from drakit_cluster.api.storage import watching
+from drakit_cluster.client import client
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLASS, SLICE
 from unit.cluster import samples
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"

@@ -5,11 +5,12 @@ import itertools
 
 import pytest
 
-from drakit_cluster import applying, errors, json_types, registry
-from drakit_cluster.api import Api
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLAIM, CLASS, POD
+from drakit_cluster.api import applying, registry
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.client.api import Api
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, POD
 from unit.cluster import samples
 
 OTHER = "nic.drakit.dev"

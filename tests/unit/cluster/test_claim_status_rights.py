@@ -4,13 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit_cluster import apiserver, client, errors, json_types, registry
 from drakit_cluster.access import drivers, users
 from drakit_cluster.admission import claim_status
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, CLUSTER_ROLE, NAMESPACE
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.client import client
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, CLUSTER_ROLE, NAMESPACE
 from unit.cluster import samples
 from unit.cluster.test_roles import grant, rule
 

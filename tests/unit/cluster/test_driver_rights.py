@@ -14,11 +14,12 @@ from drakit.core.slices import resource_slice
 from drakit.kube import claims as kube_claims
 from drakit.kube import client as kube_client
 from drakit.kube import slices as kube_slices
-from drakit_cluster import apiserver, json_types, registry
 from drakit_cluster.access import drivers
-from drakit_cluster.json_types import Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLAIM, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, NODE, POD, SERVED, SERVICEACCOUNT
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, NODE, POD, SERVED, SERVICEACCOUNT
 from fakes import real_clock, slice_samples
 from unit.cluster import samples
 

@@ -2,9 +2,11 @@
 
 import pytest
 
-from drakit_cluster import client, errors, json_types, registry
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, CLASS, NAMESPACE, POD, SLICE
+from drakit_cluster.api import registry
+from drakit_cluster.client import client
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, NAMESPACE, POD, SLICE
 from unit.cluster import samples
 
 MERGE = "application/merge-patch+json"

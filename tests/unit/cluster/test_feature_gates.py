@@ -2,11 +2,12 @@
 
 import pytest
 
-from drakit_cluster import errors, json_types, registry
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, NAMESPACE, SLICE
-from drakit_cluster.rest import openapi
+from drakit_cluster.api import registry
+from drakit_cluster.api.http import openapi
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, NAMESPACE, SLICE
 from unit.cluster import samples
 
 RICH: dict[str, Json] = {

@@ -2,8 +2,10 @@
 
 import pytest
 
-from drakit_cluster import fragments, json_types, linting, manifests, reading
-from drakit_cluster.features import FeatureGates
+from drakit_cluster import lint as linting
+from drakit_cluster import manifests
+from drakit_cluster.objects import fragments, json_types, reading
+from drakit_cluster.objects.features import FeatureGates
 
 CLAIM = """\
 kind: ResourceClaim

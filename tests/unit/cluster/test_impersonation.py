@@ -3,9 +3,10 @@
 import httpx
 import pytest
 
-from drakit_cluster import apiserver, json_types, registry, tls
-from drakit_cluster.json_types import Object
-from drakit_cluster.resources import CONFIGMAP, SELF_REVIEW
+from drakit_cluster.api import apiserver, registry, tls
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CONFIGMAP, SELF_REVIEW
 from unit.cluster.test_roles import grant, rule
 
 ACCOUNT = "system:serviceaccount:default:driver"

@@ -3,8 +3,9 @@
 import httpx
 import pytest
 
-from drakit_cluster import apiserver, json_types, tls
-from drakit_cluster.json_types import Json
+from drakit_cluster.api import apiserver, tls
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json
 
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 

@@ -4,11 +4,12 @@ import base64
 
 import pytest
 
-from drakit_cluster import errors, json_types, registry
-from drakit_cluster.api import Api
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CONFIGMAP, DAEMON_SET, DEPLOYMENT, LEASE, NAMESPACE, SECRET, Resource
+from drakit_cluster.api import registry
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.client.api import Api
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CONFIGMAP, DAEMON_SET, DEPLOYMENT, LEASE, NAMESPACE, SECRET, Resource
 
 
 def workload(**spec: Json) -> Object:

@@ -9,9 +9,9 @@ from typing import TypeAlias
 
 import pytest
 
-from drakit_cluster import apiserver, registry
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import POD
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.objects.resources import POD
 from unit.cluster import samples
 
 Kubectl: TypeAlias = Callable[..., str]

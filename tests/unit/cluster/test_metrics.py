@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from drakit_cluster import apiserver, tls
-from drakit_cluster.metrics import Metrics
+from drakit_cluster.api import apiserver, tls
+from drakit_cluster.api.metrics import Metrics
 
 
 def test_steps_are_counted_in_growing_buckets_with_their_outcome() -> None:

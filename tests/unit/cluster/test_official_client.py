@@ -12,9 +12,10 @@ from kubernetes import client as official
 from kubernetes import config, informer
 from kubernetes import watch as watching
 
-from drakit_cluster import apiserver, json_types, registry
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, CLASS, POOL_STATUS_REQUEST, SLICE, TAINT_RULE, Resource
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, CLASS, POOL_STATUS_REQUEST, SLICE, TAINT_RULE, Resource
 from unit.cluster import samples
 
 WATCH: Any = watching.Watch  # The library has no types.

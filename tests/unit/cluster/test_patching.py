@@ -2,10 +2,11 @@
 
 import pytest
 
-from drakit_cluster import errors, patching
-from drakit_cluster.json_types import Json
-from drakit_cluster.resources import CLAIM, POD
-from drakit_cluster.schema import table
+from drakit_cluster.api import patching
+from drakit_cluster.objects import errors
+from drakit_cluster.objects.json_types import Json
+from drakit_cluster.objects.resources import CLAIM, POD
+from drakit_cluster.objects.schema import table
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 import pytest
 
-from drakit_cluster import apiserver, client, errors, json_types, registry
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import DEPLOYMENT, NAMESPACE, NODE, POD, SERVICEACCOUNT
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.client import client
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import DEPLOYMENT, NAMESPACE, NODE, POD, SERVICEACCOUNT
 from unit.cluster import samples
 from unit.cluster.test_roles import grant, rule
 

@@ -2,9 +2,11 @@
 
 import pytest
 
-from drakit_cluster import apiserver, client, errors, registry
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import ADMISSION_BINDING, ADMISSION_POLICY, CLAIM, CLASS, CONFIGMAP, NAMESPACE
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.client import client
+from drakit_cluster.objects import errors
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import ADMISSION_BINDING, ADMISSION_POLICY, CLAIM, CLASS, CONFIGMAP, NAMESPACE
 from unit.cluster import samples
 
 CONFIG: Json = {"apiVersion": "v1", "kind": "ConfigMap"}

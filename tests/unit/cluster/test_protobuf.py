@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as any_
 
-from drakit_cluster import errors
-from drakit_cluster.json_types import Object
-from drakit_cluster.rest import protobuf
+from drakit_cluster.api.http import protobuf
+from drakit_cluster.objects import errors
+from drakit_cluster.objects.json_types import Object
 
 
 def field(number: int, content: bytes) -> bytes:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from drakit_cluster import manifests, reading
+from drakit_cluster import manifests
+from drakit_cluster.objects import reading
 
 CLAIMS = """\
 apiVersion: v1

@@ -2,10 +2,11 @@
 
 import threading
 
-from drakit_cluster import recorder, registry
-from drakit_cluster.json_types import Object
-from drakit_cluster.resources import EVENT, POD, Resource
-from drakit_cluster.reviewing import TRUSTED, Review
+from drakit_cluster.api import registry
+from drakit_cluster.api.reviewing import TRUSTED, Review
+from drakit_cluster.client import recorder
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import EVENT, POD, Resource
 from unit.cluster import samples
 
 

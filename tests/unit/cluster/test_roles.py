@@ -5,13 +5,15 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from drakit_cluster import apiserver, client, errors, json_types, registry, tls
 from drakit_cluster.access import rules, users
 from drakit_cluster.access.authorizer import KnownUsers, Rbac
 from drakit_cluster.access.users import Attributes, User
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import (
+from drakit_cluster.api import apiserver, registry, tls
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.client import client
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import (
     CLAIM,
     CLASS,
     CLUSTER_ROLE,

@@ -4,13 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit_cluster import apiserver, client, errors, json_types, registry
 from drakit_cluster.access import users
 from drakit_cluster.access.accounts import Accounts
 from drakit_cluster.access.tokens import AUDIENCE, Tokens
 from drakit_cluster.access.users import User
-from drakit_cluster.json_types import Object
-from drakit_cluster.resources import LOCAL_ACCESS_REVIEW, NODE, POD, SECRET, SELF_REVIEW, SERVICEACCOUNT, TOKEN_REVIEW
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.client import client
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import LOCAL_ACCESS_REVIEW, NODE, POD, SECRET, SELF_REVIEW, SERVICEACCOUNT, TOKEN_REVIEW
 from unit.cluster import samples
 
 Connect = Callable[[str], client.ApiClient]

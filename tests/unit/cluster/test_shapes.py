@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit_cluster import errors, resources
-from drakit_cluster.json_types import Json
-from drakit_cluster.resources import Resource
-from drakit_cluster.schema import formats, shape, table
-from drakit_cluster.schema.shape import ListOf, MapOf, Shape, Struct
+from drakit_cluster.objects import errors, resources
+from drakit_cluster.objects.json_types import Json
+from drakit_cluster.objects.resources import Resource
+from drakit_cluster.objects.schema import formats, shape, table
+from drakit_cluster.objects.schema.shape import ListOf, MapOf, Shape, Struct
 
 DATA = pathlib.Path(__file__).parents[4] / "shared" / "data"
 DRA = [one for one in resources.ALL if one.group == resources.RESOURCE_GROUP and one.version == "v1"]

@@ -9,12 +9,13 @@ import sys
 
 import pytest
 
-from drakit_cluster import errors, json_types, registry
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Object
-from drakit_cluster.resources import ALL, CLAIM, CONFIGMAP, SLICE
-from drakit_cluster.state_log import StateError, StateLog
-from drakit_cluster.store import Store
+from drakit_cluster.api import registry
+from drakit_cluster.api.storage.state_log import StateError, StateLog
+from drakit_cluster.api.storage.store import Store
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import ALL, CLAIM, CONFIGMAP, SLICE
 from unit.cluster import samples
 
 
@@ -120,10 +121,11 @@ def test_what_cannot_be_kept_is_refused_and_nobody_sees_it(file: pathlib.Path) -
     """The limit on the size of files stands for a full disk: the kernel writes what fits, then refuses."""
     script = f"""
 import errno, pathlib, resource, signal
-from drakit_cluster import errors, registry, json_types
-from drakit_cluster.resources import CONFIGMAP
-from drakit_cluster.state_log import StateLog
-from drakit_cluster.store import Store
+from drakit_cluster.api import registry
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.resources import CONFIGMAP
+from drakit_cluster.api.storage.state_log import StateLog
+from drakit_cluster.api.storage.store import Store
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 file = pathlib.Path({str(file)!r})
 memory = registry.Registry(Store(log=StateLog(file)))
@@ -150,10 +152,10 @@ print([json_types.text(one, "metadata", "name") for one in memory.list(CONFIGMAP
 def test_a_cluster_that_is_killed_loses_nothing_that_was_answered(file: pathlib.Path) -> None:
     script = f"""
 import pathlib
-from drakit_cluster import registry
-from drakit_cluster.resources import CONFIGMAP
-from drakit_cluster.state_log import StateLog
-from drakit_cluster.store import Store
+from drakit_cluster.api import registry
+from drakit_cluster.objects.resources import CONFIGMAP
+from drakit_cluster.api.storage.state_log import StateLog
+from drakit_cluster.api.storage.store import Store
 memory = registry.Registry(Store(log=StateLog(pathlib.Path({str(file)!r}))))
 for number in range(100000):
     memory.create(CONFIGMAP, {{"metadata": {{"name": f"n{{number}}"}}}}, namespace="default")

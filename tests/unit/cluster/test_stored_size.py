@@ -5,9 +5,11 @@ import re
 import httpx
 import pytest
 
-from drakit_cluster import apiserver, errors, json_types, registry, stored_size
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CONFIGMAP, LEASE, SLICE
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api.storage import stored_size
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CONFIGMAP, LEASE, SLICE
 from unit.cluster import samples
 
 NUMBER = 9_223_372_036_854_775_807

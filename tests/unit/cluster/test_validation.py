@@ -2,9 +2,9 @@
 
 import pytest
 
-from drakit_cluster import features, json_types, resources
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects import features, json_types, resources
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
 from unit.cluster import samples
 from unit.cluster.judging import problems
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from drakit_cluster import json_types, resources
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.validation import context, requests
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.validation import context, requests
 from unit.cluster import samples
 from unit.cluster.judging import problems, repeated
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from drakit_cluster import resources
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import Resource
+from drakit_cluster.objects import resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import Resource
 from unit.cluster import samples
 from unit.cluster.judging import problems
 

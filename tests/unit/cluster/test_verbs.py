@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from drakit_cluster import errors, json_types
-from drakit_cluster.api import Api
-from drakit_cluster.json_types import Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLAIM, CLASS, NAMESPACE, NODE, POD, SLICE
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.client.api import Api
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, NAMESPACE, NODE, POD, SLICE
 from unit.cluster import samples
 
 FINALIZER = "resource.kubernetes.io/delete-protection"

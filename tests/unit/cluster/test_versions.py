@@ -7,11 +7,13 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from drakit_cluster import apiserver, client, json_types, registry, tls
-from drakit_cluster.json_types import Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLASS, POOL_STATUS_REQUEST, SLICE, TAINT_RULE
-from drakit_cluster.watching import closing
+from drakit_cluster.api import apiserver, registry, tls
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.storage.watching import closing
+from drakit_cluster.client import client
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLASS, POOL_STATUS_REQUEST, SLICE, TAINT_RULE
 from unit.cluster import samples
 
 BETA = replace(SLICE, version="v1beta2")

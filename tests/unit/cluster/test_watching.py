@@ -4,12 +4,15 @@ import threading
 
 import pytest
 
-from drakit_cluster import client, errors, json_types, registry, store, watching
-from drakit_cluster.api import Api
-from drakit_cluster.json_types import Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLASS, POD, SLICE
-from drakit_cluster.watching import EventType
+from drakit_cluster.api import registry
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.storage import store, watching
+from drakit_cluster.api.storage.watching import EventType
+from drakit_cluster.client import client
+from drakit_cluster.client.api import Api
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLASS, POD, SLICE
 from unit.cluster import samples
 
 

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from drakit_cluster import client, errors, json_types, registry, tls
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.resources import CLASS, MUTATING_WEBHOOKS, NODE, SLICE, WEBHOOKS, Resource
+from drakit_cluster.api import registry, tls
+from drakit_cluster.client import client
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLASS, MUTATING_WEBHOOKS, NODE, SLICE, WEBHOOKS, Resource
 from unit.cluster import samples
 
 

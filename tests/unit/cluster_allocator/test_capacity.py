@@ -1,7 +1,7 @@
 import pytest
 
-from drakit_cluster import capacity, quantity
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects import capacity, quantity
+from drakit_cluster.objects.json_types import Object
 
 STEPPED: Object = {"default": "1G", "validRange": {"min": "1G", "max": "8G", "step": "500M"}}
 LISTED: Object = {"default": "1", "validValues": ["1", "2", "4"]}

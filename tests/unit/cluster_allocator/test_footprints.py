@@ -4,13 +4,13 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from drakit_cluster.footprints import Footprint, is_plain
-from drakit_cluster.inventory import Device, Inventory
-from drakit_cluster.json_types import Object
-from drakit_cluster.pools import SliceIndex
-from drakit_cluster.ports import SelectorError
-from drakit_cluster.selectors import Selectors
-from drakit_cluster.verdicts import Verdicts
+from drakit_cluster.cel import Selectors
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.ports import SelectorError
+from drakit_cluster.scheduling.allocator.footprints import Footprint, is_plain
+from drakit_cluster.scheduling.allocator.inventory import Device, Inventory
+from drakit_cluster.scheduling.allocator.pools import SliceIndex
+from drakit_cluster.scheduling.allocator.verdicts import Verdicts
 from fakes.allocation_objects import ALL_FEATURES, NODE, resource_slice
 
 READS_PATHS = [

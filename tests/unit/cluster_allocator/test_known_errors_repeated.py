@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from drakit_cluster import known_errors
-from drakit_cluster.allocator import Allocator
-from drakit_cluster.devices import DeviceId
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.known_errors import KnownError, KnownErrors
-from drakit_cluster.state import AllocatedState
+from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.scheduling.allocator import known_errors
+from drakit_cluster.scheduling.allocator.allocator import Allocator
+from drakit_cluster.scheduling.allocator.known_errors import KnownError, KnownErrors
+from drakit_cluster.scheduling.allocator.state import AllocatedState
 from fakes.allocation_objects import (
     ALL_FEATURES,
     CLASSES,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.devices import DeviceId
-from drakit_cluster.json_types import Object
-from drakit_cluster.state import AllocatedState
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.scheduling.allocator.state import AllocatedState
 from fakes.allocation_objects import bandwidth, chosen, claim, decide, device, partitioned, request, resource_slice, shared, strings
 
 MATCH_PARENT: Object = {"matchAttribute": "drv/parent"}

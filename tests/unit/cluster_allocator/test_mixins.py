@@ -2,8 +2,8 @@ import copy
 
 import pytest
 
-from drakit_cluster import mixins
-from drakit_cluster.json_types import Object
+from drakit_cluster.objects import mixins
+from drakit_cluster.objects.json_types import Object
 
 SPEC: Object = {
     "driver": "drv",

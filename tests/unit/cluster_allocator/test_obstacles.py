@@ -1,12 +1,12 @@
 """What keeps claims from fitting is told by request, grouped by cause, with the devices and who has them."""
 
-from drakit_cluster import obstacles
-from drakit_cluster.allocator import Allocator
-from drakit_cluster.devices import DeviceId
-from drakit_cluster.json_types import Object
-from drakit_cluster.obstacles import Obstacle
-from drakit_cluster.state import AllocatedState
-from drakit_cluster.wording import Holders
+from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.scheduling.allocator.allocator import Allocator
+from drakit_cluster.scheduling.allocator.state import AllocatedState
+from drakit_cluster.scheduling.explain import obstacles
+from drakit_cluster.scheduling.explain.obstacles import Obstacle
+from drakit_cluster.scheduling.explain.wording import Holders
 from fakes.allocation_objects import (
     ALL_FEATURES,
     CLASSES,

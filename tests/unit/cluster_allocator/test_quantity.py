@@ -1,7 +1,7 @@
 import pytest
 
-from drakit_cluster import quantity
-from drakit_cluster.quantity import Format, Quantity
+from drakit_cluster.objects import quantity
+from drakit_cluster.objects.quantity import Format, Quantity
 
 NANOS = 10**9
 

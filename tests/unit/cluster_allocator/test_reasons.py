@@ -1,8 +1,8 @@
-from drakit_cluster.allocator import Allocator
-from drakit_cluster.devices import DeviceId
-from drakit_cluster.json_types import Object
-from drakit_cluster.reasons import Reason
-from drakit_cluster.state import AllocatedState
+from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.scheduling.allocator.allocator import Allocator
+from drakit_cluster.scheduling.allocator.state import AllocatedState
+from drakit_cluster.scheduling.explain.reasons import Reason
 from fakes.allocation_objects import (
     ALL_FEATURES,
     CLASSES,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.allocator import Allocator
-from drakit_cluster.json_types import Object
-from drakit_cluster.search import Search
-from drakit_cluster.state import AllocatedState
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.scheduling.allocator.allocator import Allocator
+from drakit_cluster.scheduling.allocator.search import Search
+from drakit_cluster.scheduling.allocator.state import AllocatedState
 from fakes.allocation_objects import ALL_FEATURES, CLASSES, NODE, claim, device, partitioned, request, resource_slice, strings
 from fakes.simple_selectors import SimpleSelectors
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from drakit_cluster import quantity
-from drakit_cluster.devices import DeviceId
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.state import AllocatedState
+from drakit_cluster.objects import quantity
+from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.scheduling.allocator.state import AllocatedState
 
 GPU, NIC = DeviceId("drv", "pool", "gpu"), DeviceId("drv", "pool", "nic")
 

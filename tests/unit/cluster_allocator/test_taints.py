@@ -1,8 +1,8 @@
 import pytest
 
-from drakit_cluster import taints
-from drakit_cluster.features import Gate
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects import taints
+from drakit_cluster.objects.features import Gate
+from drakit_cluster.objects.json_types import Json, Object
 from fakes.allocation_objects import chosen, claim, decide, device, request, resource_slice, without
 
 TAINT: Object = {"key": "broken", "value": "fan", "effect": "NoSchedule"}

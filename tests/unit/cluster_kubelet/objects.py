@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects.json_types import Json, Object
 from unit.cluster_kubelet.plugin import DRIVER
 
 CLASS = "gpu"

@@ -3,9 +3,9 @@
 import grpc
 
 from drakit._proto import dra_v1_pb2 as dra
-from drakit_cluster import json_types
-from drakit_cluster.kubelet.records import PreparedDevice
-from drakit_cluster.resources import CLAIM, POD, SLICE
+from drakit_cluster.kubelet.pods.records import PreparedDevice
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.resources import CLAIM, POD, SLICE
 from drakit_cluster.runtime import State
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE, UNPREPARE

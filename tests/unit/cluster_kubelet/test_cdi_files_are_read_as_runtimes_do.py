@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from drakit_cluster.json_types import Json, Object
+from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.runtime import Hook, Mount, SpecCache, UnresolvableError
 from drakit_cluster.runtime.specs import merge
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.resources import CLAIM, POD
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.resources import CLAIM, POD
 from drakit_cluster.runtime import Config, Hook, Identity, Mode, Runtime, RuntimeFailureError, State
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.town import Town

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from drakit_cluster import json_types
+from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.controllers import generation
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLAIM, CLAIM_TEMPLATE, POD
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
 from unit.cluster_kubelet.town import Town

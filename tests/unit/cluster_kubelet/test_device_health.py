@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from drakit._proto import dra_health_v1_pb2 as wire
-from drakit_cluster import json_types
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Object
-from drakit_cluster.kubelet import health as healths
-from drakit_cluster.kubelet.records import PreparedDevice
-from drakit_cluster.resources import CLAIM, POD
+from drakit_cluster.kubelet.plugins import health as healths
+from drakit_cluster.kubelet.pods.records import PreparedDevice
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.health_plugin import Health
 from unit.cluster_kubelet.plugin import DRIVER, Plugin

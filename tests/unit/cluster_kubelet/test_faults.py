@@ -6,7 +6,7 @@ import time
 import grpc
 
 from drakit._proto import dra_v1_pb2 as dra
-from drakit_cluster.resources import CLAIM, POD
+from drakit_cluster.objects.resources import CLAIM, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
 from unit.cluster_kubelet.town import Town

@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from drakit_cluster import json_types
-from drakit_cluster.apiserver import ApiServer
-from drakit_cluster.client import ApiClient
-from drakit_cluster.informer import Change, Informer, Loop, Selection
-from drakit_cluster.registry import Registry
-from drakit_cluster.resources import NODE
+from drakit_cluster.api.apiserver import ApiServer
+from drakit_cluster.api.registry import Registry
+from drakit_cluster.client.client import ApiClient
+from drakit_cluster.client.informer import Change, Informer, Loop, Selection
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.resources import NODE
 
 Seen = list[tuple[str, str]]
 

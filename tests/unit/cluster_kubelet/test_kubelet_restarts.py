@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from drakit_cluster.kubelet.records import Checkpoint, CheckpointError, ClaimRecord, PreparedDevice
-from drakit_cluster.resources import CLAIM, POD
-from drakit_cluster.store import Key
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.kubelet.pods.records import Checkpoint, CheckpointError, ClaimRecord, PreparedDevice
+from drakit_cluster.objects.resources import CLAIM, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE, UNPREPARE, Plugin
 from unit.cluster_kubelet.town import Town

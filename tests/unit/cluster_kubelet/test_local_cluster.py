@@ -9,14 +9,14 @@ import grpc
 import pytest
 
 from drakit._proto import dra_v1_pb2 as dra
-from drakit_cluster import informer
-from drakit_cluster.apiserver import ApiServer, StartError
-from drakit_cluster.client import ApiClient
+from drakit_cluster.api.apiserver import ApiServer, StartError
+from drakit_cluster.api.registry import Registry
+from drakit_cluster.client import informer
+from drakit_cluster.client.client import ApiClient
 from drakit_cluster.cluster import Happening, LocalCluster
 from drakit_cluster.kubelet import Timing
 from drakit_cluster.node_folder import FolderError
-from drakit_cluster.registry import Registry
-from drakit_cluster.resources import CLAIM, NODE, POD
+from drakit_cluster.objects.resources import CLAIM, NODE, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE
 from unit.cluster_kubelet.town import Town

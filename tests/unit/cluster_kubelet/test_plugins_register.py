@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 
 from drakit_cluster.faults import Faults
-from drakit_cluster.kubelet import plugins
-from drakit_cluster.kubelet.health_streams import HealthStreams
-from drakit_cluster.kubelet.wiping import SliceWiper
-from drakit_cluster.resources import CLAIM, POD
+from drakit_cluster.kubelet.plugins import plugins
+from drakit_cluster.kubelet.plugins.health_streams import HealthStreams
+from drakit_cluster.kubelet.plugins.wiping import SliceWiper
+from drakit_cluster.objects.resources import CLAIM, POD
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE
 from unit.cluster_kubelet.town import QUICK, Town

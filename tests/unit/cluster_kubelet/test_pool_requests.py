@@ -4,13 +4,13 @@ import datetime
 
 import pytest
 
-from drakit_cluster import json_types, moments
+from drakit_cluster.api.registry import Registry
+from drakit_cluster.api.storage.store import Key
 from drakit_cluster.controllers import pool_counts
 from drakit_cluster.controllers.pool_requests import ANSWERED_FOR, WAITING_FOR, PoolCounter
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.registry import Registry
-from drakit_cluster.resources import CLAIM, POOL_STATUS_REQUEST, SLICE, TAINT_RULE
-from drakit_cluster.store import Key
+from drakit_cluster.objects import json_types, moments
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, POOL_STATUS_REQUEST, SLICE, TAINT_RULE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER
 from unit.cluster_kubelet.town import Town

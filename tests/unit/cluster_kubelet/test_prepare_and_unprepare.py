@@ -8,9 +8,9 @@ import grpc
 import pytest
 
 from drakit._proto import dra_v1_pb2 as dra
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Json
-from drakit_cluster.resources import CLAIM, CLASS, POD, SLICE
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json
+from drakit_cluster.objects.resources import CLAIM, CLASS, POD, SLICE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
 from unit.cluster_kubelet.town import Town

@@ -4,12 +4,12 @@ import itertools
 import pathlib
 from collections.abc import Callable
 
-from drakit_cluster import json_types
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLAIM, CLASS, NODE, POD, SLICE
-from drakit_cluster.watching import Event
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.storage.watching import Event
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER
 from unit.cluster_kubelet.town import Town

@@ -2,8 +2,9 @@
 
 import time
 
-from drakit_cluster import informer, json_types
-from drakit_cluster.resources import CLAIM, NODE, POD, SLICE
+from drakit_cluster.client import informer
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.resources import CLAIM, NODE, POD, SLICE
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, UNPREPARE
 from unit.cluster_kubelet.town import QUICK, Town

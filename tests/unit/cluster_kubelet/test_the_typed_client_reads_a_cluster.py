@@ -13,10 +13,10 @@ from kubernetes import client as official
 from kubernetes import config
 from kubernetes import watch as watching
 
-from drakit_cluster import resources
-from drakit_cluster.json_types import Json, Object
 from drakit_cluster.kubelet import node_info
-from drakit_cluster.resources import SLICE, Resource
+from drakit_cluster.objects import resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import SLICE, Resource
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.town import Town
 

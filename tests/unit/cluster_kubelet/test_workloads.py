@@ -1,9 +1,9 @@
 """DaemonSets and Deployments make pods, replace them and report."""
 
-from drakit_cluster import json_types
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import CLAIM_TEMPLATE, DAEMON_SET, DEPLOYMENT, NODE, POD, SERVICEACCOUNT, Resource
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import CLAIM_TEMPLATE, DAEMON_SET, DEPLOYMENT, NODE, POD, SERVICEACCOUNT, Resource
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.town import Town
 

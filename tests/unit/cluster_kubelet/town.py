@@ -4,14 +4,14 @@ import contextlib
 import pathlib
 from collections.abc import Callable
 
-from drakit_cluster import errors, json_types
-from drakit_cluster.api import Api
+from drakit_cluster.client.api import Api
 from drakit_cluster.cluster import LocalCluster
 from drakit_cluster.components import Components
-from drakit_cluster.features import FeatureGates
-from drakit_cluster.json_types import Object
 from drakit_cluster.kubelet import Timing
-from drakit_cluster.resources import CLAIM, CLASS, EVENT, POD, SLICE, Resource
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM, CLASS, EVENT, POD, SLICE, Resource
 from drakit_cluster.runtime import ContainerView, Mode
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, Plugin

@@ -1,7 +1,7 @@
 """Short ways to ask for the verdict of an expression."""
 
-from drakit_cluster.devices import DeviceView, view_of
-from drakit_cluster.selectors import Compiled, EnvType, Gates, RunError, Selectors
+from drakit_cluster.cel import Compiled, EnvType, Gates, RunError, Selectors
+from drakit_cluster.objects.devices import DeviceView, view_of
 
 ALL_ON = Gates(consumable_capacity=True, list_type_attributes=True)
 ALL_OFF = Gates(consumable_capacity=False, list_type_attributes=False)

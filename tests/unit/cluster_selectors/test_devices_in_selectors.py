@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from drakit_cluster import ports
-from drakit_cluster.devices import DeviceView, view_of
-from drakit_cluster.features import FeatureGates, Gate
-from drakit_cluster.json_types import Json
-from drakit_cluster.selectors import CompileError, EnvType, RunError, Selectors
+from drakit_cluster.cel import CompileError, EnvType, RunError, Selectors
+from drakit_cluster.objects import ports
+from drakit_cluster.objects.devices import DeviceView, view_of
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Json
 from unit.cluster_selectors.asking import ALL_OFF, ALL_ON, FISH, compiled, failure, verdict
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from drakit_cluster.devices import view_of
-from drakit_cluster.json_types import Object
-from drakit_cluster.selectors import CompileError, EnvType, RunError, Selectors
+from drakit_cluster.cel import CompileError, EnvType, RunError, Selectors
+from drakit_cluster.objects.devices import view_of
+from drakit_cluster.objects.json_types import Object
 from unit.cluster_selectors.asking import ALL_OFF, ALL_ON, compiled
 
 INCLUDES = 4 + 48

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drakit_cluster.selectors import LENGTH_LIMIT, CompileError
+from drakit_cluster.cel import LENGTH_LIMIT, CompileError
 from unit.cluster_selectors.asking import ALL_OFF, ALL_ON, compiled, verdict
 
 

@@ -5,9 +5,9 @@ The estimates are those that Kubernetes expects of itself for the same expressio
 
 import pytest
 
-from drakit_cluster.devices import view_of
-from drakit_cluster.json_types import Object
-from drakit_cluster.selectors import COST_LIMIT, EnvType, Gates, RunError, Selectors
+from drakit_cluster.cel import COST_LIMIT, EnvType, Gates, RunError, Selectors
+from drakit_cluster.objects.devices import view_of
+from drakit_cluster.objects.json_types import Object
 from unit.cluster_selectors.asking import ALL_OFF, ALL_ON, FISH, compiled, verdict
 
 TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"

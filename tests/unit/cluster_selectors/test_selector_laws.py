@@ -5,7 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drakit_cluster.selectors import CompileError, RunError, Selectors, quantities, semver
+from drakit_cluster.cel import CompileError, RunError, Selectors
+from drakit_cluster.cel.functions import quantities, semver
 from unit.cluster_selectors.asking import ALL_ON
 
 numbers = st.integers(0, 30).map(str)

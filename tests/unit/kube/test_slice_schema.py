@@ -8,7 +8,8 @@ import pytest
 from drakit.core import errors, ports, records
 from drakit.kube import client, discovery, transport
 from drakit.kube import slices as kube_slices
-from drakit_cluster import apiserver, features, registry, resources
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import features, resources
 from fakes import fake_transport, real_clock, ticking
 from fakes import slice_samples as samples
 

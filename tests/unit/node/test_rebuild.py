@@ -421,8 +421,8 @@ def test_questions_are_asked_at_a_bounded_rate() -> None:
 
 def test_the_kubelets_books_are_read_in_its_own_form_or_not_at_all(tmp_path: pathlib.Path) -> None:
     from drakit.kubelet import checkpoint
-    from drakit_cluster.kubelet import records as kubelets
-    from drakit_cluster.store import Key
+    from drakit_cluster.api.storage.store import Key
+    from drakit_cluster.kubelet.pods import records as kubelets
 
     path = tmp_path / checkpoint.FILE
     assert checkpoint.tracked(path) is None

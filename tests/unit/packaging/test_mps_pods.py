@@ -10,10 +10,12 @@ from drakit.core import errors as core_errors
 from drakit.core import ports
 from drakit.kube import client as kube_client
 from drakit.kube import pods as kube_pods
-from drakit_cluster import apiserver, client, errors, json_types, registry, resources
 from drakit_cluster.access import users
-from drakit_cluster.json_types import Object
-from drakit_cluster.patching import PatchKind
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.client import client
+from drakit_cluster.objects import errors, json_types, resources
+from drakit_cluster.objects.json_types import Object
 from fakes import manifests
 
 pytestmark = manifests.needs_kubectl

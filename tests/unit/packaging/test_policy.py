@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from drakit_cluster import apiserver, client, errors, json_types, registry, resources
 from drakit_cluster.access import users
-from drakit_cluster.json_types import Json, Object
-from drakit_cluster.patching import PatchKind
-from drakit_cluster.resources import SLICE
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.client import client
+from drakit_cluster.objects import errors, json_types, resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import SLICE
 from fakes import manifests
 from unit.cluster import samples
 

@@ -22,8 +22,9 @@ from drakit.core.slices import resource_slice
 from drakit.kube import claims as kube_claims
 from drakit.kube import client, events, leases, status, transport
 from drakit.kube import slices as kube_slices
-from drakit_cluster import apiserver, json_types, registry, resources
 from drakit_cluster.access import drivers
+from drakit_cluster.api import apiserver, registry
+from drakit_cluster.objects import json_types, resources
 from fakes import real_clock
 from fakes import slice_samples as samples
 from unit.cluster import samples as objects

@@ -14,10 +14,10 @@ from drakit.core import errors
 from drakit.telemetry import escaping
 
 if TYPE_CHECKING:
-    from drakit_cluster import obstacles, whatif
-    from drakit_cluster.features import FeatureGates
-    from drakit_cluster.json_types import Object
-    from drakit_cluster.known_errors import KnownErrors
+    from drakit_cluster.objects.features import FeatureGates
+    from drakit_cluster.objects.json_types import Object
+    from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
+    from drakit_cluster.scheduling.explain import obstacles, whatif
 
 DOES_NOT_FIT = 1
 BAD_INPUT = 2
@@ -79,7 +79,7 @@ def allocate(
 
 
 def _decide(world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGates", repeated: "KnownErrors") -> "list[whatif.Decision]":
-    from drakit_cluster import whatif
+    from drakit_cluster.scheduling.explain import whatif
 
     decisions = list(whatif.Scheduler(world, gates, nodes, repeated).decide())
     if not decisions:
@@ -88,7 +88,8 @@ def _decide(world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGat
 
 
 def _from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
-    from drakit_cluster import manifests, whatif
+    from drakit_cluster import manifests
+    from drakit_cluster.scheduling.explain import whatif
 
     documents = sources.read(files)
     intake = manifests.take(documents, gates)
@@ -107,7 +108,9 @@ def _from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
 
 def _with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whatif.World":
     """Add what a cluster has. Its pending pods and claims are decided only where the files ask for nothing."""
-    from drakit_cluster import pod_claims, resources, whatif
+    from drakit_cluster.client import pod_claims
+    from drakit_cluster.objects import resources
+    from drakit_cluster.scheduling.explain import whatif
 
     kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE)
     found = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE, resources.POD])
@@ -136,7 +139,7 @@ def _nodes(world: "whatif.World", wanted: str | None) -> "list[Object]":
 
 
 def _name(obj: "Object") -> str:
-    from drakit_cluster import json_types
+    from drakit_cluster.objects import json_types
 
     return json_types.text(obj, "metadata", "name")
 
@@ -159,7 +162,7 @@ def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) 
 
 
 def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
-    from drakit_cluster import json_types
+    from drakit_cluster.objects import json_types
 
     asked = "" if decision.asked.startswith("claim ") else decision.asked
     if decision.fits and not decision.given:

@@ -16,7 +16,7 @@ from drakit.core import errors
 from drakit.telemetry import escaping
 
 if TYPE_CHECKING:
-    from drakit_cluster.linting import Finding
+    from drakit_cluster.lint import Finding
     from drakit_cluster.manifests import Document
 
 HAS_ERRORS = 1
@@ -73,7 +73,7 @@ def lint(
 
 def _lint(files: Sequence[str], gates: Sequence[str]) -> _Looked:
     extras.require_local_cluster()
-    from drakit_cluster import linting
+    from drakit_cluster import lint as linting
 
     if not files:
         raise errors.ConfigError("nothing to check: give FILE, or -f FILE")
@@ -86,7 +86,7 @@ def _lint(files: Sequence[str], gates: Sequence[str]) -> _Looked:
 
 def _refused(document: "Document") -> "Iterator[Finding]":
     """Yield the opaque parameters that our drivers would refuse to prepare, as ``drakit webhook`` does."""
-    from drakit_cluster import linting
+    from drakit_cluster import lint as linting
 
     kind, version = document.body.get("kind"), document.body.get("apiVersion")
     if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):

@@ -14,7 +14,7 @@ from drakit.cli.demo import observer, world
 from drakit.core import inventory, lifecycle, quantity
 from drakit.core.slices import resource_slice
 from drakit.devices.gpu.mock import fault_injection
-from drakit_cluster import json_types, resources
+from drakit_cluster.objects import json_types, resources
 
 GATES = {"": {"DRAMixins": True}}
 """What this chapter needs of the cluster; no released Kubernetes has it, so that it is off elsewhere."""

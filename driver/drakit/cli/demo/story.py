@@ -13,7 +13,7 @@ from drakit import settings as values
 from drakit.cli import local_cluster, options, process
 from drakit.cli.demo import chapters, driver_process, observer, stage, world
 from drakit.core import errors
-from drakit_cluster import errors as api_errors
+from drakit_cluster.objects import errors as api_errors
 
 NODE = "node-1"
 CHAPTERS: tuple[Callable[[world.World], None], ...] = (

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 import yaml
 
 from drakit.cli.demo import driver_process, observer, stage
-from drakit_cluster import api as apis
 from drakit_cluster import cluster as clusters
-from drakit_cluster import errors, json_types, resources
+from drakit_cluster.client import api as apis
+from drakit_cluster.objects import errors, json_types, resources
 
 KINDS = {resource.kind: resource for resource in resources.ALL}
 

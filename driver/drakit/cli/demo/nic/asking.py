@@ -10,7 +10,9 @@ from drakit.cli.demo.nic import figures
 from drakit.core import errors, inventory
 from drakit.core.slices import resource_slice
 from drakit.devices.nic import driver as nic_driver
-from drakit_cluster import features, json_types, manifests, resources, whatif
+from drakit_cluster import manifests
+from drakit_cluster.objects import features, json_types, resources
+from drakit_cluster.scheduling.explain import whatif
 
 NAMESPACE = "drakit-demo"
 INTERFACE = "net1"

@@ -13,7 +13,7 @@ from drakit.core import quantity
 from drakit.devices.nic import pod_interfaces
 from drakit.devices.nic.discovery import attributes
 from drakit.devices.nic.shaping import htb
-from drakit_cluster import json_types
+from drakit_cluster.objects import json_types
 
 COUNT = 7
 _SAID = ("ifName", "mac", "mtu", "driver", "kind", "state", "carrier", "speed", "shaping")

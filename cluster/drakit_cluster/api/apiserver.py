@@ -1,0 +1,265 @@
+"""The API server: the registry over HTTPS on 127.0.0.1, in a thread of its own.
+
+It listens on no other address. Objects live in the registry, so a server that is stopped and started again (on the same port, with the
+same certificates and tokens) shows the same objects; nothing survives the process.
+"""
+
+import asyncio
+import contextlib
+import pathlib
+import socket
+import threading
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import uvicorn
+
+from drakit_cluster.access import users
+from drakit_cluster.access.authorizer import Authorizer, KnownUsers, Rbac
+from drakit_cluster.access.tokens import Tokens
+from drakit_cluster.api import tls
+from drakit_cluster.api.http.app import App
+from drakit_cluster.api.http.faulty import Faulty
+from drakit_cluster.api.metrics import Metrics
+from drakit_cluster.api.registry import Registry
+from drakit_cluster.api.storage.watching import BOOKMARK_SECONDS
+from drakit_cluster.faults import ApiFaults
+
+START_SECONDS = 10.0
+STOP_SECONDS = 5.0
+_BACKLOG = 128
+_FAREWELL_SECONDS = 0.05
+_KEEP_ALIVE_SECONDS = 120
+
+
+class StartError(RuntimeError):
+    """The server could not be started; the message says why."""
+
+
+class ApiServer:
+    """Serves one registry. Use as a context manager, or call :meth:`start` and :meth:`stop`; both may be repeated.
+
+    ``port`` 0 takes any free port, and keeps it over restarts. ``bookmark_every`` is in seconds. ``gone_as_status`` answers a watch from
+    a lost version with HTTP 410 rather than an ERROR event inside a 200; real servers do both. ``authorization`` is "rbac" (roles,
+    bindings and the node authorizer decide; the administrator may do everything) or "known-users" (whoever has a token may). ``faults`` is what
+    is done to requests on purpose.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        port: int = 0,
+        bookmark_every: float = BOOKMARK_SECONDS,
+        gone_as_status: bool = False,
+        authorization: Literal["rbac", "known-users"] = "known-users",
+    ) -> None:
+        self.registry = registry
+        self._authorizer: Authorizer = Rbac(store=registry.store) if authorization == "rbac" else KnownUsers()
+        self.port = port
+        self.faults = ApiFaults()
+        self.tokens = Tokens()
+        self.metrics = Metrics()
+        self._authority = tls.Authority()
+        self._admin_token = self.tokens.issue(users.ADMIN_NAME, (users.MASTERS,))
+        self._bookmark_every = bookmark_every
+        self._gone_as_status = gone_as_status
+        self._running: _Running | None = None
+
+    @property
+    def url(self) -> str:
+        """The base URL; valid once started."""
+        return f"https://{tls.LOOPBACK}:{self.port}"
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The certificate that clients must trust."""
+        return self._authority.pem
+
+    def issue_token(self, user: str, groups: tuple[str, ...] = (), *, extra: Mapping[str, tuple[str, ...]] | None = None) -> str:
+        """Return a bearer token for an identity such as ``system:node:n1`` in group ``system:nodes``.
+
+        ``extra`` is what else a review of the token says, such as the node of the pod that it is bound to.
+        """
+        return self.tokens.issue(user, groups, extra)
+
+    def issue_node_token(self, node: str) -> str:
+        """Return a bearer token for a node's kubelet."""
+        return self.tokens.issue(users.node_name(node), (users.NODES,))
+
+    def write_kubeconfig(self, path: pathlib.Path, *, token: str = "", user: str = users.ADMIN_NAME) -> None:
+        """Write a kubeconfig (0600) for ``token``, or for the administrator."""
+        config = tls.kubeconfig(self.url, self.ca_pem, token or self._admin_token, user=user)
+        tls.write_kubeconfig(path, config)
+
+    def start(self) -> None:
+        """Start serving; returns when requests are answered. StartError if the port is taken or the server does not come up."""
+        if self._running is not None:
+            return
+        app = App(
+            self.registry,
+            self.tokens,
+            self._authorizer,
+            self.metrics,
+            bookmark_every=self._bookmark_every,
+            gone_as_status=self._gone_as_status,
+        )
+        listener = _listen(self.port)
+        self.port = listener.getsockname()[1]
+        config = uvicorn.Config(
+            Faulty(app, self.faults),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=1,
+            ssl_context_factory=lambda _config, _default: self._authority.server_context(),
+        )
+        self._running = _Running(app, _Server(config, listener), listener)
+        try:
+            self._running.start()
+        except StartError:
+            self._running = None
+            raise
+
+    def hang_up(self) -> None:
+        """Break every connection, whatever goes on in it; new ones are served."""
+        if self._running is not None:
+            self._running.hang_up()
+
+    def stop(self) -> None:
+        """End every watch, refuse new connections, and return when the thread is gone. Stopping twice is harmless."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+
+class _Running:
+    """One life of the server: its thread, its loop and its listening socket."""
+
+    def __init__(self, app: App, server: "_Server", listener: "_Listener") -> None:
+        self._app = app
+        self._server = server
+        self._listener = listener
+        self._loop = asyncio.new_event_loop()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="cluster-apiserver", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._server.ready.wait(START_SECONDS)
+        if not self._server.started:
+            self.stop()
+            raise StartError(f"the API server did not start: {self._error or 'no answer'}") from self._error
+
+    def stop(self) -> None:
+        if self._thread.is_alive() and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end)
+        self._thread.join(STOP_SECONDS)
+        self._listener.close()
+
+    def hang_up(self) -> None:
+        self._loop.call_soon_threadsafe(self._listener.hang_up)
+
+    def _end(self) -> None:
+        self._app.streams.end()
+        self._server.end()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            try:
+                runner.run(self._server.serve(sockets=[self._listener]))
+            except (OSError, SystemExit) as error:
+                self._error = error
+            finally:
+                self._server.ready.set()
+
+
+class _Server(uvicorn.Server):
+    """Tells other threads when it accepts connections, and ends without waiting for idle ones."""
+
+    def __init__(self, config: uvicorn.Config, listener: "_Listener") -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+        self._ending = asyncio.Event()
+        self._listener = listener
+
+    def end(self) -> None:
+        """Begin to shut down; called on the server's own loop."""
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        """Sleep until the end, where the base class wakes ten times a second to renew the Date header."""
+        await self._ending.wait()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listener)
+        await asyncio.sleep(0)  # What was accepted a moment ago becomes a connection first: it could not once the server is closed.
+        aborting = loop.call_later(_FAREWELL_SECONDS, self._abort)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            aborting.cancel()
+        if self._listener.hang_up():
+            await asyncio.sleep(_FAREWELL_SECONDS)
+
+    def _abort(self) -> None:
+        """Drop the connections of clients that do not close their side of TLS: idle ones never do."""
+        for connection in tuple(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+
+
+class _Listener(socket.socket):
+    """Remembers what it accepted: a connection that is still in its handshake is known to nobody else, and would be left open."""
+
+    def __init__(self) -> None:
+        # The protocol is named because asyncio turns Nagle's delay off only for sockets that say they are TCP: 44 ms a request otherwise.
+        super().__init__(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._accepted: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept one connection."""
+        connection, address = super().accept()
+        self._accepted.add(connection)
+        return connection, address
+
+    def hang_up(self) -> bool:
+        """Shut down every connection that is still open, so that the loop sees its end; say whether there was one."""
+        left = [connection for connection in self._accepted if connection.fileno() >= 0]
+        for connection in left:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        return bool(left)
+
+
+def _listen(port: int) -> _Listener:
+    listener = _Listener()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((tls.LOOPBACK, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise StartError(f"cannot listen on {tls.LOOPBACK} port {port}: {error}") from error
+    return listener

@@ -1,0 +1,283 @@
+"""Server-side apply: who owns which field, and merging by ownership.
+
+Ownership is a set of paths per manager, kept in metadata.managedFields as Kubernetes writes it (FieldsV1). A path is a tuple of steps:
+``f:name`` for a field or map key, ``k:{...}`` for an item of a list with keys, ``v:...`` for a member of a set.
+
+Tracking begins with the first apply to an object. What the object held before then belongs to ``before-first-apply``, as in Kubernetes
+for objects without managedFields; plain updates of objects never applied to cost nothing here.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.errors import Cause, Details
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.schema.shape import ANY, Leaf, ListOf, MapOf, Shape, Struct
+
+Path: TypeAlias = tuple[str, ...]
+
+FIRST = "before-first-apply"
+_SERVER_FIELDS = frozenset(
+    {
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+        "selfLink",
+        "generateName",
+    }
+)
+_MISSING: Json = "\x00missing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manager:
+    """One writer and the fields that are its own. Apply and Update, and each sub-resource, are different managers of one name."""
+
+    name: str
+    operation: str
+    subresource: str = ""
+    fields: frozenset[Path] = frozenset()
+    time: str = ""
+
+    def same(self, other: "Manager") -> bool:
+        """Say whether both are one writer."""
+        mine = (self.name, self.operation, self.subresource)
+        return mine == (other.name, other.operation, other.subresource)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """The outcome of an apply: the merged object and who owns what now."""
+
+    obj: Object
+    managers: tuple[Manager, ...]
+
+
+def apply(shape: Shape, live: Object, wanted: Object, me: Manager, *, force: bool) -> Applied:
+    """Merge ``wanted`` into ``live`` as ``me``. Fields that ``me`` applied before and leaves out now go, unless another owns them.
+
+    Raises ConflictError, naming each field and its owner, where another manager owns a field with a different value and not ``force``.
+    """
+    wanted = configuration(wanted, me.subresource)
+    managers = read_managers(live) or _first(shape, live, me.time)
+    others = tuple(manager for manager in managers if not manager.same(me))
+    before = frozenset[Path]().union(*(manager.fields for manager in managers if manager.same(me)))
+    mine = frozenset(owned(shape, wanted))
+    contested = {
+        (manager, path) for manager in others for path in manager.fields & mine if lookup(shape, live, path) != lookup(shape, wanted, path)
+    }
+    if contested and not force:
+        raise _conflict(contested)
+    lost = frozenset(path for _, path in contested)
+    others = tuple(replace(manager, fields=manager.fields - lost) for manager in others)
+    kept = mine.union(*(manager.fields for manager in others))
+    merged = _merge(shape, live, wanted)
+    for path in sorted(before - kept, key=len):  # Items go before their fields: without its keys an item has no path.
+        _remove(shape, merged, path)
+    managers = (*others, _settled(managers, replace(me, fields=mine)))
+    return Applied(obj=json_types.mapping(merged), managers=tuple(manager for manager in managers if manager.fields))
+
+
+def after_write(shape: Shape, old: Object, new: Object, me: Manager) -> tuple[Manager, ...]:
+    """Return who owns what after a plain write by ``me``: changed fields become its own. Empty while nobody has applied."""
+    managers = read_managers(old)
+    if not managers:
+        return ()
+    paths_now = frozenset(owned(shape, configuration(new, None)))
+    paths_then = frozenset(owned(shape, configuration(old, None)))
+    changed = {path for path in paths_now | paths_then if lookup(shape, old, path) != lookup(shape, new, path)}
+    changed |= paths_now ^ paths_then
+    others = [replace(manager, fields=manager.fields - changed) for manager in managers if not manager.same(me)]
+    before = frozenset[Path]().union(*(manager.fields for manager in managers if manager.same(me)))
+    mine = _settled(managers, replace(me, fields=(before & paths_now) | (changed & paths_now)))
+    return tuple(manager for manager in (*others, mine) if manager.fields)
+
+
+def _settled(managers: tuple[Manager, ...], me: Manager) -> Manager:
+    """Return the known entry of a manager that owns what it did before, so that repeating an apply changes no time."""
+    known = (one for one in managers if one.same(me) and one.fields == me.fields)
+    return next(known, me)
+
+
+def configuration(obj: Object, subresource: str | None) -> Object:
+    """Return the part of an object that managers can own through ``subresource`` (None: through any)."""
+    metadata = {key: value for key, value in json_types.mapping(obj, "metadata").items() if key not in _SERVER_FIELDS}
+    body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata", "status")}
+    status: Object = {"status": obj["status"]} if "status" in obj else {}
+    if subresource:
+        return status if subresource == "status" else {}
+    head: Object = {"metadata": metadata} if metadata else {}
+    return head | body | (status if subresource is None else {})
+
+
+def owned(shape: Shape, value: Json, path: Path = ()) -> Iterator[Path]:
+    """Yield the paths that a writer of ``value`` owns: its leaves, and each item of a list with keys."""
+    if isinstance(value, dict) and not _is_atomic(shape):
+        if not value and path:
+            yield path
+        for key, item in value.items():
+            yield from owned(_field_shape(shape, key), item, (*path, f"f:{key}"))
+    elif isinstance(value, list) and isinstance(shape, ListOf) and (shape.keys or shape.unique):
+        for item in value:
+            step = _item_step(shape, item)
+            yield (*path, step)
+            if shape.keys:
+                yield from owned(shape.item, item, (*path, step))
+    else:
+        yield path
+
+
+def lookup(shape: Shape, value: Json, path: Path) -> Json:
+    """Return the value a path names. For list items it is a mark of presence: their content has paths of its own."""
+    for step in path:
+        if isinstance(value, list) and isinstance(shape, ListOf):
+            value = next((item for item in value if _item_step(shape, item) == step), _MISSING)
+            shape = shape.item
+        elif isinstance(value, dict):
+            shape, value = _field_shape(shape, step[2:]), value.get(step[2:], _MISSING)
+        else:
+            return _MISSING
+    is_item = bool(path) and path[-1].startswith(("k:", "v:"))
+    return value if value is _MISSING or not is_item else True
+
+
+def _merge(shape: Shape, live: Json, wanted: Json) -> Json:
+    if isinstance(wanted, dict) and isinstance(live, dict) and not _is_atomic(shape):
+        merged = json_types.copy_object(live)
+        for key, item in wanted.items():
+            merged[key] = _merge(_field_shape(shape, key), live.get(key), item)
+        return merged
+    if isinstance(wanted, list) and isinstance(live, list) and isinstance(shape, ListOf) and (shape.keys or shape.unique):
+        items = {_item_step(shape, item): item for item in live}
+        for item in wanted:
+            step = _item_step(shape, item)
+            items[step] = _merge(shape.item, items.get(step), item)
+        return [json_types.copy(item) for item in items.values()]
+    return json_types.copy(wanted)
+
+
+def _remove(shape: Shape, value: Json, path: Path) -> None:
+    """Remove what ``path`` names, and containers that this leaves empty; a path that is gone already is no error."""
+    step, rest = path[0], path[1:]
+    if isinstance(value, list) and isinstance(shape, ListOf):
+        position = next((i for i, item in enumerate(value) if _item_step(shape, item) == step), None)
+        if position is None:
+            return
+        if rest:
+            _remove(shape.item, value[position], rest)
+        else:
+            del value[position]
+    elif isinstance(value, dict) and step[2:] in value:
+        field = step[2:]
+        if rest:
+            _remove(_field_shape(shape, field), value[field], rest)
+        if not rest or value[field] in ({}, []):
+            del value[field]
+
+
+def _is_atomic(shape: Shape) -> bool:
+    """Say whether an object of this shape is one value, owned and replaced as a whole."""
+    return isinstance(shape, Struct | Leaf) and shape.atomic
+
+
+def _field_shape(shape: Shape, field: str) -> Shape:
+    if isinstance(shape, Struct):
+        return shape.fields.get(field, ANY)
+    return shape.value if isinstance(shape, MapOf) else ANY
+
+
+def _item_step(shape: ListOf, item: Json) -> str:
+    """Return the step that names a list item. A key field that is absent is left out: absent differs from set."""
+    if not shape.keys:
+        return f"v:{json.dumps(item)}"
+    keys = {key: json_types.at(item, key) for key in sorted(shape.keys)}
+    present = {key: value for key, value in keys.items() if value is not None}
+    return f"k:{json.dumps(present, separators=(',', ':'))}"
+
+
+def _first(shape: Shape, live: Object, now: str) -> tuple[Manager, ...]:
+    fields = frozenset(owned(shape, configuration(live, None)))
+    return (Manager(name=FIRST, operation="Update", fields=fields, time=now),) if fields else ()
+
+
+def _conflict(contested: set[tuple[Manager, Path]]) -> errors.ConflictError:
+    causes = tuple(
+        Cause(reason="FieldManagerConflict", message=f'conflict with "{manager.name}"', field=field_name(path))
+        for manager, path in sorted(contested, key=lambda one: (one[0].name, one[1]))
+    )
+    named = "; ".join(f"{cause.message}: {cause.field}" for cause in causes)
+    return errors.ConflictError(
+        f"Apply failed with {len(causes)} conflict{'' if len(causes) == 1 else 's'}: {named}", Details(causes=causes)
+    )
+
+
+def field_name(path: Path) -> str:
+    """Return a path as people read it: ``.status.devices[{"driver":"x"}].data``."""
+    return "".join(f".{step[2:]}" if step.startswith("f:") else f"[{step[2:]}]" for step in path)
+
+
+def read_managers(obj: Object) -> tuple[Manager, ...]:
+    """Return the managers that metadata.managedFields names."""
+    return tuple(
+        Manager(
+            name=json_types.text(entry, "manager"),
+            operation=json_types.text(entry, "operation"),
+            subresource=json_types.text(entry, "subresource"),
+            time=json_types.text(entry, "time"),
+            fields=frozenset(_decode_fields(json_types.mapping(entry, "fieldsV1"))),
+        )
+        for entry in json_types.objects(obj, "metadata", "managedFields")
+    )
+
+
+def write_managers(obj: Object, managers: tuple[Manager, ...]) -> None:
+    """Put the managers into metadata.managedFields of ``obj``; none removes the field."""
+    metadata = json_types.child(obj, "metadata")
+    metadata.pop("managedFields", None)
+    if managers:
+        api_version = json_types.text(obj, "apiVersion")
+        metadata["managedFields"] = [_encode_manager(manager, api_version) for manager in managers]
+
+
+def _encode_manager(manager: Manager, api_version: str) -> Json:
+    entry: Object = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": api_version,
+        "time": manager.time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": _encode_fields(manager.fields),
+    }
+    return entry | ({"subresource": manager.subresource} if manager.subresource else {})
+
+
+def _encode_fields(paths: frozenset[Path]) -> Object:
+    """Return FieldsV1: nested objects by step; a path that has others below it is marked by ``.``."""
+    root: Object = {}
+    inner = {path[:length] for path in paths for length in range(1, len(path))}
+    for path in sorted(paths):
+        node = root
+        for step in path:
+            node = json_types.child(node, step)
+        if path in inner:
+            node["."] = {}
+    return root
+
+
+def _decode_fields(node: Object, path: Path = ()) -> Iterator[Path]:
+    for step, below in node.items():
+        if step == ".":
+            yield path
+        elif isinstance(below, dict) and below:
+            yield from _decode_fields(below, (*path, step))
+        else:
+            yield (*path, step)

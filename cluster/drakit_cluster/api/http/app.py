@@ -1,0 +1,140 @@
+"""The API as an ASGI application: authenticate, find the target, authorize, act, and turn every error into a Status."""
+
+import logging
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from drakit_cluster.access.accounts import Accounts
+from drakit_cluster.access.authorizer import Authorizer
+from drakit_cluster.access.tokens import Tokens
+from drakit_cluster.access.users import Attributes, User, denial
+from drakit_cluster.admission.request_review import RequestReview
+from drakit_cluster.api.http import answers, discovery, impersonation, openapi, targets, verbs
+from drakit_cluster.api.http.paging import Pages
+from drakit_cluster.api.http.reviews import Reviews
+from drakit_cluster.api.http.streams import Streams
+from drakit_cluster.api.http.targets import Target
+from drakit_cluster.api.http.verbs import Call, Context
+from drakit_cluster.api.metrics import MEDIA, Metrics
+from drakit_cluster.api.registry import Registry
+from drakit_cluster.objects import errors, resources
+from drakit_cluster.objects.errors import Details
+from drakit_cluster.objects.json_types import Object
+
+_HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
+_METRICS_PATH = "/metrics"
+_OPEN_DOCUMENTS = ("/version",)
+
+_log = logging.getLogger(__name__)
+
+
+class App:
+    """The ASGI callable. One instance serves one registry on one event loop."""
+
+    def __init__(
+        self, registry: Registry, tokens: Tokens, authorizer: Authorizer, metrics: Metrics, *, bookmark_every: float, gone_as_status: bool
+    ) -> None:
+        self.streams = Streams(registry.store)
+        self._registry = registry
+        self._tokens = tokens
+        self._authorizer = authorizer
+        self._metrics = metrics
+        self._documents: Mapping[str, Object] = discovery.documents() | openapi.documents(registry.gates)
+        self._context = Context(
+            registry=registry,
+            streams=self.streams,
+            pages=Pages(),
+            reviews=Reviews(authorizer=authorizer, accounts=Accounts(store=registry.store, tokens=tokens)),
+            bookmark_every=bookmark_every,
+            gone_as_status=gone_as_status,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        try:
+            response = await self._respond(request)
+        except errors.ApiError as error:
+            response = answers.refusal(error)
+        except Exception:  # noqa: BLE001 -- one bad request must not end the server; logged with its trace.
+            _log.exception("request failed", extra={"method": request.method, "path": request.url.path})
+            response = answers.refusal(errors.InternalError("the server failed; its log says why"))
+        if labels := getattr(request.state, "labels", None):
+            self._metrics.request(code=str(response.status_code), **labels)
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        path = request.url.path
+        if path in _HEALTH_PATHS:
+            return PlainTextResponse("ok")
+        if path in _OPEN_DOCUMENTS:
+            return answers.document(self._documents[path])
+        user = self._user(request)
+        if (found := self._documents.get(path.rstrip("/"))) is not None:
+            self._authorize(user, Attributes(verb="get", path=path))
+            return answers.document(found)
+        if path == openapi.OLD_PATH:
+            self._authorize(user, Attributes(verb="get", path=path))
+            return Response(openapi.OLD_DOCUMENT, media_type=openapi.OLD_MEDIA)
+        if path == _METRICS_PATH:
+            self._authorize(user, Attributes(verb="get", path=path))
+            return Response(self._metrics.text(), media_type=MEDIA)
+        target = targets.parse(path)
+        if target is None:
+            self._authorize(user, Attributes(verb=request.method.lower(), path=path))
+            raise errors.NotFoundError(_unknown(path))
+        return await self._act(request, user, target)
+
+    def _user(self, request: Request) -> User:
+        """Return who asks, or as whom."""
+        user = self._tokens.user(request.headers.get("authorization", ""))
+        acted = impersonation.wanted(request.headers)
+        if acted is None:
+            return user
+        for right in impersonation.rights(acted):
+            self._authorize(user, right)
+        return impersonation.completed(acted)
+
+    async def _act(self, request: Request, user: User, target: Target) -> Response:
+        verb = targets.verb(target, request.method, request.query_params)
+        request.state.labels = targets.labels(target, verb)
+        self._authorize(user, targets.attributes(target, verb, request.query_params))
+        if target.subresource in target.resource.absent:
+            raise self._absent(target)
+        review = RequestReview(user=user, verb=verb, authorizer=self._authorizer, store=self._registry.store, gates=self._registry.gates)
+        return await verbs.TABLE[verb](self._context, Call(request=request, target=target, user=user, review=review))
+
+    def _absent(self, target: Target) -> errors.ApiError:
+        """Return what a person is told who wants something of containers that this cluster has not; NotFoundError without such a pod."""
+        try:
+            self._registry.entry(target.stored, target.name, target.namespace)
+        except errors.NotFoundError as missing:
+            return missing
+        wanted = "it has no log" if target.subresource == "log" else f"{target.subresource} has nothing to reach"
+        return errors.BadRequestError(
+            f"pod {target.name}: the local cluster only pretends to run containers, so {wanted}; what the pod was given is in "
+            f"its status, its events and its claims: kubectl -n {target.namespace} describe pod {target.name}"
+        )
+
+    def _authorize(self, user: User, wanted: Attributes) -> None:
+        if self._authorizer.allows(user, wanted):
+            return
+        why = denial(user, wanted)
+        if wanted.path:
+            raise errors.ForbiddenError(f"forbidden: {why}")
+        qualified = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
+        named = f' "{wanted.name}"' if wanted.name else ""
+        details = Details(name=wanted.name, group=wanted.group, kind=wanted.resource)
+        raise errors.ForbiddenError(f"{qualified}{named} is forbidden: {why}", details)
+
+
+def _unknown(path: str) -> str:
+    for prefix, why in resources.REFUSED_VERSIONS.items():
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return why
+    return "the server could not find the requested resource"

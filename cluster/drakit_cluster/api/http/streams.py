@@ -1,0 +1,140 @@
+"""Watches over HTTP: a response that goes on, one JSON line per event."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from starlette.responses import StreamingResponse
+
+from drakit_cluster.api.http import tables, targets, versions
+from drakit_cluster.api.http.targets import Target
+from drakit_cluster.api.storage import query, watching
+from drakit_cluster.api.storage.store import Store
+from drakit_cluster.api.storage.watching import EventType, Feed, Frame
+from drakit_cluster.objects import errors
+from drakit_cluster.objects.resources import Resource
+
+DEFAULT_SECONDS = 30 * 60
+MAX_WAITING = 20_000
+"""Frames that a slow client may leave unread before its watch ends with 410."""
+
+Frames: TypeAlias = "asyncio.Queue[Frame | None]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a watch was asked for. ``seconds`` is its length; ``bookmark_every`` is None where the client wants no bookmarks."""
+
+    since: str
+    seconds: float
+    bookmark_every: float | None
+    initial_bookmark: bool
+    as_table: bool
+
+
+def options(parameters: Mapping[str, str], accept: str, bookmark_every: float) -> Options:
+    """Return the options of a watch; BadRequestError where they contradict each other."""
+    bookmarks = targets.flag(parameters, "allowWatchBookmarks")
+    since, initial = parameters.get("resourceVersion", ""), parameters.get("sendInitialEvents", "")
+    if initial and parameters.get("resourceVersionMatch") != "NotOlderThan":
+        raise errors.BadRequestError('resourceVersionMatch: must be "NotOlderThan" when sendInitialEvents is set')
+    if parameters.get("resourceVersionMatch") and not initial:
+        raise errors.BadRequestError("resourceVersionMatch: is forbidden for watch unless sendInitialEvents is set")
+    watching.parse_version(since)
+    wants_state = initial in ("true", "1")
+    return Options(
+        since="" if wants_state else since,
+        seconds=targets.whole(parameters, "timeoutSeconds") or DEFAULT_SECONDS,
+        bookmark_every=bookmark_every if bookmarks else None,
+        initial_bookmark=wants_state and bookmarks,
+        as_table=tables.wanted(accept),
+    )
+
+
+class Streams:
+    """The watches that are open, so that a stopping server can end them all. Used on the server's event loop only."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._open: set[Frames] = set()
+
+    def end(self) -> None:
+        """End every open watch."""
+        for frames in self._open:
+            frames.put_nowait(None)
+
+    def open(self, target: Target, wanted: query.Query, how: Options) -> StreamingResponse:
+        """Return the response that streams a watch; GoneError where its history is lost."""
+        frames: Frames = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def receive(frame: Frame | None) -> None:
+            with contextlib.suppress(RuntimeError):  # The loop is closed: the client is gone, the writer must not care.
+                loop.call_soon_threadsafe(frames.put_nowait, frame)
+
+        feed = Feed(self._store, target.stored, wanted, receive)
+        feed.start(how.since, initial_bookmark=how.initial_bookmark)
+        encode = _table_line(target.resource) if how.as_table else _plain_line(target.resource)
+        return StreamingResponse(self._lines(feed, frames, how, encode), media_type="application/json")
+
+    async def _lines(self, feed: Feed, frames: Frames, how: Options, encode: Callable[[Frame], bytes]) -> AsyncIterator[bytes]:
+        self._open.add(frames)
+        try:
+            async for frame in _bounded(feed, frames, how):
+                yield encode(frame)
+        finally:
+            feed.stop()
+            self._open.discard(frames)
+
+
+async def _bounded(feed: Feed, frames: Frames, how: Options) -> AsyncIterator[Frame]:
+    """Yield frames until the watch's time is over; bookmarks go in when nothing else did for a while."""
+    end = asyncio.get_running_loop().time() + how.seconds
+    while (left := end - asyncio.get_running_loop().time()) > 0:
+        try:
+            frame = await asyncio.wait_for(frames.get(), min(left, how.bookmark_every or left))
+        except TimeoutError:
+            if how.bookmark_every:
+                feed.bookmark()
+            continue
+        if frame is None:
+            return
+        yield frame
+        if frames.qsize() > MAX_WAITING:
+            yield watching.error_frame(errors.GoneError("the watch fell too far behind; list again"))
+            return
+
+
+def ended(error: errors.ApiError) -> StreamingResponse:
+    """Return a watch that consists of one ERROR event: how a server answers when a lost history shows only after its 200."""
+
+    async def lines() -> AsyncIterator[bytes]:
+        yield _line(watching.error_frame(error))
+
+    return StreamingResponse(lines(), media_type="application/json")
+
+
+def _line(frame: Frame) -> bytes:
+    return b'{"type":"' + frame.type.encode() + b'","object":' + frame.encoded + b"}\n"
+
+
+def _plain_line(resource: Resource) -> Callable[[Frame], bytes]:
+    def encode(frame: Frame) -> bytes:
+        if frame.type is EventType.ERROR:
+            return _line(frame)
+        return _line(Frame(frame.type, versions.outward_bytes(resource, frame.encoded)))
+
+    return encode
+
+
+def _table_line(resource: Resource) -> Callable[[Frame], bytes]:
+    def encode(frame: Frame) -> bytes:
+        if frame.type in (EventType.ERROR, EventType.BOOKMARK):
+            return _line(frame)
+        table = tables.table(resource, [json.loads(frame.encoded)], "")
+        return _line(Frame(frame.type, json.dumps(table).encode()))
+
+    return encode

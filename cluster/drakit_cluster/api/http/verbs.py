@@ -1,0 +1,306 @@
+"""One function per verb: from a request on a known target to a response."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from drakit_cluster.access.users import User
+from drakit_cluster.admission.request_review import RequestReview
+from drakit_cluster.api.http import answers, bodies, options, scales, streams, targets, versions
+from drakit_cluster.api.http.paging import Page, Pages
+from drakit_cluster.api.http.reviews import Reviews
+from drakit_cluster.api.http.streams import Streams
+from drakit_cluster.api.http.targets import Target
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.registry import Registry
+from drakit_cluster.api.storage import query
+from drakit_cluster.client.api import Listing
+from drakit_cluster.objects import errors, json_types, resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.schema import table as shapes
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What verbs work on. ``gone_as_status`` answers a watch from a lost version with HTTP 410 instead of an ERROR event."""
+
+    registry: Registry
+    streams: Streams
+    pages: Pages
+    reviews: Reviews
+    bookmark_every: float
+    gone_as_status: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One authorized request: its target, who asks, and the review of what it writes."""
+
+    request: Request
+    target: Target
+    user: User
+    review: RequestReview
+
+
+_SCALE = "scale"
+Verb: TypeAlias = Callable[[Context, Call], Awaitable[Response]]
+
+
+async def _write(context: Context, work: Callable[[], _T]) -> _T:
+    """Do a write here, or in a thread where webhooks may have to be asked: they must find the server answering."""
+    if any(context.registry.store.scan(kind)[0] for kind in (resources.WEBHOOKS, resources.MUTATING_WEBHOOKS)):
+        return await run_in_threadpool(work)
+    return work()
+
+
+def _written(call: Call, obj: Object, warnings: list[str], *, code: int = 200) -> Response:
+    """Return the response for an object that was written."""
+    shown = versions.outward(call.target.resource, obj)
+    return answers.raw(answers.encode(shown), code=code, warnings=[*warnings, *call.review.warnings])
+
+
+async def get(context: Context, call: Call) -> Response:
+    """Answer with one object."""
+    target = call.target
+    entry = context.registry.entry(target.stored, target.name, target.namespace)
+    if target.subresource == _SCALE:
+        return answers.document(scales.of(entry.view))
+    return answers.one(call.request, target.resource, entry)
+
+
+async def list_(context: Context, call: Call) -> Response:
+    """Answer with a list, or with one page of it."""
+    parameters = call.request.query_params
+    limit = targets.whole(parameters, "limit") or 0
+    given, match = parameters.get("resourceVersion", ""), parameters.get("resourceVersionMatch", "")
+    token = parameters.get("continue", "")
+    targets.check_list_version(given, match, token)
+    if token:
+        page = context.pages.following(token, limit)
+    else:
+        entries, version = context.registry.select(call.target.stored, _selection(call))
+        _check_version(given, match, version)
+        page = context.pages.first(entries, version, limit)
+    return answers.many(call.request, call.target.resource, page.entries, _list_metadata(page))
+
+
+def _list_metadata(page: Page) -> Object:
+    metadata: Object = {"resourceVersion": str(page.version)}
+    if page.token:
+        metadata |= {"continue": page.token, "remainingItemCount": page.remaining}
+    return metadata
+
+
+def _check_version(given: str, match: str, current: int) -> None:
+    """Refuse a list at a version that is over, or not yet there. This server lists the present only."""
+    wanted = int(given) if given else 0
+    if match == "Exact" and wanted < current:
+        raise errors.GoneError(f"The provided resource version is too old: {wanted} ({current})")
+    if wanted > current:
+        raise errors.ExpiredWaitError(f"Too large resource version: {wanted}, current: {current}")
+
+
+def _selection(call: Call) -> query.Query:
+    parameters = call.request.query_params
+    return query.parse(
+        call.target.stored,
+        namespace=call.target.namespace,
+        field_selector=parameters.get("fieldSelector", ""),
+        label_selector=parameters.get("labelSelector", ""),
+    )
+
+
+async def watch(context: Context, call: Call) -> Response:
+    """Answer with a stream of events."""
+    how = streams.options(call.request.query_params, call.request.headers.get("accept", ""), context.bookmark_every)
+    try:
+        return context.streams.open(call.target, _selection(call), how)
+    except errors.GoneError as error:
+        if context.gone_as_status:
+            raise
+        return streams.ended(error)
+
+
+async def create(context: Context, call: Call) -> Response:
+    """Store the body as a new object, or answer the review that it is."""
+    target = call.target
+    if target.stored is resources.POD and target.subresource:
+        return await _POD_POSTS[target.subresource](context, call)
+    if target.subresource or target.resource.verbs == resources.REVIEW_VERBS:
+        review = await bodies.read_object(call.request)
+        return answers.document(context.reviews.answer(target, review, call.user), code=201)
+    call = _dry(call, dry_run=options.is_dry_run("CreateOptions", call.request.query_params))
+    body = await bodies.read_object(call.request)
+    warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
+    wanted = versions.inward_object(target.resource, body)
+    made = await _write(context, lambda: context.registry.create(target.stored, wanted, namespace=target.namespace, review=call.review))
+    return _written(call, made, warnings, code=201)
+
+
+async def _evict(context: Context, call: Call) -> Response:
+    """Delete a pod as ``kubectl drain`` asks for it. There are no disruption budgets here, so nothing stands against it."""
+    body, _ = shapes.decode(resources.EVICTION, await bodies.read_object(call.request))
+    asked = options.of_delete(body.get("deleteOptions"), call.request.query_params)
+    call = _dry(call, dry_run=asked.dry_run)
+    await _write(context, lambda: _deleted(context, call, asked))
+    return answers.created()
+
+
+async def _bind(context: Context, call: Call) -> Response:
+    """Give a pod its node, as schedulers do."""
+    target = call.target
+    body, _ = shapes.decode(resources.POD_BINDING, await bodies.read_object(call.request))
+    call = _dry(call, dry_run=options.is_dry_run("CreateOptions", call.request.query_params))
+    node, uid = json_types.text(body, "target", "name"), json_types.text(body, "metadata", "uid")
+    if not node:
+        raise errors.InvalidError("target.name: Required value")
+
+    def work() -> Object:
+        pod = context.registry.get(target.stored, target.name, target.namespace)
+        if bound := json_types.text(pod, "spec", "nodeName"):
+            raise errors.ConflictError(
+                f"Operation cannot be fulfilled on pods/binding: pod {target.name} is already assigned to node {bound}"
+            )
+        patch: Object = {"metadata": {"uid": uid} if uid else {}, "spec": {"nodeName": node}}
+        change = context.registry.patch
+        return change(target.stored, target.name, patch, namespace=target.namespace, kind=PatchKind.MERGE, review=call.review)
+
+    await _write(context, work)
+    return answers.created()
+
+
+_POD_POSTS: dict[str, Verb] = {"eviction": _evict, "binding": _bind}
+
+
+async def update(context: Context, call: Call) -> Response:
+    """Replace an object, or its status, by the body."""
+    target = call.target
+    call = _dry(call, dry_run=options.is_dry_run("UpdateOptions", call.request.query_params))
+    body = await bodies.read_object(call.request)
+    if target.subresource == _SCALE:
+        return await _scaled(context, call, body)
+    metadata = json_types.child(body, "metadata")
+    for field, wanted in (("name", target.name), ("namespace", target.namespace)):
+        if json_types.text(metadata, field) not in ("", wanted):
+            raise errors.BadRequestError(f"metadata.{field}: {metadata[field]} does not match {wanted} of the URL")
+        if wanted:
+            metadata[field] = wanted
+    warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
+    new, manager = versions.inward_object(target.resource, body), _manager(call.request, bodies.media_type(call.request))
+    replace = context.registry.update
+    stored = await _write(context, lambda: replace(target.stored, new, subresource=target.subresource, manager=manager, review=call.review))
+    return _written(call, stored, warnings)
+
+
+async def patch(context: Context, call: Call) -> Response:
+    """Change an object by the patch in the body."""
+    target = call.target
+    kind, body = await bodies.read_patch(call.request)
+    asked = options.is_dry_run("PatchOptions", call.request.query_params, apply=kind is PatchKind.APPLY)
+    call = _dry(call, dry_run=asked)
+    if target.subresource == _SCALE:
+        return await _scaled(context, call, body)
+    warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
+
+    def work() -> Object:
+        return context.registry.patch(
+            target.stored,
+            target.name,
+            versions.inward(target.resource, body),
+            namespace=target.namespace,
+            kind=kind,
+            subresource=target.subresource,
+            manager=_manager(call.request, kind.value),
+            force=targets.flag(call.request.query_params, "force"),
+            review=call.review,
+        )
+
+    return _written(call, await _write(context, work), warnings)
+
+
+async def _scaled(context: Context, call: Call, body: Json) -> Response:
+    """Change the number of replicas, by a Scale or a merge patch of one."""
+    target, change = call.target, context.registry.patch
+    wanted = scales.change(body)
+
+    def work() -> Object:
+        return change(target.stored, target.name, wanted, namespace=target.namespace, kind=PatchKind.MERGE, review=call.review)
+
+    return answers.document(scales.of(await _write(context, work)))
+
+
+def _manager(request: Request, media_type: str) -> str:
+    """Return who writes: the fieldManager parameter; without one the client's name, but never for an apply."""
+    named = request.query_params.get("fieldManager", "")
+    if named or media_type == "application/apply-patch+yaml":
+        return named
+    return request.headers.get("user-agent", "").partition("/")[0]
+
+
+async def delete(context: Context, call: Call) -> Response:
+    """Delete an object under the preconditions of the body (DeleteOptions)."""
+    target = call.target
+    wanted = options.of_delete(await bodies.read_json(call.request), call.request.query_params)
+    call = _dry(call, dry_run=wanted.dry_run)
+    last = await _write(context, lambda: _deleted(context, call, wanted))
+    if target.resource.returns_deleted:
+        return _written(call, last, [])
+    return answers.success(target.resource, target.name, json_types.text(last, "metadata", "uid"))
+
+
+def _deleted(context: Context, call: Call, wanted: options.DeleteOptions) -> Object:
+    return context.registry.delete(
+        call.target.stored,
+        call.target.name,
+        namespace=call.target.namespace,
+        uid=wanted.uid,
+        resource_version=wanted.resource_version,
+        grace_seconds=wanted.grace_seconds,
+        orphan=wanted.orphan,
+        review=call.review,
+    )
+
+
+async def delete_collection(context: Context, call: Call) -> Response:
+    """Delete a selection."""
+    target, parameters = call.target, call.request.query_params
+    wanted = options.of_delete(await bodies.read_json(call.request), parameters)
+    call = _dry(call, dry_run=wanted.dry_run)
+
+    def work() -> Listing:
+        return context.registry.delete_collection(
+            target.stored,
+            namespace=target.namespace,
+            field_selector=parameters.get("fieldSelector", ""),
+            label_selector=parameters.get("labelSelector", ""),
+            grace_seconds=wanted.grace_seconds,
+            review=call.review,
+        )
+
+    listing = await _write(context, work)
+    head: Object = {"kind": f"{target.resource.kind}List", "apiVersion": target.resource.api_version}
+    items = [versions.outward(target.resource, one) for one in listing.items]
+    return answers.document(head | {"metadata": {"resourceVersion": listing.resource_version}, "items": json_types.from_objects(items)})
+
+
+def _dry(call: Call, *, dry_run: bool) -> Call:
+    """Return the call with a review that knows whether it is a dry run."""
+    return replace(call, review=replace(call.review, dry_run=dry_run))
+
+
+TABLE: dict[str, Verb] = {
+    "get": get,
+    "list": list_,
+    "watch": watch,
+    "create": create,
+    "update": update,
+    "patch": patch,
+    "delete": delete,
+    "deletecollection": delete_collection,
+}

@@ -1,0 +1,213 @@
+"""What a request makes of an object: the new object as it would be stored, short of validation.
+
+Every function here reads the store and changes nothing. The caller holds the store's lock.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from drakit_cluster.api import applying, patching, refusals, strategies
+from drakit_cluster.api.applying import Manager
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.reviewing import Change, Operation
+from drakit_cluster.api.storage.store import Entry, Key, Store
+from drakit_cluster.objects import errors, json_types, naming, resources
+from drakit_cluster.objects.errors import Details
+from drakit_cluster.objects.features import FeatureGates, drop_disabled
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import Resource
+from drakit_cluster.objects.schema import table as shapes
+
+_NAME_ATTEMPTS = 8
+_UNKNOWN_MANAGER = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writer:
+    """How a write was asked for: by which field manager, to which sub-resource, and whether an apply takes fields from others."""
+
+    manager: str = ""
+    subresource: str = ""
+    force: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposals:
+    """Makes changes from requests. ``now`` gives the present moment as the API writes it."""
+
+    store: Store
+    gates: FeatureGates
+    now: Callable[[], str]
+
+    def entry(self, resource: Resource, name: str, namespace: str) -> Entry:
+        """Return the stored entry of one object; NotFoundError."""
+        found = self.store.get(resource, Key(namespace if resource.namespaced else "", name))
+        if found is None:
+            raise refusals.not_found(resource, name)
+        return found
+
+    def creation(self, resource: Resource, body: Object, namespace: str, managers: tuple[Manager, ...] = ()) -> Change:
+        """Return the creation of ``body``, named and with everything that the server decides."""
+        obj, _ = shapes.decode(resource, body)
+        metadata = json_types.child(obj, "metadata")
+        if metadata.pop("resourceVersion", "") not in ("", "0"):
+            raise errors.BadRequestError("metadata.resourceVersion: should not be set on objects to be created")
+        _settle_namespace(resource, metadata, namespace)
+        strategies.prepare_create(resource, obj, self.now())
+        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self.now()}
+        if resource.counts_generations:
+            metadata["generation"] = 1
+        self._check_namespace(resource, metadata)
+        if resource is resources.POD:
+            self._check_account(obj)
+        self._settle_name(resource, metadata)
+        drop_disabled(resource, obj, None, self.gates)
+        applying.write_managers(obj, managers)
+        key = Key(json_types.text(metadata, "namespace"), json_types.text(metadata, "name"))
+        return Change(operation=Operation.CREATE, resource=resource, key=key, new=obj)
+
+    def replacement(self, resource: Resource, old: Entry, body: Object, writer: Writer) -> Change:
+        """Return the update of ``old`` to ``body``."""
+        new, _ = shapes.decode(resource, body)
+        metadata = json_types.child(new, "metadata")
+        uid, version = json_types.text(metadata, "uid"), json_types.text(metadata, "resourceVersion")
+        refusals.check_preconditions(resource, old, uid=uid, version=version)
+        self._prepare(resource, new, old, writer.subresource)
+        me = Manager(name=writer.manager or _UNKNOWN_MANAGER, operation="Update", subresource=writer.subresource, time=self.now())
+        applying.write_managers(new, applying.after_write(shapes.shape_of(resource), old.view, new, me))
+        return _update(resource, old, new, writer.subresource)
+
+    def patched(self, resource: Resource, old: Entry, patch: Json, kind: PatchKind, writer: Writer) -> Change:
+        """Return the update of ``old`` by a patch that is no apply."""
+        new = _patched(resource, old.copy(), patch, kind)
+        if json_types.text(new, "metadata", "name") != old.key.name:
+            raise errors.BadRequestError("metadata.name: may not be changed by a patch")
+        refusals.check_identity(resource, old, json_types.text(new, "metadata", "uid"))
+        return self.replacement(resource, old, new, writer)
+
+    def applied(self, resource: Resource, key: Key, patch: Json, writer: Writer) -> Change:
+        """Return what an apply patch does: create the object, or merge into it by ownership."""
+        wanted = _configuration(resource, patch, writer)
+        me = Manager(name=writer.manager, operation="Apply", subresource=writer.subresource, time=self.now())
+        old = self.store.get(resource, key)
+        if old is None and me.subresource:
+            raise refusals.not_found(resource, key.name)
+        if old is None:
+            return self._applied_new(resource, key, wanted, me)
+        metadata = json_types.mapping(wanted, "metadata")
+        uid, version = json_types.text(metadata, "uid"), json_types.text(metadata, "resourceVersion")
+        refusals.check_identity(resource, old, uid)
+        refusals.check_preconditions(resource, old, uid="", version=version)
+        outcome = applying.apply(shapes.shape_of(resource), old.copy(), wanted, me, force=writer.force)
+        new = outcome.obj
+        self._prepare(resource, new, old, me.subresource)
+        applying.write_managers(new, outcome.managers)
+        return _update(resource, old, new, me.subresource)
+
+    def mutated(self, change: Change, changed: Change) -> Change:
+        """Return ``changed``, what webhooks made of ``change``, as the server takes it: decoded, with defaults, still the same object."""
+        if changed.new is None or changed.new == change.new:
+            return changed
+        obj, _ = shapes.decode(change.resource, changed.new)
+        metadata, own = json_types.child(obj, "metadata"), json_types.mapping(change.new, "metadata")
+        for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation"):
+            if field in own:
+                metadata[field] = own[field]
+            else:
+                metadata.pop(field, None)
+        strategies.fill_defaults(change.resource, obj, self.now())
+        drop_disabled(change.resource, obj, change.before.view if change.before else None, self.gates)
+        return replace(changed, new=obj)
+
+    def _applied_new(self, resource: Resource, key: Key, wanted: Object, me: Manager) -> Change:
+        if uid := json_types.text(wanted, "metadata", "uid"):
+            raise errors.ConflictError(f"uid mismatch: the provided object specified uid {uid}, and no existing object was found")
+        json_types.child(wanted, "metadata")["name"] = key.name
+        fields = frozenset(applying.owned(shapes.shape_of(resource), applying.configuration(wanted, me.subresource)))
+        return self.creation(resource, wanted, key.namespace, (replace(me, fields=fields),))
+
+    def _prepare(self, resource: Resource, new: Object, old: Entry, subresource: str) -> None:
+        if subresource and not (subresource == "status" and resource.has_status):
+            raise errors.NotFoundError(f"{resource.qualified} has no sub-resource {subresource!r}")
+        metadata = json_types.child(new, "metadata")
+        metadata |= {"name": old.key.name, "resourceVersion": str(old.version)}
+        if old.key.namespace:
+            metadata["namespace"] = old.key.namespace
+        strategies.prepare_update(resource, new, old.view, subresource=subresource, now=self.now())
+        drop_disabled(resource, new, old.view, self.gates)
+
+    def _settle_name(self, resource: Resource, metadata: Object) -> None:
+        """Choose a free name from generateName, or check that the given one is free."""
+        namespace, base = json_types.text(metadata, "namespace"), json_types.text(metadata, "generateName")
+        generated = not metadata.get("name") and bool(base)
+        for _ in range(_NAME_ATTEMPTS):
+            if generated:
+                metadata["name"] = naming.generate(base)
+            name = json_types.text(metadata, "name")
+            if not name or self.store.get(resource, Key(namespace, name)) is None:
+                return
+            if not generated:
+                break
+        raise refusals.already_exists(resource, json_types.text(metadata, "name"))
+
+    def _check_account(self, pod: Object) -> None:
+        """A pod runs as a service account that exists. Source: the ServiceAccount admission plugin."""
+        namespace, account = json_types.text(pod, "metadata", "namespace"), json_types.text(pod, "spec", "serviceAccountName")
+        if self.store.get(resources.SERVICEACCOUNT, Key(namespace, account)) is None:
+            name = json_types.text(pod, "metadata", "name") or json_types.text(pod, "metadata", "generateName")
+            why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
+            details = Details(name=name, kind=resources.POD.plural)
+            raise errors.ForbiddenError(f'pods "{name}" is forbidden: {why}', details)
+
+    def _check_namespace(self, resource: Resource, metadata: Object) -> None:
+        if not resource.namespaced:
+            return
+        name = json_types.text(metadata, "namespace")
+        found = self.entry(resources.NAMESPACE, name, "")
+        if json_types.text(found.view, "metadata", "deletionTimestamp"):
+            raise errors.ForbiddenError(f"unable to create new content in namespace {name} because it is being terminated")
+
+
+def _update(resource: Resource, old: Entry, new: Object, subresource: str) -> Change:
+    return Change(operation=Operation.UPDATE, resource=resource, key=old.key, subresource=subresource, before=old, new=new)
+
+
+def _configuration(resource: Resource, patch: Json, writer: Writer) -> Object:
+    """Return what an apply patch wants, decoded; InvalidError or BadRequestError for one that is no apply patch of this kind."""
+    if not writer.manager:
+        raise errors.InvalidError("fieldManager: Required value: is required for apply patch")
+    if not isinstance(patch, dict):
+        raise errors.BadRequestError("body: an apply patch is an object")
+    if items := json_types.items(patch, "metadata", "managedFields"):
+        raise errors.BadRequestError(f"metadata.managedFields: must be nil, got {len(items)} entries")
+    if json_types.text(patch, "apiVersion") != resource.api_version or json_types.text(patch, "kind") != resource.kind:
+        raise errors.BadRequestError(f"apiVersion, kind: an apply patch must say {resource.api_version} {resource.kind}")
+    return shapes.decode(resource, patch)[0]
+
+
+def _settle_namespace(resource: Resource, metadata: Object, namespace: str) -> None:
+    """Write the namespace of the request into a new object; refuse one that says otherwise, or none where one is needed."""
+    given = json_types.text(metadata, "namespace")
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
+        return
+    if given and namespace and given != namespace:
+        raise errors.BadRequestError(f"metadata.namespace: the object's namespace {given} does not match the request's {namespace}")
+    if not (given or namespace):
+        raise errors.BadRequestError(f"metadata.namespace: a {resource.kind} needs a namespace")
+    metadata["namespace"] = given or namespace
+
+
+def _patched(resource: Resource, live: Object, patch: Json, kind: PatchKind) -> Object:
+    if kind is PatchKind.JSON:
+        new = patching.json_patch(live, patch)
+    elif not isinstance(patch, dict):
+        raise errors.BadRequestError("body: this kind of patch is an object")
+    elif kind is PatchKind.MERGE:
+        new = patching.merge(live, patch)
+    else:
+        new = patching.strategic(shapes.shape_of(resource), live, patch)
+    if not isinstance(new, dict):
+        raise errors.BadRequestError("body: the patch leaves no object")
+    return new

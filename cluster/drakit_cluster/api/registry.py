@@ -1,0 +1,305 @@
+"""The API's verbs on the store: what a real API server does between decoding a request and writing to etcd.
+
+Each write is one step under the store's lock: read, check preconditions, prepare, drop gated fields, validate, review, store. A write that
+changes nothing stores nothing and sends no event. Where a review asks others (a webhook), the lock is open meanwhile; if the object has
+changed by then, everything is done again.
+"""
+
+import datetime
+import json
+from collections.abc import Callable
+
+from drakit_cluster.access import roles
+from drakit_cluster.admission import admin_access, kinds
+from drakit_cluster.api import refusals, strategies
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.proposals import Proposals, Writer
+from drakit_cluster.api.reviewing import TRUSTED, Change, Operation, Review
+from drakit_cluster.api.storage import query, watching
+from drakit_cluster.api.storage.store import Entry, Key, Store
+from drakit_cluster.client.api import Listing
+from drakit_cluster.objects import errors, json_types, resources
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import Resource
+from drakit_cluster.objects.validation import table as rules
+from drakit_cluster.objects.validation.compiler import SelectorCompiler
+from drakit_cluster.objects.validation.context import Context
+
+DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_REVIEW_ATTEMPTS = 8
+
+
+def _utc_now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+class Registry:
+    """All verbs for all kinds; see :class:`drakit_cluster.client.api.Api` for their contract. Safe to call from any thread.
+
+    Writes take a ``review``; the cluster's own parts write without one. A new registry has the namespaces and roles that every cluster has.
+    """
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        *,
+        gates: FeatureGates | None = None,
+        now: Callable[[], datetime.datetime] = _utc_now,
+    ) -> None:
+        self.store = store or Store()
+        self.gates = gates or FeatureGates()
+        self._clock = now
+        self._proposals = Proposals(store=self.store, gates=self.gates, now=self._now)
+        self._context = Context(gates=self.gates, expressions=SelectorCompiler(self.gates))
+        first: list[tuple[Resource, Object]] = [(resources.NAMESPACE, {"metadata": {"name": name}}) for name in DEFAULT_NAMESPACES]
+        for resource, obj in first + roles.bootstrap():
+            if self.store.get(resource, Key("", json_types.text(obj, "metadata", "name"))) is None:
+                self.create(resource, obj)
+
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        """Return one object."""
+        return self.entry(resource, name, namespace).copy()
+
+    def entry(self, resource: Resource, name: str, namespace: str = "") -> Entry:
+        """Return the stored entry of one object; for readers that want its bytes."""
+        return self._proposals.entry(resource, name, namespace)
+
+    def select(self, resource: Resource, wanted: query.Query) -> tuple[list[Entry], int]:
+        """Return the stored entries that a query means, ordered by namespace and name, and the version of the list."""
+        entries, version = self.store.scan(resource)
+        return [entry for entry in entries if wanted.matches(entry.view)], version
+
+    def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> Listing:
+        """Return the objects of a selection."""
+        wanted = query.parse(resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector)
+        entries, version = self.select(resource, wanted)
+        return Listing(items=[entry.copy() for entry in entries], resource_version=str(version))
+
+    def create(self, resource: Resource, obj: Object, *, namespace: str = "", review: Review = TRUSTED) -> Object:
+        """Store a new object."""
+        return self._write(lambda: self._proposals.creation(resource, obj, namespace), review).copy()
+
+    def update(self, resource: Resource, obj: Object, *, subresource: str = "", manager: str = "", review: Review = TRUSTED) -> Object:
+        """Replace an object or its status."""
+        name, namespace = json_types.text(obj, "metadata", "name"), json_types.text(obj, "metadata", "namespace")
+        writer = Writer(manager=manager, subresource=subresource)
+        propose = self._proposals.replacement
+        return self._write(lambda: propose(resource, self.entry(resource, name, namespace), obj, writer), review).copy()
+
+    def patch(  # noqa: PLR0913 -- the verb's own parameters, and who reviews it.
+        self,
+        resource: Resource,
+        name: str,
+        patch: Json,
+        *,
+        namespace: str = "",
+        kind: PatchKind,
+        subresource: str = "",
+        manager: str = "",
+        force: bool = False,
+        review: Review = TRUSTED,
+    ) -> Object:
+        """Change an object by a patch."""
+        writer = Writer(manager=manager, subresource=subresource, force=force)
+
+        def propose() -> Change:
+            if kind is PatchKind.APPLY:
+                return self._proposals.applied(resource, Key(namespace, name), patch, writer)
+            return self._proposals.patched(resource, self.entry(resource, name, namespace), patch, kind, writer)
+
+        return self._write(propose, review).copy()
+
+    def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace_seconds: int | None = None,
+        orphan: bool = False,
+        review: Review = TRUSTED,
+    ) -> Object:
+        """Delete an object, or mark it where finalizers or a running pod hold it. With ``orphan``, what it owns forgets it and stays."""
+
+        def propose() -> Change:
+            old = self.entry(resource, name, namespace)
+            refusals.check_preconditions(resource, old, uid=uid or "", version=resource_version or "")
+            return Change(operation=Operation.DELETE, resource=resource, key=old.key, before=old, orphan=orphan)
+
+        return self._write(propose, review, grace=grace_seconds).copy()
+
+    def delete_collection(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        field_selector: str = "",
+        label_selector: str = "",
+        grace_seconds: int | None = None,
+        review: Review = TRUSTED,
+    ) -> Listing:
+        """Delete all objects of a selection, each as :meth:`delete` does."""
+        listing = self.list(resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector)
+        for obj in listing.items:
+            metadata = json_types.mapping(obj, "metadata")
+            where, uid = json_types.text(metadata, "namespace"), json_types.text(metadata, "uid")
+            try:
+                self.delete(
+                    resource, json_types.text(metadata, "name"), namespace=where, uid=uid, grace_seconds=grace_seconds, review=review
+                )
+            except (errors.NotFoundError, errors.ConflictError):
+                continue  # Gone, or another object by now: not one that was selected.
+        return Listing(items=listing.items, resource_version=str(self.store.version))
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        since: str,
+        namespace: str | None = None,
+        field_selector: str = "",
+        label_selector: str = "",
+        bookmarks: bool = False,
+        timeout: float | None = None,
+    ) -> watching.LocalWatch:
+        """Return the changes after ``since``."""
+        wanted = query.parse(resource, namespace=namespace, field_selector=field_selector, label_selector=label_selector)
+        every = watching.BOOKMARK_SECONDS if bookmarks else None
+        return watching.LocalWatch(self.store, resource, wanted, since=since, bookmark_every=every, timeout=timeout)
+
+    def _now(self) -> str:
+        return self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def _write(self, propose: Callable[[], Change], review: Review, *, grace: int | None = None) -> Entry:
+        """Propose, check and store a change; propose again if the object changed while a review waited for others."""
+        for _ in range(_REVIEW_ATTEMPTS):
+            with self.store.lock:
+                change = propose()
+                if not review.waits(change):
+                    self._validate(change, review)
+                    review.admit(change)
+                    return self._commit(change, grace, dry_run=review.dry_run)
+            change = self._proposals.mutated(change, review.mutated(change))
+            with self.store.lock:
+                self._validate(change, review)
+            review.admit(change)
+            with self.store.lock:
+                if self.store.get(change.resource, change.key) is change.before:
+                    return self._commit(change, grace, dry_run=review.dry_run)
+        raise errors.ConflictError(f"{change.resource.qualified} {change.key.name!r} changed while it was reviewed; try again")
+
+    def _validate(self, change: Change, review: Review) -> None:
+        if change.new is None:
+            return
+        old = change.before.view if change.before else None
+        failures = rules.check(change.resource, change.new, old, self._context, subresource=change.subresource)
+        failures += kinds.failures(change)
+        failures += admin_access.failures(change, self.store)
+        failures += review.failures(change)
+        if failures:
+            raise refusals.invalid(change.resource, change.new, failures)
+
+    def _commit(self, change: Change, grace: int | None, *, dry_run: bool) -> Entry:
+        if dry_run:
+            return self._preview(change, grace)
+        if change.before is not None and change.new is None:
+            if change.orphan:
+                self._orphan(json_types.text(change.before.view, "metadata", "uid"))
+            return self._delete(change.resource, change.before, grace)
+        new = change.new or {}
+        if change.before is not None and new == change.before.view:
+            return change.before
+        entry = self.store.put(change.resource, new)
+        if change.operation is Operation.CREATE and change.resource is resources.NAMESPACE:
+            self.create(resources.SERVICEACCOUNT, {"metadata": {"name": strategies.DEFAULT_ACCOUNT}}, namespace=change.key.name)
+        deleted = change.before is not None and bool(json_types.text(new, "metadata", "deletionTimestamp"))
+        if deleted and not self._is_held(change.resource, new) and not json_types.number(new, "metadata", "deletionGracePeriodSeconds"):
+            return self._remove(change.resource, entry)
+        return entry
+
+    def _preview(self, change: Change, grace: int | None) -> Entry:
+        """Return what a write would answer, without doing it; a new object has no resourceVersion yet."""
+        new, before = change.new, change.before
+        if new is None and before is not None:
+            seconds = strategies.grace_seconds(change.resource, before.view, grace)
+            held = seconds or self._is_held(change.resource, before.view)
+            new = self._marked(change.resource, before, seconds) if held else before.view
+        obj = new or {}
+        return Entry(change.key, before.version if before else 0, obj, json.dumps(obj, ensure_ascii=False).encode())
+
+    def _delete(self, resource: Resource, old: Entry, asked: int | None) -> Entry:
+        if resource is resources.NAMESPACE:
+            self._empty_namespace(old.key.name)
+        grace = strategies.grace_seconds(resource, old.view, asked)
+        if grace or self._is_held(resource, old.view):
+            return self._mark_deleted(resource, old, grace)
+        return self._remove(resource, old)
+
+    def _is_held(self, resource: Resource, obj: Object) -> bool:
+        """Say whether something keeps a deleted object: its finalizers, or a namespace's contents."""
+        if json_types.items(obj, "metadata", "finalizers"):
+            return True
+        return resource is resources.NAMESPACE and not self._is_empty(json_types.text(obj, "metadata", "name"))
+
+    def _mark_deleted(self, resource: Resource, old: Entry, grace: int) -> Entry:
+        obj = self._marked(resource, old, grace)
+        return old if obj == old.view else self.store.put(resource, obj)
+
+    def _marked(self, resource: Resource, old: Entry, grace: int) -> Object:
+        """Return an object with its deletionTimestamp, ``grace`` seconds ahead; a second delete can only shorten the wait."""
+        obj = old.copy()
+        metadata = json_types.child(obj, "metadata")
+        known = metadata.get("deletionGracePeriodSeconds")
+        if metadata.get("deletionTimestamp") and isinstance(known, int) and known <= grace:
+            return obj
+        when = self._clock() + datetime.timedelta(seconds=grace)
+        metadata["deletionTimestamp"] = when.strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata["deletionGracePeriodSeconds"] = grace
+        if resource.counts_generations and not known:
+            metadata["generation"] = json_types.number(metadata, "generation") + 1
+        if resource is resources.NAMESPACE:
+            json_types.child(obj, "status")["phase"] = "Terminating"
+        return obj
+
+    def _remove(self, resource: Resource, old: Entry) -> Entry:
+        last = self.store.remove(resource, old.key)
+        if resource.namespaced:
+            self._finish_namespace(old.key.namespace)
+        return last
+
+    def _orphan(self, owner: str) -> None:
+        """Take an owner's UID out of the ownerReferences of all objects."""
+        for resource in resources.ALL:
+            for entry in self.store.scan(resource)[0]:
+                references = json_types.objects(entry.view, "metadata", "ownerReferences")
+                kept = [one for one in references if one.get("uid") != owner]
+                if kept != references:
+                    obj = entry.copy()
+                    json_types.child(obj, "metadata")["ownerReferences"] = json_types.from_objects(kept)
+                    self.store.put(resource, obj)
+
+    def _finish_namespace(self, name: str) -> None:
+        """Remove a namespace that only waited for its last object."""
+        holder = self.store.get(resources.NAMESPACE, Key("", name))
+        waits = holder is not None and bool(json_types.text(holder.view, "metadata", "deletionTimestamp"))
+        if holder is not None and waits and not self._is_held(resources.NAMESPACE, holder.view):
+            self.store.remove(resources.NAMESPACE, holder.key)
+
+    def _empty_namespace(self, name: str) -> None:
+        for resource in resources.ALL:
+            if resource.namespaced:
+                self.delete_collection(resource, namespace=name)
+
+    def _is_empty(self, namespace: str) -> bool:
+        wanted = query.Query(namespace=namespace)
+        return not any(self.select(resource, wanted)[0] for resource in resources.ALL if resource.namespaced)

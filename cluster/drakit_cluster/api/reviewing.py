@@ -1,0 +1,78 @@
+"""A write on its way into the store, and who may stop it there."""
+
+import enum
+from dataclasses import dataclass
+from typing import Protocol
+
+from drakit_cluster.api.storage.store import Entry, Key
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import Resource
+from drakit_cluster.objects.validation.failure import Failure
+
+
+class Operation(enum.StrEnum):
+    """What a write does, in admission's words."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A write that is ready but not stored. ``before`` is None for a new object, ``new`` None for a deleted one.
+
+    ``orphan`` says that what a deleted object owns is to stay.
+    """
+
+    operation: Operation
+    resource: Resource
+    key: Key
+    subresource: str = ""
+    before: Entry | None = None
+    new: Object | None = None
+    orphan: bool = False
+
+
+class Review(Protocol):
+    """Looks at the writes of one request before they are stored. With ``dry_run`` they are not stored."""
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether the request only asks what would happen."""
+
+    def failures(self, change: Change) -> list[Failure]:
+        """Return what the writer may not change in this object; the store is locked."""
+
+    def waits(self, change: Change) -> bool:
+        """Say whether :meth:`admit` asks others and takes its time; it is then called with the store open to other writers."""
+
+    def mutated(self, change: Change) -> Change:
+        """Return what others make of the change; asked only where the review waits, with the store open. Raises the ApiError of a refusal."""
+
+    def admit(self, change: Change) -> None:
+        """Raise the ApiError of a refused write."""
+
+
+class Trusted:
+    """The review of the cluster's own parts: none."""
+
+    dry_run = False
+
+    def failures(self, change: Change) -> list[Failure]:  # noqa: ARG002 -- a review that looks at nothing.
+        """Return nothing."""
+        return []
+
+    def waits(self, change: Change) -> bool:  # noqa: ARG002 -- as above.
+        """Return False."""
+        return False
+
+    def mutated(self, change: Change) -> Change:
+        """Return the change as it is."""
+        return change
+
+    def admit(self, change: Change) -> None:
+        """Let the write pass."""
+
+
+TRUSTED = Trusted()

@@ -1,0 +1,158 @@
+"""The objects of a cluster in a file, so that a cluster that starts again goes on with them.
+
+One JSON document a line: a head, then each change in order. A start reads it, then writes it anew with one line an object, beside its place
+and renamed over it. A line is handed to the kernel before the change is seen by anybody, so that no death of the process loses one; a power
+cut may lose the last ones. A last line without its end was being written when that happened, and does not count.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import Resource
+
+_HEAD: Object = {"file": "objects of a drakit local cluster", "format": 1}
+_REWRITE_BYTES = 64 << 20
+_KINDS = {one.qualified: one for one in resources.ALL}
+
+
+class StateError(Exception):
+    """A file whose objects cannot be read or kept. The message names the file and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What a file holds: the objects of each kind, and the version of the last change."""
+
+    objects: list[tuple[Resource, Object]]
+    version: int
+
+
+class StateLog:
+    """The file at ``path``, made where it is missing. Used under the store's lock; one process at a time may have it open.
+
+    It is written anew once ``rewrite_bytes`` have been added to it.
+    """
+
+    def __init__(self, path: pathlib.Path, *, rewrite_bytes: int = _REWRITE_BYTES) -> None:
+        self._path = path
+        self._most = rewrite_bytes
+        self._file = -1
+        self._size = 0
+        self._added = 0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is time to :meth:`rewrite` it."""
+        return self._added > self._most
+
+    def read(self) -> Kept:
+        """Return what the file holds, nothing where there is none. Raise StateError for a file that cannot be read as a whole."""
+        try:
+            content = _content(self._path)
+        except FileNotFoundError:
+            return Kept(objects=[], version=0)
+        except OSError as error:
+            raise StateError(f"{self._path}: cannot be read: {error.strerror}") from error
+        objects: dict[tuple[Resource, str, str], Object] = {}
+        version = 0
+        for number, line in enumerate(content.split(b"\n")[:-1], start=1):
+            try:
+                version = max(version, _replay(json.loads(line), objects, is_head=number == 1))
+            except (ValueError, KeyError, RecursionError) as error:
+                text = f"line {number} cannot be read ({error}); move the file away to start with an empty cluster"
+                raise StateError(f"{self._path}: {text}") from error
+        return Kept(objects=[(resource, obj) for (resource, _, _), obj in objects.items()], version=version)
+
+    def rewrite(self, objects: Iterable[tuple[Resource, Object]], version: int) -> None:
+        """Write the file anew with these objects, and add to it from now on. Raise StateError; the file is then as it was."""
+        beside = self._path.with_name(f"{self._path.name}.new")
+        lines: list[Object] = [_HEAD, {"version": version}]
+        lines += [{"kind": resource.qualified, "object": obj} for resource, obj in objects]
+        content = b"".join(map(_line, lines))
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                beside.unlink()
+            file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                _write(file, content)
+                os.fsync(file)
+                beside.replace(self._path)
+            except BaseException:
+                os.close(file)
+                beside.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise StateError(f"{self._path}: cannot be written: {error.strerror}") from error
+        self.close()
+        self._file, self._size, self._added = file, len(content), 0
+
+    def put(self, resource: Resource, obj: Object) -> None:
+        """Add an object as it is now. Raise StateError; the file is then as it was."""
+        self._add({"kind": resource.qualified, "object": obj})
+
+    def remove(self, resource: Resource, namespace: str, name: str, version: int) -> None:
+        """Add that an object is gone since ``version``. Raise StateError; the file is then as it was."""
+        self._add({"kind": resource.qualified, "removed": [namespace, name], "version": version})
+
+    def close(self) -> None:
+        """Add nothing more."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _add(self, change: Object) -> None:
+        line = _line(change)
+        try:
+            _write(self._file, line)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            raise StateError(f"{self._path}: the change cannot be kept: {error.strerror}") from error
+        self._size += len(line)
+        self._added += len(line)
+
+
+def _content(path: pathlib.Path) -> bytes:
+    """Return what a regular file holds. OSError for a link; StateError for anything else that is no file."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise StateError(f"{path}: is no regular file; move it away to start with an empty cluster")
+        return file.read()
+
+
+def _replay(change: Json, objects: dict[tuple[Resource, str, str], Object], *, is_head: bool) -> int:
+    """Apply one line to the objects; return its version. ValueError or KeyError for what is no line of such a file."""
+    if is_head:
+        if change != _HEAD:
+            raise ValueError("the file is of another kind or version")
+        return 0
+    if not isinstance(change, dict):
+        raise ValueError("no object")  # noqa: TRY004 -- it is the file that is wrong.
+    if "kind" not in change:
+        return json_types.number(change, "version")
+    resource = _KINDS[json_types.text(change, "kind")]
+    if "removed" in change:
+        namespace, name = json_types.strings(change, "removed")
+        objects.pop((resource, namespace, name), None)
+        return json_types.number(change, "version")
+    obj = json_types.mapping(change, "object")
+    metadata = json_types.mapping(obj, "metadata")
+    objects[resource, json_types.text(metadata, "namespace"), json_types.text(metadata, "name")] = obj
+    return int(json_types.text(metadata, "resourceVersion"))
+
+
+def _line(change: Object) -> bytes:
+    return json.dumps(change, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _write(file: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(file, view) :]

@@ -1,0 +1,213 @@
+"""The object store: every object of the cluster, in memory, with one counter of versions and a bounded history of changes.
+
+Invariants
+- Every write takes the next resourceVersion, so versions order all changes of all kinds.
+- An entry never changes; readers get bytes or their own decoded copy, so no caller can alter what is stored.
+- A subscriber sees each change after its starting version exactly once, in order, or is told that the history is lost.
+- Nothing survives the process, unless the store has a log: then every change is in that before anybody sees it, and a new store begins with
+  the objects and the version of the one before. Watches from versions before its start are told that the history is lost.
+"""
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from drakit_cluster.api.storage import stored_size
+from drakit_cluster.api.storage.state_log import StateError, StateLog
+from drakit_cluster.objects import errors, json_types, resources
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import Resource
+
+DEFAULT_HISTORY = 4096
+"""Changes kept per kind."""
+
+FIRST_VERSION = 1
+"""A fresh store's version. Zero is special on the wire ("any version"), so it is never given out."""
+
+
+class Key(NamedTuple):
+    """Where an object lives; cluster-scoped objects have the empty namespace."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version of one object. ``view`` is for reading inside the cluster package only; it must not be changed or given away."""
+
+    key: Key
+    version: int
+    view: Object
+    encoded: bytes
+
+    def copy(self) -> Object:
+        """Return the caller's own copy of the object."""
+        decoded: Object = json.loads(self.encoded)
+        return decoded
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step of history: ``before`` is None for a new object, ``after`` None for a removed one."""
+
+    version: int
+    before: Entry | None
+    after: Entry | None
+
+
+Sink: TypeAlias = Callable[[Change | None], None]
+"""Takes changes in order; None means that no more will come. Called with the store locked: it must be quick and must not block."""
+
+
+class Store:
+    """Objects by kind and key. All methods are safe to call from any thread; ``lock`` makes several calls one step.
+
+    With a ``log``, raise StateError where that cannot be read.
+    """
+
+    def __init__(self, *, history: int = DEFAULT_HISTORY, log: StateLog | None = None) -> None:
+        self.lock = threading.RLock()
+        self._version = FIRST_VERSION
+        self._limit = history
+        self._entries: dict[Resource, dict[Key, Entry]] = {}
+        self._history: dict[Resource, deque[Change]] = {}
+        self._lost: dict[Resource, int] = {}
+        self._sinks: dict[Resource, list[Sink]] = {}
+        self._log = log
+        if log is not None:
+            self._restore(log)
+
+    def _restore(self, log: StateLog) -> None:
+        kept = log.read()
+        for resource, obj in kept.objects:
+            metadata = json_types.mapping(obj, "metadata")
+            key = Key(json_types.text(metadata, "namespace"), json_types.text(metadata, "name"))
+            entry = Entry(key, int(json_types.text(metadata, "resourceVersion")), obj, _encoded(obj))
+            self._entries.setdefault(resource, {})[key] = entry
+        if kept.version:
+            self._version = kept.version
+            self._lost = dict.fromkeys(resources.ALL, kept.version)
+        self._rewrite(log)
+
+    def _rewrite(self, log: StateLog) -> None:
+        log.rewrite(((resource, entry.view) for resource, entries in self._entries.items() for entry in entries.values()), self._version)
+
+    def close(self) -> None:
+        """Add nothing more to the log. A store without one is as before."""
+        with self.lock:
+            if self._log is not None:
+                self._log.close()
+                self._log = None
+
+    @property
+    def version(self) -> int:
+        """The version of the latest change of any kind."""
+        with self.lock:
+            return self._version
+
+    def get(self, resource: Resource, key: Key) -> Entry | None:
+        """Return the entry under ``key``, or None."""
+        with self.lock:
+            return self._entries.get(resource, {}).get(key)
+
+    def scan(self, resource: Resource) -> tuple[list[Entry], int]:
+        """Return all entries of a kind ordered by key, and the version at which that was so."""
+        with self.lock:
+            entries = self._entries.get(resource, {})
+            return [entries[key] for key in sorted(entries)], self._version
+
+    def put(self, resource: Resource, obj: Object) -> Entry:
+        """Store ``obj`` under its own name and namespace as the next version; ``obj`` gets its resourceVersion written in.
+
+        Raises StorageError for an object that is larger than etcd would take, or that the log cannot keep.
+        """
+        metadata = json_types.child(obj, "metadata")
+        key = Key(json_types.text(metadata, "namespace"), json_types.text(metadata, "name"))
+        with self.lock:
+            entry = self._entry(key, obj)
+            stored_size.check(resource, key, obj, len(entry.encoded))
+            self._keep(lambda log: log.put(resource, entry.view))
+            entries = self._entries.setdefault(resource, {})
+            before = entries.get(key)
+            entries[key] = entry
+            self._record(resource, Change(entry.version, before, entry))
+            return entry
+
+    def remove(self, resource: Resource, key: Key) -> Entry:
+        """Remove the object under ``key`` (which must exist); the entry returned carries the version of the removal.
+
+        Raises StorageError where the log cannot keep that.
+        """
+        with self.lock:
+            last = self._entry(key, self._entries[resource][key].copy())
+            self._keep(lambda log: log.remove(resource, key.namespace, key.name, last.version))
+            del self._entries[resource][key]
+            self._record(resource, Change(last.version, last, None))
+            return last
+
+    def follow(self, resource: Resource, since: int, sink: Sink) -> None:
+        """Give ``sink`` every change after version ``since``: those of the past at once, later ones as they happen.
+
+        Raises GoneError where the history does not reach back that far.
+        """
+        with self.lock:
+            if since < self._lost.get(resource, 0):
+                oldest = self._lost[resource]
+                raise errors.GoneError(f"too old resource version: {since} ({oldest})")
+            for change in self._history.get(resource, ()):
+                if change.version > since:
+                    sink(change)
+            self._sinks.setdefault(resource, []).append(sink)
+
+    def unfollow(self, resource: Resource, sink: Sink) -> None:
+        """Stop calling ``sink``; a sink that is not known is ignored."""
+        with self.lock:
+            sinks = self._sinks.get(resource, [])
+            if sink in sinks:
+                sinks.remove(sink)
+
+    def forget_history(self) -> None:
+        """Lose all history, as compaction does: watches from older versions are refused from now on."""
+        with self.lock:
+            self._history.clear()
+            self._lost = dict.fromkeys(self._entries, self._version)
+
+    def end_watches(self) -> None:
+        """Tell every subscriber that no more changes come, and drop it."""
+        with self.lock:
+            sinks = [sink for group in self._sinks.values() for sink in group]
+            self._sinks.clear()
+            for sink in sinks:
+                sink(None)
+
+    def _keep(self, write: Callable[[StateLog], None]) -> None:
+        if self._log is None:
+            return
+        try:
+            if self._log.is_long:
+                self._rewrite(self._log)
+            write(self._log)
+        except StateError as error:
+            raise errors.StorageError(str(error)) from error
+
+    def _entry(self, key: Key, obj: Object) -> Entry:
+        self._version += 1
+        json_types.child(obj, "metadata")["resourceVersion"] = str(self._version)
+        encoded = _encoded(obj)
+        return Entry(key, self._version, json.loads(encoded), encoded)
+
+    def _record(self, resource: Resource, change: Change) -> None:
+        history = self._history.setdefault(resource, deque())
+        history.append(change)
+        if len(history) > self._limit:
+            self._lost[resource] = history.popleft().version
+        for sink in tuple(self._sinks.get(resource, ())):
+            sink(change)
+
+
+def _encoded(obj: Object) -> bytes:
+    return json.dumps(obj, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,1 @@
+"""The functions and operators of CEL, as Kubernetes' libraries have them."""

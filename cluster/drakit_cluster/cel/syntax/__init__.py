@@ -1,0 +1,1 @@
+"""CEL text to a tree: words, grammar, macros."""

@@ -1,0 +1,141 @@
+"""The words of CEL (language definition, "Syntax"), and the values of its literals."""
+
+import dataclasses
+import enum
+import re
+from typing import Final
+
+from drakit_cluster.cel.evaluation import values
+
+_ESCAPE: Final = r"\\(?:[abfnrtv\"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"
+_TOKEN: Final = re.compile(
+    rf"""
+    (?P<space>[ \t\r\n\f]+ | //[^\n]*)
+  | (?P<text>[bB]? (?:
+        [rR] (?: \"\"\".*?\"\"\" | '''.*?''' | "[^"\r\n]*" | '[^'\r\n]*' )
+      | \"\"\" (?: {_ESCAPE} | [^\\] )*? \"\"\"  |  ''' (?: {_ESCAPE} | [^\\] )*? '''
+      | " (?: {_ESCAPE} | [^\\"\r\n] )* "  |  ' (?: {_ESCAPE} | [^\\'\r\n] )* ' ))
+  | (?P<float>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)? | [0-9]+[eE][+-]?[0-9]+ | \.[0-9]+(?:[eE][+-]?[0-9]+)?)
+  | (?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])
+  | (?P<int>0x[0-9a-fA-F]+|[0-9]+)
+  | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<sign>==|!=|<=|>=|&&|\|\||[-+*/%<>!?:.,()\[\]{{}}])
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+_SIMPLE: Final = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
+_ESCAPES: Final = re.compile(_ESCAPE)
+_SURROGATES: Final = range(0xD800, 0xE000)
+_CODE_POINTS: Final = 0x110000
+
+
+class Kind(enum.Enum):
+    """What a word is."""
+
+    TEXT = "text"
+    FLOAT = "float"
+    UINT = "uint"
+    INT = "int"
+    NAME = "name"
+    SIGN = "sign"
+    END = "end"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A word at an offset, in characters."""
+
+    kind: Kind
+    text: str
+    offset: int
+
+
+class LexError(ValueError):
+    """The text has no word or no value at `offset`."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+def tokens(source: str) -> list[Token]:
+    """The words of the source, an END last. Raises LexError at a character that starts no word."""
+    found: list[Token] = []
+    position = 0
+    while position < len(source):
+        match = _TOKEN.match(source, position)
+        if match is None or match.lastgroup is None:
+            raise LexError(f"token recognition error at: '{source[position]}'", position)
+        if match.lastgroup != "space":
+            found.append(Token(kind=Kind(match.lastgroup), text=match.group(), offset=position))
+        position = match.end()
+    found.append(Token(kind=Kind.END, text="<EOF>", offset=len(source)))
+    return found
+
+
+def number(token: Token, *, negative: bool) -> values.Value:
+    """The value of a numeric word; a minus belongs to it. Raises LexError when it does not fit into 64 bits."""
+    sign = "-" if negative else ""
+    if token.kind is Kind.FLOAT:
+        value = float(sign + token.text)
+        if value in (float("inf"), float("-inf")):
+            raise LexError("invalid double literal", token.offset)
+        return value
+    digits = token.text.rstrip("uU") if token.kind is Kind.UINT else token.text
+    whole = int(sign + digits, 16 if digits.startswith("0x") else 10)
+    if token.kind is Kind.UINT:
+        if whole > values.UINT_MAX:
+            raise LexError("invalid uint literal", token.offset)
+        return values.Uint(whole)
+    if not values.INT_MIN <= whole <= values.INT_MAX:
+        raise LexError("invalid int literal", token.offset)
+    return whole
+
+
+def text(token: Token) -> str | bytes:
+    """The value of a string or bytes word. Raises LexError for an escape that is no character."""
+    body = token.text
+    binary = body[0] in "bB"
+    body = body[1:] if binary else body
+    raw = body[0] in "rR"
+    body = body[1:] if raw else body
+    width = 3 if body.startswith(('"""', "'''")) else 1
+    body = body[width:-width].replace("\r\n", "\n").replace("\r", "\n")
+    if binary:
+        return body.encode() if raw else _bytes(body, token.offset)
+    return body if raw else _ESCAPES.sub(lambda match: _character(match.group(), token.offset), body)
+
+
+def _bytes(body: str, offset: int) -> bytes:
+    pieces: list[bytes] = []
+    last = 0
+    for match in _ESCAPES.finditer(body):
+        pieces.append(body[last : match.start()].encode())
+        pieces.append(_octet(match.group(), offset))
+        last = match.end()
+    pieces.append(body[last:].encode())
+    return b"".join(pieces)
+
+
+def _octet(escape: str, offset: int) -> bytes:
+    if escape[1] in "uU":
+        raise LexError("unable to unescape string", offset)
+    return bytes([_code(escape)])
+
+
+def _character(escape: str, offset: int) -> str:
+    code = _code(escape)
+    if code in _SURROGATES or code >= _CODE_POINTS:
+        raise LexError("unable to unescape string", offset)
+    return chr(code)
+
+
+def _code(escape: str) -> int:
+    mark = escape[1]
+    if mark in _SIMPLE:
+        return _SIMPLE[mark]
+    if mark in "xXuU":
+        return int(escape[2:], 16)  # noqa: FURB166 - \u is no prefix of Python's
+    if mark in "0123":
+        return int(escape[1:], 8)
+    return ord(mark)

@@ -1,0 +1,97 @@
+"""The API as its callers see it: one protocol for the registry in this process and for the client over HTTPS."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.storage.watching import Watch
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import Resource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Objects of one kind as they were at ``resource_version``; a watch from there misses nothing. ``resume`` continues a cut list."""
+
+    items: list[Object]
+    resource_version: str
+    resume: str = ""
+
+
+class Api(Protocol):
+    """The verbs. Objects given are never changed, objects returned are the caller's own. Failures are ``errors.ApiError``."""
+
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        """Return one object; NotFoundError."""
+
+    def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> Listing:
+        """Return the objects of one namespace, or of all (None or empty)."""
+
+    def create(self, resource: Resource, obj: Object, *, namespace: str = "") -> Object:
+        """Store a new object; AlreadyExistsError, InvalidError, NotFoundError for a namespace that does not exist."""
+
+    def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
+        """Replace an object (or its status); ConflictError if its resourceVersion or UID is not the stored one."""
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Json,
+        *,
+        namespace: str = "",
+        kind: PatchKind,
+        subresource: str = "",
+        manager: str = "",
+        force: bool = False,
+    ) -> Object:
+        """Change an object. Apply patches need ``manager``, and create a missing object."""
+
+    def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace_seconds: int | None = None,
+    ) -> Object:
+        """Delete an object if the preconditions hold; return it as it was last.
+
+        With finalizers it stays, with a deletionTimestamp. So does a pod on a node until deleted with ``grace_seconds=0``.
+        """
+
+    def delete_collection(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> Listing:
+        """Delete all objects of a selection; return them."""
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        since: str,
+        namespace: str | None = None,
+        field_selector: str = "",
+        label_selector: str = "",
+        bookmarks: bool = False,
+        timeout: float | None = None,
+    ) -> Watch:
+        """Return the changes after ``since``; unset or "0" begins with an ADDED event for each present object.
+
+        A history that is lost gives GoneError here, or an ERROR event with code 410, as on a real server: handle both.
+        ``timeout`` is in seconds.
+        """

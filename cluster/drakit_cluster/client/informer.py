@@ -1,0 +1,249 @@
+"""Following a kind: one list, then its changes, through lost connections and lost history.
+
+A :class:`Loop` joins several informers into one thread that first takes in what changed and then acts: its state needs no locks, and a
+burst of changes costs one action.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from drakit.telemetry import logs
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.api.storage.watching import Event, EventType, Watch
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.backoff import Backoff
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import Resource
+
+_log = logs.get_logger(__name__)
+
+_RETRY_SECONDS = (0.05, 2.0)
+_AFTER_BUG_SECONDS = 1.0
+_JOIN_SECONDS = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which objects to follow."""
+
+    resource: Resource
+    field_selector: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One object came, changed or went. ``type`` is ADDED, MODIFIED or DELETED; ``before`` is what was known of it."""
+
+    resource: Resource
+    type: EventType
+    object: Object
+    before: Object | None = None
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the object is gone."""
+        return self.type is EventType.DELETED
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wake:
+    """A message to a loop that is no change; ``synced`` marks the end of an informer's first list."""
+
+    synced: bool
+
+
+Message: TypeAlias = Change | _Wake
+Sink: TypeAlias = Callable[[Message], None]
+
+
+def key_of(obj: Object) -> Key:
+    """Return where an object lives."""
+    return Key(json_types.text(obj, "metadata", "namespace"), json_types.text(obj, "metadata", "name"))
+
+
+def uid_of(obj: Object) -> str:
+    """Return an object's UID."""
+    return json_types.text(obj, "metadata", "uid")
+
+
+def version_of(obj: Object) -> int:
+    """Return an object's resourceVersion as the number that this cluster's server means by it."""
+    text = json_types.text(obj, "metadata", "resourceVersion")
+    return int(text) if text.isdecimal() else 0
+
+
+class Informer:
+    """Sends every change of a selection to ``sink``, in order, from a thread of its own. After a lost history the differences are sent."""
+
+    def __init__(self, api: Api, selection: Selection, sink: Sink) -> None:
+        self._api = api
+        self._selection = selection
+        self._sink = sink
+        self._known: dict[Key, Object] = {}
+        self._synced = False
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._watch: Watch | None = None
+        self._thread = threading.Thread(target=self._run, name=f"informer-{selection.resource.plural}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; no change is sent after this returns."""
+        self._stopping.set()
+        with self._lock:
+            if self._watch is not None:
+                self._watch.close()
+        self._thread.join(_JOIN_SECONDS)
+
+    def _run(self) -> None:
+        backoff = Backoff(*_RETRY_SECONDS)
+        while not self._stopping.is_set():
+            try:
+                version = self._list()
+                backoff.reset()
+                while not self._stopping.is_set():
+                    version = self._follow(version)
+            except errors.GoneError:
+                continue
+            except errors.ApiError as error:
+                delay = backoff.next()
+                _log.debug("following failed", resource=self._selection.resource.plural, error=str(error), retry_in_s=delay)
+                self._stopping.wait(delay)
+
+    def _list(self) -> str:
+        """Take in the whole selection, send what differs from what is known, and return its version."""
+        resource = self._selection.resource
+        listing = self._api.list(resource, field_selector=self._selection.field_selector)
+        present = {key_of(item): item for item in listing.items}
+        for key in [key for key in self._known if key not in present]:
+            self._send(EventType.DELETED, self._known[key])
+        for key, item in present.items():
+            known = self._known.get(key)
+            if known is not None and uid_of(known) != uid_of(item):
+                self._send(EventType.DELETED, known)
+                known = None
+            if known is None or version_of(known) != version_of(item):
+                self._send(EventType.MODIFIED if known is not None else EventType.ADDED, item)
+        if not self._synced:
+            self._synced = True
+            self._sink(_Wake(synced=True))
+        return listing.resource_version
+
+    def _follow(self, version: str) -> str:
+        """Send changes until the watch ends; return the version to go on from. Raise GoneError where the history is lost."""
+        watch = self._api.watch(self._selection.resource, since=version, field_selector=self._selection.field_selector)
+        with self._lock:
+            self._watch = watch
+            if self._stopping.is_set():
+                watch.close()
+        try:
+            for event in watch:
+                version = self._take(event) or version
+        finally:
+            with self._lock:
+                self._watch = None
+            watch.close()
+        return version
+
+    def _take(self, event: Event) -> str:
+        if event.type is EventType.ERROR:
+            raise errors.from_status(event.object)
+        if event.type is not EventType.BOOKMARK:
+            self._send(event.type, event.object)
+        return json_types.text(event.object, "metadata", "resourceVersion")
+
+    def _send(self, kind: EventType, obj: Object) -> None:
+        key = key_of(obj)
+        before = self._known.pop(key, None)
+        if kind is not EventType.DELETED:
+            self._known[key] = obj
+        if not self._stopping.is_set():
+            self._sink(Change(resource=self._selection.resource, type=kind, object=obj, before=before))
+
+
+class Loop:
+    """One thread that takes in changes by ``observe`` and then calls ``act``, but not before every selection was listed once.
+
+    ``act`` returns after how many seconds it wants to be called again without a change; None means never.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        name: str,
+        selections: Sequence[Selection],
+        observe: Callable[[Change], None],
+        act: Callable[[], float | None],
+    ) -> None:
+        self._name = name
+        self._observe = observe
+        self._act = act
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._informers = [Informer(api, selection, self._inbox.put) for selection in selections]
+        self._unsynced = len(selections)
+        self._newest: dict[str, int] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        for informer in self._informers:
+            informer.start()
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Make the loop act soon, though nothing changed."""
+        self._inbox.put(_Wake(synced=False))
+
+    def has_observed(self, resource: Resource, obj: Object) -> bool:
+        """Return whether this version of an object, or a later change of another object of its kind, was passed to ``observe``."""
+        return self._newest.get(resource.kind, 0) >= version_of(obj)
+
+    def stop(self) -> None:
+        """End; neither function is called after this returns."""
+        self._stopping.set()
+        for informer in self._informers:
+            informer.stop()
+        self.wake()
+        self._thread.join(_JOIN_SECONDS)
+
+    def _run(self) -> None:
+        due: float | None = None
+        while not self._stopping.is_set():
+            for message in self._messages(due):
+                self._take(message)
+            if self._stopping.is_set() or self._unsynced:
+                continue
+            delay = self._guarded_act()
+            due = None if delay is None else time.monotonic() + delay
+
+    def _messages(self, due: float | None) -> Iterator[Message]:
+        """Wait for a message until ``due`` on the monotonic clock, then yield all that are there."""
+        try:
+            yield self._inbox.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
+            while True:
+                yield self._inbox.get_nowait()
+        except queue.Empty:
+            return
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, Change):
+            self._observe(message)
+            self._newest[message.resource.kind] = version_of(message.object)
+        elif message.synced:
+            self._unsynced -= 1
+
+    def _guarded_act(self) -> float | None:
+        try:
+            return self._act()
+        except Exception:  # noqa: BLE001 - a bug in one decision must not end all later ones.
+            _log.exception("loop failed", loop=self._name)
+            return _AFTER_BUG_SECONDS

@@ -1,0 +1,134 @@
+"""The claims of a pod, and for whom a claim is reserved: what scheduler, controllers and kubelet read alike.
+
+Source: resource.k8s.io/v1 ResourceClaimStatus.reservedFor; core/v1 PodSpec.resourceClaims and PodStatus.resourceClaimStatuses.
+"""
+
+from dataclasses import dataclass
+
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client.informer import key_of, uid_of
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
+
+MAX_RESERVATIONS = 256
+_DONE = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """One entry of spec.resourceClaims. ``claim`` is the claim's name: empty while it is not generated; None if it never will be.
+
+    A ``special`` one has no entry in the spec: it is the claim for the pod's extended resources.
+    """
+
+    name: str
+    claim: str | None
+    template: str
+    special: bool = False
+
+    @property
+    def owned(self) -> bool:
+        """Whether the claim must have been made for the pod."""
+        return bool(self.template) or self.special
+
+
+def references(pod: Object) -> list[Reference]:
+    """Return the pod's claims in the order of its spec, then the one for extended resources."""
+    statuses = {json_types.text(one, "name"): one for one in json_types.objects(pod, "status", "resourceClaimStatuses")}
+    found = []
+    for entry in json_types.objects(pod, "spec", "resourceClaims"):
+        name, template = json_types.text(entry, "name"), json_types.text(entry, "resourceClaimTemplateName")
+        claim: str | None = json_types.text(entry, "resourceClaimName")
+        if template:
+            status = statuses.get(name)
+            claim = "" if status is None else json_types.text(status, "resourceClaimName") or None
+        found.append(Reference(name=name, claim=claim, template=template))
+    if special := json_types.text(pod, "status", "extendedResourceClaimStatus", "resourceClaimName"):
+        found.append(Reference(name="", claim=special, template="", special=True))
+    return found
+
+
+def claim_keys(pod: Object) -> set[Key]:
+    """Return where the pod's known claims live."""
+    namespace = json_types.text(pod, "metadata", "namespace")
+    return {Key(namespace, reference.claim) for reference in references(pod) if reference.claim}
+
+
+def owner(obj: Object) -> Object:
+    """Return the owner reference of the controller of an object, or an empty one."""
+    return next((one for one in json_types.objects(obj, "metadata", "ownerReferences") if one.get("controller") is True), {})
+
+
+def generated_for(claim: Object, pod: Object) -> bool:
+    """Say whether ``claim`` was generated from a template for ``pod``."""
+    reference = owner(claim)
+    return json_types.text(reference, "kind") == "Pod" and json_types.text(reference, "uid") == uid_of(pod)
+
+
+def reservations(claim: Object) -> list[Object]:
+    """Return the claim's status.reservedFor."""
+    return json_types.objects(claim, "status", "reservedFor")
+
+
+def is_reserved_for(claim: Object, pod: Object) -> bool:
+    """Say whether ``pod`` may use ``claim``."""
+    return any(json_types.text(one, "uid") == uid_of(pod) and _is_pod(one) for one in reservations(claim))
+
+
+def serves_any_pod(claim: Object) -> bool:
+    """Say whether the claim is allocated for a workload, so that every pod that refers to it may use it (KEP-5194)."""
+    return allocation(claim).get("reservedForAnyPod") is True
+
+
+def may_use(claim: Object, pod: Object) -> bool:
+    """Say whether ``pod``, which refers to ``claim``, may use it."""
+    return serves_any_pod(claim) or is_reserved_for(claim, pod)
+
+
+def reservation(pod: Object) -> Object:
+    """Return the entry of status.reservedFor for ``pod``."""
+    return {"resource": "pods", "name": key_of(pod).name, "uid": uid_of(pod)}
+
+
+def workload_of(claim: Object) -> Object:
+    """Return a copy of spec.reservedFor, the workload that the claim is for; empty where there is none (KEP-5194)."""
+    return json_types.copy_object(json_types.mapping(claim, "spec", "reservedFor"))
+
+
+def reserving_workloads(claim: Object) -> list[Object]:
+    """Return the entries of status.reservedFor that name something else than a pod."""
+    return [one for one in reservations(claim) if not _is_pod(one)]
+
+
+def _is_pod(entry: Object) -> bool:
+    return json_types.text(entry, "resource") == "pods" and not json_types.text(entry, "apiGroup")
+
+
+def reserving_pods(claim: Object) -> list[Object]:
+    """Return the entries of status.reservedFor that name pods; other consumers are not ours to judge."""
+    return [one for one in reservations(claim) if _is_pod(one)]
+
+
+def allocation(claim: Object) -> Object:
+    """Return status.allocation, or an empty object."""
+    return json_types.mapping(claim, "status", "allocation")
+
+
+def is_allocated(claim: Object) -> bool:
+    """Say whether the claim has devices."""
+    return json_types.at(claim, "status", "allocation") is not None
+
+
+def is_deleting(obj: Object) -> bool:
+    """Say whether the object waits for its end."""
+    return bool(json_types.text(obj, "metadata", "deletionTimestamp"))
+
+
+def is_terminal(pod: Object) -> bool:
+    """Say whether the pod's containers are done for good."""
+    return json_types.text(pod, "status", "phase") in _DONE
+
+
+def will_not_run(pod: Object) -> bool:
+    """Say whether the pod has finished, or was deleted before it got a node."""
+    return is_terminal(pod) or (is_deleting(pod) and not json_types.text(pod, "spec", "nodeName"))

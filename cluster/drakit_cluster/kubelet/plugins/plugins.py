@@ -1,0 +1,150 @@
+"""The drivers registered on the node, each with one or more endpoints, and whether they can be used."""
+
+import pathlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from drakit_cluster.faults import Faults
+from drakit_cluster.kubelet.plugins.dialects import DIALECTS
+from drakit_cluster.kubelet.plugins.endpoint import Endpoint
+from drakit_cluster.kubelet.plugins.health_streams import HealthStreams
+from drakit_cluster.kubelet.plugins.wiping import SliceWiper
+from drakit_cluster.kubelet.timing import Timing
+
+PLUGIN_TYPE = "DRAPlugin"
+
+
+class RegistrationError(Exception):
+    """A plugin that the kubelet refuses; the message is what the plugin is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginFacts:
+    """What a plugin says about itself. ``endpoint`` is the path of its service socket."""
+
+    type: str
+    name: str
+    endpoint: pathlib.Path
+    versions: tuple[str, ...]
+
+    def check(self) -> None:
+        """Raise RegistrationError where the kubelet cannot work with the plugin."""
+        if self.type != PLUGIN_TYPE:
+            raise RegistrationError(f"type: no plugins of type {self.type!r} are served here; want {PLUGIN_TYPE}")
+        if not self.name:
+            raise RegistrationError("name: must not be empty")
+        if not self.endpoint.is_absolute():
+            raise RegistrationError(f"endpoint: must be an absolute path, not {str(self.endpoint)!r}")
+        if not any(version in DIALECTS for version in self.versions):
+            given = ", ".join(self.versions) or "none"
+            raise RegistrationError(f"supported_versions: none of {given} is known; known are {', '.join(DIALECTS)}")
+
+    @property
+    def version(self) -> str:
+        """The DRA service to speak: the first of the plugin's own list that is known."""
+        return next(version for version in self.versions if version in DIALECTS)
+
+
+class Plugins:
+    """Drivers by name. Safe to use from several threads. ``health`` listens to them; None: nobody does."""
+
+    def __init__(self, timing: Timing, faults: Faults, wiper: SliceWiper, health: HealthStreams | None = None) -> None:
+        self._health = health
+        self._timing = timing
+        self._faults = faults
+        self._wiper = wiper
+        self._lock = threading.Lock()
+        self._endpoints: dict[str, list[Endpoint]] = {}
+        self._usable: set[str] = set()
+        self._closed = False
+        self._on_usable: Callable[[], None] | None = None
+
+    def listen(self, on_usable: Callable[[], None]) -> None:
+        """Call ``on_usable`` whenever a driver becomes usable."""
+        self._on_usable = on_usable
+
+    def add(self, facts: PluginFacts) -> Endpoint:
+        """Take in a registered instance of a driver. Raise RegistrationError for an endpoint that is there already."""
+        endpoint = Endpoint(facts.endpoint, self._timing, self._faults, lambda: self._review(facts.name), version=facts.version)
+        with self._lock:
+            if self._closed:
+                raise RegistrationError("the kubelet is stopping")
+            known = self._endpoints.setdefault(facts.name, [])
+            if any(one.path == facts.endpoint for one in known):
+                raise RegistrationError(f"endpoint: {facts.endpoint} is already registered for {facts.name}")
+            known.append(endpoint)
+        endpoint.connect()
+        if self._health is not None:
+            self._health.begin(facts.name, endpoint, facts.versions)
+        if self._has_ended():
+            # Whoever closed may have done so before there was a stream to end.
+            self._close(endpoint)
+            raise RegistrationError("the kubelet is stopping")
+        return endpoint
+
+    def remove(self, name: str, endpoint: Endpoint) -> None:
+        """Forget an instance of a driver."""
+        with self._lock:
+            known = self._endpoints.get(name, [])
+            if endpoint in known:
+                known.remove(endpoint)
+            if not known:
+                self._endpoints.pop(name, None)
+        self._close(endpoint)
+        self._review(name)
+
+    def is_registered(self, name: str) -> bool:
+        """Say whether some instance of the driver is registered, usable or not."""
+        with self._lock:
+            return name in self._endpoints
+
+    def names(self) -> Sequence[str]:
+        """Return the registered drivers."""
+        with self._lock:
+            return sorted(self._endpoints)
+
+    def is_usable(self, name: str) -> bool:
+        """Say whether some instance of the driver is connected."""
+        with self._lock:
+            return name in self._usable
+
+    def choose(self, name: str) -> Endpoint | None:
+        """Return the instance to call: the connected one that registered last, else the last of all."""
+        with self._lock:
+            known = self._endpoints.get(name, [])
+            return next((one for one in reversed(known) if one.connected), known[-1] if known else None)
+
+    def close(self) -> None:
+        """End all connections; no slices are deleted for it."""
+        with self._lock:
+            self._closed = True
+            endpoints = [one for known in self._endpoints.values() for one in known]
+            self._endpoints.clear()
+            self._usable.clear()
+        for endpoint in endpoints:
+            self._close(endpoint)
+
+    def _has_ended(self) -> bool:
+        with self._lock:
+            return self._closed
+
+    def _close(self, endpoint: Endpoint) -> None:
+        if self._health is not None:
+            self._health.end(endpoint)
+        endpoint.close()
+
+    def _review(self, name: str) -> None:
+        """Compare whether the driver is usable with what it was, and let its slices go or stay."""
+        with self._lock:
+            usable = any(one.connected for one in self._endpoints.get(name, ()))
+            was, changed = name in self._usable, usable is not (name in self._usable)
+            (self._usable.add if usable else self._usable.discard)(name)
+        if not changed:
+            return
+        if was:
+            self._wiper.lost(name)
+            return
+        self._wiper.returned(name)
+        if self._on_usable is not None:
+            self._on_usable()

@@ -1,0 +1,152 @@
+"""The status of a pod from its containers: pure. Source: core/v1 PodStatus."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from drakit_cluster.objects import json_types, moments
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.runtime import ContainerView, State
+
+RUN_SECONDS = "drakit.dev/run-seconds"
+"""Annotation: how long the pod's pretended containers run before they succeed."""
+Views = Mapping[str, ContainerView]
+
+
+class Phase(enum.Enum):
+    """The phases of a pod."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """Why a container does not run: what Kubernetes calls it, and words for people."""
+
+    reason: str
+    message: str
+
+
+def has_failed(view: ContainerView) -> bool:
+    """Say whether the container ended with an error."""
+    return view.state is State.EXITED and view.exit_code != 0
+
+
+def will_restart(pod: Object, view: ContainerView) -> bool:
+    """Say whether an exited container is started again. One that only pretended to run for a time never is."""
+    if view.state is State.RUNNING or view.finite:
+        return False
+    policy = json_types.text(pod, "spec", "restartPolicy")
+    return policy == "Always" or (policy == "OnFailure" and has_failed(view))
+
+
+def init_restarts(pod: Object) -> bool:
+    """Say whether a failed init container is started again."""
+    return json_types.text(pod, "spec", "restartPolicy") != "Never"
+
+
+def phase_of(pod: Object, views: Views) -> Phase:
+    """Return the phase of a pod that is to run, with ``views`` of all containers that were started, by name."""
+    if not init_restarts(pod) and any(has_failed(view) for view in _some(pod, "initContainers", views)):
+        return Phase.FAILED
+    main = _some(pod, "containers", views)
+    if not main:
+        return Phase.PENDING
+    if len(main) < len(_names(pod, "containers")) or any(view.state is State.RUNNING or will_restart(pod, view) for view in main):
+        return Phase.RUNNING
+    return final_phase(pod, views)
+
+
+def final_phase(pod: Object, views: Views) -> Phase:
+    """Return the phase of a pod whose containers run no more."""
+    return Phase.FAILED if any(has_failed(view) for view in _some(pod, "containers", views)) else Phase.SUCCEEDED
+
+
+def _names(pod: Object, group: str) -> list[str]:
+    return [json_types.text(container, "name") for container in json_types.objects(pod, "spec", group)]
+
+
+def _some(pod: Object, group: str, views: Views) -> list[ContainerView]:
+    return [views[name] for name in _names(pod, group) if name in views]
+
+
+def status_of(
+    pod: Object, phase: Phase, views: Views, waiting: Mapping[str, Waiting], health: Mapping[str, list[Object]] | None = None
+) -> Object:
+    """Return what the kubelet writes into the pod's status; ``health`` is that of the devices of containers, by name."""
+    main = _some(pod, "containers", views)
+    ready = phase is Phase.RUNNING and len(main) == len(_names(pod, "containers")) and all(view.state is State.RUNNING for view in main)
+    unready = "" if ready else "PodCompleted" if phase is Phase.SUCCEEDED else "ContainersNotReady"
+    conditions = [
+        _condition(pod, "PodReadyToStartContainers", holds=bool(views)),
+        _condition(pod, "Initialized", holds=_is_initialized(pod, views)),
+        _condition(pod, "Ready", holds=ready, reason=unready),
+        _condition(pod, "ContainersReady", holds=ready, reason=unready),
+    ]
+    containers = _containers(pod, "containers", views, waiting)
+    for container in containers:
+        if resources := (health or {}).get(json_types.text(container, "name")):
+            container["allocatedResourcesStatus"] = json_types.from_objects(resources)
+    status: Object = {
+        "phase": phase.value,
+        "conditions": json_types.from_objects(conditions),
+        "containerStatuses": json_types.from_objects(containers),
+        "startTime": json_types.text(pod, "status", "startTime") or moments.now(),
+        "hostIP": "127.0.0.1",
+    }
+    if json_types.items(pod, "spec", "initContainers"):
+        status["initContainerStatuses"] = json_types.from_objects(_containers(pod, "initContainers", views, waiting))
+    return status
+
+
+def _is_initialized(pod: Object, views: Views) -> bool:
+    done = [view for view in _some(pod, "initContainers", views) if view.state is State.EXITED and not has_failed(view)]
+    return len(done) == len(_names(pod, "initContainers"))
+
+
+def _condition(pod: Object, kind: str, *, holds: bool, reason: str = "") -> Object:
+    """Return a condition; its time of transition stays while its status does. No reason is null: a patch then removes it."""
+    status = "True" if holds else "False"
+    known = next((one for one in json_types.objects(pod, "status", "conditions") if one.get("type") == kind), {})
+    since = json_types.text(known, "lastTransitionTime") if known.get("status") == status else moments.now()
+    return {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason or None}
+
+
+def _containers(pod: Object, group: str, views: Views, waiting: Mapping[str, Waiting]) -> list[Object]:
+    statuses: list[Object] = []
+    for container in json_types.objects(pod, "spec", group):
+        name, image = json_types.text(container, "name"), json_types.text(container, "image")
+        view = views.get(name)
+        running = view is not None and view.state is State.RUNNING
+        statuses.append(
+            {
+                "name": name,
+                "image": image,
+                "imageID": image,
+                "ready": running,
+                "started": running,
+                "restartCount": view.restarts if view else 0,
+                "state": _state(view, waiting.get(name)),
+            }
+        )
+    return statuses
+
+
+def _state(view: ContainerView | None, waiting: Waiting | None) -> Object:
+    if waiting is not None:
+        return {"waiting": {"reason": waiting.reason, "message": waiting.message}}
+    if view is None:
+        return {"waiting": {"reason": "ContainerCreating"}}
+    if view.state is State.RUNNING:
+        return {"running": {"startedAt": view.started_at}}
+    return {
+        "terminated": {
+            "exitCode": view.exit_code,
+            "reason": "Error" if has_failed(view) else "Completed",
+            "startedAt": view.started_at,
+            "finishedAt": view.finished_at,
+        }
+    }

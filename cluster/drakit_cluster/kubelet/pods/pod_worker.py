@@ -1,0 +1,216 @@
+"""One pod on the node, brought step by step to what the API says: one thread per pod, which looks at what is and does what is missing.
+
+Start: claims prepared, sandbox, init containers one after the other, containers. End (deleted, finished, or gone by force): containers
+stopped, claims unprepared, and only then a terminal status or the pod's final deletion, so that the devices are free when others see it.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from drakit.telemetry import logs
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.backoff import Backoff
+from drakit_cluster.client.informer import key_of, uid_of, version_of
+from drakit_cluster.kubelet.pods import pod_status
+from drakit_cluster.kubelet.pods.pod_status import Phase
+from drakit_cluster.kubelet.pods.preparation import PreparationError
+from drakit_cluster.kubelet.pods.starting import ContainerStarter
+from drakit_cluster.kubelet.services import Services
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import POD
+from drakit_cluster.runtime import ContainerView, Identity, RuntimeFailureError
+
+_log = logs.get_logger(__name__)
+
+_API_RETRY_SECONDS = (0.1, 5.0)
+
+
+class PodWorker:
+    """Runs one pod. ``on_end`` is called from its thread when nothing more is to be done for the pod."""
+
+    def __init__(self, pod: Object, services: Services, on_end: Callable[["PodWorker"], None]) -> None:
+        self.uid = uid_of(pod)
+        self._pod = pod
+        self._services = services
+        self._on_end = on_end
+        self._starter = ContainerStarter(services)
+        self._gone = False
+        self._ran = False
+        self._sent: Object = {}
+        self._prepare_backoff = Backoff(*services.timing.prepare_retry, jitter=0.2)
+        self._prepare_due = 0.0
+        self._api_backoff = Backoff(*_API_RETRY_SECONDS)
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"pod-{key_of(pod).name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the pod is known to be in the API no more."""
+        with self._lock:
+            return self._gone
+
+    @property
+    def pod(self) -> Object:
+        """The pod as the worker knows it; not to be changed."""
+        with self._lock:
+            return self._pod
+
+    @property
+    def version(self) -> int:
+        """The version of the pod as the worker knows it."""
+        with self._lock:
+            return version_of(self._pod)
+
+    def update(self, pod: Object, *, gone: bool = False) -> None:
+        """Tell the worker how the pod is in the API now; ``gone`` that it is there no more."""
+        with self._lock:
+            if version_of(pod) > version_of(self._pod):
+                self._pod = pod
+            self._gone = self._gone or gone
+        self._wake.set()
+
+    def poke(self, *, retry: bool = False) -> None:
+        """Tell the worker that something changed on the node; ``retry``: failed preparations may be tried again at once."""
+        if retry:
+            self._prepare_due = 0.0
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Leave the pod as it is; the thread ends after the call at hand."""
+        self._stopping.set()
+        self._wake.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the thread, at most so long."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            with self._lock:
+                pod, gone = self._pod, self._gone
+            try:
+                if gone or pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
+                    self._end(pod, gone=gone)
+                    break
+                delay = self._sync(pod)
+                self._api_backoff.reset()
+            except (PreparationError, errors.ApiError) as error:
+                delay = self._api_backoff.next()
+                _log.debug("pod is tried again", pod=key_of(pod).name, error=str(error), retry_in_s=delay)
+            self._wake.wait(delay)
+        if not self._stopping.is_set():
+            self._on_end(self)
+
+    def _sync(self, pod: Object) -> float | None:
+        """Do what is missing for the pod to run; return after how many seconds to look again, None for when told."""
+        delay = self._make_sandbox(pod)
+        if delay is not None:
+            return delay
+        delay = self._starter.start_missing(pod)
+        phase = pod_status.phase_of(pod, self._views())
+        if phase in (Phase.SUCCEEDED, Phase.FAILED):
+            self._finish(pod, phase)
+            return None
+        self._write_status(pod, phase)
+        if phase is Phase.RUNNING and not self._ran:
+            self._ran = True
+            self._services.recorder.normal(POD, pod, "Running", "containers run")
+        return _sooner(delay, self._services.health.due(pod))
+
+    def _make_sandbox(self, pod: Object) -> float | None:
+        """Prepare the claims and make the sandbox if there is none; return a delay if that has to be tried again."""
+        services, key = self._services, key_of(pod)
+        if services.runtime.has_sandbox(self.uid):
+            return None
+        if (early := self._prepare_due - time.monotonic()) > 0:
+            return early
+        try:
+            prepared = services.preparation.prepare(pod)
+        except PreparationError as error:
+            services.recorder.warning(POD, pod, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
+            delay = self._prepare_backoff.next()
+            self._prepare_due = time.monotonic() + delay
+            self._write_status(pod, Phase.PENDING)
+            return delay
+        self._prepare_backoff.reset()
+        for text in prepared:
+            services.recorder.normal(POD, pod, "PreparedDynamicResources", text)
+        host_network = json_types.at(pod, "spec", "hostNetwork") is True
+        try:
+            services.runtime.run_sandbox(Identity(namespace=key.namespace, name=key.name, uid=self.uid, host_network=host_network))
+        except RuntimeFailureError as error:
+            services.recorder.warning(POD, pod, "FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
+            return services.timing.container_retry[1]
+        return None
+
+    def _finish(self, pod: Object, phase: Phase) -> None:
+        """End a pod whose containers are done, then say so; the change that this makes ends the worker."""
+        if self._take_down(pod, grace=0):
+            self._write_status(pod, phase)
+            self._services.recorder.normal(POD, pod, "Completed", f"phase {phase.value}")
+
+    def _end(self, pod: Object, *, gone: bool) -> None:
+        """End a pod that is deleted, gone or terminal. Raise ApiError where its end could not be written."""
+        deleting = pod_claims.is_deleting(pod) and not gone
+        if not self._take_down(pod, grace=json_types.number(pod, "metadata", "deletionGracePeriodSeconds") if deleting else 0):
+            return
+        if deleting:
+            self._confirm_deletion(pod)
+        self._services.runtime.remove(self.uid)
+
+    def _confirm_deletion(self, pod: Object) -> None:
+        views, key = self._views(), key_of(pod)
+        try:
+            if views and not pod_claims.is_terminal(pod):
+                self._write_status(pod, pod_status.final_phase(pod, views))
+            self._services.api.delete(POD, key.name, namespace=key.namespace, uid=self.uid, grace_seconds=0)
+        except (errors.NotFoundError, errors.ConflictError):
+            _log.debug("pod was gone already", pod=key.name)
+
+    def _take_down(self, pod: Object, *, grace: float) -> bool:
+        """Stop the containers and unprepare the claims, however often that must be tried; False if the kubelet stops before."""
+        services = self._services
+        services.runtime.stop(self.uid, grace)
+        backoff = Backoff(*services.timing.unprepare_retry, jitter=0.2)
+        while True:
+            try:
+                for text in services.preparation.unprepare(self.uid):
+                    services.recorder.normal(POD, pod, "UnpreparedDynamicResources", text)
+            except PreparationError as error:
+                delay = backoff.next()
+                _log.info("claims not unprepared", pod=key_of(pod).name, error=str(error), retry_in_s=delay)
+                if self._stopping.wait(delay):
+                    return False
+            else:
+                return not self._stopping.is_set()
+
+    def _views(self) -> dict[str, ContainerView]:
+        return {view.name: view for view in self._services.runtime.containers(self.uid)}
+
+    def _write_status(self, pod: Object, phase: Phase) -> None:
+        """Write the status if it differs from what was written last; what comes back is how the pod is now."""
+        status = pod_status.status_of(pod, phase, self._views(), self._starter.waiting, self._services.health.statuses(pod))
+        if status == self._sent or self._stopping.is_set():
+            return
+        key = key_of(pod)
+        patch: Object = {"metadata": {"uid": self.uid}, "status": status}
+        written = self._services.api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.STRATEGIC, subresource="status")
+        with self._lock:
+            if version_of(written) > version_of(self._pod):
+                self._pod = written
+        self._sent = status
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    """Return the shorter of two delays, None for one that never ends."""
+    return min((delay for delay in (one, other) if delay is not None), default=None)

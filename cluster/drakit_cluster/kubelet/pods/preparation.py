@@ -1,0 +1,266 @@
+"""Claims on the node: prepared before a pod's sandbox is made, unprepared after the containers of the last pod have stopped.
+
+The order of checks and writes is a real kubelet's: a pod that may not use its claims leaves no trace; one that may is recorded, on disk,
+before any driver is called, so that whatever a driver began is undone even after a crash. Calls are made without the lock: two pods that
+begin to share a claim at the same moment may both cause a Prepare.
+"""
+
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.informer import key_of, uid_of
+from drakit_cluster.kubelet.plugins.endpoint import Answer, CallError, ClaimId, Endpoint
+from drakit_cluster.kubelet.plugins.plugins import Plugins
+from drakit_cluster.kubelet.pods.records import Checkpoint, ClaimRecord, PreparedDevice
+from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM
+
+
+class PreparationError(Exception):
+    """Claims that could not be prepared or unprepared now; worth trying again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """A claim that a pod may use, and the drivers of its allocation in the order of the results."""
+
+    key: Key
+    uid: str
+    drivers: tuple[str, ...]
+
+
+class Preparation:
+    """The claims in use on one node. Raise CheckpointError when made over a damaged checkpoint.
+
+    ``for_workloads`` says whether a claim that is allocated for a workload may be used by pods that it is not reserved for (KEP-5194).
+    """
+
+    def __init__(self, api: Api, plugins: Plugins, checkpoint: Checkpoint, *, for_workloads: bool = True) -> None:
+        self._api = api
+        self._plugins = plugins
+        self._checkpoint = checkpoint
+        self._may_use = pod_claims.may_use if for_workloads else pod_claims.is_reserved_for
+        self._lock = threading.Lock()
+        self._records = {record.key: record for record in checkpoint.load()}
+
+    def prepare(self, pod: Object) -> list[str]:
+        """Prepare what the pod needs and is not prepared; return what was, for people to read. Raise PreparationError."""
+        wanted = [self._wanted(pod, reference) for reference in pod_claims.references(pod) if reference.claim is not None]
+        if not wanted:
+            return []
+        for driver in dict.fromkeys(driver for claim in wanted for driver in claim.drivers):
+            if not self._plugins.is_registered(driver):
+                raise PreparationError(f"DRA driver {driver} is not registered")
+        batches, fresh = self._track(uid_of(pod), wanted)
+        for driver, claims in batches.items():
+            self._prepare_batch(driver, claims)
+        return self._finish(fresh)
+
+    def unprepare(self, pod_uid: str) -> list[str]:
+        """Take the pod's claims back; those without another pod are unprepared. Return what was. Raise PreparationError."""
+        with self._lock:
+            last, batches = self._release(pod_uid)
+        try:
+            for driver in sorted(batches):
+                self._unprepare_batch(driver, batches[driver])
+            with self._lock:
+                for record in last:
+                    # Another thread may have taken the same pod's claims back meanwhile, and a new pod may have come since.
+                    if self._records.get(record.key) is record:
+                        del self._records[record.key]
+                if last:
+                    self._save()
+        finally:
+            for record in last:
+                record.unpreparing = False
+        return [f"claim {record.key.namespace}/{record.key.name}" for record in last]
+
+    def has(self, pod_uid: str) -> bool:
+        """Say whether some claim is held for the pod."""
+        return pod_uid in self.pods()
+
+    def pods(self, driver: str = "") -> set[str]:
+        """Return the UIDs of the pods that hold claims, or claims with devices of one driver."""
+        with self._lock:
+            return set().union(*(record.pods for record in self._records.values() if not driver or driver in record.drivers))
+
+    def cdi_ids(self, pod: Object, container: Object) -> list[str]:
+        """Return the CDI names that a container of the pod gets; twice, as from a real kubelet, what it lists twice."""
+        return [name for _, _, device in self._listed(pod, container) for name in device.cdi_ids]
+
+    def uses(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
+        """Return the prepared devices that a container of the pod gets, each once, with their claims and drivers."""
+        return list(dict.fromkeys(self._listed(pod, container)))
+
+    def claimed(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
+        """Return every prepared device of each claim that a container uses, whichever requests the container names."""
+        namespace = key_of(pod).namespace
+        claims = dict.fromkeys(claim for claim, _ in _wishes(pod, container))
+        return [(Key(namespace, claim), driver, device) for claim in claims for driver, device in self.used(pod, claim, "")]
+
+    def _listed(self, pod: Object, container: Object) -> list[tuple[Key, str, PreparedDevice]]:
+        """Return what each entry of a container's claims stands for, one entry after the other."""
+        namespace, found = key_of(pod).namespace, list[tuple[Key, str, PreparedDevice]]()
+        for claim, request in _wishes(pod, container):
+            found += [(Key(namespace, claim), driver, device) for driver, device in self.used(pod, claim, request)]
+        return found
+
+    def used(self, pod: Object, claim: str, request: str) -> list[tuple[str, PreparedDevice]]:
+        """Return the drivers and devices that the pod has by a request of a claim, or by all of it if empty."""
+        with self._lock:
+            record = self._records.get(Key(key_of(pod).namespace, claim))
+            return record.devices(request) if record is not None and uid_of(pod) in record.pods else []
+
+    def devices(self, namespace: str, claim: str) -> dict[str, tuple[PreparedDevice, ...]]:
+        """Return what drivers answered for a claim, by driver; empty for one that is not in use."""
+        with self._lock:
+            record = self._records.get(Key(namespace, claim))
+            return dict(record.drivers) if record else {}
+
+    def _wanted(self, pod: Object, reference: pod_claims.Reference) -> _Wanted:
+        """Return a claim of the pod if it may use it; it is read anew, for a cache could be too old."""
+        if not reference.claim:
+            raise PreparationError(f"ResourceClaim of {reference.name} not created yet")
+        key = Key(key_of(pod).namespace, reference.claim)
+        try:
+            claim = self._api.get(CLAIM, key.name, key.namespace)
+        except errors.ApiError as error:
+            raise PreparationError(f"fetch ResourceClaim {key.namespace}/{key.name}: {error}") from error
+        if reference.owned and not pod_claims.generated_for(claim, pod):
+            raise PreparationError(f"ResourceClaim {key.namespace}/{key.name} is not owned by pod {key_of(pod).name}")
+        if not self._may_use(claim, pod):
+            raise PreparationError(
+                f"pod {key_of(pod).name} ({uid_of(pod)}) is not allowed to use ResourceClaim {key.name} ({uid_of(claim)})"
+            )
+        if not pod_claims.is_allocated(claim):
+            raise PreparationError(f"ResourceClaim {key.namespace}/{key.name} is not allocated")
+        results = json_types.objects(pod_claims.allocation(claim), "devices", "results")
+        drivers = dict.fromkeys(json_types.text(result, "driver") for result in results)
+        return _Wanted(key=key, uid=uid_of(claim), drivers=tuple(drivers))
+
+    def _track(self, pod_uid: str, wanted: Sequence[_Wanted]) -> tuple[dict[str, list[ClaimId]], list[ClaimRecord]]:
+        """Record that the pod uses the claims; return what is to be prepared by driver, and the records it concerns."""
+        batches: dict[str, list[ClaimId]] = {}
+        fresh: list[ClaimRecord] = []
+        with self._lock:
+            for claim in wanted:
+                _check_free(self._records.get(claim.key), claim)
+            for claim in wanted:
+                record = self._records.setdefault(claim.key, ClaimRecord(key=claim.key, uid=claim.uid))
+                record.pods.add(pod_uid)
+                if record.prepared:
+                    continue
+                fresh.append(record)
+                for driver in claim.drivers:
+                    record.drivers.setdefault(driver, ())
+                    batches.setdefault(driver, []).append(_id_of(record))
+            self._save()
+        return batches, fresh
+
+    def _prepare_batch(self, driver: str, claims: list[ClaimId]) -> None:
+        endpoint = self._endpoint(driver)
+        try:
+            answers = endpoint.prepare(claims)
+        except CallError as error:
+            raise PreparationError(str(error)) from error
+        self._check("NodePrepareResources", claims, answers)
+        with self._lock:
+            for claim in claims:
+                record = self._records.get(Key(claim.namespace, claim.name))
+                if record is not None and record.uid == claim.uid:
+                    record.drivers[driver] = answers[claim.uid].devices
+            self._save()
+
+    def _finish(self, fresh: Sequence[ClaimRecord]) -> list[str]:
+        with self._lock:
+            for record in fresh:
+                record.prepared = True
+            return [_described(record) for record in fresh]
+
+    def _release(self, pod_uid: str) -> tuple[list[ClaimRecord], dict[str, list[ClaimId]]]:
+        """Return the records of which the pod is the last user, and their claims by driver; drop it from all others."""
+        last: list[ClaimRecord] = []
+        batches: dict[str, list[ClaimId]] = {}
+        shared = False
+        for record in self._records.values():
+            if pod_uid not in record.pods:
+                continue
+            if len(record.pods) > 1:
+                record.pods.discard(pod_uid)
+                shared = True
+                continue
+            record.prepared, record.unpreparing = False, True
+            last.append(record)
+            for driver in record.drivers:
+                batches.setdefault(driver, []).append(_id_of(record))
+        if shared:
+            self._save()
+        return last, batches
+
+    def _unprepare_batch(self, driver: str, claims: list[ClaimId]) -> None:
+        endpoint = self._endpoint(driver)
+        try:
+            answers = endpoint.unprepare(claims)
+        except CallError as error:
+            raise PreparationError(str(error)) from error
+        self._check("NodeUnprepareResources", claims, answers)
+
+    def _endpoint(self, driver: str) -> Endpoint:
+        endpoint = self._plugins.choose(driver)
+        if endpoint is None:
+            raise PreparationError(f"DRA driver {driver} is not registered")
+        return endpoint
+
+    def _check(self, call: str, claims: Collection[ClaimId], answers: dict[str, Answer]) -> None:
+        """Apply the rules for answers: none for unknown claims, no error, none missing."""
+        asked = {claim.uid: claim for claim in claims}
+        for uid, answer in answers.items():
+            if uid not in asked:
+                raise PreparationError(f"{call} returned result for unknown claim UID {uid}")
+            if answer.error:
+                claim = asked[uid]
+                raise PreparationError(f"{call} failed for ResourceClaim {claim.namespace}/{claim.name}: {answer.error}")
+        if skipped := len(asked) - len(answers):
+            raise PreparationError(f"{call} skipped {skipped} ResourceClaims")
+
+    def _save(self) -> None:
+        try:
+            self._checkpoint.save(self._records.values())
+        except OSError as error:
+            raise PreparationError(f"checkpoint not written: {error}") from error
+
+
+def _check_free(record: ClaimRecord | None, claim: _Wanted) -> None:
+    """Refuse a claim that stands in for a deleted one of its name, or that is being unprepared for the pod before."""
+    if record is None:
+        return
+    if record.uid != claim.uid:
+        raise PreparationError(
+            f"old ResourceClaim with same name {claim.key.name} and different UID {record.uid} still exists (previous pod force-deleted?!)"
+        )
+    if record.unpreparing:
+        raise PreparationError(f"ResourceClaim {claim.key.namespace}/{claim.key.name} is being unprepared for another pod")
+
+
+def _wishes(pod: Object, container: Object) -> list[tuple[str, str]]:
+    """Return the claims and requests that a container uses: those it names, and its share of the one for extended resources."""
+    claims = {reference.name: reference.claim for reference in pod_claims.references(pod) if not reference.special}
+    named = [(claims.get(json_types.text(use, "name")), use) for use in json_types.objects(container, "resources", "claims")]
+    status, name = json_types.mapping(pod, "status", "extendedResourceClaimStatus"), json_types.text(container, "name")
+    mine = [one for one in json_types.objects(status, "requestMappings") if one.get("containerName") == name]
+    extended = [(json_types.text(status, "resourceClaimName"), json_types.text(one, "requestName")) for one in mine]
+    return [*((claim, json_types.text(use, "request")) for claim, use in named if claim), *extended]
+
+
+def _id_of(record: ClaimRecord) -> ClaimId:
+    return ClaimId(namespace=record.key.namespace, name=record.key.name, uid=record.uid)
+
+
+def _described(record: ClaimRecord) -> str:
+    devices = [f"{driver}/{device.device}" for driver, devices in record.drivers.items() for device in devices]
+    return f"claim {record.key.namespace}/{record.key.name}: {', '.join(devices) or 'no devices'}"

@@ -1,0 +1,140 @@
+"""What the kubelet knows about a claim on its node, and the file in which it survives the kubelet.
+
+The file has a real kubelet's form: ``{"Data": text, "Checksum": CRC-32 of the text}``. Whether a claim is prepared is not in it, on
+purpose: a kubelet that starts again must not believe in devices from before a reboot.
+"""
+
+import json
+import os
+import pathlib
+import tempfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+
+KIND = "DRACheckpoint"
+API_VERSION = "checkpoint.dra.kubelet.k8s.io/v1"
+
+
+class CheckpointError(Exception):
+    """A checkpoint that cannot be read; the kubelet does not start over it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedDevice:
+    """One device of a driver's answer. Empty ``requests`` mean every request of the claim; ``share_id`` is None where it was not set."""
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    cdi_ids: tuple[str, ...]
+    share_id: str | None = None
+
+
+@dataclass(kw_only=True)
+class ClaimRecord:
+    """One claim in use. ``drivers`` holds every driver of the allocation, also one that returned no devices, for it is unprepared too.
+
+    ``prepared`` and ``unpreparing`` are not saved.
+    """
+
+    key: Key
+    uid: str
+    pods: set[str] = field(default_factory=set)
+    drivers: dict[str, tuple[PreparedDevice, ...]] = field(default_factory=dict)
+    prepared: bool = False
+    unpreparing: bool = False
+
+    def devices(self, request: str) -> list[tuple[str, PreparedDevice]]:
+        """Return the drivers and devices of a container that asks for ``request`` of the claim, or for all of it if empty."""
+        return [
+            (driver, device)
+            for driver, devices in self.drivers.items()
+            for device in devices
+            if not request or not device.requests or request in device.requests
+        ]
+
+
+class Checkpoint:
+    """The file; every write is whole and on disk when it returns."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+
+    def save(self, records: Iterable[ClaimRecord]) -> None:
+        """Replace what was saved. Raise OSError where the disk refuses; then the old content is still there."""
+        states = [_encode(record) for record in records]
+        data = json.dumps({"kind": KIND, "apiVersion": API_VERSION, "ClaimInfoStateList": states})
+        content = json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())})
+        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        temporary = pathlib.Path(name)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def load(self) -> list[ClaimRecord]:
+        """Return what was saved, nothing if there is no file; raise CheckpointError for a damaged one."""
+        try:
+            content = self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        try:
+            outer: Json = json.loads(content)
+            data = json_types.text(outer, "Data")
+            if zlib.crc32(data.encode()) != json_types.number(outer, "Checksum"):
+                raise CheckpointError(f"{self._path}: wrong checksum: drain the node and remove the file")
+            inner: Json = json.loads(data)
+        except ValueError as error:
+            raise CheckpointError(f"{self._path}: not readable: drain the node and remove the file") from error
+        return [_decode(state) for state in json_types.objects(inner, "ClaimInfoStateList")]
+
+
+def _encode(record: ClaimRecord) -> Object:
+    drivers: Object = {driver: {"Devices": [_encode_device(device) for device in devices]} for driver, devices in record.drivers.items()}
+    return {
+        "ClaimUID": record.uid,
+        "ClaimName": record.key.name,
+        "Namespace": record.key.namespace,
+        "PodUIDs": json_types.from_strings(sorted(record.pods)),
+        "DriverState": drivers,
+    }
+
+
+def _encode_device(device: PreparedDevice) -> Object:
+    return {
+        "PoolName": device.pool,
+        "DeviceName": device.device,
+        "ShareID": device.share_id,
+        "RequestNames": json_types.from_strings(device.requests),
+        "CDIDeviceIDs": json_types.from_strings(device.cdi_ids),
+    }
+
+
+def _decode(state: Object) -> ClaimRecord:
+    drivers = json_types.mapping(state, "DriverState")
+    return ClaimRecord(
+        key=Key(json_types.text(state, "Namespace"), json_types.text(state, "ClaimName")),
+        uid=json_types.text(state, "ClaimUID"),
+        pods=set(json_types.strings(state, "PodUIDs")),
+        drivers={driver: tuple(map(_decode_device, json_types.objects(drivers, driver, "Devices"))) for driver in drivers},
+    )
+
+
+def _decode_device(device: Object) -> PreparedDevice:
+    return PreparedDevice(
+        requests=tuple(json_types.strings(device, "RequestNames")),
+        pool=json_types.text(device, "PoolName"),
+        device=json_types.text(device, "DeviceName"),
+        cdi_ids=tuple(json_types.strings(device, "CDIDeviceIDs")),
+        share_id=json_types.text(device, "ShareID") or None,
+    )

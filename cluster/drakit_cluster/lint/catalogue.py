@@ -1,0 +1,135 @@
+"""The pools and devices that the slices of some files describe, flattened, each with where it is written."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from drakit_cluster.manifests import Accepted, Document
+from drakit_cluster.objects import devices, json_types, mixins
+from drakit_cluster.objects.devices import DeviceId, DeviceView
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.scheduling import taint_rules
+from drakit_cluster.scheduling.allocator.pools import PoolId
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """One device; ``spec`` is flat, ``path`` its place in the document."""
+
+    document: Document
+    path: str
+    pool: PoolId
+    spec: Object
+    node: str
+    """The node it is on; "" where it is for several."""
+    taints: tuple[Object, ...] = ()
+    """Those of its driver, and those that rules put on it."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the pool."""
+        return json_types.text(self.spec, "name")
+
+    @property
+    def id(self) -> DeviceId:
+        """Driver, pool and name."""
+        return DeviceId(self.pool.driver, self.pool.pool, self.name)
+
+    @property
+    def shared(self) -> bool:
+        """Whether many requests may have it."""
+        return self.spec.get("allowMultipleAllocations") is True
+
+    @cached_property
+    def view(self) -> DeviceView:
+        """What selectors see."""
+        return devices.view_of(self.pool.driver, self.spec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CounterSet:
+    """One counter set; ``counters`` are flat."""
+
+    document: Document
+    path: str
+    name: str
+    counters: Object
+
+
+@dataclass(kw_only=True)
+class Stock:
+    """The newest generation of one pool, and the documents of older ones. ``partial``: the server refused some of its slices."""
+
+    id: PoolId
+    partial: bool = False
+    slices: list[Accepted] = field(default_factory=list)
+    older: list[Accepted] = field(default_factory=list)
+    devices: list[Offer] = field(default_factory=list)
+    counter_sets: list[CounterSet] = field(default_factory=list)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether there are fewer or more slices than one of them says."""
+        return any(json_types.number(one.object, "spec", "pool", "resourceSliceCount") != len(self.slices) for one in self.slices)
+
+
+class Catalogue:
+    """All pools of the accepted slices, with the taints that ``rules`` put on devices."""
+
+    def __init__(self, accepted: Iterable[Accepted], refused: Iterable[Document], rules: Sequence[Object] = ()) -> None:
+        by_pool: dict[PoolId, list[Accepted]] = defaultdict(list)
+        for one in accepted:
+            by_pool[_pool_of(one.object)].append(one)
+        self.pools: Mapping[PoolId, Stock] = {key: _stock(key, found, rules) for key, found in by_pool.items()}
+        for document in refused:
+            if (stock := self.pools.get(_pool_of(document.body))) is not None:
+                stock.partial = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every pool is complete, so that what is not there does not exist."""
+        return bool(self.pools) and not any(stock.partial or stock.is_incomplete for stock in self.pools.values())
+
+    @cached_property
+    def devices(self) -> list[Offer]:
+        """The devices of all pools."""
+        return [offer for stock in self.pools.values() for offer in stock.devices]
+
+
+def generation(one: Accepted) -> int:
+    """Return the generation of a slice's pool."""
+    return json_types.number(one.object, "spec", "pool", "generation")
+
+
+def _pool_of(obj: Object) -> PoolId:
+    return PoolId(json_types.text(obj, "spec", "driver"), json_types.text(obj, "spec", "pool", "name"))
+
+
+def _stock(key: PoolId, found: list[Accepted], rules: Sequence[Object]) -> Stock:
+    newest = max(map(generation, found))
+    stock = Stock(id=key)
+    for one in found:
+        if generation(one) < newest:
+            stock.older.append(one)
+            continue
+        stock.slices.append(one)
+        spec = mixins.flatten(json_types.mapping(one.object, "spec"))  # Includes were checked when the slice was accepted.
+        for place, device in enumerate(json_types.objects(spec, "devices")):
+            path, chosen = f"spec.devices[{place}]", json_types.text(device, "nodeName") or json_types.text(spec, "nodeName")
+            known = DeviceId(key.driver, key.pool, json_types.text(device, "name"))
+            taints = [
+                *json_types.objects(device, "taints"),
+                *(taint_rules.taint_of(rule) for rule in rules if taint_rules.selects(rule, known)),
+            ]
+            stock.devices.append(Offer(document=one.document, path=path, pool=key, spec=device, node=chosen, taints=tuple(taints)))
+        for place, counter_set in enumerate(json_types.objects(spec, "sharedCounters")):
+            stock.counter_sets.append(
+                CounterSet(
+                    document=one.document,
+                    path=f"spec.sharedCounters[{place}]",
+                    name=json_types.text(counter_set, "name"),
+                    counters=json_types.mapping(counter_set, "counters"),
+                )
+            )
+    return stock

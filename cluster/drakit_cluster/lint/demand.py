@@ -1,0 +1,263 @@
+"""Mistakes in what users and admins ask for: selectors, constraints, capacity and configuration that no published device can meet."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from drakit_cluster.lint import findings
+from drakit_cluster.lint.catalogue import Catalogue, Offer
+from drakit_cluster.lint.findings import Finding
+from drakit_cluster.manifests import Accepted, Document
+from drakit_cluster.objects import json_types, ports, quantity, resources, taints
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.validation import names
+from drakit_cluster.scheduling.allocator import constraints
+from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS
+
+_NAMED = 3
+"""Devices that a finding names."""
+_CHECK_DRIVER = 'check the driver first: device.driver == "..." && ...'
+_CHECK_ATTRIBUTE = (
+    'ask only for what is there: "name" in device.attributes["domain"] && ..., or device.attributes["domain"].?name.orValue(...)'
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    """One request or alternative, and the devices that class and request select."""
+
+    names: frozenset[str]
+    devices: Sequence[Offer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """Judges demands by what is offered. Without any slice or class, what depends on them is not judged."""
+
+    offered: Catalogue
+    classes: Mapping[str, Accepted]
+    selectors: ports.SelectorPort
+    lists: bool
+    tainting: bool
+
+    def of_class(self, one: Accepted) -> Iterator[Finding]:
+        """Yield what is wrong with a class."""
+        yield from self._select(one.document, json_types.mapping(one.object, "spec"), "spec", self.offered.devices)[1]
+        for place, config in enumerate(json_types.objects(one.object, "spec", "config")):
+            yield from self._driver(one.document, config, f"spec.config[{place}]", self.offered.devices)
+
+    def of_classes(self) -> Iterator[Finding]:
+        """Yield classes that stand for one extended resource."""
+        first: dict[str, Accepted] = {}
+        for one in self.classes.values():
+            name = json_types.text(one.object, "spec", "extendedResourceName")
+            before = first.setdefault(name, one) if name else one
+            if before is not one:
+                text = f"{name} is that of {before.document.label} too: which of them a pod gets is not for you to say"
+                yield findings.warning(one.document, "spec.extendedResourceName", text, "give each class a name of its own")
+
+    def of_claim(self, one: Accepted) -> Iterator[Finding]:
+        """Yield what is wrong with a claim or a template."""
+        path = "spec.spec.devices" if one.document.resource is resources.CLAIM_TEMPLATE else "spec.devices"
+        devices = json_types.mapping(one.object, *path.split("."))
+        wanted: list[_Wanted] = []
+        for place, request in enumerate(json_types.objects(devices, "requests")):
+            for where, name, option in _options(request, f"{path}.requests[{place}]"):
+                yield from _impossible(one.document, option, where)
+                selected, found = self._option(one.document, option, where)
+                yield from found
+                if selected is not None:
+                    wanted.append(_Wanted(names=frozenset({json_types.text(request, "name"), name}), devices=selected))
+        for place, constraint in enumerate(json_types.objects(devices, "constraints")):
+            yield from self._constraint(one.document, constraint, f"{path}.constraints[{place}]", wanted)
+        for place, config in enumerate(json_types.objects(devices, "config")):
+            concerned = [device for each in _concerned(config, wanted) for device in each.devices]
+            if concerned or not wanted:
+                yield from self._driver(one.document, config, f"{path}.config[{place}]", concerned or self.offered.devices)
+
+    def _option(self, document: Document, option: Object, path: str) -> tuple[list[Offer] | None, list[Finding]]:
+        """Return the devices that a request selects, None where that cannot be said, and what is wrong with it."""
+        name = json_types.text(option, "deviceClassName")
+        if name not in self.classes:
+            text = f"there is no DeviceClass {name} in these files"
+            missing = findings.warning(document, f"{path}.deviceClassName", text, findings.suggestion(name, self.classes))
+            return None, [missing] if self.classes else []
+        if not self.offered.devices:
+            return None, []
+        of_class = json_types.mapping(self.classes[name].object, "spec")
+        possible, _ = self._select(self.classes[name].document, of_class, "spec", self.offered.devices)
+        selected, found = self._select(document, option, path, possible) if possible else ([], [])
+        if selected:
+            found += _count(document, option, path, selected)
+            found += _capacity(document, option, path, selected)
+            found += self._taints(document, option, path, selected)
+        return selected, found
+
+    def _select(self, document: Document, holder: Object, path: str, devices: Sequence[Offer]) -> tuple[list[Offer], list[Finding]]:
+        """Return the devices that all selectors of ``holder`` select, and what is wrong with the selectors."""
+        found: list[Finding] = []
+        remaining = list(devices)
+        checked = ["device.driver"] if document.resource is not resources.CLASS else []  # Of a request, the class has seen to that.
+        for place, selector in enumerate(json_types.objects(holder, "selectors")):
+            expression, field = json_types.text(selector, "cel", "expression"), f"{path}.selectors[{place}].cel.expression"
+            selected, failed = self._matching(expression, remaining)
+            if failed:
+                text = f"fails on {_of(failed, remaining)}, {_first(failed)}: {failed[0][1]}"
+                fix = _guard([*checked, expression], remaining, [device for device, _ in failed])
+                found.append(findings.error(document, field, f"{text}; where it is looked at, nothing is allocated", fix))
+            elif remaining and not selected:
+                text = f"selects none of {_devices(len(remaining))}{' that are left by what comes before it' if place else ''}"
+                found.append(findings.warning(document, field, text, "compare it with the attributes in the slices"))
+            checked.append(expression)
+            remaining = selected
+        return remaining, found
+
+    def _matching(self, expression: str, devices: Sequence[Offer]) -> tuple[list[Offer], list[tuple[Offer, str]]]:
+        selected, failed = [], []
+        for device in devices:
+            try:
+                if self.selectors.matches(expression, device.view):
+                    selected.append(device)
+            except ports.SelectorError as error:
+                failed.append((device, str(error)))
+        return selected, failed
+
+    def _taints(self, document: Document, option: Object, path: str, selected: Sequence[Offer]) -> list[Finding]:
+        """Return a warning where every device has a taint that the request does not tolerate."""
+        tolerations = json_types.objects(option, "tolerations")
+        if not self.tainting or not all(taints.prevents(device.taints, tolerations) for device in selected):
+            return []
+        taint = next(one for one in selected[0].taints if taints.prevents([one], tolerations))
+        key, value, effect = (json_types.text(taint, name) for name in ("key", "value", "effect"))
+        text = (
+            f"does not tolerate {key}{f'={value}' if value else ''}:{effect}, and each of the {_devices(len(selected))} has a taint like it"
+        )
+        return [findings.warning(document, f"{path}.tolerations", text, f"add {{key: {key}, operator: Exists, effect: {effect}}}")]
+
+    def _constraint(self, document: Document, constraint: Object, path: str, wanted: Sequence[_Wanted]) -> Iterator[Finding]:
+        if constraint.get("matchAttribute") is not None and constraint.get("distinctAttribute") is not None:
+            text = "stands beside matchAttribute: the server takes both, and only matchAttribute holds"
+            yield findings.warning(document, f"{path}.distinctAttribute", text, "write two constraints")
+        for kind in ("matchAttribute", "distinctAttribute"):
+            attribute = json_types.text(constraint, kind)
+            for one in _concerned(constraint, wanted) if attribute else ():
+                if one.devices and not any(self._has(device, attribute) for device in one.devices):
+                    names = {
+                        self._qualified(device, name) for device in one.devices for name in json_types.mapping(device.spec, "attributes")
+                    }
+                    text = f"none of the {_devices(len(one.devices))} that request {min(one.names)} selects has attribute {attribute}"
+                    yield findings.warning(document, f"{path}.{kind}", text, findings.suggestion(attribute, names))
+
+    def _has(self, device: Offer, attribute: str) -> bool:
+        attributes = json_types.mapping(device.spec, "attributes")
+        return constraints.value_of(attributes, device.pool.driver, attribute, lists=self.lists) is not None
+
+    @staticmethod
+    def _qualified(device: Offer, name: str) -> str:
+        return name if "/" in name else f"{device.pool.driver}/{name}"
+
+    def _driver(self, document: Document, config: Object, path: str, devices: Sequence[Offer]) -> Iterator[Finding]:
+        """Yield a warning for parameters that no driver of the devices reads."""
+        driver = json_types.text(config, "opaque", "driver")
+        known = {device.pool.driver for device in devices}
+        if driver and known and driver not in known:
+            text = f"no device that it could be for is of driver {driver}: nobody reads the parameters"
+            yield findings.warning(document, f"{path}.opaque.driver", text, findings.suggestion(driver, known))
+
+
+def _options(request: Object, path: str) -> Iterator[tuple[str, str, Object]]:
+    """Yield path, name and body of a request's exact form or alternatives."""
+    name = json_types.text(request, "name")
+    exactly = request.get("exactly")
+    if isinstance(exactly, dict):
+        yield f"{path}.exactly", name, exactly
+    for place, one in enumerate(json_types.objects(request, "firstAvailable")):
+        yield f"{path}.firstAvailable[{place}]", f"{name}/{json_types.text(one, 'name')}", one
+
+
+def _concerned(holder: Object, wanted: Sequence[_Wanted]) -> list[_Wanted]:
+    """Return the requests that a constraint or configuration names, all if it names none."""
+    names = set(json_types.strings(holder, "requests"))
+    return [one for one in wanted if not names or names & one.names]
+
+
+def _count(document: Document, option: Object, path: str, selected: Sequence[Offer]) -> list[Finding]:
+    """Return a warning for more devices than one node has, or than a claim may have."""
+    count, most, node = json_types.number(option, "count"), *_most(selected)
+    where = (
+        f"node {node}, which has the most, has {_devices(most)} of them"
+        if node
+        else f"{_devices(most)} {'is' if most == 1 else 'are'} selected"
+    )
+    if json_types.text(option, "allocationMode") == "All" and most > MAX_RESULTS:
+        text = f"asks for all, and {where}: a claim gets at most {MAX_RESULTS}"
+        return [findings.warning(document, f"{path}.allocationMode", text, "select fewer, or write ExactCount and a count")]
+    if count > MAX_RESULTS:
+        return [
+            findings.warning(
+                document, f"{path}.count", f"asks for {count}: a claim gets at most {MAX_RESULTS}", f"write at most {MAX_RESULTS}"
+            )
+        ]
+    if count <= most or any(device.shared for device in selected):
+        return []
+    return [findings.warning(document, f"{path}.count", f"asks for {count}, and {where}", f"write at most {most}, or select more")]
+
+
+def _most(devices: Sequence[Offer]) -> tuple[int, str]:
+    """Return how many of the devices one node can use at most, and its name where several nodes have some."""
+    by_node = Counter(device.node for device in devices)
+    everywhere = by_node.pop("", 0)
+    node, most = max(by_node.items(), key=lambda item: item[1], default=("", 0))
+    return most + everywhere, node if len(by_node) > 1 else ""
+
+
+def _devices(number: int) -> str:
+    return f"{number} device{'' if number == 1 else 's'}"
+
+
+def _guard(expressions: Sequence[str], devices: Sequence[Offer], failed: Sequence[Offer]) -> str:
+    """Return what ``expressions`` of a class or request should check before the part that fails on some of ``devices``."""
+    fixes = [] if any("device.driver" in expression for expression in expressions) else [_CHECK_DRIVER]
+    drivers = {device.pool.driver for device in failed}
+    foreign = drivers < {device.pool.driver for device in devices} and len(failed) == sum(
+        device.pool.driver in drivers for device in devices
+    )
+    return "; ".join(fixes if fixes and foreign else [*fixes, _CHECK_ATTRIBUTE])
+
+
+def _of(failed: Sequence[object], devices: Sequence[object]) -> str:
+    return f"{len(failed)} of {_devices(len(devices))}"
+
+
+def _first(failed: Sequence[tuple[Offer, str]]) -> str:
+    """Name the first devices on which a selector fails."""
+    names = [f"{device.pool}/{device.name}" for device, _ in failed[:_NAMED]]
+    more = len(failed) - len(names)
+    return f"{'first ' if len(failed) > 1 else ''}{', '.join(names)}{f' and {more} more' if more else ''}"
+
+
+def _impossible(document: Document, option: Object, path: str) -> Iterator[Finding]:
+    """Yield names of capacities that the API server takes in a request and refuses in a slice."""
+    for name in json_types.mapping(option, "capacity", "requests"):
+        for wrong in names.qualified(name, f"{path}.capacity.requests[{name}]"):
+            text = f"{wrong.message}; no device can have a capacity of this name"
+            yield findings.error(document, wrong.field, text, "write the capacity's name, such as memory")
+
+
+def _capacity(document: Document, option: Object, path: str, selected: Sequence[Offer]) -> list[Finding]:
+    found = []
+    for name, asked in json_types.mapping(option, "capacity", "requests").items():
+        field = f"{path}.capacity.requests[{name}]"
+        values = [
+            quantity.parse(json_types.at(capacity, "value"))
+            for device in selected
+            if (capacity := json_types.mapping(device.spec, "capacity").get(name)) is not None
+        ]
+        if not values:
+            known = {known for device in selected for known in json_types.mapping(device.spec, "capacity")}
+            text = f"none of the {_devices(len(selected))} that it selects has a capacity {name}"
+            found.append(findings.warning(document, field, text, findings.suggestion(name, known)))
+        elif quantity.parse(asked) > max(values):
+            text = f"asks for {asked}, and no selected device has more than {max(values)}"
+            found.append(findings.warning(document, field, text, f"write at most {max(values)}"))
+    return found

@@ -1,0 +1,75 @@
+"""Claims and pods in which nothing is wrong by itself, and which fit on no node even when nothing is allocated: the allocator itself decides.
+
+What is found here is left over when every other rule is silent: constraints that no set of devices satisfies, requests that exclude each
+other by counters, more shares than there is capacity.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from drakit_cluster.lint import findings
+from drakit_cluster.lint.findings import Finding
+from drakit_cluster.manifests import Accepted, Intake
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.scheduling import extended
+from drakit_cluster.scheduling.explain import whatif
+from drakit_cluster.scheduling.explain.obstacles import Obstacle
+
+_FIX = "see which devices are in the way: drakit allocate --why, with the same files"
+
+
+def check(intake: Intake, asked: Sequence[Accepted], pods: Sequence[Accepted], gates: FeatureGates) -> Iterator[Finding]:
+    """Yield a warning for each claim or template, and each pod with extended resources, that fits on no node.
+
+    The rules of classes that are missing are not known, so what names one is left out.
+    """
+    classes = {json_types.text(one, "metadata", "name") for one in intake.objects(resources.CLASS)}
+    world = whatif.World.of(lambda kind: intake.objects(kind) if kind is not resources.CLAIM else _free(intake.objects(kind)))
+    scheduler = whatif.Scheduler(replace(world, pods=()), gates, world.known_nodes())
+    for one in asked:
+        template = one.document.resource is resources.CLAIM_TEMPLATE
+        path = "spec.spec.devices" if template else "spec.devices"
+        named = _classes(json_types.mapping(one.object, *path.split(".")))
+        if named and named <= classes:
+            claim = whatif.claim_of(one.object) if template else one.object
+            decision = scheduler.alone(claim)
+            if not decision.fits:
+                yield _finding(one, path, decision)
+            if difference := decision.difference or scheduler.beside_itself(claim):
+                text, _, fix = difference.rpartition("; ")
+                yield findings.warning(one.document, path, text, fix)
+    served = extended.class_names(intake.objects(resources.CLASS), gates)
+    for pod in pods:
+        if extended.wanted(pod.object) & served.keys():
+            decision = scheduler.alone_for(pod.object)
+            if decision.why and not decision.fits:
+                yield _finding(pod, "spec.containers", decision)
+
+
+def _free(claims: Sequence[json_types.Object]) -> list[json_types.Object]:
+    """Return the claims as they are before they are allocated."""
+    return [{name: value for name, value in claim.items() if name != "status"} for claim in claims]
+
+
+def _classes(devices: json_types.Object) -> set[str]:
+    named: set[str] = set()
+    for request in json_types.objects(devices, "requests"):
+        options = [json_types.mapping(request, "exactly"), *json_types.objects(request, "firstAvailable")]
+        named |= {json_types.text(option, "deviceClassName") for option in options if option}
+    return named
+
+
+def _finding(one: Accepted, path: str, decision: whatif.Decision) -> Finding:
+    """Say what is in the way on the node that comes closest: the one with the fewest obstacles."""
+    by_node = sorted(decision.why.items(), key=lambda item: len(item[1]))
+    if not by_node:
+        return findings.warning(one.document, path, f"fits on no node: {decision.message}", _FIX)
+    node, obstacles = by_node[0]
+    text = f"fits on no node, even where nothing is allocated; on {node}: {'; '.join(map(_told, obstacles))}"
+    return findings.warning(one.document, path, text, _FIX)
+
+
+def _told(obstacle: Obstacle) -> str:
+    subject = f"request {obstacle.request} " if obstacle.request else ""
+    return f"{subject}{obstacle.text}{f' ({obstacle.groups[0].text})' if obstacle.groups else ''}"

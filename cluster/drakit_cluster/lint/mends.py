@@ -1,0 +1,235 @@
+"""How to mend what a server refuses: for each kind of mistake, what to write instead, with the names and values at hand.
+
+A mend reads the field, the message and the object itself. Where no special one knows better, the message's own words are turned into one.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from drakit_cluster.lint import findings
+from drakit_cluster.manifests import Problem
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.json_types import Json, Object
+
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
+_VALUE = re.compile(r'(?:Invalid|Unsupported|Duplicate) value: ("(?:[^"\\]|\\.)*"|[^:]*)')
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=[0-9])")
+_NOT_LABEL = re.compile(r"[^a-z0-9-]+")
+_SHORT_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?")
+_MIXINS = (("consumesCounters", "deviceCounterConsumption"), ("sharedCounters", "counterSet"), ("devices", "device"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """A problem, and its parts that mends ask for."""
+
+    problem: Problem
+
+    @property
+    def field(self) -> str:
+        """The path of the field."""
+        return self.problem.field
+
+    @property
+    def body(self) -> Object:
+        """The object as it is written."""
+        return self.problem.document.body
+
+    @property
+    def detail(self) -> str:
+        """The message after the kind of failure and the value."""
+        kind, _, rest = self.problem.text.partition(": ")
+        if kind in ("Invalid value", "Unsupported value"):
+            found = _VALUE.match(self.problem.text)
+            return self.problem.text[found.end() :].removeprefix(": ") if found else rest
+        return rest or ("" if kind == "Required value" else kind)
+
+    @cached_property
+    def value(self) -> str:
+        """The value that the message shows, as text."""
+        found = _VALUE.match(self.problem.text)
+        try:
+            return str(json.loads(found[1])) if found else ""
+        except ValueError:
+            return found[1] if found else ""
+
+    def holder(self, levels: int = 1) -> Json:
+        """Return what is written ``levels`` above the field."""
+        path: list[str | int] = [int(index) if index.isdecimal() else index or name for name, index in _STEP.findall(self.field)]
+        return json_types.at(self.body, *path[: len(path) - levels])
+
+    @property
+    def written(self) -> Json:
+        """What is written in the field."""
+        return self.holder(0)
+
+
+def _attribute(mistake: Mistake) -> str:
+    return f"write DOMAIN/{mistake.value}, where DOMAIN is that of the driver, or the one with which the attribute is published"
+
+
+def _label(mistake: Mistake) -> str:
+    words = mistake.value if mistake.value.islower() else _CAMEL.sub("-", mistake.value)
+    return f"write {_NOT_LABEL.sub('-', words.lower()).strip('-') or 'a name'}"
+
+
+def _identifier(mistake: Mistake) -> str:
+    first, *rest = (part for part in re.split(r"\W+", mistake.value) if part) if re.search(r"\w", mistake.value) else ("name",)
+    made = first + "".join(part[:1].upper() + part[1:] for part in rest)
+    return f"write {f'_{made}' if made[:1].isdigit() else made}"
+
+
+def _version(mistake: Mistake) -> str:
+    if found := _SHORT_VERSION.fullmatch(mistake.value):
+        return f'write "{".".join(str(int(part or 0)) for part in found.groups())}"'
+    return "write three numbers, such as 1.2.3, or use string instead of version"
+
+
+def _mixin(mistake: Mistake) -> str:
+    kind = next((kind for within, kind in _MIXINS if within in mistake.field), "device")
+    known = [json_types.text(one, "name") for one in json_types.objects(mistake.body, "spec", "mixins", kind)]
+    if not known:
+        return f"define it in spec.mixins.{kind}"
+    return f"{findings.suggestion(mistake.value, known)} (in spec.mixins.{kind})"
+
+
+def _one_kind(mistake: Mistake) -> str:
+    if "remove one" in mistake.detail:
+        return "keep exactly or firstAvailable, and remove the other"
+    if "deviceClassName" in json_types.mapping(mistake.written):
+        return "put deviceClassName, and what stands beside it, into exactly"
+    return "write exactly: {deviceClassName: NAME}, or a list of alternatives in firstAvailable"
+
+
+def _amount(mistake: Mistake) -> str:
+    return f"write {{value: {json.dumps(str(mistake.written))}}}"
+
+
+def _supported(mistake: Mistake) -> str:
+    allowed = re.findall(r'"([^"]+)"', mistake.detail) or mistake.detail.removeprefix("use one of ").split(", ")
+    return one_of(mistake.value, allowed)
+
+
+def one_of(value: str, allowed: Sequence[str]) -> str:
+    """Return which of a few words to write: the one that is meant where that can be seen."""
+    same = [word for word in allowed if word.lower() == value.lower()]
+    return f"write {same[0]}" if same else findings.suggestion(value, allowed).replace("known are", "write one of")
+
+
+def _limit(mistake: Mistake) -> str:
+    return f"write at most {mistake.detail.rpartition(' of ')[2]}, or raise the value of the capacity"
+
+
+def _required(mistake: Mistake) -> str:
+    detail, name = mistake.detail, mistake.field.rpartition(".")[2]
+    if not detail:
+        return f"add {name}"
+    if detail.startswith("one of "):
+        return f"write {detail}"
+    return detail if detail.startswith(("write", "name")) else f"add {name}: {detail}"
+
+
+def _always(text: str) -> Callable[[Mistake], str]:
+    return lambda _: text
+
+
+_TABLE: tuple[tuple[str, str, Callable[[Mistake], str]], ...] = (
+    (r"apiVersion", r"", _always("write resource.k8s.io/v1, and check the fields that it renamed")),
+    (r".*\.exactly", r"want an object", _always("write one object; for a list of alternatives write firstAvailable")),
+    (r".*\.(capacity|counters)\[[^\]]*\]", r"want an object", _amount),
+    (r".*\.requests\[\d+\]", r"exactly one of", _one_kind),
+    (r".*\.requests\[\d+\]", r"request in the claim", _always("write the name of a request of this claim, or request/subrequest")),
+    (r".*\.count", r'allocationMode is "All"', _always("remove count, or write allocationMode: ExactCount")),
+    (r".*\.constraints\[\d+\]", r"either", _always("write matchAttribute or distinctAttribute: DOMAIN/NAME")),
+    (r".*\.adminAccess", r"", _always("label the Namespace resource.kubernetes.io/admin-access=true, or remove it")),
+    (r".*\.cel\.expression", r"may cost", _always("use fewer or smaller loops")),
+    (r".*\.cel\.expression", r"", _always("mend the expression; device has driver, attributes, capacity and allowMultipleAllocations")),
+    (
+        r"spec",
+        r"sharedCounters",
+        _always("put sharedCounters into a slice of its own, of the same pool, and count both in resourceSliceCount"),
+    ),
+    (r".*", r"write domain/name", _attribute),
+    (r".*", r"must be lower-case letters, digits and '-'", _label),
+    (r".*", r"must be a C identifier", _identifier),
+    (r".*", r"must be a version like", _version),
+    (r".*", r"must name a mixin", _mixin),
+    (r".*", r"exactly one value must be", _always("write one of bool, int, string and version, or a list: bools, ints, strings, versions")),
+    (r".*", r"one of nodeName, nodeSelector, allNodes", _always("write one of nodeName: NAME, nodeSelector, and allNodes: true")),
+    (r".*\.nodeSelectorTerms", r"exactly one", _always("write one term; all its expressions must hold")),
+    (
+        r".*\.requestPolicy",
+        r"allowMultipleAllocations",
+        _always("add allowMultipleAllocations: true to the device, or remove requestPolicy"),
+    ),
+    (r".*", r"must not exceed the capacity's value", _limit),
+    (r".*", r"(supported values|use one of)", _supported),
+    (r".*", r"and at most \S+, the capacity's value$", lambda mistake: f"write at most {mistake.detail.split()[-4].rstrip(',')}"),
+    (r".*", r"already exists", _always("give each a name of its own, or remove one")),
+    (r".*\.name", r"Duplicate", _always("give each a name of its own")),
+    (r".*", r"^(Forbidden|Duplicate)", _always("remove it")),
+    (r".*", r"^Too many", lambda mistake: f"keep at most {re.findall(r'[0-9]+', mistake.problem.text)[-1]}"),
+    (r".*", r"^Too long", _always("shorten it")),
+    (r"metadata\.name", r"^Required value", _always("add metadata: {name: NAME}")),
+    (r".*", r"^Required value", _required),
+)
+_COMPILED = [(re.compile(field), re.compile(text), mend) for field, text, mend in _TABLE]
+
+
+def of_refusal(problem: Problem) -> str:
+    """Return how to mend what a rule of the server refuses."""
+    mistake = Mistake(problem=problem)
+    for field, text, mend in _COMPILED:
+        if field.fullmatch(problem.field) and text.search(problem.text):
+            return mend(mistake)
+    detail = mistake.detail
+    return f"change it: it {detail}" if detail.startswith(("must", "may")) else f"change it: {detail}"
+
+
+_IN_EXACTLY = "resource.k8s.io/v1 has it in exactly: write requests[].exactly.{name}"
+_RENAMED = {
+    "basic": "resource.k8s.io/v1 has no basic: move what it holds into the device itself",
+    "composite": "resource.k8s.io/v1 has no composite: move what it holds into the device itself, and what it draws into consumesCounters",
+    "boolean": "write bool",
+    "integer": "write int",
+    "quantity": "write value",
+    "deviceMixins": "write mixins.device: mixins of all kinds are below spec.mixins",
+    "counterSetMixins": "write mixins.counterSet: mixins of all kinds are below spec.mixins",
+    "deviceCounterConsumptionMixins": "write mixins.deviceCounterConsumption: mixins of all kinds are below spec.mixins",
+}
+_OF_REQUEST = re.compile(r".*\.requests\[\d+\]")
+_REQUIRED_TERM = re.compile(r".*\.requiredDuringSchedulingIgnoredDuringExecution\[\d+\]")
+_WEIGHTED = frozenset({"weight", "podAffinityTerm"})
+_MOVED = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"})
+
+
+def of_unknown(problem: Problem, known: Iterable[str]) -> str:
+    """Return what to write instead of a field that there is not; ``known`` are those there are."""
+    parent, _, name = problem.field.rpartition(".")
+    names = sorted(known)
+    if (mend := _misplaced(problem, parent, name)) or (mend := _RENAMED.get(name, "")):
+        return mend
+    if len(names) == 1:
+        return f"write {names[0]}, or remove it: kubectl refuses it and the server drops it"
+    return f"{findings.suggestion(name, names)}, or remove it: kubectl refuses it and the server drops it"
+
+
+def _misplaced(problem: Problem, parent: str, name: str) -> str:
+    """Return the mend of a field that is right elsewhere."""
+    kind = problem.document.resource
+    if _OF_REQUEST.fullmatch(parent) and name in _MOVED:
+        return _IN_EXACTLY.format(name=name)
+    if kind is resources.CLAIM and problem.field == "spec.spec":
+        return "move what it holds up into spec (only a ResourceClaimTemplate has spec.spec)"
+    if kind is resources.CLAIM_TEMPLATE and problem.field == "spec.devices":
+        return "put it into spec.spec: a template's spec holds the spec of a claim"
+    if _REQUIRED_TERM.fullmatch(parent) and name in _WEIGHTED:
+        return "a required term has no weight: move what podAffinityTerm holds into the term itself, or write preferredDuringScheduling..."
+    if parent.endswith("nodeSelector"):
+        value = json_types.text(Mistake(problem=problem).holder(), name) or "VALUE"
+        expression = f"{{key: {name}, operator: In, values: [{value}]}}"
+        return f"a node selector is no map of labels: write nodeSelectorTerms: [{{matchExpressions: [{expression}]}}]"
+    return ""

@@ -1,0 +1,150 @@
+"""Mistakes in pods, and in the pods of workloads: claims and templates that are not there, and containers that name them wrongly.
+
+Of workloads, the pods are judged by what the server knows of a pod's fields; of pods, the server itself has said so.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from drakit_cluster.lint import findings, served
+from drakit_cluster.lint.findings import Finding
+from drakit_cluster.manifests import DEFAULT_NAMESPACE, Accepted, Document, Problem
+from drakit_cluster.objects import errors, json_types, resources
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.schema import core, shape
+from drakit_cluster.objects.validation import fields
+from drakit_cluster.scheduling import extended
+
+_POD_SPECS = {
+    "Pod": "spec",
+    "PodTemplate": "template.spec",
+    "CronJob": "spec.jobTemplate.spec.template.spec",
+    **dict.fromkeys(("Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job"), "spec.template.spec"),
+}
+_CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+_SOURCES = (("resourceClaimName", "ResourceClaim"), ("resourceClaimTemplateName", "ResourceClaimTemplate"))
+
+
+def is_user(document: Document) -> bool:
+    """Say whether the document has a pod spec that this module reads."""
+    return json_types.text(document.body, "kind") in _POD_SPECS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shelf:
+    """Claims and templates by kind, namespace and name, each with the names of its requests; and the names of all classes."""
+
+    requests: Mapping[tuple[str, str, str], frozenset[str]] = field(default_factory=dict)
+    classes: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, asked: Iterable[Accepted], classes: Iterable[Object]) -> "Shelf":
+        """Return the claims, templates and classes of the files."""
+        names = frozenset(json_types.text(one, "metadata", "name") for one in classes)
+        return cls(requests=dict(_shelved(one) for one in asked), classes=names)
+
+    def names(self, kind: str, namespace: str) -> set[str]:
+        """Return the names of one kind in a namespace."""
+        return {name for known, place, name in self.requests if (known, place) == (kind, namespace)}
+
+    def namespaces(self, kind: str, name: str) -> list[str]:
+        """Return the namespaces that have one of that name."""
+        return sorted(place for known, place, other in self.requests if (known, other) == (kind, name))
+
+
+def _shelved(one: Accepted) -> tuple[tuple[str, str, str], frozenset[str]]:
+    template = one.document.resource is resources.CLAIM_TEMPLATE
+    spec = json_types.mapping(one.object, "spec", "spec") if template else json_types.mapping(one.object, "spec")
+    metadata = json_types.mapping(one.object, "metadata")
+    names = [json_types.text(request, "name") for request in json_types.objects(spec, "devices", "requests")]
+    kind = "ResourceClaimTemplate" if template else "ResourceClaim"
+    return (kind, json_types.text(metadata, "namespace"), json_types.text(metadata, "name")), frozenset(names)
+
+
+def check(documents: Sequence[Document], shelf: Shelf) -> Iterator[Finding]:
+    """Yield what is wrong with the references of all pods. Without any claim or template in the files, their names are not judged."""
+    for document in documents:
+        if is_user(document):
+            yield from _Pod(document, shelf).check()
+
+
+class _Pod:
+    """One pod spec."""
+
+    def __init__(self, document: Document, shelf: Shelf) -> None:
+        self._document = document
+        self._shelf = shelf
+        self._path = _POD_SPECS[json_types.text(document.body, "kind")]
+        self._spec = json_types.mapping(document.body, *self._path.split("."))
+        self._namespace = json_types.text(document.body, "metadata", "namespace") or DEFAULT_NAMESPACE
+        self._entries = {json_types.text(entry, "name"): entry for entry in json_types.objects(self._spec, "resourceClaims")}
+        self._used: set[str] = set()
+
+    def check(self) -> Iterator[Finding]:
+        if self._document.resource is not resources.POD:
+            yield from served.check(self._problems())
+        for kind in _CONTAINERS:
+            for place, container in enumerate(json_types.objects(self._spec, kind)):
+                for number, use in enumerate(json_types.objects(container, "resources", "claims")):
+                    yield from self._use(use, f"{self._path}.{kind}[{place}].resources.claims[{number}]")
+        for place, entry in enumerate(json_types.objects(self._spec, "resourceClaims")):
+            yield from self._entry(entry, f"{self._path}.resourceClaims[{place}]")
+        for resource in sorted(extended.wanted({"spec": self._spec})):
+            name = resource.removeprefix(extended.CLASS_PREFIX)
+            if name != resource and self._shelf.classes and name not in self._shelf.classes:
+                text = f"asks for {resource}, and there is no DeviceClass {name} in these files"
+                yield findings.warning(self._document, f"{self._path}.containers", text, findings.suggestion(name, self._shelf.classes))
+
+    def _problems(self) -> Iterator[Problem]:
+        """Yield what the server refuses in the fields of the pods that it would be asked to make."""
+        known, decoder = core.POD.fields["spec"], shape.Decoder()
+        try:
+            found = decoder.decode(known, self._spec, self._path)
+        except errors.BadRequestError as error:
+            field_name, _, text = error.message.partition(": ")
+            yield Problem(document=self._document, field=field_name, text=text)
+            return
+        for path in decoder.unknown:
+            yield Problem(document=self._document, field=path, text="unknown field")
+        for failure in fields.check(known, found, self._path):
+            yield Problem(document=self._document, field=failure.field, text=failure.message)
+
+    def _entry(self, entry: Object, path: str) -> Iterator[Finding]:
+        for field_name, kind in _SOURCES:
+            name = json_types.text(entry, field_name)
+            if name and self._shelf.requests and name not in self._shelf.names(kind, self._namespace):
+                text = f"there is no {kind} {self._namespace}/{name} in these files"
+                yield findings.warning(self._document, f"{path}.{field_name}", text, self._elsewhere(kind, name))
+        name = json_types.text(entry, "name")
+        if name and name not in self._used:
+            text = f"no container uses {name}: its devices are allocated, and nobody gets them"
+            yield findings.warning(self._document, path, text, f"add resources: {{claims: [{{name: {name}}}]}} to a container")
+
+    def _elsewhere(self, kind: str, name: str) -> str:
+        """Say where the name is known: as the other kind, or in another namespace."""
+        for field_name, other in _SOURCES:
+            if other != kind and name in self._shelf.names(other, self._namespace):
+                return f"it is a {other}: write {field_name}"
+        if found := self._shelf.namespaces(kind, name):
+            return f"there is one in namespace {found[0]}: put both into one namespace"
+        return findings.suggestion(name, self._shelf.names(kind, self._namespace))
+
+    def _use(self, use: Object, path: str) -> Iterator[Finding]:
+        name, request = json_types.text(use, "name"), json_types.text(use, "request")
+        self._used.add(name)
+        if name not in self._entries:
+            if self._document.resource is not resources.POD:  # Of a pod, the server has said so.
+                text = f"the pod has no resourceClaims entry {name}: the server refuses its pods"
+                yield findings.error(self._document, f"{path}.name", text, findings.suggestion(name, self._entries))
+            return
+        known = self._requests(self._entries[name])
+        if request and known is not None and request not in known:
+            text = f"the claim has no request {request}: the container gets no device"
+            yield findings.warning(self._document, f"{path}.request", text, findings.suggestion(request, known))
+
+    def _requests(self, entry: Object) -> frozenset[str] | None:
+        for field_name, kind in _SOURCES:
+            found = self._shelf.requests.get((kind, self._namespace, json_types.text(entry, field_name)))
+            if found is not None:
+                return found
+        return None

@@ -1,0 +1,1 @@
+"""API objects as values: kinds, fields, quantities, devices, shapes and rules. Pure: no threads, no network, no store."""

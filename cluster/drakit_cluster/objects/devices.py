@@ -1,0 +1,55 @@
+"""What a device is to the judge: its name in the cluster, and the view that selectors see.
+
+A :class:`DeviceView` holds exactly what a CEL expression may read (``device`` in the environment of a DeviceClass or claim selector);
+it is frozen, and one view exists per published device, so that verdicts can be cached by the view itself (identity).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+
+
+class DeviceId(NamedTuple):
+    """The name of one device in the whole cluster; pool names are unique per driver only."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class DeviceView:
+    """One device as selectors see it. Two views are the same only if they are one object.
+
+    ``attributes`` maps a qualified or unqualified name to ``{"string" | "int" | "bool" | "version" | "strings" | ...: value}`` as
+    published; ``capacity`` maps names to quantities as published.
+    """
+
+    driver: str
+    attributes: Mapping[str, Mapping[str, Json]]
+    capacity: Mapping[str, str]
+    allow_multiple_allocations: bool
+
+
+def view_of(driver: str, device: Object) -> DeviceView:
+    """Return the view of one entry of ``ResourceSlice.spec.devices``; values of the wrong type are left out."""
+    attributes = json_types.mapping(device, "attributes")
+    capacities = json_types.mapping(device, "capacity")
+    return DeviceView(
+        driver=driver,
+        attributes=_objects(attributes),
+        capacity={name: str(value["value"]) for name, value in capacities.items() if isinstance(value, dict) and "value" in value},
+        allow_multiple_allocations=device.get("allowMultipleAllocations") is True,
+    )
+
+
+def _objects(values: Object) -> Mapping[str, Mapping[str, Json]]:
+    """Return the entries that are objects: the mapping itself where all are, as the API has it."""
+    objects = {name: value for name, value in values.items() if isinstance(value, dict)}
+    return values if len(objects) == len(values) else objects  # type: ignore[return-value]  # All values are objects here.

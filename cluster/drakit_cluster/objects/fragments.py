@@ -1,0 +1,115 @@
+"""Samples as they stand in texts: parts of an object, and dots for what is left out. Both are named, and what is there is looked at.
+
+A server takes neither, so only linting reads them: the rest of the object is put around a part, and dots are taken for nothing.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from drakit_cluster.objects import json_types, reading, resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.reading import Part
+from drakit_cluster.objects.resources import CLAIM, CLASS, SLICE, Resource
+from drakit_cluster.objects.schema import claims, devices
+from drakit_cluster.objects.schema.shape import Leaf, ListOf, Shape
+
+_DOTS = re.compile(r"^[ \t]*\.\.\.[ \t]*$", re.MULTILINE)
+_NAME = "part"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """What a sample leaves out, in words, and what to do about it."""
+
+    field: str
+    text: str
+    fix: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A whole object, as far as there is one, and what it lacks."""
+
+    part: Part
+    missing: tuple[Missing, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where a part may be from: ``path`` in an object of a kind. ``spec`` makes the spec that has it there."""
+
+    resource: Resource
+    path: str
+    fields: Mapping[str, Shape]
+    spec: Callable[[Object], Object] = lambda part: part
+
+    def fits(self, part: Object) -> int:
+        """Say how many fields of a part may be here; none where one of them would have another form."""
+        known = [(self.fields[name], value) for name, value in part.items() if name in self.fields]
+        return len(known) if all(_has_form(shape, value) for shape, value in known) else 0
+
+
+def _has_form(shape: Shape, value: Json) -> bool:
+    return isinstance(shape, Leaf) or value is None or isinstance(value, list) is isinstance(shape, ListOf)
+
+
+def _of_capacity(part: Object) -> Object:
+    return {"devices": [{"name": _NAME, "allowMultipleAllocations": True, "capacity": {_NAME: part}}]}
+
+
+_PLACES = (
+    _Place(resource=SLICE, path="spec", fields=devices.SLICE_SPEC.fields),
+    _Place(resource=CLAIM, path="spec", fields=claims.CLAIM_SPEC.fields),
+    _Place(resource=CLASS, path="spec", fields=claims.CLASS_SPEC.fields),
+    _Place(resource=SLICE, path=f"spec.devices[0].capacity[{_NAME}]", fields=devices.CAPACITY.fields, spec=_of_capacity),
+)
+
+
+def read(text: str) -> list[Sample]:
+    """Return the objects of a text, each with what it lacks. Raise ReadingError."""
+    gaps: list[int] = []
+    try:
+        found = reading.parts(text)
+    except reading.ReadingError:
+        gaps = [text.count("\n", 0, dots.start()) + 1 for dots in _DOTS.finditer(text)]
+        if not gaps:
+            raise
+        found = reading.parts(_DOTS.sub("", text))
+    ends = [part.line for part in found[1:]]
+    return [_sample(part, [gap for gap in gaps if _owns(place, gap, ends)]) for place, part in enumerate(found)]
+
+
+def _owns(place: int, line: int, starts: list[int]) -> bool:
+    """Say whether a line belongs to the document at ``place``; ``starts`` are the first lines of the documents after the first."""
+    return sum(start <= line for start in starts) == place
+
+
+def _sample(part: Part, gaps: list[int]) -> Sample:
+    missing = [Missing(field="", text=f"line {line}: the dots stand for what is left out", fix="write it out") for line in gaps]
+    body = part.body
+    if not isinstance(body, dict) or (json_types.text(body, "apiVersion") and json_types.text(body, "kind")):
+        return Sample(part=part, missing=tuple(missing))
+    if kind := json_types.text(body, "kind"):
+        return _with_version(part, body, kind, missing)
+    place = max(_PLACES, key=lambda one: one.fits(body))
+    if "apiVersion" in body or not place.fits(body):
+        return Sample(part=part, missing=tuple(missing))
+    whole: Object = {"apiVersion": place.resource.api_version, "kind": place.resource.kind}
+    whole |= {"metadata": {"name": f"{_NAME}-{part.number}"}, "spec": place.spec(body)}
+    text = f"this is a part only: {place.path} of a {place.resource.kind}"
+    fix = f"write apiVersion: {place.resource.api_version}, kind: {place.resource.kind} and metadata, and put it into {place.path}"
+    missing.append(Missing(field="", text=text, fix=fix))
+    return Sample(part=replace(part, body=whole, inside=place.path), missing=tuple(missing))
+
+
+def _with_version(part: Part, body: Object, kind: str, missing: list[Missing]) -> Sample:
+    known = next(_of_kind(kind), None)
+    if known is None:
+        return Sample(part=part, missing=tuple(missing))
+    missing.append(Missing(field="apiVersion", text="Required value", fix=f"write {known.api_version}"))
+    return Sample(part=replace(part, body={"apiVersion": known.api_version, **body}), missing=tuple(missing))
+
+
+def _of_kind(kind: str) -> Iterator[Resource]:
+    return (one for one in resources.ALL if one.kind == kind and one.group == resources.RESOURCE_GROUP)

@@ -1,0 +1,25 @@
+"""Names that the server makes up, and names for people."""
+
+import secrets
+
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Object
+
+MAX_GENERATED_BASE = 58
+SUFFIX_LENGTH = 5
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""Kubernetes' alphabet for random names: no vowels, no digits that look like letters."""
+
+
+def generate(base: str) -> str:
+    """Return ``base``, cut at 58 characters, and five random characters."""
+    suffix = "".join(secrets.choice(_ALPHABET) for _ in range(SUFFIX_LENGTH))
+    return base[:MAX_GENERATED_BASE] + suffix
+
+
+def label(obj: Object) -> str:
+    """Return namespace and name of an object; of one that the server has not named yet, the beginning of its name and a star."""
+    metadata = json_types.mapping(obj, "metadata")
+    namespace, base = json_types.text(metadata, "namespace"), json_types.text(metadata, "generateName")
+    name = json_types.text(metadata, "name") or (f"{base}*" if base else "")
+    return f"{namespace}/{name}" if namespace else name

@@ -1,0 +1,169 @@
+"""The language in which kinds are described, and decoding by it.
+
+A shape is one of: a leaf (string, integer, ...), a list, a map with free keys, or a struct with known fields. Decoding does what Go's
+decoder does for a real API server: unknown fields are dropped (and reported), null means absent, a wrong type refuses the request.
+"""
+
+import datetime
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from drakit_cluster.objects import errors, quantity
+from drakit_cluster.objects.json_types import Json
+
+_INT64 = 1 << 63
+
+
+class Type(enum.Enum):
+    """What a leaf holds."""
+
+    STRING = "a string"
+    INTEGER = "a 64-bit integer"
+    BOOLEAN = "true or false"
+    QUANTITY = "a quantity such as 500m, 2 or 40Gi"
+    TIME = "a time such as 2006-01-02T15:04:05Z"
+    ANY = "any JSON"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    """A single value. ``plain``: zero and absent are one, because the API's own type cannot tell them apart.
+
+    ``atomic`` makes apply treat free JSON as one value, as it does with a RawExtension.
+    """
+
+    type: Type
+    plain: bool = False
+    atomic: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOf:
+    """A list, which is one value unless it says otherwise.
+
+    ``keys`` make it a map-list for apply, ``merge_key`` makes strategic merge patches merge it by that key, ``unique`` makes it a set
+    of strings.
+    """
+
+    item: "Shape"
+    keys: tuple[str, ...] = ()
+    merge_key: str = ""
+    unique: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapOf:
+    """An object with free keys."""
+
+    value: "Shape"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Struct:
+    """An object with known fields. ``open`` keeps unknown ones; ``atomic`` makes apply treat it as one value.
+
+    ``required`` is what the published schema demands. ``zero`` holds what an absent field is read as where the API's own type cannot
+    be absent: a device's capacity without a value is a capacity of nothing.
+    """
+
+    fields: Mapping[str, "Shape"]
+    required: tuple[str, ...] = ()
+    zero: Mapping[str, Json] = field(default_factory=dict)
+    open: bool = False
+    atomic: bool = False
+
+
+Shape: TypeAlias = Leaf | ListOf | MapOf | Struct
+
+STRING = Leaf(type=Type.STRING, plain=True)
+INTEGER = Leaf(type=Type.INTEGER)
+COUNT = Leaf(type=Type.INTEGER, plain=True)
+BOOLEAN = Leaf(type=Type.BOOLEAN)
+QUANTITY = Leaf(type=Type.QUANTITY)
+TIME = Leaf(type=Type.TIME)
+ANY = Leaf(type=Type.ANY)
+RAW = Leaf(type=Type.ANY, atomic=True)
+"""Free JSON that belongs to its writer as a whole: a driver's parameters, or what it says of a device."""
+
+
+@dataclass(kw_only=True)
+class Decoder:
+    """One decoding. ``unknown`` collects the paths of fields that no shape has."""
+
+    unknown: list[str] = field(default_factory=list)
+
+    def decode(self, shape: Shape, value: Json, path: str) -> Json:
+        """Return ``value`` pruned to ``shape`` as new JSON; raise BadRequestError at a wrong type."""
+        if isinstance(shape, Leaf):
+            return _leaf(shape, value, path)
+        if isinstance(shape, ListOf):
+            return self._list(shape, value, path)
+        if not isinstance(value, dict):
+            raise _wrong(path, "an object", value)
+        if isinstance(shape, MapOf):
+            return {key: self.decode(shape.value, item, f"{path}[{key}]") for key, item in value.items()}
+        return self._struct(shape, value, path)
+
+    def _list(self, shape: ListOf, value: Json, path: str) -> Json:
+        if not isinstance(value, list):
+            raise _wrong(path, "a list", value)
+        return [self.decode(shape.item, item, f"{path}[{index}]") for index, item in enumerate(value)]
+
+    def _struct(self, shape: Struct, value: dict[str, Json], path: str) -> Json:
+        decoded: dict[str, Json] = dict(shape.zero)
+        for name, item in value.items():
+            known = shape.fields.get(name, ANY if shape.open else None)
+            where = f"{path}.{name}" if path else name
+            if known is None:
+                self.unknown.append(where)
+            elif item is not None:
+                decoded[name] = self.decode(known, item, where)
+        return decoded
+
+
+def _wrong(path: str, wanted: str, got: Json) -> errors.BadRequestError:
+    return errors.BadRequestError(f"{path or 'body'}: want {wanted}, got {got!r:.100}")
+
+
+def _leaf(shape: Leaf, value: Json, path: str) -> Json:
+    decoded = _LEAVES[shape.type](value)
+    if decoded is None and shape.type is not Type.ANY:
+        raise _wrong(path, shape.type.value, value)
+    return decoded
+
+
+def _integer(value: Json) -> Json:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    fits = isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64
+    return value if fits else None
+
+
+def _quantity(value: Json) -> Json:
+    """Return a quantity in canonical form, as a server gives it back: ``1024Mi`` becomes ``1Gi``."""
+    try:
+        return str(quantity.parse(value))
+    except quantity.QuantityError:
+        return None
+
+
+def _time(value: Json) -> Json:
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return value if moment.tzinfo is not None else None
+
+
+_LEAVES: dict[Type, Callable[[Json], Json]] = {
+    Type.STRING: lambda value: value if isinstance(value, str) else None,
+    Type.INTEGER: _integer,
+    Type.BOOLEAN: lambda value: value if isinstance(value, bool) else None,
+    Type.QUANTITY: _quantity,
+    Type.TIME: _time,
+    Type.ANY: lambda value: value,
+}

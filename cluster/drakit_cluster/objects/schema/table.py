@@ -1,0 +1,62 @@
+"""Which shape each kind has, and decoding of whole objects."""
+
+from drakit_cluster.objects import errors, resources
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import Resource
+from drakit_cluster.objects.schema import admission, claims, core, devices, pool_requests, rbac, shape, taint_rules, workloads
+from drakit_cluster.objects.schema.shape import Struct
+
+_DRA = resources.RESOURCE_GROUP
+SHAPES: dict[tuple[str, str], Struct] = {
+    (_DRA, "ResourceSlice"): devices.SLICE,
+    (_DRA, "ResourceClaim"): claims.CLAIM,
+    (_DRA, "ResourceClaimTemplate"): claims.TEMPLATE,
+    (_DRA, "DeviceClass"): claims.CLASS,
+    (_DRA, "DeviceTaintRule"): taint_rules.TAINT_RULE,
+    (_DRA, "ResourcePoolStatusRequest"): pool_requests.POOL_REQUEST,
+    ("", "Pod"): core.POD,
+    ("", "Node"): core.NODE,
+    ("", "Secret"): workloads.SECRET,
+    ("", "ConfigMap"): workloads.CONFIG_MAP,
+    ("", "ServiceAccount"): workloads.SERVICE_ACCOUNT,
+    ("apps", "DaemonSet"): workloads.DAEMON_SET,
+    ("apps", "Deployment"): workloads.DEPLOYMENT,
+    ("coordination.k8s.io", "Lease"): workloads.LEASE,
+    (resources.RBAC_GROUP, "Role"): rbac.ROLE,
+    (resources.RBAC_GROUP, "ClusterRole"): rbac.CLUSTER_ROLE,
+    (resources.RBAC_GROUP, "RoleBinding"): rbac.BINDING,
+    (resources.RBAC_GROUP, "ClusterRoleBinding"): rbac.BINDING,
+    (resources.ADMISSION_GROUP, "ValidatingAdmissionPolicy"): admission.POLICY,
+    (resources.ADMISSION_GROUP, "ValidatingAdmissionPolicyBinding"): admission.BINDING,
+    (resources.ADMISSION_GROUP, "ValidatingWebhookConfiguration"): admission.WEBHOOKS,
+    (resources.ADMISSION_GROUP, "MutatingWebhookConfiguration"): admission.MUTATING_WEBHOOKS,
+    ("authentication.k8s.io", "TokenRequest"): rbac.TOKEN_REQUEST,
+    ("authentication.k8s.io", "SelfSubjectReview"): rbac.SELF_REVIEW,
+    ("authentication.k8s.io", "TokenReview"): rbac.TOKEN_REVIEW,
+    ("authorization.k8s.io", "LocalSubjectAccessReview"): rbac.ACCESS_REVIEW,
+    ("authorization.k8s.io", "SubjectAccessReview"): rbac.ACCESS_REVIEW,
+    ("authorization.k8s.io", "SelfSubjectAccessReview"): rbac.SELF_ACCESS_REVIEW,
+    ("authorization.k8s.io", "SelfSubjectRulesReview"): rbac.SELF_RULES_REVIEW,
+}
+"""By group and kind. All versions of a kind that this server knows have one shape."""
+
+
+def shape_of(resource: Resource) -> Struct:
+    """Return the shape of a kind; kinds without a row are open objects with ObjectMeta."""
+    return SHAPES.get((resource.group, resource.kind), core.OTHER)
+
+
+def decode(resource: Resource, body: Json) -> tuple[Object, list[str]]:
+    """Return ``body`` as a new, pruned object of the kind, and the paths of the fields that were dropped.
+
+    Raises BadRequestError where a type is wrong, or apiVersion or kind contradict the resource; missing ones are filled in.
+    """
+    decoder = shape.Decoder()
+    decoded = decoder.decode(shape_of(resource), body, "")
+    if not isinstance(decoded, dict):
+        raise errors.BadRequestError("body: want an object")
+    for name, wanted in (("apiVersion", resource.api_version), ("kind", resource.kind)):
+        if decoded.get(name, wanted) != wanted:
+            raise errors.BadRequestError(f"{name}: want {wanted} for this resource, got {decoded[name]}")
+    head: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}}
+    return head | decoded, decoder.unknown

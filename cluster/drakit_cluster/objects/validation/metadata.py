@@ -1,0 +1,157 @@
+"""Rules of ObjectMeta on create and on update, for all kinds. Source: Kubernetes' apimachinery validation."""
+
+from collections.abc import Iterator
+
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.validation import each, failure, names
+from drakit_cluster.objects.validation.each import NameRule
+from drakit_cluster.objects.validation.failure import Failure
+
+MAX_ANNOTATION_BYTES = 256 * 1024
+MAX_MANAGER_BYTES = 128
+MAX_SUBRESOURCE_BYTES = 256
+
+_FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp")
+_GRACE = "deletionGracePeriodSeconds"
+_STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+_CASCADING = ("orphan", "foregroundDeletion")
+_OPERATIONS = ("Apply", "Update")
+_TEMPLATE_FIELDS = ("annotations", "labels")
+_GO_SPELLINGS = {"uid": "uID"}
+"""How Kubernetes spells a field in a failure where it derives the name from its Go field."""
+
+
+def create(obj: Object, *, namespaced: bool, naming: NameRule) -> Iterator[Failure]:
+    """Yield what is wrong with metadata that stands on its own. ``naming`` is the kind's rule for names."""
+    metadata = json_types.mapping(obj, "metadata")
+    yield from _name(metadata, naming)
+    yield from _namespace(json_types.text(metadata, "namespace"), namespaced=namespaced)
+    if (generation := json_types.number(metadata, "generation")) < 0:
+        yield failure.invalid("metadata.generation", generation, "must be 0 or more")
+    yield from _common(metadata)
+    yield from _finalizers(json_types.strings(metadata, "finalizers"))
+
+
+def update(new: Object, old: Object) -> Iterator[Failure]:
+    """Yield what is wrong with metadata that replaces older metadata."""
+    metadata, before = json_types.mapping(new, "metadata"), json_types.mapping(old, "metadata")
+    if before.get("deletionTimestamp"):
+        yield from _new_finalizers(metadata, before)
+    if not metadata.get("resourceVersion"):
+        yield failure.invalid("metadata.resourceVersion", "", "must be specified for an update: read the object first")
+    generation = json_types.number(metadata, "generation")
+    if generation < json_types.number(before, "generation"):
+        yield failure.invalid("metadata.generation", generation, "must not be decremented")
+    for field in _FIXED:
+        if (metadata.get(field) or None) != (before.get(field) or None):
+            yield failure.immutable(f"metadata.{field}", metadata.get(field))
+    yield from failure.unchanged(f"metadata.{_GRACE}", metadata.get(_GRACE), before.get(_GRACE))
+    yield from _common(metadata)
+
+
+def template(metadata: Json, path: str) -> Iterator[Failure]:
+    """Yield what is wrong with the metadata that a template gives its objects: labels and annotations only."""
+    fields = json_types.mapping(metadata)
+    yield from _annotations(fields, path)
+    yield from _labels(fields, path)
+    for field, value in fields.items():
+        if field not in _TEMPLATE_FIELDS and value:
+            yield failure.forbidden(f"{path}.{_GO_SPELLINGS.get(field, field)}", "a template sets only labels and annotations")
+
+
+def _name(metadata: Object, naming: NameRule) -> Iterator[Failure]:
+    name, prefix = json_types.text(metadata, "name"), json_types.text(metadata, "generateName")
+    if prefix:
+        whole = f"{prefix[:-2]}a" if prefix.endswith("-") and len(prefix) > 1 else prefix
+        yield from naming(whole, "metadata.generateName")
+    if name:
+        yield from naming(name, "metadata.name")
+    else:
+        yield failure.required("metadata.name", "name or generateName is required")
+
+
+def _namespace(namespace: str, *, namespaced: bool) -> Iterator[Failure]:
+    path = "metadata.namespace"
+    if not namespaced:
+        if namespace:
+            yield failure.forbidden(path, "objects of this kind have no namespace")
+    elif not namespace:
+        yield failure.required(path, "objects of this kind live in a namespace")
+    else:
+        yield from names.label(namespace, path)
+
+
+def _common(metadata: Object) -> Iterator[Failure]:
+    yield from _labels(metadata, "metadata")
+    yield from _annotations(metadata, "metadata")
+    yield from _owners(json_types.items(metadata, "ownerReferences"))
+    yield from each.item(json_types.items(metadata, "managedFields"), "metadata.managedFields", _managed)
+
+
+def _labels(metadata: Object, path: str) -> Iterator[Failure]:
+    where = f"{path}.labels"
+    for key, value in json_types.mapping(metadata, "labels").items():
+        yield from names.label_key(key, where)
+        yield from names.label_value(_text(value), where)
+
+
+def _annotations(metadata: Object, path: str) -> Iterator[Failure]:
+    where, annotations = f"{path}.annotations", json_types.mapping(metadata, "annotations")
+    for key in annotations:
+        yield from names.label_key(key.lower(), where)
+    if sum(len(key.encode()) + len(_text(value).encode()) for key, value in annotations.items()) > MAX_ANNOTATION_BYTES:
+        yield failure.too_long(where, MAX_ANNOTATION_BYTES)
+
+
+def _owners(owners: list[Json]) -> Iterator[Failure]:
+    """Owners are named without their index, as Kubernetes does."""
+    path = "metadata.ownerReferences"
+    for owner in owners:
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not json_types.text(owner, field):
+                yield failure.invalid(f"{path}.{field}", "", "must not be empty in a reference to an owner")
+        if (json_types.text(owner, "apiVersion"), json_types.text(owner, "kind")) == ("v1", "Event"):
+            yield failure.invalid(path, owner, "an Event cannot own objects")
+    leaders = [json_types.text(owner, "name") for owner in owners if json_types.at(owner, "controller") is True]
+    if len(leaders) > 1:
+        yield failure.invalid(path, json_types.from_strings(leaders), "only one owner may be the controller")
+
+
+def _managed(entry: Json, path: str) -> Iterator[Failure]:
+    operation, kind = json_types.text(entry, "operation"), json_types.text(entry, "fieldsType")
+    if operation not in _OPERATIONS:
+        yield failure.invalid(f"{path}.operation", operation, f"must be one of {', '.join(_OPERATIONS)}")
+    if kind and kind != "FieldsV1":
+        yield failure.invalid(f"{path}.fieldsType", kind, "must be FieldsV1")
+    manager = json_types.text(entry, "manager")
+    if len(manager.encode()) > MAX_MANAGER_BYTES:
+        yield failure.too_long(f"{path}.manager", MAX_MANAGER_BYTES)
+    if not manager.isprintable():
+        yield failure.invalid(f"{path}.manager", manager, "must be printable characters only")
+    if len(json_types.text(entry, "subresource").encode()) > MAX_SUBRESOURCE_BYTES:
+        yield failure.too_long(f"{path}.subresource", MAX_SUBRESOURCE_BYTES)
+
+
+def _finalizers(finalizers: list[str]) -> Iterator[Failure]:
+    """A malformed finalizer is reported for the list and for its place in it, as Kubernetes does."""
+    path = "metadata.finalizers"
+    for index, finalizer in enumerate(finalizers):
+        where = f"{path}[{index}]"
+        yield from names.label_key(finalizer, path)
+        yield from names.label_key(finalizer, where)
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            yield failure.invalid(where, finalizer, "write domain/name: only Kubernetes' own finalizers have no domain")
+    if all(one in finalizers for one in _CASCADING):
+        yield failure.invalid(path, json_types.from_strings(finalizers), f"must not have both {' and '.join(_CASCADING)}")
+
+
+def _new_finalizers(metadata: Object, before: Object) -> Iterator[Failure]:
+    known = json_types.items(before, "finalizers")
+    if added := [one for one in json_types.items(metadata, "finalizers") if one not in known]:
+        detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+        yield failure.forbidden("metadata.finalizers", detail)
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else ""

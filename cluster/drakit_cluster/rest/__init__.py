@@ -1,1 +1,0 @@
-"""The API over HTTP: requests in, registry calls, responses out. It listens nowhere; ``cluster.apiserver`` does that."""

@@ -1,0 +1,102 @@
+"""Required pod anti-affinity: which nodes a pod has to keep away from because of the pods that are there.
+
+Source: core/v1 PodAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution. It counts both ways: what the new pod asks of those that run, and what
+those that run asked. Preferred terms, pod affinity and matchLabelKeys are not looked at; of namespaceSelector only the empty one, which means all
+namespaces.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.informer import uid_of
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+
+_TERMS = ("spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Neighbours:
+    """The pods that have a node and have not ended."""
+
+    def __init__(self) -> None:
+        self._placed: dict[str, tuple[Object, str]] = {}
+
+    def note(self, pod: Object, *, gone: bool) -> bool:
+        """Take in a pod as it is now; say whether one went, which may let others in."""
+        node = json_types.text(pod, "spec", "nodeName")
+        if node and not gone and not pod_claims.is_terminal(pod):
+            self.take(pod, node)
+            return False
+        return self._placed.pop(uid_of(pod), None) is not None
+
+    def take(self, pod: Object, node: str) -> None:
+        """Count a pod on its node, before the watch tells of it."""
+        self._placed[uid_of(pod)] = (pod, node)
+
+    def rule_for(self, pod: Object, nodes: Mapping[str, Object]) -> Callable[[Object], str]:
+        """Return what says of a node why the pod has to keep away from it, "" where it need not; ``nodes`` are all there are, by name."""
+        forbidden: dict[tuple[str, str], str] = {}
+        for place, why in self._forbidden(pod, nodes):
+            forbidden.setdefault(place, why)
+
+        def obstacle(node: Object) -> str:
+            labels = json_types.mapping(node, "metadata", "labels")
+            return next((why for (key, value), why in forbidden.items() if labels.get(key) == value), "")
+
+        return obstacle
+
+    def _forbidden(self, pod: Object, nodes: Mapping[str, Object]) -> Iterator[tuple[tuple[str, str], str]]:
+        """Yield label and value of the nodes to keep away from, each with the reason."""
+        mine = _terms(pod)
+        for other, node in self._placed.values():
+            if uid_of(other) == uid_of(pod):
+                continue
+            labels = json_types.mapping(nodes.get(node, {}), "metadata", "labels")
+            name = json_types.text(other, "metadata", "name")
+            for term in mine:
+                yield from _place(term, pod, other, labels, f"pod {name} is there, which the pod's anti-affinity forbids")
+            for term in _terms(other):
+                yield from _place(term, other, pod, labels, f"the anti-affinity of pod {name} there forbids the pod")
+
+
+def _terms(pod: Object) -> list[Object]:
+    return json_types.objects(pod, *_TERMS)
+
+
+def _place(term: Object, owner: Object, target: Object, labels: Mapping[str, Json], why: str) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield the part of the topology that ``term`` of ``owner`` closes because of ``target``; ``labels`` are those of the node with the other pod."""
+    key = json_types.text(term, "topologyKey")
+    value = labels.get(key)
+    if isinstance(value, str) and _names_namespace(term, owner, target) and selects(term.get("labelSelector"), target):
+        yield (key, value), f"{why} ({key}={value})"
+
+
+def _names_namespace(term: Object, owner: Object, target: Object) -> bool:
+    listed, selector = json_types.strings(term, "namespaces"), term.get("namespaceSelector")
+    namespace = json_types.text(target, "metadata", "namespace")
+    if selector == {} or namespace in listed:
+        return True
+    return not listed and selector is None and namespace == json_types.text(owner, "metadata", "namespace")
+
+
+def selects(selector: Json, obj: Object) -> bool:
+    """Say whether a LabelSelector selects an object; none selects nothing, an empty one everything."""
+    if not isinstance(selector, dict):
+        return False
+    labels = json_types.mapping(obj, "metadata", "labels")
+    plain = all(labels.get(key) == value for key, value in json_types.mapping(selector, "matchLabels").items())
+    return plain and all(_holds(one, labels) for one in json_types.objects(selector, "matchExpressions"))
+
+
+def _holds(requirement: Object, labels: Mapping[str, Json]) -> bool:
+    key, values = json_types.text(requirement, "key"), json_types.strings(requirement, "values")
+    match json_types.text(requirement, "operator"):
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+    return False

@@ -1,0 +1,219 @@
+"""What one node can offer, compiled once: candidate devices in order of preference, and counters as one vector of integers.
+
+Counters are keyed by driver, pool, counter set and name. A device holds its draws as (position in the vector, amount); amounts are in
+nanos, so that sums are exact. What depends on claims is not here: see :mod:`drakit_cluster.scheduling.allocator.search`.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+
+from drakit_cluster.objects import capacity, devices, json_types, quantity
+from drakit_cluster.objects.capacity import Amounts, Capacity
+from drakit_cluster.objects.devices import DeviceId, DeviceView
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.ports import AllocationError
+from drakit_cluster.scheduling.allocator import footprints
+from drakit_cluster.scheduling.allocator.pools import Condition, Pool, Slice
+from drakit_cluster.scheduling.allocator.state import AllocatedState
+
+Draws = tuple[tuple[int, int], ...]
+
+_KEPT_EXPRESSIONS = 1024
+_KEPT_DEMANDS = 64
+
+
+class Device:
+    """One candidate. ``index`` is its place in the order of allocation. The view and the draws are made on first use."""
+
+    __slots__ = (
+        "_asked",
+        "_capacities",
+        "_draws",
+        "_plain",
+        "_pool",
+        "_view",
+        "draws_counters",
+        "index",
+        "name",
+        "place",
+        "pool",
+        "shareable",
+        "spec",
+    )
+
+    def __init__(self, index: int, entry: Slice, spec: Object, pool: "CompiledPool") -> None:
+        self.index = index
+        self.name = json_types.text(spec, "name")
+        self.spec = spec
+        self.place = spec if entry.spec.get("perDeviceNodeSelection") is True else entry.spec
+        self.pool = pool.number
+        self.draws_counters = bool(spec.get("consumesCounters"))
+        self.shareable = spec.get("allowMultipleAllocations") is True
+        self._pool = pool
+        self._plain: bool | None = None
+        self._draws: Draws | None = None
+        self._view: DeviceView | None = None
+        self._capacities: dict[str, Capacity] | None = None
+        self._asked: dict[str, Amounts | None] | None = None
+
+    @property
+    def id(self) -> DeviceId:
+        """The name in the whole cluster."""
+        return DeviceId(*self._pool.id, self.name)
+
+    @property
+    def driver(self) -> str:
+        """The driver that published it."""
+        return self._pool.id.driver
+
+    @property
+    def plain(self) -> bool:
+        """Whether what selectors read of it can be told without evaluating them."""
+        if self._plain is None:
+            self._plain = footprints.is_plain(self.spec)
+        return self._plain
+
+    @property
+    def draws(self) -> Draws:
+        """What it takes of counters. Raise AllocationError for a malformed quantity."""
+        if self._draws is None:
+            self._draws = self._pool.draws(self.spec)
+        return self._draws
+
+    @property
+    def view(self) -> DeviceView:
+        """What selectors see."""
+        if self._view is None:
+            self._view = devices.view_of(self.driver, self.spec)
+        return self._view
+
+    @property
+    def capacities(self) -> Mapping[str, Capacity]:
+        """The published capacity. Raise AllocationError for a malformed quantity."""
+        if self._capacities is None:
+            try:
+                self._capacities = capacity.decode_capacities(self.spec.get("capacity"))
+            except quantity.QuantityError as error:
+                raise AllocationError(f"device {self.id}: capacity: {error}") from error
+        return self._capacities
+
+    def demand(self, amounts: Amounts, asked: str) -> Amounts | None:
+        """Return what requested ``amounts`` (``asked`` as written) take, None if that can never be. Raise AllocationError as capacities do."""
+        if self._asked is None or len(self._asked) >= _KEPT_DEMANDS:
+            self._asked = {}
+        if asked not in self._asked:
+            self._asked[asked] = capacity.demand(amounts, self.capacities)
+        return self._asked[asked]
+
+    @property
+    def selects_node_itself(self) -> bool:
+        """Whether the node selection is on the device, not on its slice."""
+        return self.place is self.spec
+
+
+class CompiledPool:
+    """One usable pool. ``positions`` are the places of its counters in the vector, by name within their counter set."""
+
+    def __init__(self, number: int, pool: Pool) -> None:
+        self.number = number
+        self.id = pool.id
+        self.positions: dict[str, dict[str, int]] = {}
+        self.offered: list[Device] = []
+        self._elsewhere = pool.elsewhere
+        self._known: dict[str, Draws] = {}
+
+    @functools.cached_property
+    def _by_name(self) -> Mapping[str, Sequence[Object]]:
+        """The published devices that may draw the pool's counters; those for other nodes are not checked for equal names."""
+        specs = [device.spec for device in self.offered] + [spec for entry in self._elsewhere for spec in entry.devices]
+        found: dict[str, list[Object]] = {}
+        for spec in specs:
+            found.setdefault(json_types.text(spec, "name"), []).append(spec)
+        return found
+
+    def draws_of(self, name: str) -> Draws:
+        """Return what the devices of a name draw, none for an unknown name. Raise AllocationError for a malformed quantity."""
+        if name not in self._known:
+            self._known[name] = tuple(draw for spec in self._by_name.get(name, ()) for draw in self.draws(spec))
+        return self._known[name]
+
+    def draws(self, spec: Object) -> Draws:
+        """Return what a published device draws, nothing for less than nothing. Raise AllocationError for a malformed quantity."""
+        if "consumesCounters" not in spec or not self.positions:
+            return ()
+        amounts: dict[int, int] = {}
+        for consumption in json_types.objects(spec, "consumesCounters"):
+            positions = self.positions[json_types.text(consumption, "counterSet")]
+            for name, counter in json_types.mapping(consumption, "counters").items():
+                position = positions[name]
+                amounts[position] = amounts.get(position, 0) + max(_amount(counter, "device", spec, name), 0)
+        return tuple((position, amount) for position, amount in amounts.items() if amount)
+
+
+class Inventory:
+    """The devices and counters of the usable pools of one node."""
+
+    def __init__(self, pools: Iterable[Pool]) -> None:
+        self.pools = list(pools)
+        self.devices: list[Device] = []
+        self.totals: list[int] = []
+        self.kinds: list[tuple[int, str]] = []
+        """Pool and counter name of each counter: those of one kind measure the same in different counter sets."""
+        self.usable: list[CompiledPool] = []
+        self._verdicts: dict[str, list[bool | None]] = {}
+        for number, pool in enumerate(self.pools):
+            if pool.condition is Condition.USABLE:
+                self._add(number, pool)
+
+    def _add(self, number: int, pool: Pool) -> None:
+        compiled = CompiledPool(number, pool)
+        self.usable.append(compiled)
+        self._add_counters(compiled, pool)
+        for entry in pool.slices:
+            for spec in entry.devices:
+                compiled.offered.append(Device(len(self.devices) + len(compiled.offered), entry, spec, compiled))
+        self.devices += compiled.offered
+
+    def _add_counters(self, compiled: CompiledPool, pool: Pool) -> None:
+        kinds: dict[str, tuple[int, str]] = {}
+        for set_name, counters in pool.counter_sets.items():
+            positions = compiled.positions[set_name] = {}
+            for name, counter in counters.items():
+                positions[name] = len(self.totals)
+                self.totals.append(_amount(counter, f"pool {pool.id}: counter set", {"name": set_name}, name))
+                self.kinds.append(kinds.setdefault(name, (compiled.number, name)))
+
+    @functools.cached_property
+    def counters(self) -> Sequence[tuple[CompiledPool, str, str]]:
+        """Pool, counter set and name of each counter."""
+        return [(pool, set_name, name) for pool in self.usable for set_name, positions in pool.positions.items() for name in positions]
+
+    def verdicts(self, expression: str) -> list[bool | None]:
+        """Return what is known of an expression by device, to be added to."""
+        known = self._verdicts.get(expression)
+        if known is None:
+            if len(self._verdicts) >= _KEPT_EXPRESSIONS:
+                self._verdicts.pop(next(iter(self._verdicts)))
+            known = self._verdicts[expression] = [None] * len(self.devices)
+        return known
+
+    def remaining(self, allocated: AllocatedState) -> list[int]:
+        """Return what is left of every counter; negative where more is in use than the slices say there is."""
+        left = list(self.totals)
+        for pool in self.usable:
+            for name, use in allocated.pool(*pool.id).items():
+                for position, amount in pool.draws_of(name) if use.draws_counters else ():
+                    left[position] -= amount
+        return left
+
+    def overdrawn(self, remaining: list[int]) -> frozenset[int]:
+        """Return the pools in which some counter is below zero: nothing that draws counters is allocated from them."""
+        return frozenset(self.kinds[position][0] for position, amount in enumerate(remaining) if amount < 0)
+
+
+def _amount(counter: Json, kind: str, owner: Object, name: str) -> int:
+    value = counter.get("value") if isinstance(counter, dict) else None
+    try:
+        return 0 if value is None else quantity.parse(value).nanos
+    except quantity.QuantityError as error:
+        raise AllocationError(f"{kind} {json_types.text(owner, 'name')}: counter {name}: {error}") from error

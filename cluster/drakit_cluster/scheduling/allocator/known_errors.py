@@ -1,0 +1,71 @@
+"""What the scheduler of Kubernetes 1.36 is known to decide wrongly, as values that the allocator takes.
+
+Without any the allocator decides correctly. With :data:`KUBERNETES_1_36` it gives the answers that users of that version get.
+Source: the structured allocator of Kubernetes 1.36.2.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class KnownError(enum.Enum):
+    """One error; the value says what Kubernetes does."""
+
+    KEPT_COUNTERS = "it does not give back the counters of a device that it tried and rejected, until the decision ends"
+    POOL_NAMES = "it keeps the counters of two drivers with one pool name in one place"
+    ADMIN_COUNTERS = "it wants free counters even for admin access"
+    DISTINCT_LAST = "distinctAttribute compares a device with the last one of each request only"
+    LISTS_NOT_RESTORED = "matchAttribute on lists keeps what devices that it gave up had narrowed"
+
+    @property
+    def fix(self) -> str:
+        """What a user of that version can do."""
+        return _FIXES[self]
+
+
+_FIXES: Mapping[KnownError, str] = {
+    KnownError.KEPT_COUNTERS: (
+        "name the GPU with a CEL selector in the first request, for example by its pciBusID: selectors are evaluated before counters"
+    ),
+    KnownError.POOL_NAMES: "give the pools of the two drivers different names",
+    KnownError.ADMIN_COUNTERS: "ask for a device that no claim uses",
+    KnownError.DISTINCT_LAST: "write one request for each device instead of a count",
+    KnownError.LISTS_NOT_RESTORED: "select the wanted element with a CEL selector",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownErrors:
+    """The errors that a decision repeats. ``longest``: the number of steps after which such a search, which tries everything, is given up."""
+
+    kinds: frozenset[KnownError] = frozenset()
+    longest: int = 300_000
+
+    def __bool__(self) -> bool:
+        return bool(self.kinds)
+
+    def __contains__(self, kind: KnownError) -> bool:
+        return kind in self.kinds
+
+
+NONE = KnownErrors()
+KUBERNETES_1_36 = KnownErrors(kinds=frozenset(KnownError))
+BY_VERSION: Mapping[str, KnownErrors] = {"1.36": KUBERNETES_1_36}
+"""What ``--as-kubernetes`` takes."""
+
+
+def of_version(version: str) -> KnownErrors:
+    """Return the errors of a version; none for an empty text. Raise ValueError for a version whose errors are not known."""
+    if version and version not in BY_VERSION:
+        raise ValueError(f"the errors of version {version!r} are not known; write {' or '.join(BY_VERSION)}")
+    return BY_VERSION.get(version, NONE)
+
+
+def told(kind: KnownError | None) -> str:
+    """Return what a version does wrongly and what to do about it; None stands for what no error explains alone."""
+    if kind is None:
+        return (
+            "several of its known errors come together, or its search of all combinations ends at its time limit; ask for less in one claim"
+        )
+    return f"{kind.value}; {kind.fix}"

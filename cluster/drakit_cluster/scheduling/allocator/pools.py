@@ -1,0 +1,243 @@
+"""ResourceSlices to pools, as one node sees them.
+
+- A pool is named by driver and pool name. Only slices of its highest generation among those relevant for the node count.
+- Relevant are slices for the node, by slice or by some device, and every slice with shared counters, whichever node it names.
+- It is complete when as many slices exist as the first one says; slices for other nodes count. Newer slices for other nodes alone mean
+  that the pool is being replaced: then it offers nothing here.
+- It is invalid if a mixin is missing, a device or counter set is named twice, or a device draws from a counter that the pool lacks.
+- Order is policy: pools by driver and name, those with binding conditions last; slices by object name; devices by position.
+
+Source: KEP-4815, KEP-4381 (pool generations) and the API documentation of ResourceSliceSpec.pool.
+"""
+
+import enum
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from drakit_cluster.objects import json_types, mixins, nodes
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.ports import AllocationError
+
+
+class PoolId(NamedTuple):
+    """Pool names are unique per driver only."""
+
+    driver: str
+    pool: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}"
+
+
+class Condition(enum.Enum):
+    """Whether devices may be taken from a pool."""
+
+    USABLE = enum.auto()
+    INCOMPLETE = enum.auto()
+    INVALID = enum.auto()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Slice:
+    """One ResourceSlice. What it holds is read when it is first asked for: most slices of a cluster are for other nodes."""
+
+    name: str
+    number: int
+    """Its place among all slices: the first of a pool says how many there are."""
+    pool: PoolId
+    generation: int
+    published: Object
+    """The spec as published; it differs from the flat one only in what devices and counter sets hold."""
+    compact: bool
+    """Whether mixins are known, so that it may have to be flattened."""
+
+    @property
+    def spec(self) -> Object:
+        """The flat spec; the published one where it is broken."""
+        return self._flattened[0]
+
+    @property
+    def broken(self) -> str:
+        """Why it cannot be flattened, or ``""``."""
+        return self._flattened[1]
+
+    @functools.cached_property
+    def devices(self) -> Sequence[Object]:
+        """The devices of the flat spec."""
+        return json_types.objects(self.spec, "devices")
+
+    @functools.cached_property
+    def _flattened(self) -> tuple[Object, str]:
+        if not self.compact:
+            return self.published, ""
+        try:
+            return mixins.flatten(self.published), ""
+        except mixins.MixinError as error:
+            return self.published, str(error)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pool:
+    """One pool. ``slices`` hold the devices for the node, in order; ``elsewhere`` the other nodes' devices, which draw counters too."""
+
+    id: PoolId
+    condition: Condition = Condition.USABLE
+    reason: str = ""
+    slices: tuple[Slice, ...] = ()
+    elsewhere: tuple[Slice, ...] = ()
+    counter_sets: Mapping[str, Object] = field(default_factory=dict)
+
+
+class SliceIndex:
+    """All slices of a cluster, flattened and sorted once, to be asked for the pools of any node."""
+
+    def __init__(self, slices: Iterable[Object], features: FeatureGates) -> None:
+        self._partitionable = features.on(Gate.PARTITIONABLE_DEVICES)
+        self._counters_beside_devices = features.on(Gate.COUNTERS_BESIDE_DEVICES)
+        self._by_node: dict[str, list[Slice]] = defaultdict(list)
+        self._by_pool: dict[PoolId, list[Slice]] = defaultdict(list)
+        self._counters_of_nodes: dict[PoolId, list[tuple[str, Slice]]] = defaultdict(list)
+        for number, item in enumerate(slices):
+            entry = _read(item, number, compact=features.on(Gate.MIXINS))
+            node = json_types.text(entry.published, "nodeName")
+            self._by_node[node].append(entry)
+            self._by_pool[entry.pool].append(entry)
+            if node and self._partitionable and entry.published.get("sharedCounters"):
+                self._counters_of_nodes[entry.pool].append((node, entry))
+
+    def pools(self, node: Object) -> list[Pool]:
+        """Return the pools for ``node`` in the order of allocation. Raise AllocationError for an unreadable node selector."""
+        relevant: dict[PoolId, list[Slice]] = {}
+        name = json_types.text(node, "metadata", "name")
+        for entry in (*(self._by_node.get(name, ()) if name else ()), *self._by_node.get("", ())):
+            if self._is_relevant(entry, node):
+                _add_newest(relevant.setdefault(entry.pool, []), entry)
+        for key, entries in relevant.items():
+            for owner, entry in self._counters_of_nodes.get(key, ()):
+                if owner != name:
+                    _add_newest(entries, entry)
+        pools = [pool for key, entries in relevant.items() if (pool := self._pool(key, entries, node)) is not None]
+        return sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.id))
+
+    def _is_relevant(self, entry: Slice, node: Object) -> bool:
+        spec = entry.published
+        counters = json_types.items(spec, "sharedCounters")
+        if not self._partitionable and (counters or spec.get("perDeviceNodeSelection") is not None):
+            return False
+        if counters:
+            return True
+        try:
+            if json_types.text(spec, "nodeName") or spec.get("allNodes") is True or spec.get("nodeSelector") is not None:
+                return nodes.matches(node, spec)
+            if spec.get("perDeviceNodeSelection") is True:
+                return any(nodes.matches(node, device) for device in json_types.objects(spec, "devices"))
+        except AllocationError as error:
+            raise AllocationError(f"slice {entry.name}: {error}") from error
+        return False
+
+    def _pool(self, key: PoolId, entries: list[Slice], node: Object) -> Pool | None:
+        """Return the pool of the relevant slices, or None for one that is being replaced."""
+        first = min(entries, key=lambda entry: entry.number)
+        generation, wanted = first.generation, json_types.number(first.published, "pool", "resourceSliceCount")
+        everywhere = entries
+        if len(entries) != wanted:
+            if any(entry.generation > generation for entry in self._by_pool[key]):
+                return None
+            everywhere = [entry for entry in self._by_pool[key] if entry.generation == generation]
+        if len(everywhere) != wanted:
+            return Pool(id=key, condition=Condition.INCOMPLETE, reason=f"{len(everywhere)} of {wanted} slices of generation {generation}")
+        offering = [entry for entry in entries if self._offers(entry, node)]
+        offered = {id(entry) for entry in offering}
+        return self._checked(
+            key,
+            sorted(offering, key=lambda entry: entry.name),
+            [entry for entry in everywhere if id(entry) not in offered],
+            entries,
+        )
+
+    def _offers(self, entry: Slice, node: Object) -> bool:
+        """Return whether the devices of a relevant slice are for ``node``; in 1.36 a slice with counters has no devices of its own."""
+        spec = entry.published
+        if not (self._partitionable and spec.get("sharedCounters")):
+            return True
+        return self._counters_beside_devices and (nodes.matches(node, spec) or spec.get("perDeviceNodeSelection") is True)
+
+    def _checked(self, key: PoolId, holds_devices: list[Slice], elsewhere: list[Slice], relevant: list[Slice]) -> Pool:
+        counter_sets: dict[str, Object] = {}
+        everywhere = [*holds_devices, *elsewhere]
+        reason = _broken(everywhere) or _duplicate_device(holds_devices)
+        if not reason and self._partitionable:
+            reason = _collect_counters(relevant, counter_sets) or _unknown_counter(everywhere, counter_sets)
+        if reason:
+            return Pool(id=key, condition=Condition.INVALID, reason=reason)
+        return Pool(id=key, slices=tuple(holds_devices), elsewhere=tuple(elsewhere), counter_sets=counter_sets)
+
+
+def _read(item: Object, number: int, *, compact: bool) -> Slice:
+    spec = json_types.mapping(item, "spec")
+    return Slice(
+        name=json_types.text(item, "metadata", "name"),
+        number=number,
+        pool=PoolId(json_types.text(spec, "driver"), json_types.text(spec, "pool", "name")),
+        generation=json_types.number(spec, "pool", "generation"),
+        published=spec,
+        compact=compact,
+    )
+
+
+def _add_newest(entries: list[Slice], entry: Slice) -> None:
+    if entries and entry.generation < entries[0].generation:
+        return
+    if entries and entry.generation > entries[0].generation:
+        entries.clear()
+    entries.append(entry)
+
+
+def _has_binding_conditions(pool: Pool) -> bool:
+    return any(device.get("bindingConditions") is not None for entry in pool.slices for device in entry.devices)
+
+
+def _broken(entries: Sequence[Slice]) -> str:
+    return next((f"slice {entry.name}: {entry.broken}" for entry in entries if entry.broken), "")
+
+
+def _duplicate_device(entries: Sequence[Slice]) -> str:
+    seen: set[str] = set()
+    for entry in entries:
+        for device in entry.devices:
+            name = json_types.text(device, "name")
+            if name in seen:
+                return f"slice {entry.name}: device {name} is named twice in the pool"
+            seen.add(name)
+    return ""
+
+
+def _collect_counters(entries: Sequence[Slice], counter_sets: dict[str, Object]) -> str:
+    for entry in entries:
+        for counter_set in json_types.objects(entry.spec, "sharedCounters"):
+            name = json_types.text(counter_set, "name")
+            if name in counter_sets:
+                return f"slice {entry.name}: counter set {name} is named twice in the pool"
+            counter_sets[name] = json_types.mapping(counter_set, "counters")
+    return ""
+
+
+def _unknown_counter(entries: Sequence[Slice], counter_sets: Mapping[str, Object]) -> str:
+    known = {name: counters.keys() for name, counters in counter_sets.items()}
+    for entry in entries:
+        for device in entry.devices:
+            for consumption in json_types.objects(device.get("consumesCounters")):
+                name, counters = json_types.text(consumption, "counterSet"), json_types.mapping(consumption, "counters")
+                if name not in known:
+                    return f"{_place(entry, device)} draws from counter set {name}, which the pool lacks"
+                if not counters.keys() <= known[name]:
+                    return f"{_place(entry, device)} draws {min(counters.keys() - known[name])}, which counter set {name} lacks"
+    return ""
+
+
+def _place(entry: Slice, device: Object) -> str:
+    return f"slice {entry.name}: device {json_types.text(device, 'name')}"

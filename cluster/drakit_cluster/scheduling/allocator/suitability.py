@@ -1,0 +1,231 @@
+"""Which devices suit a want before anything of this allocation is chosen; each pair is decided once.
+
+The order of the checks is Kubernetes' own, because a selector that fails on a device is an error of the whole allocation, and only
+devices that are really looked at may raise it: in use, binding conditions, class selectors, request selectors, node, capacity,
+counters, taints.
+"""
+
+import enum
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+from drakit_cluster.objects import json_types, nodes, taints
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.ports import AllocationError, SelectorError
+from drakit_cluster.scheduling.allocator.inventory import Device, Inventory
+from drakit_cluster.scheduling.allocator.requests import Want
+from drakit_cluster.scheduling.allocator.state import UNUSED, AllocatedState, Use
+from drakit_cluster.scheduling.allocator.verdicts import Verdicts
+
+
+class Refusal(enum.Enum):
+    """Why a device does not suit."""
+
+    IN_USE = "in use"
+    BINDING_CONDITIONS = "has binding conditions, but their feature is off"
+    CLASS_SELECTOR = "not selected by the class"
+    SELECTOR = "not selected by the request"
+    NODE = "not for this node"
+    CAPACITY = "capacity unknown, against its policy, or not enough left"
+    COUNTERS_OFF = "draws shared counters, but their feature is off"
+    COUNTERS = "not enough left in a shared counter"
+    TAINT = "tainted, not tolerated"
+
+
+class Switches(NamedTuple):
+    """The feature gates that bear on devices, looked up once."""
+
+    binding_conditions: bool
+    consumable: bool
+    partitionable: bool
+    taints: bool
+
+    @classmethod
+    def of(cls, features: FeatureGates) -> Self:
+        """Return them as the gates are."""
+        return cls(
+            binding_conditions=features.on(Gate.BINDING_CONDITIONS),
+            consumable=features.on(Gate.CONSUMABLE_CAPACITY),
+            partitionable=features.on(Gate.PARTITIONABLE_DEVICES),
+            taints=features.on(Gate.DEVICE_TAINTS),
+        )
+
+
+class Demand(NamedTuple):
+    """What one share takes of one capacity, and how much is left for this allocation; both in nanos."""
+
+    name: str
+    amount: int
+    limit: int
+
+
+Verdict = Refusal | AllocationError | None
+"""Why not; the error that looking at the device raises; None where it suits."""
+
+_UNKNOWN = object()
+
+
+class Suitability:
+    """The verdicts of one allocation."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        allocated: AllocatedState,
+        node: Object,
+        verdicts: Verdicts,
+        switches: Switches,
+        *,
+        early: bool = True,
+    ) -> None:
+        """``early``: refuse for counters and taints here; else that is left to the search."""
+        self._early = early
+        self._inventory = inventory
+        self._uses = [allocated.pool(*pool.id) for pool in inventory.pools]
+        self._node = node
+        self._selected_by = verdicts
+        self._binding_conditions, self._consumable, self._partitionable, self._taints = switches
+        self._verdicts: dict[int, list[object]] = {}
+        self._demands: dict[tuple[int, int], tuple[Demand, ...] | None] = {}
+        self.remaining = inventory.remaining(allocated)
+        """What is left of every counter before this allocation, in nanos."""
+        self._overdrawn = inventory.overdrawn(self.remaining)
+
+    def shared(self, device: Device) -> bool:
+        """Return whether several requests may have the device."""
+        return self._consumable and device.shareable
+
+    def use(self, device: Device) -> Use:
+        """Return what earlier allocations have of the device."""
+        return self._uses[device.pool].get(device.name, UNUSED)
+
+    def in_use(self, device: Device) -> bool:
+        """Return whether earlier allocations keep the device from everyone but admins."""
+        use = self._uses[device.pool].get(device.name)
+        return use is not None and (use.held or (use.shared and not self.shared(device)))
+
+    def draws(self, want: Want, device: Device) -> bool:
+        """Return whether choosing the device first draws its counters: not for admins, nor if an earlier share has drawn them."""
+        return bool(device.draws) and not want.admin and not self.drawn(device)
+
+    def drawn(self, device: Device) -> bool:
+        """Return whether an earlier share of the device has drawn its counters."""
+        return self.shared(device) and self.use(device).shared
+
+    def verdict(self, want: Want, device: Device) -> Verdict:
+        """Return why the device does not suit, or None; an error is returned, not raised."""
+        verdicts = self._verdicts.get(want.number)
+        if verdicts is None:
+            verdicts = self._verdicts[want.number] = [_UNKNOWN] * len(self._inventory.devices)
+        known = verdicts[device.index]
+        if known is _UNKNOWN:
+            try:
+                known = self._decide(want, device)
+            except AllocationError as error:
+                known = error
+            verdicts[device.index] = known
+        return known  # type: ignore[return-value]  # Only verdicts are stored.
+
+    def suits(self, want: Want, device: Device) -> bool:
+        """Return whether the device suits; raise the AllocationError that looking at it gives."""
+        verdict = self.verdict(want, device)
+        if isinstance(verdict, AllocationError):
+            raise verdict
+        return verdict is None
+
+    def candidates(self, want: Want) -> list[Device]:
+        """Return the devices that suit or that raise an error, in order."""
+        found = []
+        for device in self._inventory.devices:
+            verdict = self.verdict(want, device)
+            if verdict is None or isinstance(verdict, AllocationError):
+                found.append(device)
+        return found
+
+    def all_of(self, want: Want) -> list[Device]:
+        """Return what "all devices" means for the want: all that are selected and large enough, in use or not. Raise AllocationError."""
+        return [
+            device
+            for device in self._inventory.devices
+            if self._unselected(want, device) is None and self.demands(want, device) is not None
+        ]
+
+    def _decide(self, want: Want, device: Device) -> Refusal | None:
+        if not want.admin and self.in_use(device):
+            return Refusal.IN_USE
+        if (refusal := self._unselected(want, device)) is not None:
+            return refusal
+        if self.demands(want, device) is None:
+            return Refusal.CAPACITY
+        if device.draws_counters and (refusal := self._uncounted(want, device)) is not None:
+            return refusal
+        return Refusal.TAINT if self._early and self.tainted(want, device) else None
+
+    def tainted(self, want: Want, device: Device) -> bool:
+        """Return whether the device has a taint that the want does not tolerate."""
+        if not self._taints or "taints" not in device.spec:
+            return False
+        return taints.prevents(json_types.objects(device.spec, "taints"), want.tolerations)
+
+    def _uncounted(self, want: Want, device: Device) -> Refusal | None:
+        if not self._partitionable:
+            return Refusal.COUNTERS_OFF
+        return Refusal.COUNTERS if self._early and self._lacks_counters(want, device) else None
+
+    def _lacks_counters(self, want: Want, device: Device) -> bool:
+        if want.admin or self.drawn(device):
+            return False
+        return device.pool in self._overdrawn or any(self.remaining[position] < amount for position, amount in device.draws)
+
+    def _unselected(self, want: Want, device: Device) -> Refusal | None:
+        if not self._binding_conditions and device.spec.get("bindingConditions"):
+            return Refusal.BINDING_CONDITIONS
+        if not self._selected(want.class_selectors, device, f"class {want.class_name}"):
+            return Refusal.CLASS_SELECTOR
+        if not self._selected(want.selectors, device, "request"):
+            return Refusal.SELECTOR
+        if device.selects_node_itself and not nodes.matches(self._node, device.place):
+            return Refusal.NODE
+        return None
+
+    def _selected(self, expressions: Sequence[str], device: Device, owner: str) -> bool:
+        for position, expression in enumerate(expressions):
+            verdicts = self._inventory.verdicts(expression)
+            verdict = verdicts[device.index]
+            if verdict is None:
+                try:
+                    verdict = verdicts[device.index] = self._selected_by.matches(expression, device)
+                except SelectorError as error:
+                    raise AllocationError(f"{owner}: selector #{position} on device {device.id}: {error}") from error
+            if not verdict:
+                return False
+        return True
+
+    def demands(self, want: Want, device: Device) -> tuple[Demand, ...] | None:
+        """Return what the want takes of each capacity of a shared device, empty for one that is not shared; None if it can never fit."""
+        if not self._consumable or (not device.shareable and not want.amounts and not _has_policy(device)):
+            return ()
+        key = (want.number, device.index)
+        if key not in self._demands:
+            self._demands[key] = self._demand(want, device)
+        return self._demands[key]
+
+    def _demand(self, want: Want, device: Device) -> tuple[Demand, ...] | None:
+        amounts = device.demand(want.amounts, want.asked)
+        if amounts is None:
+            return None
+        room = self.room(device)
+        demands = tuple(Demand(name, amount.nanos, room[name]) for name, amount in amounts.items())
+        if any(demand.amount > demand.limit for demand in demands):
+            return None
+        return demands if device.shareable else ()
+
+    def room(self, device: Device) -> dict[str, int]:
+        """Return what earlier allocations left of each capacity, in nanos."""
+        taken = self.use(device).taken
+        return {name: published.value.nanos - taken.get(name, 0) for name, published in device.capacities.items()}
+
+
+def _has_policy(device: Device) -> bool:
+    return any("requestPolicy" in entry for entry in json_types.mapping(device.spec, "capacity").values() if isinstance(entry, dict))

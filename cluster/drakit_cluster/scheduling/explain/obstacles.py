@@ -1,0 +1,198 @@
+"""Why claims do not fit on a node, device by device, and grouped so that a person can read it.
+
+Two questions. *Alone*: has every request enough suitable devices before anything is chosen? If so, *together*: requests are added one by
+one, in order, until they fit no longer; the first that does not is shown with what stands in the way once those before it have theirs.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from drakit_cluster.objects.quantity import Quantity
+from drakit_cluster.scheduling.allocator import search
+from drakit_cluster.scheduling.allocator.constraints import Value
+from drakit_cluster.scheduling.allocator.inventory import Device
+from drakit_cluster.scheduling.allocator.pools import Condition
+from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS, Problem
+from drakit_cluster.scheduling.allocator.requests import Claim, Constraint, ConstraintSpec, Option, Request
+from drakit_cluster.scheduling.allocator.world import Pick, World
+from drakit_cluster.scheduling.explain import wording
+from drakit_cluster.scheduling.explain.wording import Holders, Words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Devices that the same thing keeps away."""
+
+    text: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Obstacle:
+    """One request that cannot be served, or (without claim and request) something about a pool or the whole."""
+
+    text: str
+    claim: str = ""
+    request: str = ""
+    groups: tuple[Group, ...] = ()
+
+
+@dataclass
+class _Groups:
+    """Devices by what keeps them away, in the order of first sight."""
+
+    _devices: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, text: str, device: Device) -> None:
+        self._devices.setdefault(text, []).append(str(device.id))
+
+    def made(self) -> tuple[Group, ...]:
+        ordered = sorted(self._devices.items(), key=lambda item: len(item[1]))
+        return tuple(Group(text=text, devices=tuple(devices)) for text, devices in ordered)
+
+
+def find(problem: Problem, holders: Holders) -> list[Obstacle]:
+    """Return what keeps the claims of an unsolvable problem from fitting."""
+    unusable = [pool for pool in problem.inventory.pools if pool.condition is not Condition.USABLE]
+    found = [Obstacle(text=f"pool {pool.id} is {pool.condition.name.lower()}: {pool.reason}") for pool in unusable]
+    alone = [obstacle for request in problem.requests for obstacle in _Alone(problem, holders).of(request)]
+    if alone:
+        return found + alone
+    return found + list(_together(problem, holders))
+
+
+class _Alone:
+    """Looks at requests before anything is chosen."""
+
+    def __init__(self, problem: Problem, holders: Holders) -> None:
+        self._problem = problem
+        self._words = Words(problem, holders)
+
+    def of(self, request: Request) -> list[Obstacle]:
+        """Return why no option of the request has enough devices; nothing if one has."""
+        found = []
+        for option in request.options:
+            verdicts = [(device, self._problem.suitability.verdict(option.want, device)) for device in self._problem.inventory.devices]
+            suitable, needed = sum(verdict is None for _, verdict in verdicts), self._problem.number(option)
+            if suitable >= max(needed, 1):
+                return []
+            groups = _Groups()
+            for device, verdict in verdicts:
+                if verdict is not None:
+                    groups.add(self._words.of_verdict(option, device, verdict), device)
+            text = f"needs {_counted(needed)}, {suitable or 'none'} can be had"
+            label = self._problem.claims[request.claim].label
+            found.append(Obstacle(text=text, claim=label, request=option.name, groups=groups.made()))
+        return found
+
+
+def _counted(number: int) -> str:
+    return f"{number} device{'' if number == 1 else 's'}" if number else "all devices"
+
+
+def _together(problem: Problem, holders: Holders) -> Iterator[Obstacle]:
+    picks: list[Pick] = []
+    for number in range(1, len(problem.requests) + 1):
+        found = search.solve(replace(problem, requests=problem.requests[:number]))
+        if found is None:
+            yield from _Beside(problem, holders, picks).of(problem.requests[number - 1])
+            break
+        picks = found
+    for claim in problem.claims:
+        for spec in claim.constraints:
+            if search.solve(_without(problem, claim, spec)) is not None:
+                yield Obstacle(text=f"it would fit without the constraint {spec.kind.value} {spec.attribute}", claim=claim.label)
+
+
+def _without(problem: Problem, claim: Claim, spec: ConstraintSpec) -> Problem:
+    eased = replace(claim, constraints=tuple(one for one in claim.constraints if one is not spec))
+    return replace(problem, claims=[eased if one is claim else one for one in problem.claims])
+
+
+class _Beside:
+    """Looks at a request after others have their devices."""
+
+    def __init__(self, problem: Problem, holders: Holders, picks: Sequence[Pick]) -> None:
+        self._problem = problem
+        self._words = Words(problem, holders)
+        self._picks = list(picks)
+
+    def of(self, request: Request) -> Iterator[Obstacle]:
+        label = self._problem.claims[request.claim].label
+        for option in request.options:
+            world = self._replayed()
+            groups, chosen = _Groups(), 0
+            for device in self._problem.inventory.devices:
+                if self._problem.suitability.verdict(option.want, device) is not None:
+                    continue
+                if text := self._refusal(world, option, request.claim, device):
+                    groups.add(text, device)
+                else:
+                    chosen += 1
+            del self._picks[len(self._picks) - chosen :]
+            needed = self._problem.number(option)
+            text = f"needs {_counted(needed)}, {chosen or 'none'} can be had {self._beside()}"
+            if chosen >= needed > 0:
+                text = f"with {_counted(needed)} more, the claim would have over {MAX_RESULTS}"
+            yield Obstacle(text=text, claim=label, request=option.name, groups=groups.made())
+
+    def _replayed(self) -> World:
+        problem = self._problem
+        world = World(problem.claims, problem.inventory, problem.suitability, lists=problem.lists)
+        for number, pick in enumerate(self._picks):
+            world.choose(pick.claim, pick.option, pick.device, 1 << number)
+        return world
+
+    def _beside(self) -> str:
+        given: dict[str, list[str]] = {}
+        for pick in self._picks:
+            given.setdefault(pick.option.name, []).append(pick.device.name)
+        shown = [f"{name} ({wording.listed(devices)})" for name, devices in given.items()]
+        return f"beside {', '.join(shown)}" if shown else "together"
+
+    def _refusal(self, world: World, option: Option, claim: int, device: Device) -> str:
+        """Return why the device cannot be had; where it can, choose it and return nothing."""
+        if not world.available(option, claim, device):
+            return f"taken by {self._taker(device)}"
+        short = self._words.short_counter(device, world.remaining) if not world.shares[device.index] else None
+        if short is not None and self._problem.suitability.draws(option.want, device):
+            return self._words.counter(device, short, world.remaining, [pick for pick in self._picks if short in dict(pick.draws)])
+        pick = world.choose(claim, option, device, 1 << len(self._picks))
+        if pick is not None:
+            self._picks.append(pick)
+            return ""
+        if world.forbidden:
+            return self._constraint(world, option, claim, device)
+        return self._capacity(world, option, device)
+
+    def _capacity(self, world: World, option: Option, device: Device) -> str:
+        """Name the capacity that the requests before have taken."""
+        taken = world.taken[device.index]
+        for one in self._problem.suitability.demands(option.want, device) or ():
+            left = one.limit - taken.get(one.name, 0)
+            if one.amount > left:
+                form = device.capacities[one.name].value.format
+                needed, rest = Quantity(nanos=one.amount, format=form), Quantity(nanos=left, format=form)
+                return f"capacity {one.name}: {needed} needed, {rest} left by the requests before"
+        return "not enough capacity is left by the requests before"
+
+    def _taker(self, device: Device) -> str:
+        names = [pick.option.name for pick in self._picks if pick.device is device]
+        return f"request {', '.join(names)}" if names else "another request"
+
+    def _constraint(self, world: World, option: Option, claim: int, device: Device) -> str:
+        """Name the constraint that keeps the device out, with its value and those chosen."""
+        for spec, chosen in zip(self._problem.claims[claim].constraints, world.chosen[claim], strict=True):
+            if not spec.applies(option):
+                continue
+            value = world.value(spec.attribute, device)
+            clash = bool(value and chosen.elements & value)
+            if value is None:
+                return f"{spec.kind.value} {spec.attribute}: the device has no such attribute"
+            if chosen.devices and clash == (spec.kind is Constraint.DISTINCT):
+                return f"{spec.kind.value} {spec.attribute}: {_shown(value)}, while {_shown(chosen.elements)} is chosen"
+        return "a constraint"
+
+
+def _shown(value: Value) -> str:
+    return ", ".join(sorted(str(element) for _, element in value)) or "an unknown value"

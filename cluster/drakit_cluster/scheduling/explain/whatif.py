@@ -1,0 +1,325 @@
+"""What would happen to claims and pods if a scheduler saw them now, one after the other, with the devices that objects describe.
+
+Pods come first, in the order of the files; then claims that no pod uses, each as if a pod of its own asked for it; then one claim for each
+template that no pod uses. What is given to one is gone for the next. Claims that have an allocation already, and pods that have a node,
+only take away. What a pod needs is for :mod:`drakit_cluster.scheduling.placement` to say, as in the scheduler.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from drakit_cluster import cel as selectors
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client import pod_claims
+from drakit_cluster.objects import json_types, naming, resources
+from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.ports import AllocationError
+from drakit_cluster.objects.resources import Resource
+from drakit_cluster.scheduling import extended, placement, reservation, taint_rules
+from drakit_cluster.scheduling.affinity import Neighbours
+from drakit_cluster.scheduling.allocator import known_errors
+from drakit_cluster.scheduling.allocator.allocator import Allocator
+from drakit_cluster.scheduling.allocator.known_errors import KnownError, KnownErrors
+from drakit_cluster.scheduling.allocator.state import AllocatedState
+from drakit_cluster.scheduling.explain import obstacles
+from drakit_cluster.scheduling.explain.obstacles import Obstacle
+from drakit_cluster.scheduling.node_amounts import NodeAmounts
+from drakit_cluster.scheduling.placement import Placement, Refusal
+
+DEFAULT_NODE = "node"
+_PLENTY = "1000000"
+_QUICK = replace(known_errors.KUBERNETES_1_36, longest=5_000)
+"""What decisions are compared with: no long search for a remark."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """A claim and the allocation it would get."""
+
+    claim: str
+    allocation: Object
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What became of one pod or claim; ``node`` is empty where it does not fit. ``message`` says why nothing is given."""
+
+    asked: str
+    node: str = ""
+    given: Sequence[Given] = ()
+    message: str = ""
+    difference: str = ""
+    """What Kubernetes 1.36 decides instead, because of its known errors."""
+    why: dict[str, list[Obstacle]] = field(default_factory=dict)
+    """Obstacles by node; nodes on which it was not tried are missing."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it found a place."""
+        return bool(self.node)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Objects as a server keeps them. Without nodes, those that slices name are assumed, with enough of what no class stands for."""
+
+    slices: Sequence[Object] = ()
+    classes: Sequence[Object] = ()
+    claims: Sequence[Object] = ()
+    templates: Sequence[Object] = ()
+    pods: Sequence[Object] = ()
+    nodes: Sequence[Object] = ()
+    taint_rules: Sequence[Object] = ()
+
+    @classmethod
+    def of(cls, objects: Callable[[Resource], Sequence[Object]]) -> "World":
+        """Return the world of which ``objects`` gives each kind."""
+        return cls(
+            slices=objects(resources.SLICE),
+            classes=objects(resources.CLASS),
+            claims=objects(resources.CLAIM),
+            templates=objects(resources.CLAIM_TEMPLATE),
+            pods=objects(resources.POD),
+            nodes=objects(resources.NODE),
+            taint_rules=objects(resources.TAINT_RULE),
+        )
+
+    def known_nodes(self) -> list[Object]:
+        """Return the nodes by name."""
+        names = {json_types.text(one, "spec", "nodeName") for one in self.slices} - {""}
+        foreign = {name for pod in self.pods for name in extended.wanted(pod)} - extended.class_names(self.classes, FeatureGates()).keys()
+        offered: Object = {name: _PLENTY for name in foreign if not name.startswith(extended.CLASS_PREFIX)}
+        assumed: list[Object] = [{"metadata": {"name": name}, "status": {"allocatable": offered}} for name in names or {DEFAULT_NODE}]
+        return sorted(self.nodes or assumed, key=_name)
+
+
+class Scheduler:
+    """Decides over one world, and remembers what it gave."""
+
+    def __init__(self, world: World, gates: FeatureGates, nodes: Sequence[Object], errors: KnownErrors = known_errors.NONE) -> None:
+        """``errors`` are those of a Kubernetes version, to be repeated; without any, decisions say where they differ from 1.36."""
+        classes = {_name(one): one for one in world.classes}
+        slices = [taint_rules.tainted(one, world.taint_rules) for one in world.slices]
+        self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
+        self._errors = errors
+        self._gates = gates
+        self._nodes = nodes
+        self._world = world
+        self._resources = extended.class_names(world.classes, gates)
+        self._amounts = NodeAmounts()
+        self._neighbours = Neighbours()
+        self._claims = {_key(one): one for one in world.claims}
+        self._allocated = AllocatedState(consumable_capacity=gates.on(Gate.CONSUMABLE_CAPACITY))
+        self._holders: dict[DeviceId, list[str]] = {}
+        for claim in world.claims:
+            self._record(claim)
+        for pod in world.pods:
+            self._amounts.note(pod, gone=False)
+            self._neighbours.note(pod, gone=False)
+
+    def decide(self) -> Iterator[Decision]:
+        """Yield what becomes of all, in order."""
+        used: set[Key] = set()
+        templates: set[Key] = set()
+        for pod in self._world.pods:
+            references = pod_claims.references(pod)
+            namespace = json_types.text(pod, "metadata", "namespace")
+            templates |= {Key(namespace, one.template) for one in references if one.template}
+            used |= {Key(namespace, one.claim) for one in references if one.claim}
+            if _waits(pod):
+                yield self._decide(f"pod {naming.label(pod)}", self._with_claims(pod, references))
+        for claim in self._world.claims:
+            if _key(claim) not in used and not pod_claims.is_allocated(claim):
+                yield self._decide(f"claim {naming.label(claim)}", _pod_for(claim))
+        for template in self._world.templates:
+            if _key(template) not in templates:
+                claim = claim_of(template)
+                self._claims[_key(claim)] = claim
+                yield self._decide(f"template {naming.label(template)}", _pod_for(claim))
+
+    def alone(self, claim: Object) -> Decision:
+        """Return what would become of one more claim. Nothing is given, so that the next one finds all as it was."""
+        self._claims[_key(claim)] = free = {name: value for name, value in claim.items() if name != "status"}
+        return self._try(f"claim {naming.label(claim)}", _pod_for(free))[0]
+
+    def beside_itself(self, claim: Object) -> str:
+        """Return what Kubernetes 1.36 decides otherwise once somebody has one of the devices that the claim would get; nothing is given."""
+        self._claims[_key(claim)] = free = {name: value for name, value in claim.items() if name != "status"}
+        decision, _ = self._try("", _pod_for(free))
+        for given in decision.given:
+            for result in json_types.objects(given.allocation, "devices", "results"):
+                held = DeviceId(*(json_types.text(result, field) for field in ("driver", "pool", "device")))
+                self._allocated.hold(held)
+                try:
+                    if difference := self._try("", _pod_for(free))[0].difference:
+                        return f"while {held.device} is taken, {difference}"
+                finally:
+                    self._allocated.hold(held, -1)
+        return ""
+
+    def alone_for(self, pod: Object) -> Decision:
+        """Return what would become of one more pod. Nothing is given."""
+        free = {name: value for name, value in pod.items() if name != "status"}
+        return self._try(f"pod {naming.label(pod)}", self._with_claims(free, pod_claims.references(free)))[0]
+
+    def _with_claims(self, pod: Object, references: Iterable[pod_claims.Reference]) -> Object:
+        """Return the pod with a claim from every template, as the controller would make them."""
+        namespace = json_types.text(pod, "metadata", "namespace")
+        found = {_key(one): one for one in self._world.templates}
+        statuses: list[Object] = []
+        for reference in references:
+            template = found.get(Key(namespace, reference.template))
+            if template is None or reference.claim:
+                continue
+            claim = _copy_of(template, f"{_name(pod)}-{reference.name}", owner=pod)
+            self._claims[_key(claim)] = claim
+            statuses.append({"name": reference.name, "resourceClaimName": _name(claim)})
+        known = json_types.objects(pod, "status", "resourceClaimStatuses")
+        return pod | {"status": {"resourceClaimStatuses": json_types.from_objects([*known, *statuses])}}
+
+    def _site(self, pod: Object) -> placement.Site:
+        return placement.Site(
+            nodes=self._nodes,
+            claims=self._claims,
+            allocator=self._allocator,
+            allocated=self._allocated,
+            new_share_id=lambda: str(uuid.uuid4()),
+            for_workloads=self._gates.on(Gate.RESERVED_FOR_WORKLOADS),
+            resources=self._resources,
+            taken=self._amounts.taken,
+            apart=self._neighbours.rule_for(pod, {_name(node): node for node in self._nodes}),
+        )
+
+    def _try(self, asked: str, pod: Object) -> tuple[Decision, Placement | None]:
+        """Return what would become of a pod, and where it fits what is to be given."""
+        site = self._site(pod)
+        match placement.place(pod, site):
+            case Refusal(message=message):
+                why, difference = self._why(pod, site), self._difference(pod, site, None)
+                return Decision(asked=asked, message=message, why=why, difference=difference), None
+            case Placement() as found:
+                workloads = self._gates.on(Gate.RESERVED_FOR_WORKLOADS)
+                given = [
+                    Given(claim=naming.label(claim), allocation=reservation.granted(claim, allocation, for_workloads=workloads))
+                    for claim, allocation in found.allocate
+                ]
+                nothing = "all its claims are allocated" if pod_claims.references(pod) else "asks for no devices"
+                message, difference = "" if given else nothing, self._difference(pod, site, found)
+                return Decision(asked=asked, node=found.node, given=given, message=message, difference=difference), found
+
+    def _difference(self, pod: Object, site: placement.Site, right: Placement | None) -> str:
+        """Return in words what Kubernetes 1.36 decides instead of ``right``; "" where it decides the same."""
+        if self._errors:
+            return ""
+        wrong = self._repeating(pod, site, _QUICK)
+        if _outcome(wrong) == _outcome(right):
+            return ""
+        alone = (
+            kind for kind in KnownError if _outcome(self._repeating(pod, site, replace(_QUICK, kinds=frozenset({kind})))) == _outcome(wrong)
+        )
+        why = known_errors.told(next(alone, None))
+        if wrong is None:
+            return f"Kubernetes 1.36 leaves it Pending: {why}"
+        if right is None:
+            return f"Kubernetes 1.36 allocates it all the same: {why}"
+        node, devices = _outcome(wrong)
+        return f"Kubernetes 1.36 allocates {', '.join(devices)} on {node} instead: {why}"
+
+    def _repeating(self, pod: Object, site: placement.Site, errors: KnownErrors) -> Placement | None:
+        found = placement.place(pod, replace(site, allocator=self._allocator.repeating(errors)))
+        return found if isinstance(found, Placement) else None
+
+    def _decide(self, asked: str, pod: Object) -> Decision:
+        decision, found = self._try(asked, pod)
+        if found is not None:
+            self._give(pod, found)
+        return decision
+
+    def _give(self, pod: Object, found: Placement) -> None:
+        for claim, allocation in found.allocate:
+            uid = json_types.text(claim, "metadata", "uid") or str(uuid.uuid4())
+            metadata = json_types.mapping(claim, "metadata") | {"uid": uid}
+            allocated = claim | {"metadata": metadata, "status": {"allocation": allocation}}
+            if _name(claim):
+                self._claims[_key(claim)] = allocated
+            self._record(allocated)
+        self._amounts.take(pod, found.node)
+        self._neighbours.take(pod, found.node)
+
+    def _record(self, claim: Object) -> None:
+        self._allocated.add(claim)
+        for result in json_types.objects(pod_claims.allocation(claim), "devices", "results"):
+            device = DeviceId(json_types.text(result, "driver"), json_types.text(result, "pool"), json_types.text(result, "device"))
+            if result.get("adminAccess") is not True:
+                self._holders.setdefault(device, []).append(naming.label(claim))
+
+    def _why(self, pod: Object, site: placement.Site) -> dict[str, list[Obstacle]]:
+        return {_name(node): found for node in self._nodes if (found := self._why_on(pod, node, site))}
+
+    def _why_on(self, pod: Object, node: Object, site: placement.Site) -> list[Obstacle]:
+        needs = placement.wanted(pod, node, site)
+        if isinstance(needs, str):
+            return [Obstacle(text=needs)]
+        try:
+            if text := self._allocator.misjudged(claims=needs.pending, node=node, allocated=self._allocated):
+                return [Obstacle(text=text)]
+            right = self._allocator.repeating(known_errors.NONE)
+            return obstacles.find(right.problem(claims=needs.pending, node=node, allocated=self._allocated), self._holders)
+        except AllocationError as error:
+            return [Obstacle(text=str(error))]
+
+
+def _outcome(found: Placement | None) -> tuple[str, list[str]]:
+    """Return the node and all devices that are given, to compare two decisions."""
+    if found is None:
+        return "", []
+    results = [result for _, allocation in found.allocate for result in json_types.objects(allocation, "devices", "results")]
+    return found.node, ["/".join(json_types.text(result, field) for field in ("driver", "pool", "device")) for result in results]
+
+
+def has_node(pod: Object) -> bool:
+    """Say whether the pod was given a node."""
+    return bool(json_types.text(pod, "spec", "nodeName"))
+
+
+def wants_devices(pod: Object) -> bool:
+    """Say whether the pod asks for anything that devices may serve."""
+    return bool(pod_claims.references(pod) or extended.wanted(pod))
+
+
+def _waits(pod: Object) -> bool:
+    """Say whether a scheduler would look for a node for the pod."""
+    return not (has_node(pod) or pod_claims.is_terminal(pod) or pod_claims.is_deleting(pod))
+
+
+def claim_of(template: Object) -> Object:
+    """Return a claim as a pod would get it from the template."""
+    return _copy_of(template, f"from-template-{_name(template)}")
+
+
+def _pod_for(claim: Object) -> Object:
+    """Return a pod that uses the claim and nothing else."""
+    namespace, name = json_types.text(claim, "metadata", "namespace"), _name(claim)
+    reference: Object = {"name": "claim", "resourceClaimName": name}
+    return {"metadata": {"namespace": namespace, "name": name, "uid": f"for {namespace}/{name}"}, "spec": {"resourceClaims": [reference]}}
+
+
+def _copy_of(template: Object, name: str, *, owner: Object | None = None) -> Object:
+    """Return the claim that a template gives, of a pod if one is named."""
+    namespace = json_types.text(template, "metadata", "namespace")
+    metadata: Object = {"namespace": namespace, "name": name, "uid": str(uuid.uuid4())}
+    if owner is not None:
+        uid = json_types.text(owner, "metadata", "uid")
+        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": _name(owner), "uid": uid, "controller": True}]
+    return {"metadata": metadata, "spec": json_types.copy(json_types.mapping(template, "spec", "spec"))}
+
+
+def _name(obj: Object) -> str:
+    return json_types.text(obj, "metadata", "name")
+
+
+def _key(obj: Object) -> Key:
+    return Key(json_types.text(obj, "metadata", "namespace"), _name(obj))

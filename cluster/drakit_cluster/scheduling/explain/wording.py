@@ -1,0 +1,166 @@
+"""Why one device is refused, in words: the amount that is needed and what is left of it, the expression that is false, and who is behind it."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from drakit_cluster.objects import capacity, json_types, quantity, taints
+from drakit_cluster.objects.capacity import RequestPolicy
+from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.ports import AllocationError
+from drakit_cluster.objects.quantity import Format, Quantity
+from drakit_cluster.scheduling.allocator.inventory import Device
+from drakit_cluster.scheduling.allocator.problem import Problem
+from drakit_cluster.scheduling.allocator.requests import Option
+from drakit_cluster.scheduling.allocator.suitability import Refusal
+from drakit_cluster.scheduling.allocator.world import Pick
+
+Holders = Mapping[DeviceId, Sequence[str]]
+"""Labels of the claims that have a device."""
+_FAILING = re.compile(r"(class \S+|request): selector #(\d+) on device \S+: (.*)", re.DOTALL)
+
+
+class Words:
+    """The words for one problem. ``holders`` are those who had devices before."""
+
+    def __init__(self, problem: Problem, holders: Holders) -> None:
+        self._problem = problem
+        self._holders = holders
+
+    def of_verdict(self, option: Option, device: Device, verdict: Refusal | AllocationError) -> str:
+        """Return why a device does not suit."""
+        if isinstance(verdict, AllocationError):
+            return _failing(option, device, verdict)
+        if verdict is Refusal.COUNTERS:
+            short = self.short_counter(device, self._problem.suitability.remaining)
+            return verdict.value if short is None else self.counter(device, short, self._problem.suitability.remaining, ())
+        written = _BY_REFUSAL.get(verdict)
+        return written(self, option, device) if written is not None else verdict.value
+
+    def in_use(self, _option: Option, device: Device) -> str:
+        """Name who has the device."""
+        return _taken_by(self._holders.get(device.id, ())) or Refusal.IN_USE.value
+
+    def class_selector(self, option: Option, device: Device) -> str:
+        """Name the class, and its expression that is false."""
+        return f"not selected by class {option.want.class_name}: {self._false(option.want.class_selectors, device)}"
+
+    def selector(self, option: Option, device: Device) -> str:
+        """Name the request's expression that is false."""
+        return f"not selected by the request: {self._false(option.want.selectors, device)}"
+
+    def taint(self, option: Option, device: Device) -> str:
+        """Name the taints that are not tolerated."""
+        found = [one for one in json_types.objects(device.spec, "taints") if taints.prevents([one], option.want.tolerations)]
+        return f"tainted and not tolerated: {', '.join(map(_taint, found))}"
+
+    def _false(self, expressions: Sequence[str], device: Device) -> str:
+        return next((one for one in expressions if self._problem.inventory.verdicts(one)[device.index] is False), "")
+
+    def short_counter(self, device: Device, left: Sequence[int]) -> int | None:
+        """Return the counter of which the device draws more than is left: the emptiest."""
+        short = [position for position, amount in device.draws if left[position] < amount]
+        return min(short, key=lambda position: (left[position], position), default=None)
+
+    def counter(self, device: Device, position: int, left: Sequence[int], picks: Sequence[Pick]) -> str:
+        """Return what the device needs of a counter, what is left, and who has drawn it: earlier claims, and requests of this decision."""
+        _, set_name, name = self._problem.inventory.counters[position]
+        form = _written_as(device.spec, set_name, name)
+        needed = Quantity(nanos=dict(device.draws)[position], format=form)
+        takers = [f"request {pick.option.name}" for pick in picks] + self._drawers(position)
+        rest = _left(left[position], self._problem.inventory.totals[position], form)
+        return f"counter {name} of {set_name}: {needed} needed, {rest}{f', taken by {listed(takers)}' if takers else ''}"
+
+    def _drawers(self, position: int) -> list[str]:
+        pool = self._problem.inventory.counters[position][0]
+        return [
+            f"claim {label}"
+            for device, labels in self._holders.items()
+            if (device.driver, device.pool) == pool.id and position in dict(pool.draws_of(device.device))
+            for label in labels
+        ]
+
+    def capacity(self, option: Option, device: Device) -> str:
+        """Say which capacity is missing, against its policy, or used up."""
+        asked = option.want.amounts
+        if missing := sorted(name for name in asked if name not in device.capacities):
+            return f"has no capacity {', '.join(missing)}"
+        taken = capacity.consume_all(asked, device.capacities)
+        if negative := [f"capacity {name}: {amount} is negative" for name, amount in taken.items() if amount.nanos < 0]:
+            return "; ".join(negative)
+        against = [
+            f"capacity {name}: {asked.get(name, 'the default')} is against its policy, {_policy(published.policy)}"
+            for name, published in device.capacities.items()
+            if published.policy is not None
+            and capacity.demand({key: asked[key] for key in asked if key == name}, {name: published}) is None
+        ]
+        if against:
+            return "; ".join(against)
+        demand = device.demand(asked, option.want.asked) or {}
+        room = self._problem.suitability.room(device)
+        short = [
+            f"capacity {name}: {Quantity(nanos=amount.nanos, format=value.format)} needed, {_left(room[name], value.nanos, value.format)}"
+            for name, amount in demand.items()
+            if amount.nanos > room[name]
+            for value in [device.capacities[name].value]
+        ]
+        holders = _taken_by(self._holders.get(device.id, ()))
+        return f"{'; '.join(short)}{f', the rest {holders}' if holders else ''}"
+
+
+_BY_REFUSAL: Mapping[Refusal, Callable[[Words, Option, Device], str]] = {
+    Refusal.IN_USE: Words.in_use,
+    Refusal.CLASS_SELECTOR: Words.class_selector,
+    Refusal.SELECTOR: Words.selector,
+    Refusal.CAPACITY: Words.capacity,
+    Refusal.TAINT: Words.taint,
+}
+
+
+def listed(names: Sequence[str], limit: int = 3) -> str:
+    """Return different names, the first few of many."""
+    different = list(dict.fromkeys(names))
+    more = len(different) - limit
+    return ", ".join(different[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def _failing(option: Option, device: Device, error: AllocationError) -> str:
+    """Name the expression that fails on a device; other errors as they are."""
+    found = _FAILING.fullmatch(str(error))
+    if found is None:
+        return str(error).replace(str(device.id), "it")
+    owner, number, reason = found.groups()
+    expressions = option.want.selectors if owner == "request" else option.want.class_selectors
+    return f"a selector of the {owner} fails: {reason}: {expressions[int(number)]}"
+
+
+def _left(left: int, total: int, form: Format) -> str:
+    rest = Quantity(nanos=left, format=form) if left > 0 else "none"
+    return f"{rest} of {Quantity(nanos=total, format=form)} left"
+
+
+def _written_as(spec: Object, counter_set: str, name: str) -> Format:
+    """Return how the device writes what it draws, so that all amounts are told in its unit."""
+    for one in json_types.objects(spec, "consumesCounters"):
+        if json_types.text(one, "counterSet") == counter_set and name in json_types.mapping(one, "counters"):
+            return quantity.parse(json_types.at(one, "counters", name, "value")).format
+    return Format.DECIMAL
+
+
+def _policy(policy: RequestPolicy | None) -> str:
+    if policy is None:
+        return "none"
+    if policy.valid_values is not None:
+        return f"one of {', '.join(map(str, policy.valid_values))}"
+    span = policy.valid_range
+    parts = () if span is None else (("at least", span.minimum), ("at most", span.maximum), ("in steps of", span.step))
+    return " ".join(f"{word} {value}" for word, value in parts if value is not None) or f"{policy.default} by default"
+
+
+def _taken_by(labels: Sequence[str]) -> str:
+    return f"taken by {listed([f'claim {label}' for label in labels])}" if labels else ""
+
+
+def _taint(taint: Object) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key')}{value}:{taint.get('effect')}"

@@ -1,0 +1,270 @@
+"""Where a pod goes and which devices its claims get. Decides only: nothing is written.
+
+Nodes are tried in the order of their names; the first on which all claims of the pod can be allocated together wins.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.informer import uid_of
+from drakit_cluster.client.pod_claims import MAX_RESERVATIONS
+from drakit_cluster.objects import json_types, nodes, taints
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.ports import AllocationError
+from drakit_cluster.scheduling import extended, reservation
+from drakit_cluster.scheduling.allocator.allocator import Allocator
+from drakit_cluster.scheduling.allocator.state import AllocatedState
+from drakit_cluster.scheduling.explain.reasons import Reason
+
+_SHOWN_NODES = 3
+_SHOWN_OBSTACLES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Special:
+    """The claim for extended resources, without a name where it is not created yet, and which container gets what of it."""
+
+    claim: Object
+    mappings: Sequence[Object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """A node, and what to write: ``allocate`` pairs claims with their new allocations, ``reserve`` are claims that have one."""
+
+    node: str
+    allocate: Sequence[tuple[Object, Object]]
+    reserve: Sequence[Object]
+    special: Special | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why the pod has to wait, in words for its owner. ``stuck`` are claims of the pod alone whose devices only bind it to other nodes.
+
+    ``gated``: a claim of the pod is not there or not its own yet, which happens to every pod whose claims are generated. kube-scheduler
+    (PreEnqueue of dynamicresources) does not try such a pod, so that no event says that it failed.
+    """
+
+    message: str
+    gated: bool = False
+    stuck: Sequence[Object] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What placements are decided upon: nodes in the order of preference, and devices. ``for_workloads``: whether KEP-5194 holds.
+
+    No field has a default, so that whoever decides takes everything into account.
+    """
+
+    nodes: Sequence[Object]
+    claims: Mapping[Key, Object]
+    allocator: Allocator
+    allocated: AllocatedState
+    new_share_id: Callable[[], str]
+    for_workloads: bool
+    resources: Mapping[str, str]
+    """DeviceClasses by the extended resource that they stand for."""
+    taken: Callable[[str, str], int]
+    """How much of an extended resource the pods of a node have of its device plugins."""
+    apart: Callable[[Object], str]
+    """Why the pod has to keep away from a node because of the pods there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a pod needs on one node: claims to allocate together, and claims that have their devices already."""
+
+    pending: Sequence[Object]
+    ready: Sequence[Object]
+    special: Special | None = None
+
+
+def place(pod: Object, site: Site) -> Placement | Refusal:
+    """Return where ``pod`` goes, or why it cannot go anywhere yet."""
+    claims = _claims(pod, site)
+    if isinstance(claims, Refusal):
+        return claims
+    try:
+        return _first_fit(pod, claims, site)
+    except AllocationError as error:
+        return Refusal(message=f"allocation is impossible: {error}")
+
+
+def wanted(pod: Object, node: Object, site: Site) -> Wanted | str:
+    """Return what ``pod`` needs on ``node``, its extended resources included, or why it cannot go there whatever devices are free."""
+    claims = _claims(pod, site)
+    return claims.message if isinstance(claims, Refusal) else _wanted(pod, node, claims, site)
+
+
+def _claims(pod: Object, site: Site) -> list[Object] | Refusal:
+    """Return the claims that the pod's spec names."""
+    claims: list[Object] = []
+    for reference in pod_claims.references(pod):
+        if reference.claim is None or reference.special:
+            continue
+        found = _usable(pod, reference, site)
+        if isinstance(found, Refusal):
+            return found
+        claims.append(found)
+    return claims
+
+
+def _usable(pod: Object, reference: pod_claims.Reference, site: Site) -> Object | Refusal:
+    """Return the claim of a reference if the pod may wait for it or use it."""
+    if not reference.claim:
+        return Refusal(message=f"claim {reference.name} is not yet generated from template {reference.template}", gated=True)
+    namespace = json_types.text(pod, "metadata", "namespace")
+    label = f"claim {namespace}/{reference.claim}"
+    claim = site.claims.get(Key(namespace, reference.claim))
+    if claim is None:
+        return Refusal(message=f"{label} not found", gated=True)
+    if pod_claims.is_deleting(claim):
+        return Refusal(message=f"{label} is being deleted", gated=True)
+    if reference.template and not pod_claims.generated_for(claim, pod):
+        return Refusal(message=f"{label} was not generated for this pod", gated=True)
+    missing = reservation.is_missing(claim, pod, for_workloads=site.for_workloads)
+    if missing and len(pod_claims.reservations(claim)) >= MAX_RESERVATIONS:
+        return Refusal(message=f"{label} is in use by {MAX_RESERVATIONS} consumers, the most there can be")
+    return claim
+
+
+def _first_fit(pod: Object, claims: Sequence[Object], site: Site) -> Placement | Refusal:
+    refused: list[str] = []
+    away: dict[str, Object] = {}
+    ready = [claim for claim in claims if pod_claims.is_allocated(claim)]
+    for node in site.nodes:
+        found = _on_node(pod, node, claims, site)
+        if isinstance(found, Placement):
+            return found
+        if not _node_obstacle(pod, node, site):
+            away |= {uid_of(claim): claim for claim in _elsewhere(ready, node)}
+        refused.append(f"{json_types.text(node, 'metadata', 'name')}: {found}")
+    return Refusal(message=_over_nodes(refused), stuck=[claim for claim in away.values() if _is_free_for(claim, pod)])
+
+
+def _on_node(pod: Object, node: Object, claims: Sequence[Object], site: Site) -> Placement | str:
+    """Return how the pod gets its devices on one node, or why not."""
+    needs = _wanted(pod, node, claims, site)
+    if isinstance(needs, str):
+        return needs
+    results = _allocate(needs.pending, node, site)
+    if results is None:
+        return _summary(site.allocator.explain(claims=needs.pending, node=node, allocated=site.allocated))
+    return Placement(
+        node=json_types.text(node, "metadata", "name"),
+        allocate=list(zip(needs.pending, results, strict=True)),
+        reserve=[claim for claim in needs.ready if reservation.is_missing(claim, pod, for_workloads=site.for_workloads)],
+        special=needs.special,
+    )
+
+
+def _wanted(pod: Object, node: Object, claims: Sequence[Object], site: Site) -> Wanted | str:
+    special = _node_obstacle(pod, node, site) or _special(pod, node, site)
+    if isinstance(special, str):
+        return special
+    needed = [*claims, special.claim] if special is not None else claims
+    ready = [claim for claim in needed if pod_claims.is_allocated(claim)]
+    if elsewhere := _elsewhere(ready, node):
+        return f"claim {json_types.text(elsewhere[0], 'metadata', 'name')} is allocated on another node"
+    return Wanted(pending=[claim for claim in needed if not pod_claims.is_allocated(claim)], ready=ready, special=special)
+
+
+def _special(pod: Object, node: Object, site: Site) -> Special | str | None:
+    """Return the claim for the pod's extended resources that only devices offer on the node; None for no such; else what is lacking.
+
+    A claim that was made before is taken again if it asks for the same.
+    """
+    resources = extended.wanted(pod)
+    by_devices = {name for name in resources if not extended.offered(node, name)}
+    lacking = by_devices - site.resources.keys() | {name for name in resources - by_devices if _is_short(pod, node, name, site)}
+    if lacking:
+        return f"insufficient {', '.join(sorted(lacking))}"
+    if not by_devices:
+        return None
+    plan = extended.plan(pod, {name: site.resources[name] for name in by_devices})
+    made = next((claim for claim in site.claims.values() if extended.is_special(claim, pod) and not pod_claims.is_deleting(claim)), None)
+    if made is None:
+        return Special(claim=extended.claim(pod, plan.requests), mappings=plan.mappings)
+    if json_types.objects(made, "spec", "devices", "requests") != plan.requests:
+        return "the claim for extended resources was made for other nodes"
+    return Special(claim=made, mappings=plan.mappings)
+
+
+def _is_short(pod: Object, node: Object, resource: str, site: Site) -> bool:
+    """Say whether what the node's device plugins have left of a resource is too little for the pod."""
+    taken = site.taken(json_types.text(node, "metadata", "name"), resource)
+    return extended.amount(pod, resource) > extended.offered(node, resource) - taken
+
+
+def _allocate(pending: Sequence[Object], node: Object, site: Site) -> list[Object] | None:
+    if not pending:
+        return []
+    return site.allocator.allocate(claims=pending, node=node, allocated=site.allocated, new_share_id=site.new_share_id)
+
+
+def _node_obstacle(pod: Object, node: Object, site: Site) -> str:
+    """Return why the node takes no such pod, devices aside."""
+    if json_types.at(node, "spec", "unschedulable") is True:
+        return "is unschedulable"
+    if pod_claims.is_deleting(node):
+        return "is being deleted"
+    labels = json_types.mapping(node, "metadata", "labels")
+    selector = json_types.mapping(pod, "spec", "nodeSelector")
+    if missing := [f"{name}={value}" for name, value in selector.items() if labels.get(name) != value]:
+        return f"lacks the labels {', '.join(missing)} of the pod's nodeSelector"
+    if taints.prevents(json_types.objects(node, "spec", "taints"), json_types.objects(pod, "spec", "tolerations")):
+        return "has a taint that the pod does not tolerate"
+    return site.apart(node)
+
+
+def _elsewhere(ready: Sequence[Object], node: Object) -> list[Object]:
+    """Return the allocated claims that cannot be used on the node."""
+    selectors = [(claim, pod_claims.allocation(claim).get("nodeSelector")) for claim in ready]
+    return [claim for claim, selector in selectors if selector is not None and not nodes.selects(selector, node)]
+
+
+def _is_free_for(claim: Object, pod: Object) -> bool:
+    """Say whether nobody but ``pod`` has the claim, so that its devices can be given back. Nobody knows who uses a workload's claim."""
+    return not pod_claims.serves_any_pod(claim) and all(
+        json_types.text(one, "uid") == uid_of(pod) for one in pod_claims.reservations(claim)
+    )
+
+
+def _over_nodes(refused: Sequence[str]) -> str:
+    if not refused:
+        return "0/0 nodes are available: no node has registered"
+    more = len(refused) - _SHOWN_NODES
+    shown = "; ".join(refused[:_SHOWN_NODES]) + (f"; and {more} more" if more > 0 else "")
+    return f"0/{len(refused)} nodes are available: {shown}"
+
+
+def _summary(reasons: Sequence[Reason]) -> str:
+    """Return the obstacles on one node: per request, what stands in the way of how many devices."""
+    requests: dict[tuple[str, str], list[Reason]] = {}
+    parts: list[str] = []
+    for reason in reasons:
+        if reason.request:
+            requests.setdefault((reason.claim, reason.request), []).append(reason)
+        else:
+            parts.append(reason.text)
+    for (claim, request), found in requests.items():
+        devices = Counter(reason.text for reason in found if reason.device)
+        heads = [reason.text for reason in found if not reason.device]
+        parts.append(f"{claim}, request {request}: {', '.join(heads)}{_counted(devices)}")
+    return "; ".join(parts) or "the claims do not fit"
+
+
+def _counted(devices: Counter[str]) -> str:
+    """Return how many devices each obstacle keeps away: the most frequent in full, of the others what comes before the colon."""
+    if not devices:
+        return ""
+    ordered = devices.most_common()
+    kinds: Counter[str] = Counter()
+    for text, count in ordered[_SHOWN_OBSTACLES:]:
+        kinds[text.partition(":")[0]] += count
+    return f" ({'; '.join(f'{count}x {text}' for text, count in [*ordered[:_SHOWN_OBSTACLES], *kinds.most_common()])})"

@@ -1,0 +1,86 @@
+"""Writing who has a claim: allocation with its first reservation, further reservations, and release.
+
+Every change begins from the object given and is refused with ConflictError if that is stale, so a decision is never written over facts
+that it did not know. The claim's delete-protection finalizer is there before, and goes after, its allocation.
+
+``for_workloads`` is whether KEP-5194 holds: a claim for a workload is reserved for that once, whatever the number of its pods.
+"""
+
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.api import Api
+from drakit_cluster.objects import json_types, moments
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import CLAIM
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+
+
+def is_missing(claim: Object, pod: Object, *, for_workloads: bool) -> bool:
+    """Say whether an allocated claim must be reserved before ``pod`` can use it.
+
+    A workload in the list is enough only if the claim was allocated for it: kubelets look for the pod in all others.
+    """
+    if for_workloads and pod_claims.serves_any_pod(claim) and pod_claims.reserving_workloads(claim):
+        return False
+    return not pod_claims.is_reserved_for(claim, pod)
+
+
+def granted(claim: Object, allocation: Object, *, for_workloads: bool) -> Object:
+    """Return the allocation as ``claim`` gets it: one for a workload says that any pod may use it."""
+    return allocation | ({"reservedForAnyPod": True} if for_workloads and pod_claims.workload_of(claim) else {})
+
+
+def allocate(api: Api, claim: Object, allocation: Object, pod: Object, *, for_workloads: bool) -> Object:
+    """Give ``claim`` its devices and reserve it for its workload, else for ``pod``, in one status update."""
+    held = _with_finalizer(api, claim)
+    status = json_types.child(held, "status")
+    workload = pod_claims.workload_of(claim) if for_workloads else {}
+    status["allocation"] = granted(claim, allocation, for_workloads=for_workloads) | {"allocationTimestamp": moments.now()}
+    status["reservedFor"] = [workload or pod_claims.reservation(pod)]
+    return api.update(CLAIM, held, subresource="status")
+
+
+def reserve(api: Api, claim: Object, pod: Object, *, for_workloads: bool) -> Object:
+    """Let ``pod`` use a claim that is allocated already; one for a workload is reserved for that where nobody has it any more."""
+    changed = json_types.copy_object(claim)
+    status = json_types.child(changed, "status")
+    known = pod_claims.reservations(claim)
+    workload = pod_claims.workload_of(claim) if for_workloads and pod_claims.serves_any_pod(claim) and not known else {}
+    status["reservedFor"] = [*known, workload or pod_claims.reservation(pod)]
+    return api.update(CLAIM, changed, subresource="status")
+
+
+def release(api: Api, claim: Object, uids: set[str]) -> Object:
+    """Take back the reservations of ``uids``; with the last one the claim loses its devices and its finalizer."""
+    changed = json_types.copy_object(claim)
+    status = json_types.child(changed, "status")
+    remaining = [one for one in pod_claims.reservations(claim) if json_types.text(one, "uid") not in uids]
+    status["reservedFor"] = json_types.from_objects(remaining)
+    if remaining:
+        return api.update(CLAIM, changed, subresource="status")
+    return deallocate(api, changed)
+
+
+def deallocate(api: Api, claim: Object) -> Object:
+    """Take the devices of a claim that nobody uses, then its finalizer."""
+    changed = json_types.copy_object(claim)
+    status = json_types.child(changed, "status")
+    for field in ("allocation", "reservedFor"):
+        status.pop(field, None)
+    changed = api.update(CLAIM, changed, subresource="status")
+    metadata = json_types.child(changed, "metadata")
+    finalizers = json_types.strings(metadata, "finalizers")
+    if FINALIZER not in finalizers:
+        return changed
+    metadata["finalizers"] = json_types.from_strings(one for one in finalizers if one != FINALIZER)
+    return api.update(CLAIM, changed)
+
+
+def _with_finalizer(api: Api, claim: Object) -> Object:
+    changed = json_types.copy_object(claim)
+    metadata = json_types.child(changed, "metadata")
+    finalizers = json_types.strings(metadata, "finalizers")
+    if FINALIZER in finalizers:
+        return changed
+    metadata["finalizers"] = json_types.from_strings([*finalizers, FINALIZER])
+    return api.update(CLAIM, changed)

@@ -1,0 +1,391 @@
+"""The scheduler: gives pods without a node a node, and their claims devices, one pod after the other in the order they came.
+
+A pod that does not fit waits until something that could help it changes: a slice, class or node, a claim that gave devices back, or one
+of its own claims. What the scheduler wrote itself counts at once, before the watch brings it back.
+
+A pod whose devices have binding conditions is bound when they hold. Until then its claims are allocated and reserved, and it is decided
+upon again whenever they change; so a scheduler that starts anew goes on where the one before was.
+"""
+
+import datetime
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from drakit.telemetry import logs
+from drakit_cluster.api.metrics import Metrics
+from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client import pod_claims
+from drakit_cluster.client.api import Api
+from drakit_cluster.client.backoff import Backoff
+from drakit_cluster.client.informer import Change, Loop, Selection, key_of, uid_of, version_of
+from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.objects import errors, json_types, moments
+from drakit_cluster.objects.features import FeatureGates, Gate
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.ports import SelectorPort
+from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE, TAINT_RULE
+from drakit_cluster.scheduling import binding_wait, extended, placement, reservation, taint_rules
+from drakit_cluster.scheduling.affinity import Neighbours
+from drakit_cluster.scheduling.allocator import known_errors
+from drakit_cluster.scheduling.allocator.allocator import Allocator
+from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
+from drakit_cluster.scheduling.allocator.state import AllocatedState
+from drakit_cluster.scheduling.binding_wait import Failed, Readiness
+from drakit_cluster.scheduling.node_amounts import NodeAmounts
+from drakit_cluster.scheduling.placement import Placement, Refusal, Site, Special
+
+_log = logs.get_logger(__name__)
+
+NAME = "default-scheduler"
+_RETRY_SECONDS = (0.02, 1.0)
+BINDING_SECONDS = 600.0
+"""How long binding conditions are waited for, as in Kubernetes."""
+
+
+class Scheduler:
+    """Schedules pods of ``schedulerName: default-scheduler`` through ``api``. ``binding_timeout`` is in seconds.
+
+    ``known`` are the errors of a Kubernetes version, to be repeated.
+    """
+
+    def __init__(  # noqa: PLR0913 -- the parts of a cluster that it works with.
+        self,
+        api: Api,
+        recorder: Recorder,
+        selectors: SelectorPort,
+        *,
+        gates: FeatureGates | None = None,
+        new_share_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        binding_timeout: float = BINDING_SECONDS,
+        now: Callable[[], datetime.datetime] = moments.present,
+        metrics: Metrics | None = None,
+        known: KnownErrors = known_errors.NONE,
+    ) -> None:
+        self._api = api
+        self._recorder = recorder
+        self._selectors = selectors
+        self._gates = gates or FeatureGates()
+        self._new_share_id = new_share_id
+        self._for_workloads = self._gates.on(Gate.RESERVED_FOR_WORKLOADS)
+        self._nodes: dict[Key, Object] = {}
+        self._slices: dict[Key, Object] = {}
+        self._rules: dict[Key, Object] = {}
+        self._classes: dict[Key, Object] = {}
+        self._resources: dict[str, str] = {}
+        self._claims: dict[Key, Object] = {}
+        self._allocated = AllocatedState(consumable_capacity=self._gates.on(Gate.CONSUMABLE_CAPACITY))
+        self._binding_timeout = binding_timeout
+        self._now = now
+        self._metrics = metrics or Metrics()
+        self._known_errors = known
+        self._chosen: dict[str, str] = {}
+        """The nodes of pods that wait for binding conditions."""
+        self._due: dict[str, datetime.datetime] = {}
+        """When their wait is a failure."""
+        self._pods: dict[str, Object] = {}
+        self._amounts = NodeAmounts()
+        self._neighbours = Neighbours()
+        self._to_try: set[str] = set()
+        self._allocator: Allocator | None = None
+        self._backoff = Backoff(*_RETRY_SECONDS)
+        selections = [Selection(resource=resource) for resource in (NODE, CLASS, SLICE, TAINT_RULE, CLAIM, POD)]
+        self.loop = Loop(api, "scheduler", selections, self._observe, self._act)
+
+    def start(self) -> None:
+        """Begin to schedule."""
+        self.loop.start()
+
+    def stop(self) -> None:
+        """End after the pod at hand."""
+        self.loop.stop()
+
+    def _observe(self, change: Change) -> None:
+        if change.resource is POD:
+            self._observe_pod(change)
+        elif change.resource is CLAIM:
+            self._observe_claim(change)
+        else:
+            self._observe_offer(change)
+
+    def _observe_offer(self, change: Change) -> None:
+        """A node, class, slice or taint rule changed: anything may fit now."""
+        known = {NODE: self._nodes, CLASS: self._classes, SLICE: self._slices, TAINT_RULE: self._rules}[change.resource]
+        if change.deleted:
+            known.pop(key_of(change.object), None)
+        else:
+            known[key_of(change.object)] = change.object
+        if change.resource is not NODE:
+            self._allocator = None
+        if change.resource is CLASS:
+            self._resources = extended.class_names(self._classes.values(), self._gates)
+        self._to_try.update(self._pods)
+
+    def _observe_pod(self, change: Change) -> None:
+        uid = uid_of(change.object)
+        if change.deleted or not _is_ours(change.object):
+            self._forget_pod(uid)
+            freed = self._amounts.note(change.object, gone=change.deleted)
+            if self._neighbours.note(change.object, gone=change.deleted) or freed:
+                self._to_try.update(self._pods)
+            return
+        known = self._pods.get(uid)
+        self._pods[uid] = change.object
+        if known is None or _wishes(known) != _wishes(change.object):
+            self._to_try.add(uid)
+
+    def _forget_pod(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+        self._metrics.unschedulable(uid, is_so=False)
+        self._to_try.discard(uid)
+        self._stop_waiting(uid)
+
+    def _stop_waiting(self, uid: str) -> None:
+        self._chosen.pop(uid, None)
+        self._due.pop(uid, None)
+
+    def _observe_claim(self, change: Change) -> None:
+        key, known = key_of(change.object), self._claims.get(key_of(change.object))
+        same = known is not None and uid_of(known) == uid_of(change.object)
+        if change.deleted:
+            if same:
+                self._forget_claim(key)
+        elif known is None or not same or version_of(known) < version_of(change.object):
+            self._remember_claim(change.object)
+        self._to_try.update(uid for uid, pod in self._pods.items() if key in pod_claims.claim_keys(pod))
+
+    def _forget_claim(self, key: Key) -> None:
+        self._allocated.remove(self._claims.pop(key))
+        self._to_try.update(self._pods)
+
+    def _remember_claim(self, claim: Object) -> None:
+        """Take in a claim as it is now; one that gave its devices back may let any pod fit."""
+        key = key_of(claim)
+        known = self._claims.get(key)
+        if known is not None and pod_claims.is_allocated(known) and not pod_claims.is_allocated(claim):
+            self._to_try.update(self._pods)
+        if known is not None and uid_of(known) != uid_of(claim):
+            self._allocated.remove(known)
+        self._claims[key] = claim
+        if pod_claims.is_allocated(claim):
+            self._allocated.add(claim)
+        else:
+            self._allocated.remove(claim)
+
+    def _act(self) -> float | None:
+        """Try every pod that may fit now, oldest first; those disturbed by others' writes are tried again soon."""
+        now = self._now()
+        self._to_try.update(uid for uid, due in self._due.items() if due <= now)
+        for uid in [uid for uid in self._pods if uid in self._to_try]:
+            self._to_try.discard(uid)
+            pod = self._pods[uid]
+            try:
+                self._schedule(pod)
+            except errors.NotFoundError:
+                _log.debug("pod or claim went while it was scheduled", pod=uid)
+            except errors.InvalidError as error:
+                self._refuse(pod, f"the API server refuses what the scheduler decided: {error}")
+            except errors.ApiError as error:
+                _log.debug("scheduling is tried again", pod=uid, error=str(error))
+                self._to_try.add(uid)
+        if self._to_try:
+            return self._backoff.next()
+        self._backoff.reset()
+        return max(0.0, (min(self._due.values()) - self._now()).total_seconds()) if self._due else None
+
+    def _schedule(self, pod: Object) -> None:
+        if failed := self._readiness(pod).failed:
+            self._give_up(pod, failed)
+            return
+        with self._metrics.step("PreFilter"):
+            site = self._site(pod)
+        with self._metrics.step("Filter"):
+            decision = placement.place(pod, site)
+        if isinstance(decision, Refusal):
+            self._refuse(pod, decision.message, gated=decision.gated)
+            with self._metrics.step("PostFilter"):
+                self._free(decision.stuck)
+            return
+        with self._metrics.step("PreBind"):
+            pod = self._write(pod, decision)
+        readiness = self._readiness(pod)
+        if readiness.pending:
+            self._wait(pod, decision.node, readiness)
+        else:
+            self._bind(pod, decision.node)
+
+    def _readiness(self, pod: Object) -> Readiness:
+        if not self._gates.on(Gate.BINDING_CONDITIONS):
+            return Readiness()
+        claims = [self._claims[key] for key in sorted(pod_claims.claim_keys(pod)) if key in self._claims]
+        return binding_wait.of_claims(claims, self._now(), self._binding_timeout)
+
+    def _wait(self, pod: Object, node: str, readiness: Readiness) -> None:
+        uid = uid_of(pod)
+        if self._chosen.get(uid) != node:
+            self._recorder.normal(POD, pod, "WaitingForBindingConditions", f"for {node}: {'; '.join(readiness.pending)}")
+        self._chosen[uid] = node
+        self._due[uid] = self._now() + datetime.timedelta(seconds=readiness.seconds)
+
+    def _give_up(self, pod: Object, failed: Sequence[Failed]) -> None:
+        """Take the pod's reservations of claims whose devices will not be ready; without another user they lose their devices."""
+        self._stop_waiting(uid_of(pod))
+        self._refuse(pod, f"binding failed: {'; '.join(one.message for one in failed)}")
+        for one in failed:
+            if pod_claims.is_reserved_for(one.claim, pod):
+                self._remember_claim(reservation.release(self._api, one.claim, {uid_of(pod)}))
+                self._to_try.add(uid_of(pod))
+
+    def _site(self, pod: Object) -> Site:
+        """Return what to decide upon; the node that a waiting pod was promised comes first."""
+        if self._allocator is None:
+            classes = {key.name: one for key, one in self._classes.items()}
+            rules = self._rules.values() if self._gates.on(Gate.DEVICE_TAINT_RULES) else ()
+            slices = [taint_rules.tainted(one, rules) for one in self._slices.values()]
+            self._allocator = Allocator(slices, classes, self._selectors, self._gates, self._known_errors)
+        chosen = self._chosen.get(uid_of(pod))
+        nodes = [self._nodes[key] for key in sorted(self._nodes, key=lambda key: (key.name != chosen, key))]
+        return Site(
+            nodes=nodes,
+            claims=self._claims,
+            allocator=self._allocator,
+            allocated=self._allocated,
+            new_share_id=self._new_share_id,
+            for_workloads=self._for_workloads,
+            resources=self._resources,
+            taken=self._amounts.taken,
+            apart=self._neighbours.rule_for(pod, {key.name: one for key, one in self._nodes.items()}),
+        )
+
+    def _write(self, pod: Object, decision: Placement) -> Object:
+        """Write what was decided, and return the pod as it is then. If a write is refused, nothing stays of those before it."""
+        special = decision.special
+        if special is None:
+            self._write_claims(pod, decision)
+            return pod
+        claim = special.claim
+        if not uid_of(claim):
+            claim = self._api.create(CLAIM, claim, namespace=key_of(pod).namespace)
+            allocate = [(claim if one is special.claim else one, allocation) for one, allocation in decision.allocate]
+            decision = replace(decision, allocate=allocate)
+        try:
+            self._write_claims(pod, decision)
+            return self._name_special(pod, claim, special)
+        except errors.ApiError:
+            self._delete_special(claim, pod)
+            raise
+
+    def _name_special(self, pod: Object, claim: Object, special: Special) -> Object:
+        """Say in the pod's status which claim it has for extended resources."""
+        status: Object = {
+            "resourceClaimName": key_of(claim).name,
+            "requestMappings": json_types.from_objects(special.mappings),
+        }
+        if json_types.at(pod, "status", "extendedResourceClaimStatus") == status:
+            return pod
+        key = key_of(pod)
+        patch: Object = {"metadata": {"uid": uid_of(pod)}, "status": {"extendedResourceClaimStatus": status}}
+        seen = self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status")
+        self._pods[uid_of(pod)] = seen
+        return seen
+
+    def _delete_special(self, claim: Object, pod: Object) -> None:
+        """Delete a claim for extended resources that could not be given to its pod."""
+        key = key_of(claim)
+        try:
+            self._take_back(self._api.get(CLAIM, key.name, key.namespace), pod, allocated=True)
+            self._api.delete(CLAIM, key.name, namespace=key.namespace, uid=uid_of(claim))
+        except errors.ApiError as error:
+            _log.warning("claim for extended resources not deleted", claim=key.name, error=str(error))
+
+    def _write_claims(self, pod: Object, decision: Placement) -> None:
+        """Write allocations and reservations; if one is refused, the ones before it are taken back."""
+        written: list[Object] = []
+        try:
+            for claim, allocation in decision.allocate:
+                written.append(reservation.allocate(self._api, claim, allocation, pod, for_workloads=self._for_workloads))
+                self._remember_claim(written[-1])
+            for claim in decision.reserve:
+                written.append(reservation.reserve(self._api, claim, pod, for_workloads=self._for_workloads))
+                self._remember_claim(written[-1])
+        except errors.ApiError:
+            for index, claim in enumerate(written):
+                self._take_back(claim, pod, allocated=index < len(decision.allocate))
+            raise
+        for claim in written[: len(decision.allocate)]:
+            self._recorder.normal(CLAIM, claim, "Allocated", _allocation_text(claim, decision.node))
+
+    def _free(self, stuck: Sequence[Object]) -> None:
+        """Take the devices of one claim that nobody but the refused pod has, so that the pod may fit elsewhere."""
+        for claim in stuck[:1]:
+            self._remember_claim(reservation.deallocate(self._api, claim))
+            self._recorder.normal(CLAIM, claim, "Deallocated", "its only pod cannot go where its devices are")
+
+    def _take_back(self, claim: Object, pod: Object, *, allocated: bool) -> None:
+        """Undo what was just written; a claim that was ``allocated`` for a workload is nobody's yet."""
+        try:
+            if allocated and pod_claims.serves_any_pod(claim):
+                self._remember_claim(reservation.deallocate(self._api, claim))
+            else:
+                self._remember_claim(reservation.release(self._api, claim, {uid_of(pod)}))
+        except errors.ApiError as error:
+            _log.warning("reservation not taken back", claim=key_of(claim).name, error=str(error))
+
+    def _bind(self, pod: Object, node: str) -> None:
+        key = key_of(pod)
+        target: Object = {"metadata": {"uid": uid_of(pod)}, "spec": {"nodeName": node}}
+        self._api.patch(POD, key.name, target, namespace=key.namespace, kind=PatchKind.MERGE)
+        self._forget_pod(uid_of(pod))
+        self._amounts.take(pod, node)
+        self._neighbours.take(pod, node)
+        self._set_condition(pod, {"status": "True"})
+        self._recorder.normal(POD, pod, "Scheduled", f"assigned {key.namespace}/{key.name} to {node}")
+
+    def _refuse(self, pod: Object, message: str, *, gated: bool = False) -> None:
+        """Say in the pod's status why it waits, and in an event if it was tried: a gated pod was not."""
+        self._metrics.unschedulable(uid_of(pod), is_so=True)
+        if _condition(pod).get("message") == message:
+            return
+        seen = self._set_condition(pod, {"status": "False", "reason": "Unschedulable", "message": message})
+        if _wishes(seen) != _wishes(pod):
+            self._to_try.add(uid_of(pod))
+        self._pods[uid_of(pod)] = seen
+        if not gated:
+            self._recorder.warning(POD, pod, "FailedScheduling", message)
+
+    def _set_condition(self, pod: Object, fields: Object) -> Object:
+        condition: Object = {"type": "PodScheduled", "lastTransitionTime": moments.now(), "reason": None, "message": None} | fields
+        patch: Object = {"metadata": {"uid": uid_of(pod)}, "status": {"conditions": [condition]}}
+        key = key_of(pod)
+        return self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.STRATEGIC, subresource="status")
+
+
+def _is_ours(pod: Object) -> bool:
+    """Say whether the pod waits for this scheduler."""
+    spec = json_types.mapping(pod, "spec")
+    if json_types.text(spec, "nodeName") or json_types.items(spec, "schedulingGates"):
+        return False
+    return json_types.text(spec, "schedulerName") == NAME and not (pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod))
+
+
+def _wishes(pod: Object) -> tuple[object, ...]:
+    """Return what of a pod a decision depends on; conditions, which scheduling itself writes, are not part of it."""
+    return pod.get("spec"), json_types.at(pod, "status", "resourceClaimStatuses")
+
+
+def _condition(pod: Object) -> Object:
+    conditions = json_types.objects(pod, "status", "conditions")
+    return next((one for one in conditions if one.get("type") == "PodScheduled"), {})
+
+
+def _allocation_text(claim: Object, node: str) -> str:
+    results = json_types.objects(pod_claims.allocation(claim), "devices", "results")
+    parts = [_result_text(result) for result in results]
+    return f"on {node}: {', '.join(parts) or 'no devices'}"
+
+
+def _result_text(result: Object) -> str:
+    consumed = ", ".join(f"{name} {amount}" for name, amount in json_types.mapping(result, "consumedCapacity").items())
+    text = f"{json_types.text(result, 'request')} gets {json_types.text(result, 'driver')}/{json_types.text(result, 'device')}"
+    return f"{text} ({consumed})" if consumed else text
