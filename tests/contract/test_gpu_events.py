@@ -48,14 +48,14 @@ def machine(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Machine:
 def test_an_event_says_which_gpu_which_instance_and_which_xid(machine: Machine) -> None:
     _, gpu = machine.seen.gpus()
     with machine.seen.events() as events:
-        machine.hardware.strike(gpu.uuid, 31, instance_id=2)
-        machine.hardware.strike(gpu.uuid, 79)
+        machine.hardware.report_xid(gpu.uuid, 31, instance_id=2)
+        machine.hardware.report_xid(gpu.uuid, 79)
         assert events.wait(PATIENCE) == signals.Event(gpu=gpu.uuid, kind=signals.EventKind.XID, xid=31, instance_id=2)
         assert events.wait(PATIENCE) == signals.Event(gpu=gpu.uuid, kind=signals.EventKind.XID, xid=79)
 
 
 def test_only_what_happens_after_the_opening_is_heard(machine: Machine) -> None:
-    machine.hardware.strike(machine.seen.gpus()[0].uuid, 31)
+    machine.hardware.report_xid(machine.seen.gpus()[0].uuid, 31)
     with machine.seen.events() as events:
         assert events.wait(0.0) is None
 
@@ -70,7 +70,7 @@ def test_changes_of_mig_are_events(machine: Machine) -> None:
 @pytest.mark.parametrize("action", list(signals.RecoveryAction))
 def test_what_a_gpu_asks_for_stands_until_it_is_reset(machine: Machine, action: signals.RecoveryAction) -> None:
     uuid = machine.seen.gpus()[0].uuid
-    machine.hardware.strike(uuid, 48, asks=action)
+    machine.hardware.report_xid(uuid, 48, asks=action)
     assert machine.seen.recovery_action(uuid) is action
     machine.hardware.reset(uuid)
     assert machine.seen.recovery_action(uuid) is signals.RecoveryAction.NONE

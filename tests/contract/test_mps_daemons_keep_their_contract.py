@@ -49,9 +49,9 @@ class Kind:
     def behave(self, behaviour: str) -> None:
         mps_daemon.install(self.folder / "root", behaviour)
 
-    def living(self, grant: str = GRANT) -> list[processes.Running]:
+    def living(self, grant: str = GRANT) -> list[processes.Process]:
         """The daemon and all that it started."""
-        return sorted(processes.bearing(f"{child_daemons.PIPE_VARIABLE}={daemon_folder.of(self.home, grant) / 'pipe'}"))
+        return sorted(processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={daemon_folder.path_of(self.home, grant) / 'pipe'}"))
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def folder() -> Iterator[pathlib.Path]:
 def kind(request: pytest.FixtureRequest, folder: pathlib.Path) -> Iterator[Kind]:
     root = mps_daemon.install(folder / "root")
     if request.param == "process":
-        local = child_daemons.Daemons(home=folder / "mps", root=root, own_shm=False, stop_seconds=0.5)
+        local = child_daemons.ChildDaemons(home=folder / "mps", root=root, own_shm=False, stop_seconds=0.5)
         yield Kind(folder=folder, again=lambda: dataclasses.replace(local))
         local.stop(GRANT)
         local.stop(OTHER)
@@ -189,10 +189,10 @@ def test_a_daemon_that_does_not_answer_is_left_running_and_the_error_says_so(kin
 
 def test_only_what_is_left_of_unknown_grants_is_swept(kind: Kind) -> None:
     kind.serve()
-    lost = daemon_folder.of(kind.home, "lost")
+    lost = daemon_folder.path_of(kind.home, "lost")
     lost.mkdir()
     kind.daemons.sweep(lambda: {GRANT})
-    assert sorted(kind.home.iterdir()) == [daemon_folder.of(kind.home, GRANT)]
+    assert sorted(kind.home.iterdir()) == [daemon_folder.path_of(kind.home, GRANT)]
     kind.daemons.check(GRANT)
 
 
@@ -230,7 +230,7 @@ def test_only_the_first_prepare_of_a_pods_daemon_needs_the_api_server(kubelet: m
     pods.check(GRANT)
     pods.stop(GRANT)
     assert not list(pods.home.iterdir())
-    assert not list(processes.bearing(f"{child_daemons.PIPE_VARIABLE}={daemon_folder.of(pods.home, GRANT) / 'pipe'}"))
+    assert not list(processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={daemon_folder.path_of(pods.home, GRANT) / 'pipe'}"))
     assert list(kubelet.pods), "the pod is left, without a daemon"
     kubelet.away = False
     pods.sweep(lambda: ())

@@ -144,7 +144,7 @@ def test_device_numbers_are_found_or_the_module_that_is_missing_is_named(hardwar
 def test_events_are_waited_for_as_long_as_asked_and_closed_twice(hardware: nvml.NvmlGpus) -> None:
     uuids = {gpu.uuid for gpu in hardware.gpus()}
     with hardware.events() as events:
-        assert events.deaf <= uuids
+        assert events.unmonitored <= uuids
         for seconds in (0.0, 0.2):
             event = events.wait(seconds)
             assert event is None or event.gpu in uuids

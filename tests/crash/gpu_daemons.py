@@ -81,7 +81,7 @@ class World:
         if life.falls == "itself":
             assert told == {"signal": signal.SIGKILL} or (life.by_line and told["error"] == ""), told
 
-    def living(self) -> dict[str, list[processes.Running]]:
+    def living(self) -> dict[str, list[processes.Process]]:
         return gpu_victims.living(self.node.folder)
 
     def kill_daemons(self) -> None:

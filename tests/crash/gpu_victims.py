@@ -33,7 +33,7 @@ from drakit.node import driver_context, engine, inventory_cache, recovery, timin
 from fakes import claim_source, gpu_node, world
 
 UID = "11111111-2222-3333-4444-555555555555"
-TERMS = share_policy.Terms(memory=True, number=4, partitions=True)
+TERMS = share_policy.SharePolicy(memory=True, number=4, partitions=True)
 CHANGES = frozenset({"begin", "complete", "refresh", "begin_unprepare", "finish_unprepare", "write", "remove"})
 BY_LINE = (child_daemons.__file__, daemon_folder.__file__, ownership_markers.__file__)
 
@@ -168,10 +168,11 @@ def killed(_name: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def living(folder: pathlib.Path) -> dict[str, list[processes.Running]]:
+def living(folder: pathlib.Path) -> dict[str, list[processes.Process]]:
     """Everything that was started for claims of a world, gates too, by the daemon's folder."""
     found = {
-        place.name: sorted(processes.bearing(f"{child_daemons.PIPE_VARIABLE}={place / 'pipe'}")) for place in (folder / "mps").glob("*")
+        place.name: sorted(processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={place / 'pipe'}"))
+        for place in (folder / "mps").glob("*")
     }
     return {name: running for name, running in found.items() if running}
 
@@ -188,7 +189,7 @@ def open_journal(folder: pathlib.Path, machine: str) -> journal.Journal:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SteppingDaemons(child_daemons.Daemons):
+class SteppingDaemons(child_daemons.ChildDaemons):
     """MPS daemons whose start and end are steps."""
 
     step: Callable[[str], None]
@@ -219,8 +220,8 @@ def author_of(life: Life, memory: journal.Journal, stepper: Stepper) -> gpu_driv
     return gpu_driver.GpuDriver(
         gpu_node.stepping(mock_gpus.MockGpus(life.choice), stepper),
         intents=memory.intents,
-        choices=discovery.Choices(terms=TERMS if life.wants.share else share_policy.NONE),
-        surroundings=gpu_driver.Surroundings(daemons=daemons, made=ownership_markers.Marks(folder=life.folder / "made")),
+        options=discovery.DiscoveryOptions(terms=TERMS if life.wants.share else share_policy.NOT_SHARED),
+        resources=gpu_driver.HostResources(daemons=daemons, made=ownership_markers.MarkerStore(folder=life.folder / "made")),
         pause=lambda _: None,
     )
 

@@ -53,7 +53,7 @@ def health(space: Workspace, pod: str) -> list[tuple[str, str]]:
 def test_the_health_of_a_device_is_in_the_status_of_its_pod(space: Workspace, faulty: Driver) -> None:
     space.run(objects.claim("c", on(FIRST)), objects.pod("p", claims=["c"]))
     space.api.wait("a healthy device in the pod's status", lambda: [one for one, _ in health(space, "p")] == ["Healthy"])
-    faulty.gpu("strike", 0, MILD)
+    faulty.gpu("report_xid", 0, MILD)
     space.api.wait("an unhealthy device in the pod's status", lambda: [one for one, _ in health(space, "p")] == ["Unhealthy"])
     faulty.gpu("reset", 0)
     space.api.wait("a healthy device again", lambda: [one for one, _ in health(space, "p")] == ["Healthy"])
@@ -63,7 +63,7 @@ def test_the_health_of_a_device_is_in_the_status_of_its_pod(space: Workspace, fa
 @pytest.mark.slow
 def test_a_fault_keeps_new_pods_away_and_leaves_those_that_run(space: Workspace, faulty: Driver) -> None:
     space.run(objects.claim("c", on(FIRST)), objects.pod("p", claims=["c"]))
-    faulty.gpu("strike", 0, MILD)
+    faulty.gpu("report_xid", 0, MILD)
     space.api.wait("the taint", lambda: (XID, "NoSchedule") in taints(faulty))
     space.end("p")
     space.create(objects.claim("d", on(FIRST)), objects.pod("q", claims=["d"]))
@@ -76,7 +76,7 @@ def test_a_fault_keeps_new_pods_away_and_leaves_those_that_run(space: Workspace,
 @TAINTS
 @pytest.mark.slow
 def test_a_claim_that_tolerates_the_fault_gets_the_gpu(space: Workspace, faulty: Driver) -> None:
-    faulty.gpu("strike", 0, MILD)
+    faulty.gpu("report_xid", 0, MILD)
     space.api.wait("the taint", lambda: (XID, "NoSchedule") in taints(faulty))
     tolerated = on(FIRST, tolerations=[{"operator": "Exists", "effect": "NoSchedule"}])
     space.run(objects.claim("c", tolerated), objects.pod("p", claims=["c"]))
@@ -86,7 +86,7 @@ def test_a_claim_that_tolerates_the_fault_gets_the_gpu(space: Workspace, faulty:
 @pytest.mark.slow
 def test_a_fault_that_no_program_survives_evicts_the_pods_of_its_gpu_alone(space: Workspace, faulty: Driver) -> None:
     space.run(objects.claim("c", on(FIRST)), objects.pod("p", claims=["c"]), objects.claim("d", on(SECOND)), objects.pod("q", claims=["d"]))
-    faulty.gpu("strike", 0, GRAVE)
+    faulty.gpu("report_xid", 0, GRAVE)
     space.api.wait("the pod's eviction", lambda: space.api.find("Pod", "p", space.namespace) is None)
     assert workspace.is_running(space.pod("q"))
     assert (XID, "NoExecute") in taints(faulty)
@@ -97,7 +97,7 @@ def test_a_fault_that_no_program_survives_evicts_the_pods_of_its_gpu_alone(space
 def test_a_pod_that_tolerates_such_a_fault_stays(space: Workspace, faulty: Driver) -> None:
     tolerated = on(FIRST, tolerations=[{"operator": "Exists", "effect": "NoExecute"}, {"operator": "Exists", "effect": "NoSchedule"}])
     space.run(objects.claim("c", tolerated), objects.pod("p", claims=["c"]), objects.claim("d", on(SECOND)), objects.pod("q", claims=["d"]))
-    faulty.gpu("strike", 0, GRAVE)
+    faulty.gpu("report_xid", 0, GRAVE)
     space.api.wait("the taint", lambda: (XID, "NoExecute") in taints(faulty))
     assert workspace.is_running(space.pod("p"))
 

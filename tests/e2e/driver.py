@@ -24,12 +24,13 @@ _GRACE_SECONDS = 60
 _FAULT = """
 import pathlib, sys
 from drakit.devices import machines
-from drakit.devices.gpu import mock, vitals
+from drakit.devices.gpu.health import signals
+from drakit.devices.gpu.mock import mock_gpus
 machine, folder, owner, call, index, *rest = sys.argv[1:]
-gpus = mock.MockGpus(machines.Choice(name=machine, directory=pathlib.Path(folder), owner=owner))
+gpus = mock_gpus.MockGpus(machines.Choice(name=machine, directory=pathlib.Path(folder), owner=owner))
 uuid = sorted(gpus.gpus(), key=lambda gpu: gpu.minor)[int(index)].uuid
-if call == "strike":
-    gpus.strike(uuid, int(rest[0]), asks=vitals.RecoveryAction.RESET)
+if call == "report_xid":
+    gpus.report_xid(uuid, int(rest[0]), asks=signals.RecoveryAction.RESET)
 else:
     getattr(gpus, call)(uuid)
 """
@@ -129,7 +130,7 @@ class Driver:
         return "\n".join(f"-- {name}\n{self.api.kubectl('logs', '-n', NAMESPACE, name, '--tail=25', check=False)}" for name in names)
 
     def gpu(self, call: str, index: int = 0, *words: int) -> None:
-        """Let something happen to a GPU of the mock machine: ``strike`` with an Xid, ``lose``, ``reset``."""
+        """Let something happen to a GPU of the mock machine: ``report_xid``, ``lose``, ``reset``."""
         folder = self.local / "mock" if self.local else f"/var/lib/kubelet/plugins/mock/{MACHINE}"
         told = ["-c", _FAULT, MACHINE, str(folder), self.node, call, str(index), *(str(word) for word in words)]
         if self.local is not None:

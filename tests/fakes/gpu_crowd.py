@@ -79,7 +79,7 @@ def crowd(
         driver = gpu_driver.GpuDriver(
             around(hardware),
             intents=memory.intents,
-            choices=discovery.Choices(terms=share_policy.Terms(number=2, partitions=True)),
+            options=discovery.DiscoveryOptions(terms=share_policy.SharePolicy(number=2, partitions=True)),
         )
         offered = inventory_cache.InventoryCache(driver)
         offered.refresh()

@@ -89,13 +89,13 @@ class GpuNode:
         directory: pathlib.Path,
         machine: str = "dgx-a100-40gb-2gpu",
         *,
-        terms: share_policy.Terms = share_policy.NONE,
-        surroundings: gpu_driver.Surroundings | None = None,
-        watch: gpu_driver.Watching | None = None,
+        terms: share_policy.SharePolicy = share_policy.NOT_SHARED,
+        resources: gpu_driver.HostResources | None = None,
+        health: gpu_driver.HealthOptions | None = None,
     ) -> None:
         self.terms = terms
-        self.watch = watch
-        self.surroundings = surroundings
+        self.health = health
+        self.resources = resources
         self.choice = machines.Choice(name=machine, directory=directory, owner="node-a")
         self.journal: dict[str, Kept] = {}
         self.pauses: list[float] = []
@@ -108,9 +108,9 @@ class GpuNode:
         self.driver = gpu_driver.GpuDriver(
             stepping(mock_gpus.MockGpus(self.choice), self.steps),
             intents=self.intents,
-            choices=discovery.Choices(whole_beside_partitions=self.hardware.whole_beside_partitions, terms=self.terms),
-            surroundings=self.surroundings,
-            watch=self.watch,
+            options=discovery.DiscoveryOptions(whole_beside_partitions=self.hardware.whole_beside_partitions, terms=self.terms),
+            resources=self.resources,
+            health=self.health,
             pause=self.pauses.append,
         )
         return self.driver

@@ -37,7 +37,7 @@ class Shown:
     def measure(self) -> Sequence[context.Metric]:
         nics = reporting._readings(port.Traffic(share_id="s", egress=COUNTERS, ingress=COUNTERS), "eth0")
         gpus = gpu_metrics.of_gpu(
-            gpu_metrics.Count(
+            gpu_metrics.GpuCounts(
                 gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True, monitored=True
             )
         )

@@ -143,7 +143,7 @@ class FakePods:
         if running is None:
             return
         variable = f"CUDA_MPS_PIPE_DIRECTORY={pod.wanted.environment[pod_daemons.FOLDER_VARIABLE]}/pipe"
-        for one in processes.bearing(variable):
+        for one in processes.with_environment(variable):
             one.send(signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             os.kill(running.pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ class Told:
     """What is withheld, by name, and the cautions of what is offered, by interface name. ``gpus`` are GPUs that are not offered."""
 
     withheld: "tuple[offers.Withheld, ...]" = ()
-    gpus: "tuple[discovery.Unoffered, ...]" = ()
+    gpus: "tuple[discovery.UnavailableGpu, ...]" = ()
     cautions: "Mapping[str, eligibility.Caution]" = dataclasses.field(default_factory=dict)
 
 
@@ -57,7 +57,7 @@ def gpus(told: Told) -> str:
 
     if not told.gpus:
         return ""
-    return f"{output.counted(len(told.gpus), 'GPU')} {'is' if len(told.gpus) == 1 else 'are'} not offered: {discovery.described(told.gpus)}"
+    return f"{output.counted(len(told.gpus), 'GPU')} {'is' if len(told.gpus) == 1 else 'are'} not offered: {discovery.describe(told.gpus)}"
 
 
 def gpu_documents(told: Told) -> list[dict[str, object]]:

@@ -16,9 +16,9 @@ def parameters(kind: str, **sharing: object) -> list[object]:
     return [{"source": "FromClaim", "requests": ["gpu"], "opaque": {"driver": "gpu.drakit.dev", "parameters": given}}]
 
 
-def daemons(desk: desks.Desk) -> list[processes.Running]:
+def daemons(desk: desks.Desk) -> list[processes.Process]:
     folders = (desk.folder / "node" / "plugins" / "gpu.drakit.dev" / "mps").glob("*")
-    return [one for folder in folders for one in processes.bearing(f"{child_daemons.PIPE_VARIABLE}={folder / 'pipe'}")]
+    return [one for folder in folders for one in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={folder / 'pipe'}")]
 
 
 @pytest.fixture
@@ -80,6 +80,6 @@ def test_a_mock_daemon_whose_folder_is_deleted_ends(shared: desks.Desk) -> None:
     assert any(is_gone(daemon) or waiting.wait(0.1) for _ in range(600)), "it looks every five seconds"
 
 
-def is_gone(daemon: processes.Running) -> bool:
+def is_gone(daemon: processes.Process) -> bool:
     processes.reap(daemon.pid)
     return not daemon.is_alive()

@@ -59,9 +59,9 @@ def used(desk: desks.Desk) -> Iterator[desks.Desk]:
         one.send(signal.SIGKILL)
 
 
-def daemons(desk: desks.Desk) -> list[processes.Running]:
+def daemons(desk: desks.Desk) -> list[processes.Process]:
     folders = (desk.folder / "node" / "plugins" / "gpu.drakit.dev" / "mps").glob("*")
-    return [one for folder in folders for one in processes.bearing(f"{child_daemons.PIPE_VARIABLE}={folder / 'pipe'}")]
+    return [one for folder in folders for one in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={folder / 'pipe'}")]
 
 
 def test_it_lists_and_changes_nothing_until_it_is_told_to(used: desks.Desk) -> None:
@@ -87,7 +87,7 @@ def test_claims_that_may_be_in_use_are_removed_only_by_force_and_then_nothing_is
     assert ran.status == 0, ran.err
     assert all(item["removed"] for item in json.loads(ran.out)["items"])
     assert files(used.folder / "node") == []
-    assert processes.Running.find(daemon.pid) != daemon
+    assert processes.Process.find(daemon.pid) != daemon
     again = used.on_node("uninstall-node", "--no-api", "--yes")
     assert (again.status, again.out) == (0, "nothing of drakit is left on this node\n")
     assert files(used.folder / "node") == []

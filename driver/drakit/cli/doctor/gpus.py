@@ -36,7 +36,7 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     try:
         versions, census = gpus.versions(), gpus.census()
         with gpus.events() as events:
-            deaf = [f"gpu-{gpu.minor}" for gpu in census.gpus if gpu.uuid in events.deaf]
+            deaf = [f"gpu-{gpu.minor}" for gpu in census.gpus if gpu.uuid in events.unmonitored]
     except errors.DrakitError as error:
         return finding.failed(TOPIC, "NVML", str(error), "nvidia-smi must work on this node")
     finally:
@@ -44,7 +44,7 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     answering, counted = len(census.gpus), len(census.gpus) + len(census.silent)
     told = f"answers for {answering} of {output.counted(counted, 'GPU')}, driver {versions.driver}, CUDA {versions.cuda}"
     if census.silent:
-        named = discovery.described(discovery.silent(census))
+        named = discovery.describe(discovery.silent_gpus(census))
         return finding.failed(
             TOPIC, "NVML", f"{told}; no answer from {named}", "nvidia-smi -q says more; reset the GPU, or reboot the node"
         )

@@ -10,7 +10,7 @@ from drakit.devices.gpu.mig import ownership_markers
 from drakit.devices.gpu.mock import mock_driver_root, mock_gpus
 from drakit.devices.gpu.sharing import share_policy
 from drakit.devices.gpu.sharing.mps import child_daemons, pod_daemons
-from drakit.devices.gpu.sharing.mps import port as port_of_daemons
+from drakit.devices.gpu.sharing.mps import port as mps_port
 
 _LIBRARY = "libnvidia-ml.so.1"
 _DAEMONS = "mps"
@@ -24,7 +24,7 @@ def assemble(
 
     A mock machine has a made-up driver root, and nobody makes device nodes for hardware that is not there.
     """
-    terms = share_policy.Terms(memory=options.share_memory, number=options.shares, partitions=options.share_mig)
+    terms = share_policy.SharePolicy(memory=options.share_memory, number=options.shares, partitions=options.share_mig)
     beside = options.whole_beside_partitions
     if machine is None:
         root = driver_root.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host)
@@ -37,23 +37,25 @@ def assemble(
         hardware,
         name=name or driver.NAME,
         intents=intents,
-        choices=discovery.Choices(whole_beside_partitions=bool(beside), terms=terms),
-        watch=driver.Watching(terms=faults.Terms(ignored=options.ignored_xids, evicts=options.evict)) if options.health else None,
-        surroundings=driver.Surroundings(
+        options=discovery.DiscoveryOptions(whole_beside_partitions=bool(beside), terms=terms),
+        health=driver.HealthOptions(policy=faults.HealthPolicy(ignored=options.ignored_xids, evicts=options.evict))
+        if options.health
+        else None,
+        resources=driver.HostResources(
             files=driver_files.DriverFiles(root, use_toolkit=options.toolkit),
             dev_root=options.dev_root if machine is None else None,
-            made=ownership_markers.Marks(folder=options.home / _MADE if options.home else None),
+            made=ownership_markers.MarkerStore(folder=options.home / _MADE if options.home else None),
             # A mock machine's daemons serve nobody, and need no privilege.
             daemons=_daemons(options, root, own_shm=machine is None),
         ),
     )
 
 
-def _daemons(options: settings.GpuSettings, root: driver_root.DriverRoot, *, own_shm: bool) -> port_of_daemons.Daemons:
+def _daemons(options: settings.GpuSettings, root: driver_root.DriverRoot, *, own_shm: bool) -> mps_port.Daemons:
     home = options.home / _DAEMONS if options.home else None
     if options.daemon_pods is not None and home is not None:
         return pod_daemons.PodDaemons(pods=options.daemon_pods, home=home, root=root, own_shm=own_shm)
-    return child_daemons.Daemons(home=home, root=root, own_shm=own_shm)
+    return child_daemons.ChildDaemons(home=home, root=root, own_shm=own_shm)
 
 
 def _made_up_root(machine: machines.Choice, mocked: mock_gpus.MockGpus) -> driver_root.DriverRoot:

@@ -28,7 +28,7 @@ from drakit.devices.gpu.inventory import attributes, discovery
 from drakit.devices.gpu.mig import instances, ownership_markers
 from drakit.devices.gpu.sharing import gpu_settings, restore, usage_warnings
 from drakit.devices.gpu.sharing.mps import child_daemons
-from drakit.devices.gpu.sharing.mps import port as daemon_port
+from drakit.devices.gpu.sharing.mps import port as mps_port
 
 NAME = "gpu.drakit.dev"
 
@@ -44,7 +44,7 @@ def no_intents() -> Sequence[records.Record]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class HostResources:
     """What a prepared device needs beside the hardware.
 
     The driver's ``files`` (None: containers get none), the folder below which ``dev`` is looked after (None: nobody looks), MPS ``daemons``, and
@@ -53,16 +53,16 @@ class Surroundings:
 
     files: driver_files.DriverFiles | None = None
     dev_root: pathlib.Path | None = None
-    daemons: daemon_port.Daemons = dataclasses.field(default_factory=child_daemons.Daemons)
-    made: ownership_markers.Marks = dataclasses.field(default_factory=ownership_markers.Marks)
+    daemons: mps_port.Daemons = dataclasses.field(default_factory=child_daemons.ChildDaemons)
+    made: ownership_markers.MarkerStore = dataclasses.field(default_factory=ownership_markers.MarkerStore)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Watching:
+class HealthOptions:
     """How the GPUs are watched while the driver serves."""
 
-    terms: faults.Terms = dataclasses.field(default_factory=faults.Terms)
-    rhythm: monitor.Rhythm = dataclasses.field(default_factory=monitor.Rhythm)
+    policy: faults.HealthPolicy = dataclasses.field(default_factory=faults.HealthPolicy)
+    intervals: monitor.PollIntervals = dataclasses.field(default_factory=monitor.PollIntervals)
 
 
 class GpuDriver(drivers.Driver[config.AnyConfig]):
@@ -83,22 +83,22 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         *,
         name: str = NAME,
         intents: Intents = no_intents,
-        choices: discovery.Choices | None = None,
-        surroundings: Surroundings | None = None,
-        watch: Watching | None = None,
+        options: discovery.DiscoveryOptions | None = None,
+        resources: HostResources | None = None,
+        health: HealthOptions | None = None,
         pause: instances.Pause = time.sleep,
     ) -> None:
         self.name = name
         self._hardware = hardware
         self._intents = intents
-        self._choices = choices or discovery.Choices()
-        self._around = surroundings or Surroundings()
+        self._options = options or discovery.DiscoveryOptions()
+        self._resources = resources or HostResources()
         self._pause = pause
         self._site: context.DriverContext | None = None
-        self._watching = watch
-        self._watch: monitor.Watch | None = None
-        self._crew: restore.Crew | None = None
-        self._memory = discovery.Memory()
+        self._health = health
+        self._monitor: monitor.HealthMonitor | None = None
+        self._worker: restore.RestoreWorker | None = None
+        self._cache = discovery.InventoryCache()
 
     def start(self, site: context.DriverContext) -> None:
         """Begin to watch the GPUs, and give prepared grants their settings once more, and their MPS daemons where they do not run.
@@ -107,35 +107,37 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         for those that may have lost something.
         """
         self._site = site
-        self._around.daemons.sweep(lambda: identity.holders(self._intents()))
-        restorer = restore.Restorer(self._hardware, site, self._around.daemons, self._intents)
-        failed = restorer.on(None)
-        if self._watching is None:
-            monitor.forget(site, self.name)
+        self._resources.daemons.sweep(lambda: identity.holders(self._intents()))
+        restorer = restore.Restorer(self._hardware, site, self._resources.daemons, self._intents)
+        failed = restorer.restore(None)
+        if self._health is None:
+            monitor.remove_taints(site, self.name)
             return
-        terms, rhythm = self._watching.terms, self._watching.rhythm
-        self._crew = restore.Crew(restorer)
-        self._crew.start()
-        self._crew.due(failed)
-        self._watch = monitor.Watch(self._hardware, site, prefix=self.name, terms=terms, rhythm=rhythm, lost_settings=self._crew.due)
-        self._watch.start()
+        policy, intervals = self._health.policy, self._health.intervals
+        self._worker = restore.RestoreWorker(restorer)
+        self._worker.start()
+        self._worker.enqueue(failed)
+        self._monitor = monitor.HealthMonitor(
+            self._hardware, site, prefix=self.name, policy=policy, intervals=intervals, lost_settings=self._worker.enqueue
+        )
+        self._monitor.start()
 
     def stop(self) -> None:
         """End the watch, and let go of the site."""
-        if self._watch is not None:
-            self._watch.stop()
-        if self._crew is not None:
-            self._crew.stop()
-        self._watch = self._crew = self._site = None
+        if self._monitor is not None:
+            self._monitor.stop()
+        if self._worker is not None:
+            self._worker.stop()
+        self._monitor = self._worker = self._site = None
 
     def measure(self) -> Sequence[context.Metric]:
         """MIG instances, memory slices, shares, MPS daemons and health of every GPU of the last look. Raises CallError."""
-        seen = metrics.Seen(
-            put=None if self._site is None or self._watching is None else self._site.taints(),
+        seen = metrics.HealthState(
+            put=None if self._site is None or self._health is None else self._site.taints(),
             prefix=self.name,
-            deaf=None if self._watch is None else self._watch.deaf,
+            unmonitored=None if self._monitor is None else self._monitor.unmonitored,
         )
-        return metrics.readings(self._hardware, self._memory.offered, self._intents, self._around.daemons, seen)
+        return metrics.collect(self._hardware, self._cache.offered, self._intents, self._resources.daemons, seen)
 
     def discover(self) -> inventory.Inventory:
         """All GPUs that answer and their partitions, less what instances of others take, with the taints of their faults.
@@ -144,18 +146,18 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         of prepared claims stay offered. Raises HardwareError when none of the GPUs answers.
         """
         put = {} if self._site is None else self._site.taints()
-        is_watched = self._site is not None and self._watching is not None
-        is_kept = self._hardware.is_plugged if is_watched else discovery.nothing_is_kept
-        offered = discovery.discover(self._hardware, self._intents, self._choices, self._memory, is_kept)
+        is_watched = self._site is not None and self._health is not None
+        is_kept = self._hardware.is_plugged if is_watched else discovery.keep_none
+        offered = discovery.discover(self._hardware, self._intents, self._options, self._cache, is_kept)
         if self._site is not None and is_watched:
-            known = {view.gpu.minor for view in self._memory.offered}
+            known = {view.gpu.minor for view in self._cache.offered}
             offered = discovery.with_claimed_devices(offered, self._site, self._hardware.boot_id(), known, is_kept)
-        return faults.spread(offered, put, self.name)
+        return faults.with_taints(offered, put, self.name)
 
     @property
-    def unoffered(self) -> Sequence[discovery.Unoffered]:
+    def unoffered(self) -> Sequence[discovery.UnavailableGpu]:
         """The GPUs that gave the last look an error, or can be offered in no form."""
-        return self._memory.unoffered
+        return self._cache.unoffered
 
     def plan(self, grant: Grant) -> records.Record:
         """Choose the slot and the settings.
@@ -169,7 +171,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if not wanted.borrowed and not gpu.is_vgpu:
             self._check_free(grant.device.name, wanted, known)
         settings = gpu_settings.plan(grant, wanted, gpu, self._hardware, known)
-        is_marked = wanted.slot is not None and not wanted.borrowed and self._around.made.folder is not None
+        is_marked = wanted.slot is not None and not wanted.borrowed and self._resources.made.folder is not None
         return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
 
     def recall(self, grant: Grant) -> records.Record:
@@ -193,17 +195,17 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if not grant.record:
             self._warn_of_several(grant)
         if wanted.slot is None:
-            if not wanted.borrowed and not self._is_whole(grant, gpu):
+            if not wanted.borrowed and not self._make_whole(grant, gpu):
                 return drivers.Prepared()
             ready = container_edits.of_gpu(grant.request, grant.device.name, gpu, self._hardware.device_majors())
-            return self._finished(grant, wanted, ready, gpu.uuid, records.freeze_record({"uuid": gpu.uuid}))
+            return self._prepared(grant, wanted, ready, gpu.uuid, records.freeze_record({"uuid": gpu.uuid}))
         made = self._mig_device(grant, gpu, wanted, wanted.slot)
         if made is None:
             return drivers.Prepared()
         majors = self._hardware.device_majors()
         minors = self._hardware.capability_minors(gpu.uuid, made.instance_id, made.compute_id)
         ready = container_edits.of_mig(grant.request, grant.device.name, gpu, made.uuid, majors, minors)
-        return self._finished(grant, wanted, ready, made.uuid, made.to_record())
+        return self._prepared(grant, wanted, ready, made.uuid, made.to_record())
 
     def unprepare(self, grant: Grant) -> None:
         """Stop the daemon, put settings back, remove the MIG device; nothing to do for admin access, or when ``plan`` was never asked.
@@ -215,15 +217,15 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         wanted = identity.Identity.from_record(grant.intent)
         settings = gpu_settings.Settings.from_record(wanted.settings)
         # Also where the intent names no daemon: after a lost journal it was made again without its settings.
-        self._around.daemons.stop(wanted.holder)
+        self._resources.daemons.stop(wanted.holder)
         if wanted.boot != self._hardware.boot_id() or self._others(wanted):
             return
         gpu_settings.undo(self._hardware, wanted.gpu, settings, applied=bool(grant.record))
         if wanted.slot is not None and not wanted.borrowed:
-            mark = self._around.made.of(wanted)
-            known = identity.Made.from_record(grant.record) if grant.record else None
-            instances.remove(self._hardware, wanted.slot, known, self._pause, mark)
-            mark.drop()
+            marker = self._resources.made.of(wanted)
+            known = identity.MigDevice.from_record(grant.record) if grant.record else None
+            instances.remove(self._hardware, wanted.slot, known, self._pause, marker)
+            marker.remove()
 
     def fits(self, device: devices.Device, config: object) -> bool:
         """GpuConfig is for whole GPUs, MigConfig for partitions, under either name."""
@@ -233,27 +235,27 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """What a device is configured with when nobody says."""
         return config.GpuConfig() if identity.is_whole(device) else config.MigConfig()
 
-    def _finished(
+    def _prepared(
         self, grant: Grant, wanted: identity.Identity, ready: cdi_edits.Edits, uuid: str, record: records.Record
     ) -> drivers.Prepared:
         """The device with all that surrounds it."""
         parts = [ready]
-        if self._around.dev_root is not None:
-            host.ensure_device_nodes(ready.device_nodes, self._around.dev_root)
-        if self._around.files is not None:
-            parts.append(self._around.files.of(self._hardware.versions().driver))
+        if self._resources.dev_root is not None:
+            host.ensure_device_nodes(ready.device_nodes, self._resources.dev_root)
+        if self._resources.files is not None:
+            parts.append(self._resources.files.of(self._hardware.versions().driver))
         settings = gpu_settings.Settings.from_record(wanted.settings)
         gpu_settings.apply(self._hardware, wanted.gpu, settings)
         if settings.mps is not None:
-            self._around.daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
-            self._around.daemons.check(wanted.holder)
-            parts.append(self._around.daemons.access(wanted.holder))
-        return drivers.Prepared(edits=container_edits.joined(*parts, cdi_edits.Edits(env=ready.env)), record=record)
+            self._resources.daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
+            self._resources.daemons.check(wanted.holder)
+            parts.append(self._resources.daemons.access(wanted.holder))
+        return drivers.Prepared(edits=container_edits.merged(*parts, cdi_edits.Edits(env=ready.env)), record=record)
 
     def _warn_of_several(self, grant: Grant) -> None:
-        if not usage_warnings.concerns(grant.intent):
+        if not usage_warnings.is_relevant(grant.intent):
             return
-        for notice in usage_warnings.notices(self._intents(), grant.intent):
+        for notice in usage_warnings.warnings(self._intents(), grant.intent):
             _log.warning(
                 "claim prepared against advice",
                 extra={
@@ -268,15 +270,15 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
                 self._site.notice(grant.claim, notice)
 
     def _known(self, gpu: port.GpuUuid) -> tuple[identity.Identity, ...]:
-        return identity.read(self._intents(), self._hardware.boot_id(), gpu=gpu)
+        return identity.from_intents(self._intents(), self._hardware.boot_id(), gpu=gpu)
 
     def _others(self, wanted: identity.Identity) -> bool:
         """Whether another grant still holds the same shared device."""
         return wanted.shared and _is_held(wanted, self._known(wanted.gpu))
 
-    def _is_whole(self, grant: Grant, gpu: port.Gpu) -> bool:
+    def _make_whole(self, grant: Grant, gpu: port.Gpu) -> bool:
         """Make the GPU usable as a whole, where that is drakit's to do; whether it is, for one that was prepared before."""
-        if gpu.is_vgpu or (self._choices.whole_beside_partitions and not gpu.switches_mig_at_once):
+        if gpu.is_vgpu or (self._options.whole_beside_partitions and not gpu.switches_mig_at_once):
             return True
         if not grant.record and not instances.has_mode(self._hardware, gpu, enabled=False):
             # An admin may have made instances since the plan; turning the mode off would destroy them.
@@ -299,16 +301,18 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         return found
 
     def _check_free(self, device: str, wanted: identity.Identity, known: Sequence[identity.Identity]) -> None:
-        for instance in instances.obstacles(self._hardware, wanted):
+        for instance in instances.blocking(self._hardware, wanted):
             slot = identity.Slot(gpu=wanted.gpu, profile_id=instance.profile_id, placement=instance.placement)
             if slot == wanted.slot and _is_held(wanted, known):
                 continue
-            whose = "belongs to another claim" if slot in identity.owned(self._intents(), wanted.boot) else "was not made by this driver"
+            whose = (
+                "belongs to another claim" if slot in identity.owned_slots(self._intents(), wanted.boot) else "was not made by this driver"
+            )
             raise errors.DeviceBusyError(f"{device}: GPU instance {instance.id} ({instances.describe(slot)}) is in the way and {whose}")
 
-    def _same_mig_device(self, grant: Grant, wanted: identity.Identity, slot: identity.Slot) -> identity.Made | None:
+    def _same_mig_device(self, grant: Grant, wanted: identity.Identity, slot: identity.Slot) -> identity.MigDevice | None:
         """The MIG device that a grant was prepared with; None where it is gone, or another grant of a shared one made it again."""
-        made = instances.look(self._hardware, slot)
+        made = instances.find(self._hardware, slot)
         if made is None or made.to_record() == grant.record:
             return made
         if not wanted.borrowed and self._others(wanted):
@@ -317,14 +321,14 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             f"{grant.device.name}: the claim's MIG device {grant.record.get('uuid')} was replaced by {made.uuid}, which this driver did not create"
         )
 
-    def _mig_device(self, grant: Grant, gpu: port.Gpu, wanted: identity.Identity, slot: identity.Slot) -> identity.Made | None:
+    def _mig_device(self, grant: Grant, gpu: port.Gpu, wanted: identity.Identity, slot: identity.Slot) -> identity.MigDevice | None:
         if grant.record:
             return self._same_mig_device(grant, wanted, slot)
         if not wanted.borrowed:
             instances.set_mode(self._hardware, gpu, enabled=True, pause=self._pause)
-            mark = ownership_markers.NO_MARK if self._others(wanted) else self._around.made.of(wanted)
-            return instances.ensure(self._hardware, slot, self._pause, mark)
-        made = instances.look(self._hardware, slot)
+            marker = ownership_markers.NO_MARKER if self._others(wanted) else self._resources.made.of(wanted)
+            return instances.ensure(self._hardware, slot, self._pause, marker)
+        made = instances.find(self._hardware, slot)
         published = grant.device.attributes.get(attributes.UUID)
         if published is not None and (made is None or made.uuid != published):
             raise errors.DeviceGoneError(f"{grant.device.name}: the MIG device {published} is gone, and drakit makes none in its place")

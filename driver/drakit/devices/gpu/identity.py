@@ -87,7 +87,7 @@ class Identity:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Made:
+class MigDevice:
     """The MIG device that fills a slot, kept as the grant's record."""
 
     uuid: str
@@ -109,7 +109,7 @@ def is_whole(device: devices.Device) -> bool:
     return device.attributes.get(attributes.TYPE) in {attributes.TYPE_GPU, attributes.TYPE_SHARED_GPU}
 
 
-def read(intents: Iterable[records.Record], boot: str, *, gpu: port.GpuUuid | None = None) -> tuple[Identity, ...]:
+def from_intents(intents: Iterable[records.Record], boot: str, *, gpu: port.GpuUuid | None = None) -> tuple[Identity, ...]:
     """The identities of the intents of this boot, of one GPU where one is named; those that cannot be read are left out.
 
     What is of another GPU or boot is not looked into, because a node may have many claims.
@@ -123,12 +123,12 @@ def holders(intents: Iterable[records.Record]) -> frozenset[str]:
     return frozenset(str(one.get("holder", "")) for one in intents)
 
 
-def owned(intents: Iterable[records.Record], boot: str) -> frozenset[Slot]:
+def owned_slots(intents: Iterable[records.Record], boot: str) -> frozenset[Slot]:
     """The slots that the intents of this boot may have filled.
 
     An intent that cannot be read owns nothing: what it made is then left alone, and what overlaps it withheld.
     """
-    return frozenset(one.slot for one in read(intents, boot) if one.slot is not None and not one.borrowed)
+    return frozenset(one.slot for one in from_intents(intents, boot) if one.slot is not None and not one.borrowed)
 
 
 def _readable(intent: records.Record) -> Identity | None:

@@ -13,13 +13,13 @@ from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.health import faults
 from drakit.devices.gpu.inventory import discovery, gpu_devices
 from drakit.devices.gpu.mig import partitioning
-from drakit.devices.gpu.sharing.mps import port as daemon_port
+from drakit.devices.gpu.sharing.mps import port as mps_port
 
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Count:
+class GpuCounts:
     """What there is of one GPU; None is not told.
 
     MIG instances by who made them, memory slices that they take and that there are, shares that claims hold, MPS daemons that run, whether no fault
@@ -37,31 +37,31 @@ class Count:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Seen:
+class HealthState:
     """What the watch found: the taints of the driver named ``prefix``, and the UUIDs of GPUs whose Xids are not heard. None where nobody watches."""
 
-    put: faults.Put | None
+    put: faults.TaintsByDevice | None
     prefix: str
-    deaf: Collection[str] | None = None
+    unmonitored: Collection[str] | None = None
 
-    def told(self, gpu: port.Gpu, count: Count) -> Count:
+    def told(self, gpu: port.Gpu, count: GpuCounts) -> GpuCounts:
         """The count of a GPU with what was found of it."""
         healthy = None if self.put is None else _is_healthy(gpu.minor, self.put, self.prefix)
-        return dataclasses.replace(count, healthy=healthy, monitored=None if self.deaf is None else gpu.uuid not in self.deaf)
+        return dataclasses.replace(count, healthy=healthy, monitored=None if self.unmonitored is None else gpu.uuid not in self.unmonitored)
 
 
-def readings(
+def collect(
     hardware: port.GpuPort,
-    views: Sequence[gpu_devices.View],
+    views: Sequence[gpu_devices.GpuView],
     intents: discovery.Intents,
-    daemons: daemon_port.Daemons,
-    seen: Seen,
+    daemons: mps_port.Daemons,
+    seen: HealthState,
 ) -> tuple[context.Metric, ...]:
     """The readings of these GPUs. Raises CallError for the boot."""
     boot = hardware.boot_id()
-    before = identity.owned(intents(), boot)
+    before = identity.owned_slots(intents(), boot)
     present = {view.gpu.uuid: _present(hardware, view) for view in views}
-    known = identity.read(intents(), boot)
+    known = identity.from_intents(intents(), boot)
     ours = before | {one.slot for one in known if one.slot is not None and not one.borrowed}
     told: list[context.Metric] = []
     for view in views:
@@ -70,7 +70,7 @@ def readings(
     return tuple(told)
 
 
-def of_gpu(count: Count) -> Iterator[context.Metric]:
+def of_gpu(count: GpuCounts) -> Iterator[context.Metric]:
     """The readings of one GPU."""
     for owner, number in (count.owners or {}).items():
         yield _reading(count, "gpu_mig_instances", "MIG instances that lie on a GPU, by who made them.", number, owner=owner)
@@ -86,11 +86,11 @@ def of_gpu(count: Count) -> Iterator[context.Metric]:
             yield _reading(count, name, documentation, value)
 
 
-def _reading(count: Count, name: str, documentation: str, value: float, **labels: str) -> context.Metric:
+def _reading(count: GpuCounts, name: str, documentation: str, value: float, **labels: str) -> context.Metric:
     return context.Metric(name=name, documentation=documentation, value=float(value), labels={"gpu": count.gpu, **labels})
 
 
-def _present(hardware: port.GpuPort, view: gpu_devices.View) -> Sequence[port.GpuInstance] | None:
+def _present(hardware: port.GpuPort, view: gpu_devices.GpuView) -> Sequence[port.GpuInstance] | None:
     """What lies on a GPU; None where it has no MIG, or does not answer."""
     if view.mig_mode is None:
         return None
@@ -102,14 +102,14 @@ def _present(hardware: port.GpuPort, view: gpu_devices.View) -> Sequence[port.Gp
 
 
 def _counted(
-    view: gpu_devices.View,
+    view: gpu_devices.GpuView,
     present: Sequence[port.GpuInstance] | None,
     ours: frozenset[identity.Slot],
     known: Sequence[identity.Identity],
-    daemons: daemon_port.Daemons,
-) -> Count:
+    daemons: mps_port.Daemons,
+) -> GpuCounts:
     mine = [one for one in known if one.gpu == view.gpu.uuid]
-    count = Count(
+    count = GpuCounts(
         gpu=gpu_devices.whole_name(view.gpu),
         shares=sum(one.shared for one in mine),
         daemons=sum("mps" in one.settings and daemons.is_alive(one.holder) for one in mine),
@@ -122,6 +122,6 @@ def _counted(
     return dataclasses.replace(count, owners={"ours": own, "others": len(present) - own}, used=used)
 
 
-def _is_healthy(minor: int, put: faults.Put, prefix: str) -> bool:
+def _is_healthy(minor: int, put: faults.TaintsByDevice, prefix: str) -> bool:
     """Whether no taint of the watch stands on a GPU or on a part of it."""
-    return not any(faults.reaches(faults.whole(minor), device) for device in faults.ours(put, prefix))
+    return not any(faults.affects(faults.gpu_anchor(minor), device) for device in faults.health_taints(put, prefix))

@@ -94,7 +94,7 @@ class TimeSlice(enum.Enum):
 
 # Errors of the session, the library or the kernel driver. While no GPU answers, they say nothing about any of the GPUs. A GPU that returns one while
 # another GPU answers gets a NoSchedule taint, and its pods stay.
-OF_THE_SESSION = frozenset(
+SESSION_ERRORS = frozenset(
     {
         Code.UNINITIALIZED,
         Code.NO_PERMISSION,
@@ -118,7 +118,7 @@ class CallError(errors.HardwareError):
 
 
 @contextlib.contextmanager
-def unless(codes: Collection[Code]) -> Iterator[None]:
+def ignoring(codes: Collection[Code]) -> Iterator[None]:
     """Calls for which an error of one of these codes is as good as success; all others are raised."""
     try:
         yield

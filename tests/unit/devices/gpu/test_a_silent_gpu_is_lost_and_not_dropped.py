@@ -16,10 +16,10 @@ from drakit.devices.gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node, nvml_library, site
 
 NO_SCHEDULE, NO_EXECUTE = devices.TaintEffect.NO_SCHEDULE, devices.TaintEffect.NO_EXECUTE
-TERMS = faults.Terms(settle=5.0, hold=60.0)
+TERMS = faults.HealthPolicy(settle=5.0, hold=60.0)
 LOST = {("gpu.drakit.dev/gpu-lost", NO_SCHEDULE), ("gpu.drakit.dev/gpu-lost", NO_EXECUTE)}
 GPU_IS_LOST, UNKNOWN = 15, 999
-OF_A_GPU = [code for code in port.Code if code not in port.OF_THE_SESSION | {port.Code.RESET_REQUIRED}]
+OF_A_GPU = [code for code in port.Code if code not in port.SESSION_ERRORS | {port.Code.RESET_REQUIRED}]
 
 
 class Watched:
@@ -33,16 +33,16 @@ class Watched:
             (self.root / "sys").rename(self.root / "gone")
         self.port = nvml.NvmlGpus(self.library, system=host.Host(self.root))
         self.site = site.FakeSite(directory / "home")
-        self.driver = gpu_driver.GpuDriver(self.port, watch=gpu_driver.Watching(terms=TERMS))
+        self.driver = gpu_driver.GpuDriver(self.port, health=gpu_driver.HealthOptions(policy=TERMS))
         self.driver._site = self.site
         self.now = 1000.0
-        self.watch = monitor.Watch(self.port, self.site, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: self.now)
-        self.watch.look()
+        self.watch = monitor.HealthMonitor(self.port, self.site, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: self.now)
+        self.watch.poll()
         self.driver.discover()
 
     def after(self, seconds: float) -> None:
         self.now += seconds
-        self.watch.look()
+        self.watch.poll()
 
     def offered(self) -> dict[str, set[tuple[str, devices.TaintEffect]]]:
         """The taints of the devices that are offered."""
@@ -92,8 +92,8 @@ class Silenced:
         self.node = gpu_node.GpuNode(directory / "machine")
         self.site = site.FakeSite(directory / "home")
         self.now = 1000.0
-        self.watch = monitor.Watch(self.node.hardware, self.site, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: self.now)
-        self.watch.look()
+        self.watch = monitor.HealthMonitor(self.node.hardware, self.site, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: self.now)
+        self.watch.poll()
 
     def after(self, seconds: float, *, code: port.Code | None = None, call: str = "ping") -> set[devices.TaintEffect]:
         """The effects of the taints of gpu-0 after a look at which the first of the calls fails with the code."""
@@ -101,7 +101,7 @@ class Silenced:
         if code is not None:
             fault = fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code)
             fault_injection.Faults(self.node.choice.directory).arm(fault)
-        self.watch.look()
+        self.watch.poll()
         return {taint.effect for taint in self.site.taints().get("gpu-0", ()) if taint.key == "gpu.drakit.dev/gpu-lost"}
 
 
@@ -159,22 +159,22 @@ def test_a_gpu_whose_health_is_incomplete_is_found_again(silenced: Silenced) -> 
     assert silenced.after(1, code=port.Code.UNKNOWN, call="mig_mode") == {NO_SCHEDULE}
 
 
-@pytest.mark.parametrize("code", [code for code in port.Code if code in port.OF_THE_SESSION])
+@pytest.mark.parametrize("code", [code for code in port.Code if code in port.SESSION_ERRORS])
 def test_an_error_of_the_session_from_one_gpu_alone_keeps_new_pods_away_from_it(silenced: Silenced, code: port.Code) -> None:
     for _ in range(3):
         assert silenced.after(5, code=code) == {NO_SCHEDULE}
     assert set(silenced.site.taints()) == {"gpu-0"}
 
 
-@pytest.mark.parametrize("code", [code for code in port.Code if code in port.OF_THE_SESSION])
+@pytest.mark.parametrize("code", [code for code in port.Code if code in port.SESSION_ERRORS])
 def test_what_is_wrong_with_library_or_driver_is_no_gpus_fault(tmp_path: pathlib.Path, code: port.Code) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine")
     kept = site.FakeSite(tmp_path / "home")
-    watch = monitor.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
+    watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS)
     fault_injection.Faults(node.choice.directory).arm(
         fault_injection.Fault(call="ping", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code, times=2)
     )
-    watch.look()
+    watch.poll()
     assert not kept.taints()
 
 
@@ -193,13 +193,13 @@ def test_the_kubelet_and_the_pods_are_told_why_and_told_when_it_is_over(tmp_path
     node = gpu_node.GpuNode(tmp_path / "machine")
     kept = site.FakeSite(tmp_path / "home")
     now = [1000.0]
-    watch = monitor.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now[0])
-    watch.look()
+    watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now[0])
+    watch.poll()
     name = "gpu-0-mig-2g10gb-14-4"
     node.prepare(name)
     kept.put(node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
     node.hardware.lose(node.hardware.gpus()[0].uuid)
-    watch.look()
+    watch.poll()
     told = kept.health_of(name)
     assert told is not None
     assert told.health is context.Health.UNHEALTHY
@@ -208,7 +208,7 @@ def test_the_kubelet_and_the_pods_are_told_why_and_told_when_it_is_over(tmp_path
     node.hardware.reset(node.hardware.plugged()[0].uuid)
     for _ in range(2):
         now[0] += 5
-        watch.look()
+        watch.poll()
     assert kept.health_of(name) == context.HealthReport(device=name, health=context.Health.HEALTHY)
 
 
@@ -246,7 +246,7 @@ def test_a_start_with_lost_gpus_names_them_and_offers_the_others(tmp_path: pathl
     first, second = node.hardware.gpus()
     node.hardware.lose(first.uuid)
     assert {item.name.partition("-mig")[0] for item in node.driver.discover().devices} == {"gpu-1"}
-    assert node.driver.unoffered == (discovery.Unoffered(gpu="index 0", reason="nvmlDeviceGetHandleByIndex: GPU_IS_LOST"),)
+    assert node.driver.unoffered == (discovery.UnavailableGpu(gpu="index 0", reason="nvmlDeviceGetHandleByIndex: GPU_IS_LOST"),)
     node.hardware.lose(second.uuid)
     with pytest.raises(errors.HardwareError, match=r"no GPU answers, of 2: index 0, index 1: .*GPU_IS_LOST"):
         node.restart().discover()
@@ -257,12 +257,12 @@ def test_a_gpu_that_was_lost_at_the_start_is_offered_once_it_answers(tmp_path: p
     kept = site.FakeSite(tmp_path / "home")
     uuid = node.hardware.gpus()[1].uuid
     node.hardware.lose(uuid)
-    watch = monitor.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
-    watch.look()
+    watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS)
+    watch.poll()
     before = kept.changes
     node.hardware.reset(uuid)
-    for _ in range(monitor._LOOKS_BETWEEN_COUNTS):
-        watch.look()
+    for _ in range(monitor._POLLS_BETWEEN_REFRESHES):
+        watch.poll()
     assert kept.changes > before
 
 
@@ -278,7 +278,7 @@ def test_partitions_of_a_gpu_that_answers_can_be_made_while_another_gpu_is_lost(
 
 
 def test_a_restart_keeps_the_claimed_devices_of_a_lost_gpu_with_their_taint(tmp_path: pathlib.Path) -> None:
-    node = gpu_node.GpuNode(tmp_path / "machine", watch=gpu_driver.Watching(terms=TERMS))
+    node = gpu_node.GpuNode(tmp_path / "machine", health=gpu_driver.HealthOptions(policy=TERMS))
     kept = site.FakeSite(tmp_path / "home")
     lost = node.hardware.gpus()[1].uuid
     name = "gpu-1-mig-2g10gb-14-4"
@@ -286,15 +286,15 @@ def test_a_restart_keeps_the_claimed_devices_of_a_lost_gpu_with_their_taint(tmp_
     kept.put(node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
     node.hardware.lose(lost)
     now = 1000.0
-    watch = monitor.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now)
+    watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now)
     node.restart()._site = kept
     for _ in range(2):
-        watch.look()
+        watch.poll()
         now += 5
     found = {item.name: {taint.effect for taint in item.taints} for item in node.driver.discover().devices if "gpu-1" in item.name}
     assert found == {name: {NO_SCHEDULE, NO_EXECUTE}}
     node.hardware.unplug(lost)
-    watch.look()
+    watch.poll()
     assert not [item for item in node.driver.discover().devices if "gpu-1" in item.name]
     assert not any(kept.taints().values())
 

@@ -57,7 +57,7 @@ def test_anything_else_in_its_place_is_an_error_and_stays(tmp_path: pathlib.Path
 
 
 def test_a_prepared_partition_has_all_its_nodes_and_a_lost_one_comes_back(tmp_path: pathlib.Path) -> None:
-    node = gpu_node.GpuNode(tmp_path / "machine", surroundings=gpu_driver.Surroundings(dev_root=tmp_path))
+    node = gpu_node.GpuNode(tmp_path / "machine", resources=gpu_driver.HostResources(dev_root=tmp_path))
     prepared = node.prepare("gpu-1-mig-2g10gb-14-4")
     paths = [tmp_path / item.path.lstrip("/") for item in prepared.edits.device_nodes]
     numbers = [os.makedev(item.major or 0, item.minor or 0) for item in prepared.edits.device_nodes]

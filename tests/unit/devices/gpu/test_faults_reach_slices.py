@@ -17,8 +17,10 @@ from drakit.node import engine, local_node, node, timing
 from fakes import claim_source, slice_store, world
 
 ROUNDS, BETWEEN = 1500, 0.02
-WATCHING = gpu_driver.Watching(terms=faults.Terms(settle=0.2, hold=0.2), rhythm=monitor.Rhythm(beat=0.05, look=0.1))
-CHOICES = discovery.Choices(whole_beside_partitions=True)
+WATCHING = gpu_driver.HealthOptions(
+    policy=faults.HealthPolicy(settle=0.2, hold=0.2), intervals=monitor.PollIntervals(event_wait=0.05, poll=0.1)
+)
+CHOICES = discovery.DiscoveryOptions(whole_beside_partitions=True)
 Effects = set[tuple[str, devices.TaintEffect]]
 
 
@@ -36,7 +38,7 @@ class Running:
     def start(self) -> None:
         spec = local_node.DriverSpec(
             driver_name=gpu_driver.NAME,
-            build=lambda intents: gpu_driver.GpuDriver(self.hardware, intents=intents, choices=CHOICES, watch=WATCHING),
+            build=lambda intents: gpu_driver.GpuDriver(self.hardware, intents=intents, options=CHOICES, health=WATCHING),
             identity=engine.NodeIdentity(pool=world.POOL, boot_id=self.hardware.boot_id()),
         )
         outside = node.NodeDependencies(
@@ -82,7 +84,7 @@ def test_a_fault_is_published_kept_over_a_restart_and_taken_back(running: Runnin
     assert eventually(lambda: running.effects(part) == set())
     running.hardware.lose(first)
     assert eventually(lambda: running.effects(part) == running.effects(whole) == lost)
-    running.hardware.strike(second, 63, asks=signals.RecoveryAction.DRAIN_AND_RESET)
+    running.hardware.report_xid(second, 63, asks=signals.RecoveryAction.DRAIN_AND_RESET)
     assert eventually(lambda: running.effects(other) == asked)
     running.stop()
     running.start()

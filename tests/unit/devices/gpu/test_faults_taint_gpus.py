@@ -17,7 +17,7 @@ from drakit.devices.gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node, nvml_library, site
 
 NO_SCHEDULE, NO_EXECUTE = devices.TaintEffect.NO_SCHEDULE, devices.TaintEffect.NO_EXECUTE
-TERMS = faults.Terms(settle=5.0, hold=60.0)
+TERMS = faults.HealthPolicy(settle=5.0, hold=60.0)
 RESET = signals.RecoveryAction.RESET
 Shown = set[tuple[str, str, devices.TaintEffect]]
 
@@ -25,33 +25,33 @@ Shown = set[tuple[str, str, devices.TaintEffect]]
 class Ward:
     """A node with two A100 in MIG mode whose watch is driven by hand; ``now`` is the time."""
 
-    def __init__(self, directory: pathlib.Path, terms: faults.Terms = TERMS) -> None:
-        self.node = gpu_node.GpuNode(directory / "machine", watch=gpu_driver.Watching(terms=terms))
+    def __init__(self, directory: pathlib.Path, terms: faults.HealthPolicy = TERMS) -> None:
+        self.node = gpu_node.GpuNode(directory / "machine", health=gpu_driver.HealthOptions(policy=terms))
         self.site = site.FakeSite(directory / "home")
         self.now = 1000.0
         self.terms = terms
         self.gpus = [gpu.uuid for gpu in self.node.hardware.gpus()]
         self.watch = self.restart()
 
-    def restart(self) -> monitor.Watch:
+    def restart(self) -> monitor.HealthMonitor:
         """The watch as a new process has it, and a driver that knows of the site but has no thread."""
         self.node.restart()
         self.node.driver._site = self.site
-        self.watch = monitor.Watch(self.node.hardware, self.site, prefix=gpu_driver.NAME, terms=self.terms, now=lambda: self.now)
-        self.watch.look()
+        self.watch = monitor.HealthMonitor(self.node.hardware, self.site, prefix=gpu_driver.NAME, policy=self.terms, now=lambda: self.now)
+        self.watch.poll()
         return self.watch
 
-    def strike(
+    def report_xid(
         self, gpu: int, xid: int, *, instance_id: int | None = None, asks: signals.RecoveryAction = signals.RecoveryAction.NONE
     ) -> None:
         uuid = self.gpus[gpu]
-        self.node.hardware.strike(uuid, xid, instance_id=instance_id, asks=asks)
-        self.watch.meet(signals.Event(gpu=uuid, kind=signals.EventKind.XID, xid=xid, instance_id=instance_id))
+        self.node.hardware.report_xid(uuid, xid, instance_id=instance_id, asks=asks)
+        self.watch.handle_event(signals.Event(gpu=uuid, kind=signals.EventKind.XID, xid=xid, instance_id=instance_id))
 
     def after(self, seconds: float) -> None:
         """Time passes, and the watch looks."""
         self.now += seconds
-        self.watch.look()
+        self.watch.poll()
 
     def shown(self, device: str) -> Shown:
         """The taints with which a device is offered: key without domain, value, effect."""
@@ -66,7 +66,7 @@ class Ward:
         return {item.name for item in self.node.driver.discover().devices if item.taints}
 
     def names(self, gpu: int) -> set[str]:
-        return {item.name for item in self.node.driver.discover().devices if faults.reaches(f"gpu-{gpu}", item.name)}
+        return {item.name for item in self.node.driver.discover().devices if faults.affects(f"gpu-{gpu}", item.name)}
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def numbers(gravity: xids.Gravity) -> list[int]:
 
 
 def test_a_fault_taints_every_device_of_its_gpu_and_of_no_other(ward: Ward) -> None:
-    ward.strike(1, 48, asks=RESET)
+    ward.report_xid(1, 48, asks=RESET)
     ward.after(0)
     assert ward.tainted() == ward.names(1)
     assert len(ward.tainted()) == 26, "all partitions and the whole GPU"
@@ -89,14 +89,14 @@ def test_a_fault_taints_every_device_of_its_gpu_and_of_no_other(ward: Ward) -> N
 
 @pytest.mark.parametrize("number", [*numbers(xids.Gravity.NOTHING), *numbers(xids.Gravity.PROGRAM)])
 def test_what_a_program_did_says_nothing_against_the_gpu(ward: Ward, number: int) -> None:
-    ward.strike(0, number)
+    ward.report_xid(0, number)
     ward.after(1)
     assert not ward.site.taints()
 
 
 @pytest.mark.parametrize("number", [*numbers(xids.Gravity.FATAL), 48, 74, 4711])
 def test_only_what_no_program_survives_ends_those_that_run_and_not_at_once(ward: Ward, number: int) -> None:
-    ward.strike(0, number, asks=RESET)
+    ward.report_xid(0, number, asks=RESET)
     first = ("xid", str(number), NO_SCHEDULE)
     ward.after(4.9)
     assert first in ward.shown("gpu-0")
@@ -109,26 +109,26 @@ def test_only_what_no_program_survives_ends_those_that_run_and_not_at_once(ward:
 
 def test_an_operator_may_want_no_eviction_and_may_ignore_more(tmp_path: pathlib.Path) -> None:
     ward = Ward(tmp_path, dataclasses.replace(TERMS, evicts=False, ignored=frozenset({74})))
-    ward.strike(0, 79)
-    ward.strike(1, 74)
+    ward.report_xid(0, 79)
+    ward.report_xid(1, 74)
     ward.after(60)
     assert {taint.effect for kept in ward.site.taints().values() for taint in kept} == {NO_SCHEDULE}
     assert set(ward.site.taints()) == {"gpu-0"}
 
 
 def test_a_benign_xid_never_hides_a_grave_one_and_a_storm_is_one_fault(ward: Ward) -> None:
-    ward.strike(0, 79, asks=RESET)
+    ward.report_xid(0, 79, asks=RESET)
     for number in (13, 48, 31, 74, *[79] * 50):
-        ward.strike(0, number)
+        ward.report_xid(0, number)
     changes = ward.site.changes
-    ward.strike(0, 79)
+    ward.report_xid(0, 79)
     assert ward.site.changes == changes
     ward.after(5)
     assert {taint for taint in ward.shown("gpu-0") if taint[0] == "xid"} == {("xid", "79", NO_SCHEDULE), ("xid", "79", NO_EXECUTE)}
 
 
 def test_a_fault_passes_once_the_recovery_action_was_done_and_not_a_moment_earlier(ward: Ward) -> None:
-    ward.strike(0, 95, asks=RESET)
+    ward.report_xid(0, 95, asks=RESET)
     ward.after(600)
     assert ward.shown("gpu-0")
     ward.node.hardware.reset(ward.gpus[0])
@@ -142,7 +142,7 @@ def test_a_fault_passes_once_the_recovery_action_was_done_and_not_a_moment_earli
 
 def test_a_gpu_that_is_well_only_for_moments_stays_tainted(ward: Ward) -> None:
     for _ in range(5):
-        ward.strike(0, 48, asks=RESET)
+        ward.report_xid(0, 48, asks=RESET)
         ward.after(4)
         ward.node.hardware.reset(ward.gpus[0])
         ward.after(4)
@@ -150,7 +150,7 @@ def test_a_gpu_that_is_well_only_for_moments_stays_tainted(ward: Ward) -> None:
 
 
 def test_an_xid_after_which_the_gpu_asks_for_nothing_stands_a_minute(ward: Ward) -> None:
-    ward.strike(0, 110)
+    ward.report_xid(0, 110)
     ward.after(0)
     ward.after(59)
     assert ward.shown("gpu-0")
@@ -174,7 +174,7 @@ class Mute:
 
 def test_where_a_gpu_cannot_tell_a_fault_stands_until_it_was_away_and_is_back(ward: Ward) -> None:
     ward.watch._hardware = Mute(ward.node.hardware)  # type: ignore[assignment]
-    ward.strike(0, 48)
+    ward.report_xid(0, 48)
     ward.after(100_000)
     assert ward.shown("gpu-0")
     ward.node.hardware.lose(ward.gpus[0])
@@ -193,13 +193,13 @@ def test_faults_stand_until_the_reset_and_pass_after_it_in_every_order_of_what_i
     uuid, hardware = ward.gpus[0], ward.node.hardware
 
     def events() -> None:
-        ward.watch.meet(signals.Event(gpu=uuid, kind=signals.EventKind.XID, xid=48))
-        ward.watch.meet(signals.Event(gpu=uuid, kind=signals.EventKind.DOUBLE_BIT_ECC))
+        ward.watch.handle_event(signals.Event(gpu=uuid, kind=signals.EventKind.XID, xid=48))
+        ward.watch.handle_event(signals.Event(gpu=uuid, kind=signals.EventKind.DOUBLE_BIT_ECC))
 
     acts: Mapping[str, Callable[[], object]] = {
-        "trouble": lambda: hardware.lose(uuid) if trouble == "gpu-lost" else hardware.strike(uuid, 154, asks=RESET),
+        "trouble": lambda: hardware.lose(uuid) if trouble == "gpu-lost" else hardware.report_xid(uuid, 154, asks=RESET),
         "events": events,
-        "look": ward.watch.look,
+        "look": ward.watch.poll,
         "reset": lambda: hardware.reset(uuid),
     }
     expected: set[str] = set()
@@ -231,7 +231,7 @@ def test_an_xid_told_after_the_gpu_was_found_lost_passes_also_where_the_gpu_cann
     ward.watch._hardware = Mute(ward.node.hardware)  # type: ignore[assignment]
     ward.node.hardware.lose(ward.gpus[0])
     ward.after(1)
-    ward.strike(0, 79)
+    ward.report_xid(0, 79)
     ward.node.hardware.reset(ward.gpus[0])
     ward.after(1)
     ward.after(5)
@@ -239,12 +239,12 @@ def test_an_xid_told_after_the_gpu_was_found_lost_passes_also_where_the_gpu_cann
 
 
 def test_an_xid_told_after_a_reset_was_seen_stands_for_itself(ward: Ward) -> None:
-    ward.node.hardware.strike(ward.gpus[0], 154, asks=RESET)
+    ward.node.hardware.report_xid(ward.gpus[0], 154, asks=RESET)
     ward.after(1)
     ward.node.hardware.reset(ward.gpus[0])
     ward.after(1)
-    ward.strike(0, 48)
-    ward.strike(1, 48)
+    ward.report_xid(0, 48)
+    ward.report_xid(1, 48)
     ward.after(0)
     ward.after(59)
     assert ward.shown("gpu-0") == {("xid", "48", NO_SCHEDULE)} == ward.shown("gpu-1")
@@ -253,8 +253,8 @@ def test_an_xid_told_after_a_reset_was_seen_stands_for_itself(ward: Ward) -> Non
 
 
 def test_faults_outlive_the_process_and_are_judged_anew_by_what_the_hardware_says(ward: Ward) -> None:
-    ward.strike(0, 79, asks=RESET)
-    ward.strike(1, 48, asks=RESET)
+    ward.report_xid(0, 79, asks=RESET)
+    ward.report_xid(1, 48, asks=RESET)
     ward.after(5)
     before = ward.shown("gpu-0")
     ward.node.hardware.reset(ward.gpus[1])
@@ -265,7 +265,7 @@ def test_faults_outlive_the_process_and_are_judged_anew_by_what_the_hardware_say
 
 
 def test_a_reboot_takes_the_faults_along(ward: Ward) -> None:
-    ward.strike(0, 79, asks=RESET)
+    ward.report_xid(0, 79, asks=RESET)
     ward.after(5)
     ward.site.reboot("boot-2")
     ward.node.hardware.reset(ward.gpus[0])
@@ -275,9 +275,9 @@ def test_a_reboot_takes_the_faults_along(ward: Ward) -> None:
 
 
 def test_without_a_watch_no_taint_of_an_earlier_one_stays(ward: Ward) -> None:
-    ward.strike(0, 79)
+    ward.report_xid(0, 79)
     ward.site.taint("gpu-1", devices.Taint(key="example.com/mine"))
-    ward.node.watch = None
+    ward.node.health = None
     ward.node.restart()
     ward.node.driver.start(ward.site)
     ward.node.driver.stop()
@@ -318,7 +318,7 @@ def test_a_gpu_that_says_reset_required_asks_for_a_reset(ward: Ward) -> None:
         call="mig_mode", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=port.Code.RESET_REQUIRED
     )
     desk.arm(fault)
-    ward.watch.look()
+    ward.watch.poll()
     assert ward.shown("gpu-0") == {("recovery-action", "reset", NO_SCHEDULE)}
 
 
@@ -326,7 +326,7 @@ def test_an_xid_of_an_instance_taints_its_partition_alone_and_ends_with_it(ward:
     name = "gpu-0-mig-2g10gb-14-4"
     ward.node.prepare(name)
     (instance,) = ward.node.hardware.gpu_instances(ward.gpus[0])
-    ward.strike(0, 48, instance_id=instance.id, asks=signals.RecoveryAction.NONE)
+    ward.report_xid(0, 48, instance_id=instance.id, asks=signals.RecoveryAction.NONE)
     ward.after(30)
     assert ward.tainted() == {name}
     ward.restart()
@@ -340,7 +340,7 @@ def test_an_xid_of_an_instance_taints_its_partition_alone_and_ends_with_it(ward:
 def test_a_fault_of_the_whole_gpu_reaches_all_even_if_nvml_names_an_instance(ward: Ward) -> None:
     ward.node.prepare("gpu-0-mig-2g10gb-14-4")
     (instance,) = ward.node.hardware.gpu_instances(ward.gpus[0])
-    ward.strike(0, 79, instance_id=instance.id)
+    ward.report_xid(0, 79, instance_id=instance.id)
     assert ward.tainted() == ward.names(0)
 
 
@@ -348,17 +348,17 @@ def test_partitions_that_are_offered_later_are_tainted_from_the_beginning(tmp_pa
     node = gpu_node.GpuNode(tmp_path / "machine", "dgx-a100-80gb")
     kept = site.FakeSite(tmp_path / "home")
     node.driver._site = kept
-    watch = monitor.Watch(node.hardware, kept, prefix=gpu_driver.NAME, terms=TERMS)
-    watch.look()
+    watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS)
+    watch.poll()
     uuid = node.hardware.gpus()[0].uuid
-    watch.meet(signals.Event(gpu=uuid, kind=signals.EventKind.XID, xid=48))
+    watch.handle_event(signals.Event(gpu=uuid, kind=signals.EventKind.XID, xid=48))
     for enabled in (False, True):
         node.hardware.set_mig_mode(uuid, enabled=enabled)
-        offered = [item for item in node.driver.discover().devices if faults.reaches("gpu-0", item.name)]
+        offered = [item for item in node.driver.discover().devices if faults.affects("gpu-0", item.name)]
         assert offered
         assert all(item.taints for item in offered)
         before = kept.changes
-        watch.look()
+        watch.poll()
         assert kept.changes > before, "a mode that an admin changed is news"
 
 
@@ -366,11 +366,11 @@ def test_the_kubelet_is_told_of_the_devices_in_use_and_their_users_by_events(war
     name = "gpu-0-mig-2g10gb-14-4"
     ward.node.prepare(name)
     ward.site.put(ward.node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
-    ward.strike(0, 31)
+    ward.report_xid(0, 31)
     assert ward.site.health_of(name) is None
     assert [notice.message for _, notice in ward.site.notices] == [f"{name}: Xid 31: a memory page fault."]
-    ward.strike(0, 79, asks=RESET)
-    ward.strike(1, 48)
+    ward.report_xid(0, 79, asks=RESET)
+    ward.report_xid(1, 48)
     ward.after(1)
     told = ward.site.health_of(name)
     assert told is not None
@@ -394,13 +394,13 @@ def test_a_gpu_that_comes_or_goes_and_a_driver_that_is_loaded_anew_are_news(ward
     for act in mishaps:
         before = ward.site.changes
         act()
-        assert ward.watch.look(), "events have to be opened anew"
+        assert ward.watch.poll(), "events have to be opened anew"
         assert ward.site.changes > before
-        assert not ward.watch.look()
+        assert not ward.watch.poll()
 
 
 def test_a_gpu_that_was_taken_out_takes_its_faults_along(ward: Ward) -> None:
-    ward.strike(1, 79, asks=RESET)
+    ward.report_xid(1, 79, asks=RESET)
     ward.after(5)
     ward.node.hardware.unplug(ward.gpus[1])
     ward.after(5)
@@ -413,18 +413,18 @@ def test_a_gpu_that_cannot_use_the_fabric_is_tainted_until_it_can(tmp_path: path
     library = nvml_library.NvmlLibrary(hardware)
     seen = nvml.NvmlGpus(library, system=host.Host(nvml_library.host_root(tmp_path / "root", hardware)))
     kept, now = site.FakeSite(tmp_path / "home"), [1000.0]
-    watch = monitor.Watch(seen, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now[0])
-    watch.look()
+    watch = monitor.HealthMonitor(seen, kept, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now[0])
+    watch.poll()
     assert not kept.taints()
     library.fabric_masks[hardware.gpus()[3].uuid] = 0x4AA
     for _ in range(3):
         now[0] += 5
-        watch.look()
+        watch.poll()
         told = {device: [(taint.key, taint.value, taint.effect) for taint in taints] for device, taints in kept.taints().items()}
         assert told == {"gpu-3": [("gpu.drakit.dev/fabric", "no-partition", NO_SCHEDULE)]}
-    again = monitor.Watch(seen, kept, prefix=gpu_driver.NAME, terms=TERMS, now=lambda: now[0])
+    again = monitor.HealthMonitor(seen, kept, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now[0])
     library.fabric_masks.clear()
     for _ in range(2):
         now[0] += 5
-        again.look()
+        again.poll()
     assert not any(kept.taints().values())

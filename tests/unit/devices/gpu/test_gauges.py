@@ -72,9 +72,9 @@ def test_an_instance_in_the_same_place_of_another_gpu_is_not_ours(node: gpu_node
 
 
 def test_shares_and_mps_daemons_are_counted_where_they_are(tmp_path: pathlib.Path) -> None:
-    daemons = child_daemons.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
-    around = gpu_driver.Surroundings(daemons=daemons)
-    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", terms=share_policy.Terms(number=4), surroundings=around)
+    daemons = child_daemons.ChildDaemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
+    around = gpu_driver.HostResources(daemons=daemons)
+    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", terms=share_policy.SharePolicy(number=4), resources=around)
     for number, chosen in enumerate((MPS, gpu_config.GpuConfig())):
         share_id = names.ShareId(f"00000000-0000-4000-8000-{number:012d}")
         node.prepare("gpu-1-shared", uid=f"claim-{number}", share_id=share_id, config=chosen)
@@ -88,8 +88,8 @@ def test_shares_and_mps_daemons_are_counted_where_they_are(tmp_path: pathlib.Pat
 
 
 def test_a_daemon_that_died_does_not_run(tmp_path: pathlib.Path) -> None:
-    daemons = child_daemons.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
-    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", surroundings=gpu_driver.Surroundings(daemons=daemons))
+    daemons = child_daemons.ChildDaemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
+    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", resources=gpu_driver.HostResources(daemons=daemons))
     node.prepare("gpu-1", config=MPS)
     assert numbers(looked(node), "gpu-1")["mps_daemons"] == 1
     daemons.stop(str(node.journal["a"].grant.intent["holder"]))
@@ -99,7 +99,7 @@ def test_a_daemon_that_died_does_not_run(tmp_path: pathlib.Path) -> None:
 
 def test_a_gpu_without_mig_has_no_readings_of_it(tmp_path: pathlib.Path) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine", "mixed-16gpu")
-    views = looked(node)._memory.offered
+    views = looked(node)._cache.offered
     without = next(view for view in views if view.mig_mode is None)
     assert set(numbers(node.driver, f"gpu-{without.gpu.minor}")) == {"shares_held", "mps_daemons"}
 
@@ -107,7 +107,7 @@ def test_a_gpu_without_mig_has_no_readings_of_it(tmp_path: pathlib.Path) -> None
 @pytest.fixture
 def watched(tmp_path: pathlib.Path, node: gpu_node.GpuNode) -> gpu_driver.GpuDriver:
     """A driver that is to watch and has no thread yet, so that taints are what the test puts."""
-    made = gpu_driver.GpuDriver(node.hardware, intents=node.intents, watch=gpu_driver.Watching())
+    made = gpu_driver.GpuDriver(node.hardware, intents=node.intents, health=gpu_driver.HealthOptions())
     made._site = site.FakeSite(tmp_path / "home")
     made.discover()
     return made

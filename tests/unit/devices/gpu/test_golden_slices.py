@@ -47,7 +47,7 @@ TIMES = [pytest.param(3, id="3"), pytest.param(100, marks=pytest.mark.full, id="
 
 def offers(folder: pathlib.Path, machine: str) -> gpu_driver.GpuDriver:
     hardware = mock_gpus.MockGpus(machines.Choice(name=machine, directory=folder / "machine", owner="node-a"))
-    return gpu_driver.GpuDriver(hardware, choices=discovery.Choices(whole_beside_partitions=hardware.whole_beside_partitions))
+    return gpu_driver.GpuDriver(hardware, options=discovery.DiscoveryOptions(whole_beside_partitions=hardware.whole_beside_partitions))
 
 
 def sent(offered: inventory.Inventory, form: resource_slice.Form) -> str:

@@ -29,24 +29,26 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace of 
 
 
 @pytest.fixture
-def daemons(tmp_path: pathlib.Path) -> Iterator[child_daemons.Daemons]:
-    made = child_daemons.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
+def daemons(tmp_path: pathlib.Path) -> Iterator[child_daemons.ChildDaemons]:
+    made = child_daemons.ChildDaemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
     yield made
     made.stop(GRANT)
 
 
-def behaving(daemons: child_daemons.Daemons, behaviour: str) -> child_daemons.Daemons:
+def behaving(daemons: child_daemons.ChildDaemons, behaviour: str) -> child_daemons.ChildDaemons:
     mps_daemon.install(daemons.root.path, behaviour)
     return dataclasses.replace(daemons, stop_seconds=0.5)
 
 
-def living(daemons: child_daemons.Daemons) -> list[int]:
+def living(daemons: child_daemons.ChildDaemons) -> list[int]:
     """Pids of everything that has a folder below the home in its environment."""
     assert daemons.home is not None
-    return [one.pid for folder in daemons.home.glob("*") for one in processes.bearing(f"CUDA_MPS_PIPE_DIRECTORY={folder / 'pipe'}")]
+    return [
+        one.pid for folder in daemons.home.glob("*") for one in processes.with_environment(f"CUDA_MPS_PIPE_DIRECTORY={folder / 'pipe'}")
+    ]
 
 
-def test_a_server_for_several_users_is_asked_for_by_an_option(daemons: child_daemons.Daemons) -> None:
+def test_a_server_for_several_users_is_asked_for_by_an_option(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, gpu_settings.Mps(multi_user=True))
     assert daemons.home is not None
     assert mps_daemon.told(daemons.home)[0] == "-f -multiuser-server"
@@ -54,14 +56,14 @@ def test_a_server_for_several_users_is_asked_for_by_an_option(daemons: child_dae
 
 def test_a_driver_without_a_folder_has_no_daemons() -> None:
     with pytest.raises(errors.HardwareError, match="no folder to keep daemons in"):
-        child_daemons.Daemons().ensure(GRANT, GPU, WANTED)
+        child_daemons.ChildDaemons().ensure(GRANT, GPU, WANTED)
 
 
-def test_a_pid_that_another_process_has_now_is_left_alone(daemons: child_daemons.Daemons) -> None:
+def test_a_pid_that_another_process_has_now_is_left_alone(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     daemons.stop(GRANT)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
-        found = processes.Running.find(stranger.pid)
+        found = processes.Process.find(stranger.pid)
         assert found is not None
         folder = daemons._folder(GRANT)  # where a daemon of an earlier boot left its file
         folder.mkdir(parents=True)
@@ -84,7 +86,7 @@ def test_the_gate_stays_shut_when_the_driver_dies_before_it_wrote_the_pid_down()
 @pytest.mark.root
 @needs_root
 def test_the_daemon_has_the_grants_folder_as_its_shared_memory(tmp_path: pathlib.Path) -> None:
-    daemons = child_daemons.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root", shm=True))
+    daemons = child_daemons.ChildDaemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root", shm=True))
     daemons.ensure(GRANT, GPU, WANTED)
     try:
         assert not pathlib.Path("/dev/shm/mps-stand-in").exists()
@@ -93,7 +95,7 @@ def test_the_daemon_has_the_grants_folder_as_its_shared_memory(tmp_path: pathlib
         daemons.stop(GRANT)
 
 
-def test_a_note_that_cannot_be_read_costs_no_daemon_and_keeps_none_from_being_stopped(daemons: child_daemons.Daemons) -> None:
+def test_a_note_that_cannot_be_read_costs_no_daemon_and_keeps_none_from_being_stopped(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     assert daemons.home is not None
     (note,) = daemons.home.glob("*/daemon.json")
@@ -106,7 +108,7 @@ def test_a_note_that_cannot_be_read_costs_no_daemon_and_keeps_none_from_being_st
     assert not living(daemons)
 
 
-def control(daemons: child_daemons.Daemons) -> int:
+def control(daemons: child_daemons.ChildDaemons) -> int:
     """The pid of the only daemon, without its server."""
     assert daemons.home is not None
     (note,) = daemons.home.glob("*/daemon.json")
@@ -124,13 +126,13 @@ def hung(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_gate_that_a_dead_driver_left_is_not_taken_for_a_daemon_that_ended_at_once(daemons: child_daemons.Daemons) -> None:
+def test_a_gate_that_a_dead_driver_left_is_not_taken_for_a_daemon_that_ended_at_once(daemons: child_daemons.ChildDaemons) -> None:
     folder = daemons._folder(GRANT)  # where a driver leaves its note before it opens the gate
     (folder / "pipe").mkdir(parents=True)
     command = [sys.executable, "-I", launcher.__file__, "shut", "-", "-", "/bin/echo"]
     env = {child_daemons.PIPE_VARIABLE: str(folder / "pipe")}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=env) as left:
-        found = processes.Running.find(left.pid)
+        found = processes.Process.find(left.pid)
         assert found is not None
         (folder / "daemon.json").write_text(f'{{"pid": {found.pid}, "start": {found.start}, "limited": false}}')
         assert left.stdin is not None
@@ -141,7 +143,7 @@ def test_a_gate_that_a_dead_driver_left_is_not_taken_for_a_daemon_that_ended_at_
     daemons.check(GRANT)
 
 
-def test_a_daemon_whose_driver_died_before_it_was_told_its_limits_is_told_them_and_goes_on(daemons: child_daemons.Daemons) -> None:
+def test_a_daemon_whose_driver_died_before_it_was_told_its_limits_is_told_them_and_goes_on(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     assert daemons.home is not None
     first = living(daemons)
@@ -153,7 +155,7 @@ def test_a_daemon_whose_driver_died_before_it_was_told_its_limits_is_told_them_a
     assert mps_daemon.told(daemons.home)[2:] == limits * 2
 
 
-def test_a_folder_of_a_grant_that_nobody_knows_is_swept_unless_something_of_it_lives(daemons: child_daemons.Daemons) -> None:
+def test_a_folder_of_a_grant_that_nobody_knows_is_swept_unless_something_of_it_lives(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     assert daemons.home is not None
     (kept,) = daemons.home.iterdir()

@@ -36,26 +36,28 @@ def place() -> Iterator[pathlib.Path]:
 
 
 @pytest.fixture
-def daemons(place: pathlib.Path) -> Iterator[child_daemons.Daemons]:
-    made = child_daemons.Daemons(home=place / "mps", root=mps_daemon.install(place / "root"), answer_seconds=5.0, stop_seconds=0.5)
+def daemons(place: pathlib.Path) -> Iterator[child_daemons.ChildDaemons]:
+    made = child_daemons.ChildDaemons(home=place / "mps", root=mps_daemon.install(place / "root"), answer_seconds=5.0, stop_seconds=0.5)
     yield made
     for grant in (GRANT, OTHER):
         made.stop(grant)
 
 
-def pipe_of(daemons: child_daemons.Daemons, grant: str = GRANT) -> pathlib.Path:
+def pipe_of(daemons: child_daemons.ChildDaemons, grant: str = GRANT) -> pathlib.Path:
     return pathlib.Path(daemons.access(grant).mounts[0].host_path)
 
 
-def kill_all(daemons: child_daemons.Daemons, grant: str = GRANT) -> None:
-    pids = list(processes.bearing(f"{child_daemons.PIPE_VARIABLE}={pipe_of(daemons, grant)}"))
+def kill_all(daemons: child_daemons.ChildDaemons, grant: str = GRANT) -> None:
+    pids = list(processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={pipe_of(daemons, grant)}"))
     for one in pids:
         one.send(signal.SIGKILL)
     waiting = threading.Event()
     assert any(not any(one.is_alive() for one in pids) or waiting.wait(0.01) for _ in range(3000))
 
 
-def test_a_link_planted_before_a_daemon_starts_is_removed_and_not_followed(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
+def test_a_link_planted_before_a_daemon_starts_is_removed_and_not_followed(
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons
+) -> None:
     victim = place / "victim"
     victim.write_text("of the node")
     daemons.ensure(GRANT, GPU, WANTED)
@@ -72,7 +74,7 @@ def test_a_link_planted_before_a_daemon_starts_is_removed_and_not_followed(place
     assert (pipe / "told").is_file()
 
 
-def test_a_link_planted_while_a_daemon_runs_is_not_followed_by_it(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
+def test_a_link_planted_while_a_daemon_runs_is_not_followed_by_it(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
     victim = place / "victim"
     victim.write_text("of the node")
     daemons.ensure(GRANT, GPU, WANTED)
@@ -83,10 +85,10 @@ def test_a_link_planted_while_a_daemon_runs_is_not_followed_by_it(place: pathlib
     assert victim.read_text() == "of the node"
 
 
-def test_a_device_node_planted_in_the_folders_cannot_be_opened_by_the_daemon(daemons: child_daemons.Daemons) -> None:
+def test_a_device_node_planted_in_the_folders_cannot_be_opened_by_the_daemon(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     pipe, shm = (pathlib.Path(mount.host_path) for mount in daemons.access(GRANT).mounts)
-    (running,) = [one for one in processes.bearing(f"{child_daemons.PIPE_VARIABLE}={pipe}") if "-f" in one.words()]
+    (running,) = [one for one in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={pipe}") if "-f" in one.command_line()]
     for folder, seen in ((pipe, pipe), (shm, pathlib.Path("/dev/shm"))):
         os.mknod(folder / "zero", stat.S_IFCHR | 0o600, os.makedev(1, 5))
         with (folder / "zero").open("rb") as works:
@@ -95,7 +97,7 @@ def test_a_device_node_planted_in_the_folders_cannot_be_opened_by_the_daemon(dae
         assert "Permission denied" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
-def test_a_link_to_another_claims_control_socket_ends_nobody_elses_daemon(daemons: child_daemons.Daemons) -> None:
+def test_a_link_to_another_claims_control_socket_ends_nobody_elses_daemon(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     daemons.ensure(OTHER, GPU, WANTED)
     pipe = pipe_of(daemons)
@@ -136,7 +138,7 @@ def false_daemon(pipe: pathlib.Path, *before: str) -> Iterator["subprocess.Popen
             running.kill()
 
 
-def test_a_socket_that_a_pod_serves_is_sent_nothing_and_is_named(daemons: child_daemons.Daemons) -> None:
+def test_a_socket_that_a_pod_serves_is_sent_nothing_and_is_named(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     with false_daemon(pipe_of(daemons)) as false:
         with pytest.raises(
@@ -148,7 +150,7 @@ def test_a_socket_that_a_pod_serves_is_sent_nothing_and_is_named(daemons: child_
         assert set(false.stdout.read().splitlines()) <= {"''"}
 
 
-def test_a_containers_process_is_no_daemon_whatever_its_environment_says(daemons: child_daemons.Daemons) -> None:
+def test_a_containers_process_is_no_daemon_whatever_its_environment_says(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     pipe = pipe_of(daemons)
     variable = f"{child_daemons.PIPE_VARIABLE}={pipe}"
@@ -156,7 +158,7 @@ def test_a_containers_process_is_no_daemon_whatever_its_environment_says(daemons
         listener = daemon_folder.control_listener(pipe)
         assert listener is not None
         assert variable.encode() in pathlib.Path(f"/proc/{listener}/environ").read_bytes().split(b"\0")
-        assert listener not in {one.pid for one in processes.bearing(variable)}
+        assert listener not in {one.pid for one in processes.with_environment(variable)}
         with pytest.raises(errors.HardwareError, match="a process other than the daemon listens"):
             daemons.check(GRANT)
 

@@ -42,13 +42,15 @@ def place() -> Iterator[pathlib.Path]:
             subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def processes_below(folder: pathlib.Path) -> list[processes.Running]:
-    return [one for made in (folder / "mps").glob("*") for one in processes.bearing(f"{child_daemons.PIPE_VARIABLE}={made / 'pipe'}")]
+def processes_below(folder: pathlib.Path) -> list[processes.Process]:
+    return [
+        one for made in (folder / "mps").glob("*") for one in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={made / 'pipe'}")
+    ]
 
 
 @pytest.fixture
-def daemons(place: pathlib.Path) -> child_daemons.Daemons:
-    return child_daemons.Daemons(home=place / "mps", root=mps_daemon.install(place / "root", shm=True), stop_seconds=0.5)
+def daemons(place: pathlib.Path) -> child_daemons.ChildDaemons:
+    return child_daemons.ChildDaemons(home=place / "mps", root=mps_daemon.install(place / "root", shm=True), stop_seconds=0.5)
 
 
 def kill_all(folder: pathlib.Path) -> None:
@@ -69,7 +71,7 @@ def mounts(folder: pathlib.Path, pid: str = "self") -> list[list[str]]:
     return found
 
 
-def memory_of(daemons: child_daemons.Daemons) -> pathlib.Path:
+def memory_of(daemons: child_daemons.ChildDaemons) -> pathlib.Path:
     return pathlib.Path(daemons.access(GRANT).mounts[1].host_path)
 
 
@@ -87,7 +89,7 @@ def another_namespace(*, told: str = "unchanged") -> Iterator[subprocess.Popen[b
 
 
 def test_daemon_clients_and_host_see_one_tmpfs_with_a_bound_that_runs_no_programs(
-    place: pathlib.Path, daemons: child_daemons.Daemons
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons
 ) -> None:
     with another_namespace() as host:
         daemons.ensure(GRANT, GPU, WANTED)
@@ -107,14 +109,16 @@ def test_daemon_clients_and_host_see_one_tmpfs_with_a_bound_that_runs_no_program
     assert list(daemons.home.iterdir()) == []
 
 
-def control(daemons: child_daemons.Daemons, grant: str = GRANT) -> int:
+def control(daemons: child_daemons.ChildDaemons, grant: str = GRANT) -> int:
     """The pid of a grant's daemon, which is in its mount namespace."""
     running = daemons.process(grant)
     assert running is not None
     return running.pid
 
 
-def test_memory_of_a_claim_that_has_gone_is_not_held_by_another_claims_daemon(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
+def test_memory_of_a_claim_that_has_gone_is_not_held_by_another_claims_daemon(
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons
+) -> None:
     other = f"{GRANT}other"
     daemons.ensure(GRANT, GPU, WANTED)
     daemons.ensure(other, GPU, WANTED)
@@ -125,7 +129,7 @@ def test_memory_of_a_claim_that_has_gone_is_not_held_by_another_claims_daemon(pl
 
 
 def test_a_server_with_another_user_id_reaches_the_pipe_through_closed_folders_and_nothing_beside_it(
-    place: pathlib.Path, daemons: child_daemons.Daemons
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons
 ) -> None:
     """NVIDIA's daemon starts its servers under the user id of a client that is not root."""
     daemons.ensure(GRANT, GPU, WANTED)
@@ -150,12 +154,12 @@ def test_a_server_with_another_user_id_reaches_the_pipe_through_closed_folders_a
 
 
 def test_a_driver_that_starts_anew_finds_the_memory_and_one_for_a_new_daemon_keeps_it(
-    place: pathlib.Path, daemons: child_daemons.Daemons
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons
 ) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     client = memory_of(daemons) / "of-a-container"
     client.write_text("still in use")
-    again = child_daemons.Daemons(home=daemons.home, root=daemons.root, stop_seconds=0.5)
+    again = child_daemons.ChildDaemons(home=daemons.home, root=daemons.root, stop_seconds=0.5)
     again.ensure(GRANT, GPU, WANTED)
     kill_all(place)
     again.ensure(GRANT, GPU, WANTED)
@@ -165,7 +169,9 @@ def test_a_driver_that_starts_anew_finds_the_memory_and_one_for_a_new_daemon_kee
     assert mounts(place) == []
 
 
-def test_memory_that_a_boot_took_is_made_anew_once_the_claim_is_prepared_anew(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
+def test_memory_that_a_boot_took_is_made_anew_once_the_claim_is_prepared_anew(
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons
+) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     kill_all(place)
     daemon_folder.unmount_shm(memory_of(daemons))
@@ -175,7 +181,9 @@ def test_memory_that_a_boot_took_is_made_anew_once_the_claim_is_prepared_anew(pl
     daemons.stop(GRANT)
 
 
-def test_a_plain_folder_that_containers_have_is_not_hidden_from_a_new_daemon(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
+def test_a_plain_folder_that_containers_have_is_not_hidden_from_a_new_daemon(
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons
+) -> None:
     """As of a claim that was prepared before memory was mounted."""
     subprocess.run(["mount", "--make-private", str(place)], check=True)
     daemons.ensure(GRANT, GPU, WANTED)
@@ -186,7 +194,7 @@ def test_a_plain_folder_that_containers_have_is_not_hidden_from_a_new_daemon(pla
     daemons.stop(GRANT)
 
 
-def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
+def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     kill_all(place)
     daemons.sweep(lambda: {GRANT})
@@ -198,7 +206,7 @@ def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemo
 
 
 def test_where_the_host_would_not_see_it_the_folder_stays_plain_and_the_log_says_so(
-    place: pathlib.Path, daemons: child_daemons.Daemons, caplog: pytest.LogCaptureFixture
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons, caplog: pytest.LogCaptureFixture
 ) -> None:
     subprocess.run(["mount", "--make-private", str(place)], check=True)
     daemons.ensure(GRANT, GPU, WANTED)
@@ -210,7 +218,7 @@ def test_where_the_host_would_not_see_it_the_folder_stays_plain_and_the_log_says
         daemons.stop(GRANT)
 
 
-def test_memory_that_is_still_used_goes_with_its_last_user(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
+def test_memory_that_is_still_used_goes_with_its_last_user(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     with (memory_of(daemons) / "open").open("w") as used:
         daemons.stop(GRANT)
@@ -225,7 +233,7 @@ from drakit.devices.gpu.sharing import gpu_settings
 from drakit.devices.gpu.sharing.mps import child_daemons
 
 home, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-child_daemons.Daemons(home=home / "mps", root=driver_root.DriverRoot(path=home / "root")).ensure(grant, gpu, gpu_settings.Mps())
+child_daemons.ChildDaemons(home=home / "mps", root=driver_root.DriverRoot(path=home / "root")).ensure(grant, gpu, gpu_settings.Mps())
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -238,7 +246,7 @@ def python(code: str, *arguments: object, inside: tuple[str, ...] = ()) -> subpr
     return subprocess.run(command, env=env, capture_output=True, check=False, timeout=3000)
 
 
-def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: pathlib.Path, daemons: child_daemons.Daemons) -> None:
+def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
     ended = python(PREPARE, place, GRANT, GPU, inside=("unshare", "--mount", "--propagation=unchanged"))
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     assert daemon_folder.is_shm_mounted(memory_of(daemons)), "the host has it, though the namespace in which it was mounted is gone"
@@ -254,7 +262,7 @@ from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, process
 from fakes import mps_daemon
 
 home, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-daemons = child_daemons.Daemons(home=home / "mps", root=mps_daemon.install(home / "root", shm=True), stop_seconds=0.5)
+daemons = child_daemons.ChildDaemons(home=home / "mps", root=mps_daemon.install(home / "root", shm=True), stop_seconds=0.5)
 files = {child_daemons.__file__, daemon_folder.__file__}
 
 

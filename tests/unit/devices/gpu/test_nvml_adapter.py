@@ -375,7 +375,7 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pa
     program.chmod(0o755)
     with pytest.raises(driver_root.ProgramError, match=r"slow: did not end within 0\.2 s"):
         driver_root.run(program, seconds=0.2, env={"DRAKIT_TEST": str(tmp_path)})
-    assert not list(processes.bearing(f"DRAKIT_TEST={tmp_path}"))
+    assert not list(processes.with_environment(f"DRAKIT_TEST={tmp_path}"))
 
 
 @pytest.mark.parametrize(

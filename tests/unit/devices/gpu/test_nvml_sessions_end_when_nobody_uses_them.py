@@ -150,8 +150,8 @@ def test_a_session_on_which_a_thread_hangs_is_kept() -> None:
 
 def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarded, tmp_path: pathlib.Path) -> None:
     kept = site.FakeSite(tmp_path / "home")
-    rhythm = monitor.Rhythm(beat=0.05, look=0.1)
-    watch = monitor.Watch(gpus, kept, prefix=gpu_driver.NAME, terms=faults.Terms(settle=0.0, hold=0.0), rhythm=rhythm)
+    intervals = monitor.PollIntervals(event_wait=0.05, poll=0.1)
+    watch = monitor.HealthMonitor(gpus, kept, prefix=gpu_driver.NAME, policy=faults.HealthPolicy(settle=0.0, hold=0.0), intervals=intervals)
     watch.start()
     try:
         assert library.is_waiting.wait(PATIENCE)
@@ -159,7 +159,7 @@ def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarde
             gpus.renew()
         deadline = time.monotonic() + PATIENCE
         while "gpu-0" not in kept.taints() and time.monotonic() < deadline:
-            library.hardware.strike(library.hardware.gpus()[0].uuid, 79, asks=signals.RecoveryAction.RESET)
+            library.hardware.report_xid(library.hardware.gpus()[0].uuid, 79, asks=signals.RecoveryAction.RESET)
             with kept.told:
                 kept.told.wait_for(lambda: "gpu-0" in kept.taints(), 0.2)
     finally:
@@ -173,7 +173,7 @@ def test_an_xid_of_a_gpu_that_is_lost_meanwhile_is_the_gpus(gpus: nvml.NvmlGpus,
     library.hardware.lose(first.uuid)
     with gpus.events() as events:
         library.registered[first.uuid] = happenings.EVENT_TYPES
-        library.hardware.strike(first.uuid, 79)
+        library.hardware.report_xid(first.uuid, 79)
         assert events.wait(PATIENCE) == signals.Event(gpu=first.uuid, kind=signals.EventKind.XID, xid=79)
 
 
@@ -182,17 +182,17 @@ def test_an_event_of_a_gpu_that_never_said_who_it_is_interrupts_nothing(gpus: nv
     library.hardware.lose(first.uuid)
     with gpus.events() as events:
         library.registered[first.uuid] = happenings.EVENT_TYPES
-        library.hardware.strike(first.uuid, 79)
+        library.hardware.report_xid(first.uuid, 79)
         library.returns["nvmlDeviceGetUUID"] = GPU_IS_LOST
         assert events.wait(PATIENCE) is None
-        library.hardware.strike(second.uuid, 31)
+        library.hardware.report_xid(second.uuid, 31)
         assert events.wait(PATIENCE) == signals.Event(gpu=second.uuid, kind=signals.EventKind.XID, xid=31)
 
 
 def test_an_event_with_instance_0_of_a_gpu_without_mig_is_about_the_gpu(tmp_path: pathlib.Path) -> None:
     hardware = mock_gpus.MockGpus(machines.Choice(name="server-h100-pcie", directory=tmp_path / "machine", owner="node-a"))
     kept = site.FakeSite(tmp_path / "home")
-    watch = monitor.Watch(hardware, kept, prefix=gpu_driver.NAME, terms=faults.Terms())
-    watch.look()
-    watch.meet(signals.Event(gpu=hardware.gpus()[0].uuid, kind=signals.EventKind.XID, xid=48, instance_id=0))
+    watch = monitor.HealthMonitor(hardware, kept, prefix=gpu_driver.NAME, policy=faults.HealthPolicy())
+    watch.poll()
+    watch.handle_event(signals.Event(gpu=hardware.gpus()[0].uuid, kind=signals.EventKind.XID, xid=48, instance_id=0))
     assert [taint.value for taint in kept.taints()["gpu-0"]] == ["48"]

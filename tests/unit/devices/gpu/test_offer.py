@@ -25,7 +25,7 @@ def discover(directory: pathlib.Path, machine: str) -> inventory.Inventory:
 
 
 def author_of(hardware: mock_gpus.MockGpus) -> gpu_driver.GpuDriver:
-    return gpu_driver.GpuDriver(hardware, choices=discovery.Choices(whole_beside_partitions=hardware.whole_beside_partitions))
+    return gpu_driver.GpuDriver(hardware, options=discovery.DiscoveryOptions(whole_beside_partitions=hardware.whole_beside_partitions))
 
 
 def dump(offered: inventory.Inventory) -> str:
@@ -211,14 +211,16 @@ def test_two_products_of_one_name_get_mixins_of_their_own() -> None:
         )
         for minor, memory in enumerate((MIB, 2 * MIB, MIB))
     ]
-    offered = gpu_devices.author(port.Versions(driver="unknown", cuda="13.0"), [gpu_devices.View(gpu=gpu) for gpu in gpus]).flat()
+    offered = gpu_devices.build_inventory(
+        port.Versions(driver="unknown", cuda="13.0"), [gpu_devices.GpuView(gpu=gpu) for gpu in gpus]
+    ).flat()
     assert [str(item.capacity["memory"].value) for item in offered.devices] == ["1Mi", "2Mi", "1Mi"]
     assert all(len(str(item.attributes["productName"])) == 64 for item in offered.devices)
     assert all("driverVersion" not in item.attributes for item in offered.devices)
 
 
 def test_a_machine_without_gpus_offers_nothing() -> None:
-    assert gpu_devices.author(port.Versions(driver="1", cuda="1"), []) == inventory.Inventory()
+    assert gpu_devices.build_inventory(port.Versions(driver="1", cuda="1"), []) == inventory.Inventory()
 
 
 def test_partitions_that_claims_hold_stay_offered(tmp_path: pathlib.Path) -> None:

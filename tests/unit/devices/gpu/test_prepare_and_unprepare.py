@@ -222,7 +222,7 @@ def test_an_intent_that_cannot_be_read_is_an_error_and_owns_nothing(intent: dict
     record = records.freeze_record(intent)
     with pytest.raises(errors.JournalError):
         identity.Identity.from_record(record)
-    assert identity.owned([record], "x") == frozenset()
+    assert identity.owned_slots([record], "x") == frozenset()
 
 
 def test_identities_survive_the_journal(node: gpu_node.GpuNode) -> None:

@@ -27,7 +27,9 @@ from fakes import gpu_node, mps_daemon
 
 ROUNDS, BETWEEN = 3000, 0.02
 MINE, FREE = 1, 0
-FAST = gpu_driver.Watching(terms=faults.Terms(settle=0.0, hold=0.0), rhythm=monitor.Rhythm(beat=0.05, look=0.1))
+FAST = gpu_driver.HealthOptions(
+    policy=faults.HealthPolicy(settle=0.0, hold=0.0), intervals=monitor.PollIntervals(event_wait=0.05, poll=0.1)
+)
 LONG = gpu_config.GpuConfig(
     sharing=gpu_config.Sharing(
         strategy=gpu_config.Strategy.TIME_SLICING, time_slicing_config=gpu_config.TimeSlicing(interval=port.TimeSlice.LONG)
@@ -58,7 +60,7 @@ def uuid(node: gpu_node.GpuNode, minor: int = MINE) -> port.GpuUuid:
 
 
 @contextlib.contextmanager
-def at_work(crew: restore.Crew) -> Iterator[None]:
+def at_work(crew: restore.RestoreWorker) -> Iterator[None]:
     crew.start()
     try:
         yield
@@ -76,13 +78,13 @@ def has_its_slice(node: gpu_node.GpuNode) -> bool:
 
 
 def restorer(node: gpu_node.GpuNode, site: sites.FakeSite) -> restore.Restorer:
-    return restore.Restorer(gpu_node.stepping(node.hardware, node.steps), site, child_daemons.Daemons())
+    return restore.Restorer(gpu_node.stepping(node.hardware, node.steps), site, child_daemons.ChildDaemons())
 
 
 @contextlib.contextmanager
-def running(node: gpu_node.GpuNode, site: sites.FakeSite, surroundings: gpu_driver.Surroundings | None = None) -> Iterator[None]:
+def running(node: gpu_node.GpuNode, site: sites.FakeSite, resources: gpu_driver.HostResources | None = None) -> Iterator[None]:
     """A driver that serves and watches."""
-    driver = gpu_driver.GpuDriver(node.hardware, intents=node.intents, watch=FAST, surroundings=surroundings)
+    driver = gpu_driver.GpuDriver(node.hardware, intents=node.intents, health=FAST, resources=resources)
     driver.start(site)
     try:
         yield
@@ -94,7 +96,7 @@ def listening(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
     """Strike the GPU that nobody uses until the watch hears it: events from before it began are not for it."""
 
     def is_heard() -> bool:
-        node.hardware.strike(uuid(node, FREE), 48)
+        node.hardware.report_xid(uuid(node, FREE), 48)
         return f"gpu-{FREE}" in site.taints()
 
     assert eventually(is_heard)
@@ -128,15 +130,15 @@ def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
     assert "time slice Long and compute mode Default" in line["settings"]
 
 
-def looked_at(node: gpu_node.GpuNode, site: sites.FakeSite) -> tuple[monitor.Watch, list[set[port.GpuUuid]]]:
+def looked_at(node: gpu_node.GpuNode, site: sites.FakeSite) -> tuple[monitor.HealthMonitor, list[set[port.GpuUuid]]]:
     """A watch that has looked once, driven by hand, and what it says of lost settings."""
     told: list[set[port.GpuUuid]] = []
 
     def note(gpus: Collection[port.GpuUuid]) -> None:
         told.append(set(gpus))
 
-    watch = monitor.Watch(node.hardware, site, prefix=gpu_driver.NAME, terms=FAST.terms, lost_settings=note)
-    watch.look()
+    watch = monitor.HealthMonitor(node.hardware, site, prefix=gpu_driver.NAME, policy=FAST.policy, lost_settings=note)
+    watch.poll()
     return watch, told
 
 
@@ -149,21 +151,21 @@ def test_an_event_that_may_have_cost_settings_is_told_once_and_of_its_gpu_alone(
     node: gpu_node.GpuNode, site: sites.FakeSite, kind: signals.EventKind
 ) -> None:
     watch, told = looked_at(node, site)
-    watch.meet(event(uuid(node), kind))
-    watch.look()
-    watch.look()
+    watch.handle_event(event(uuid(node), kind))
+    watch.poll()
+    watch.poll()
     assert told == [{uuid(node)}]
 
 
 def test_instances_that_come_and_go_while_mig_mode_is_on_are_no_loss(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
     node.hardware.set_mig_mode(uuid(node, FREE), enabled=True)
     watch, told = looked_at(node, site)
-    watch.meet(event(uuid(node, FREE), signals.EventKind.MIG))
-    watch.look()
+    watch.handle_event(event(uuid(node, FREE), signals.EventKind.MIG))
+    watch.poll()
     assert told == []
     assert site.changes == 1, "they are news all the same"
     node.hardware.set_mig_mode(uuid(node, FREE), enabled=False)
-    watch.look()
+    watch.poll()
     assert told == [{uuid(node, FREE)}], "a change of the mode may be one"
 
 
@@ -171,28 +173,28 @@ def test_a_gpu_that_comes_back_is_told_when_it_answers_and_not_before(node: gpu_
     watch, told = looked_at(node, site)
     gpu = uuid(node)
     node.hardware.lose(gpu)
-    watch.meet(event(gpu, signals.EventKind.UNAVAILABLE))
-    watch.look()
+    watch.handle_event(event(gpu, signals.EventKind.UNAVAILABLE))
+    watch.poll()
     assert told == []
     node.hardware.reset(gpu)
-    watch.look()
+    watch.poll()
     assert told == [{gpu}]
 
 
 def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
     watch, told = looked_at(node, site)
-    node.hardware.strike(uuid(node), 48, asks=signals.RecoveryAction.RESET)
-    watch.look()
+    node.hardware.report_xid(uuid(node), 48, asks=signals.RecoveryAction.RESET)
+    watch.poll()
     assert told == []
     node.hardware.reset(uuid(node))
-    watch.look()
+    watch.poll()
     assert told == [{uuid(node)}]
 
 
 def test_quiet_hardware_is_told_of_nobody(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
     watch, told = looked_at(node, site)
     for _ in range(30):
-        watch.look()
+        watch.poll()
     assert told == []
 
 
@@ -203,11 +205,11 @@ def settings_calls(node: gpu_node.GpuNode) -> list[str]:
 def test_applying_again_is_idempotent_and_touches_no_gpu_that_no_claim_uses(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
     node.steps.names.clear()
     again = restorer(node, site)
-    assert again.on({uuid(node, FREE)}) == frozenset()
+    assert again.restore({uuid(node, FREE)}) == frozenset()
     assert settings_calls(node) == []
     node.hardware.reset(uuid(node))
     for _ in range(2):
-        assert again.on({uuid(node), uuid(node, FREE)}) == frozenset()
+        assert again.restore({uuid(node), uuid(node, FREE)}) == frozenset()
         assert has_its_slice(node)
     assert settings_calls(node) == ["before set_time_slice"] * 2
     assert set().union(*site.held) == set(granted(node).device.lock_names)
@@ -228,7 +230,7 @@ def test_a_claim_that_goes_while_the_lock_is_waited_for_gets_nothing(node: gpu_n
     leaving = Leaving(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
     node.unprepare()
     node.steps.names.clear()
-    assert restorer(node, leaving).on({uuid(node)}) == frozenset()
+    assert restorer(node, leaving).restore({uuid(node)}) == frozenset()
     assert settings_calls(node) == []
     assert node.hardware.time_slice(uuid(node)) is port.TimeSlice.DEFAULT
 
@@ -238,7 +240,7 @@ def test_settings_wait_while_an_admin_has_the_gpu_in_mig_mode(
 ) -> None:
     node.hardware.set_mig_mode(uuid(node), enabled=True)
     node.steps.names.clear()
-    assert restorer(node, site).on({uuid(node)}) == frozenset(), "the next change of the mode is waited for"
+    assert restorer(node, site).restore({uuid(node)}) == frozenset(), "the next change of the mode is waited for"
     assert settings_calls(node) == []
     assert "claim settings wait: MIG mode is on" in caplog.text
 
@@ -251,9 +253,9 @@ def test_what_fails_is_named_and_tried_again_until_it_is_so(
     desk.arm(
         fault_injection.Fault(call="set_time_slice", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=2)
     )
-    crew = restore.Crew(restorer(node, site), pause=0.01)
+    crew = restore.RestoreWorker(restorer(node, site), pause=0.01)
     with at_work(crew):
-        crew.due([uuid(node)])
+        crew.enqueue([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
     failed = [vars(record)["claim"] for record in caplog.records if record.getMessage() == "restoring claim settings failed"]
     assert failed == ["default/claim-a"] * 2
@@ -270,9 +272,9 @@ def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
             raise ValueError("a bug")
 
     node.hardware.reset(uuid(node))
-    crew = restore.Crew(restore.Restorer(gpu_node.stepping(node.hardware, step), site, child_daemons.Daemons()), pause=0.01)
+    crew = restore.RestoreWorker(restore.Restorer(gpu_node.stepping(node.hardware, step), site, child_daemons.ChildDaemons()), pause=0.01)
     with at_work(crew):
-        crew.due([uuid(node)])
+        crew.enqueue([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
     assert caplog.text.count("ValueError: a bug") == 2
 
@@ -294,9 +296,9 @@ def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
 ) -> None:
     node.hardware.reset(uuid(node))
     site = BuggySite(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
-    crew = restore.Crew(restorer(node, site), pause=0.01)
+    crew = restore.RestoreWorker(restorer(node, site), pause=0.01)
     with at_work(crew):
-        crew.due([uuid(node)])
+        crew.enqueue([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
     assert caplog.text.count("listing prepared claims failed") == 2
 
@@ -330,7 +332,7 @@ class MpsNode:
     folder: pathlib.Path
     node: gpu_node.GpuNode
     site: sites.FakeSite
-    around: gpu_driver.Surroundings
+    around: gpu_driver.HostResources
 
     def kill(self) -> set[int]:
         """Kill the daemon with all it started, and wait until nothing of it is there; return what it was."""
@@ -351,9 +353,9 @@ class MpsNode:
 
 @pytest.fixture
 def mps_claim(short: pathlib.Path) -> Iterator[MpsNode]:
-    daemons = child_daemons.Daemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
-    around = gpu_driver.Surroundings(daemons=daemons)
-    node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", surroundings=around)
+    daemons = child_daemons.ChildDaemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
+    around = gpu_driver.HostResources(daemons=daemons)
+    node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", resources=around)
     node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
     site = sites.FakeSite(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
     try:
@@ -409,4 +411,8 @@ def test_a_daemon_that_cannot_be_started_when_the_driver_starts_is_tried_again(
 
 
 def alive(folder: pathlib.Path) -> set[int]:
-    return {one.pid for place in (folder / "mps").glob("*") for one in processes.bearing(f"{child_daemons.PIPE_VARIABLE}={place / 'pipe'}")}
+    return {
+        one.pid
+        for place in (folder / "mps").glob("*")
+        for one in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={place / 'pipe'}")
+    }

@@ -17,7 +17,7 @@ from drakit.devices.gpu.sharing import share_policy
 from drakit.devices.gpu.sharing.mps import child_daemons
 from fakes import gpu_node, mps_daemon
 
-TERMS = share_policy.Terms(memory=True, number=4, partitions=True)
+TERMS = share_policy.SharePolicy(memory=True, number=4, partitions=True)
 LONG = gpu_config.GpuConfig(
     sharing=gpu_config.Sharing(
         strategy=gpu_config.Strategy.TIME_SLICING, time_slicing_config=gpu_config.TimeSlicing(interval=port.TimeSlice.LONG)
@@ -28,8 +28,8 @@ CLASS, CLAIM = claim.ConfigSource.CLASS, claim.ConfigSource.CLAIM
 
 
 def node_of(tmp_path: pathlib.Path, machine: str = "server-h100-pcie") -> gpu_node.GpuNode:
-    daemons = child_daemons.Daemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
-    return gpu_node.GpuNode(tmp_path / "machine", machine, terms=TERMS, surroundings=gpu_driver.Surroundings(daemons=daemons))
+    daemons = child_daemons.ChildDaemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
+    return gpu_node.GpuNode(tmp_path / "machine", machine, terms=TERMS, resources=gpu_driver.HostResources(daemons=daemons))
 
 
 @pytest.fixture

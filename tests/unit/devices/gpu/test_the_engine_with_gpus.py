@@ -26,7 +26,7 @@ class GpuWorld:
     def __init__(self, directory: pathlib.Path, devices: Sequence[str] = DEVICES) -> None:
         self.choice = machines.Choice(name="dgx-a100-40gb-2gpu", directory=directory, owner="node-1")
         self.hardware = mock_gpus.MockGpus
-        self.surroundings: gpu_driver.Surroundings | None = None
+        self.resources: gpu_driver.HostResources | None = None
         self.steps = gpu_node.Steps()
         self.journal = world.SteppingJournal(self._step)
         self.cdi = world.SteppingCdi(gpu_driver.NAME, self._step)
@@ -47,7 +47,7 @@ class GpuWorld:
         author = gpu_driver.GpuDriver(
             hardware,
             intents=lambda: [one.intent for entry in self.journal.entries() for one in entry.grants],
-            surroundings=self.surroundings,
+            resources=self.resources,
         )
         offered = inventory_cache.InventoryCache(author)
         offered.refresh()
@@ -174,7 +174,7 @@ def with_files(gpus: GpuWorld, folder: pathlib.Path) -> driver_files.DriverFiles
     """Let containers have the driver's files."""
     root = mock_driver_root.create(folder, mock_gpus.MockGpus(gpus.choice).versions().driver)
     files = driver_files.DriverFiles(root, use_toolkit=False)
-    gpus.surroundings = gpu_driver.Surroundings(files=files)
+    gpus.resources = gpu_driver.HostResources(files=files)
     return files
 
 

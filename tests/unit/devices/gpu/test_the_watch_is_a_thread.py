@@ -16,7 +16,9 @@ from fakes import gpu_node, nvml_library, site
 
 PATIENCE = 60.0
 MACHINE = "dgx-a100-40gb-2gpu"
-WATCHING = gpu_driver.Watching(terms=faults.Terms(settle=0.0, hold=0.0), rhythm=monitor.Rhythm(beat=0.05, look=0.1))
+WATCHING = gpu_driver.HealthOptions(
+    policy=faults.HealthPolicy(settle=0.0, hold=0.0), intervals=monitor.PollIntervals(event_wait=0.05, poll=0.1)
+)
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def kept(tmp_path: pathlib.Path) -> site.FakeSite:
 
 @pytest.fixture
 def serving(seen: port.GpuPort, kept: site.FakeSite) -> Iterator[gpu_driver.GpuDriver]:
-    driver = gpu_driver.GpuDriver(seen, watch=WATCHING)
+    driver = gpu_driver.GpuDriver(seen, health=WATCHING)
     driver.start(kept)
     yield driver
     driver.stop()
@@ -69,7 +71,7 @@ def listening(hardware: mock_gpus.MockGpus, kept: site.FakeSite) -> None:
     uuid = hardware.gpus()[0].uuid
     deadline = time.monotonic() + PATIENCE
     while "gpu-0" not in tainted(kept) and time.monotonic() < deadline:
-        hardware.strike(uuid, 79, asks=signals.RecoveryAction.RESET)
+        hardware.report_xid(uuid, 79, asks=signals.RecoveryAction.RESET)
         with kept.told:
             kept.told.wait_for(lambda: "gpu-0" in kept.taints(), 0.2)
 
@@ -79,7 +81,7 @@ def test_an_xid_becomes_a_taint_and_a_reset_takes_it_away(
 ) -> None:
     listening(hardware, kept)
     assert tainted(kept) == {"gpu-0"}
-    assert all(item.taints for item in serving.discover().devices if faults.reaches("gpu-0", item.name))
+    assert all(item.taints for item in serving.discover().devices if faults.affects("gpu-0", item.name))
     hardware.reset(hardware.gpus()[0].uuid)
     until(kept, lambda: not tainted(kept))
 
@@ -102,7 +104,7 @@ def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
     desk = fault_injection.Faults(choice.directory)
     desk.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=1000))
     counted, earlier = Counting(hardware, call), watch_threads()
-    driver = gpu_driver.GpuDriver(counted.port, watch=WATCHING)
+    driver = gpu_driver.GpuDriver(counted.port, health=WATCHING)
     driver.start(kept)
     try:
         assert counted.called.wait(PATIENCE)
@@ -131,7 +133,9 @@ def test_a_bug_does_not_end_the_watch(
                 met.set()
             raise ValueError("a bug")
 
-    watch = monitor.Watch(gpu_node.stepping(hardware, step), kept, prefix=gpu_driver.NAME, terms=WATCHING.terms, rhythm=WATCHING.rhythm)
+    watch = monitor.HealthMonitor(
+        gpu_node.stepping(hardware, step), kept, prefix=gpu_driver.NAME, policy=WATCHING.policy, intervals=WATCHING.intervals
+    )
     watch.start()
     try:
         # Between two attempts to listen it looks, so a fault may be seen before the second bug.
@@ -167,7 +171,7 @@ class Counting:
 def test_the_watch_ends_even_while_a_call_hangs(choice: machines.Choice, hardware: mock_gpus.MockGpus, kept: site.FakeSite) -> None:
     desk = fault_injection.Faults(choice.directory)
     desk.arm(fault_injection.Fault(call="recovery_action", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
-    driver = gpu_driver.GpuDriver(hardware, watch=WATCHING)
+    driver = gpu_driver.GpuDriver(hardware, health=WATCHING)
     driver.start(kept)
     deadline = time.monotonic() + PATIENCE
     while not desk.stalled() and time.monotonic() < deadline:
@@ -179,7 +183,7 @@ def test_the_watch_ends_even_while_a_call_hangs(choice: machines.Choice, hardwar
 
 def test_a_driver_that_is_stopped_watches_no_more(seen: port.GpuPort, kept: site.FakeSite) -> None:
     earlier = watch_threads()
-    driver = gpu_driver.GpuDriver(seen, watch=WATCHING)
+    driver = gpu_driver.GpuDriver(seen, health=WATCHING)
     driver.start(kept)
     assert watch_threads() - earlier
     driver.stop()

@@ -15,7 +15,9 @@ from fakes import nvml_library, site
 
 ROUNDS, BETWEEN = 3000, 0.02
 XID, ECC = 0x8, 0x2
-WATCHING = gpu_driver.Watching(terms=faults.Terms(settle=0.0, hold=0.0), rhythm=monitor.Rhythm(beat=0.05, look=0.1))
+WATCHING = gpu_driver.HealthOptions(
+    policy=faults.HealthPolicy(settle=0.0, hold=0.0), intervals=monitor.PollIntervals(event_wait=0.05, poll=0.1)
+)
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def serving(
 ) -> Iterator[gpu_driver.GpuDriver]:
     """A driver that watches two GPUs, the second of which cannot be registered for events."""
     library.event_kinds[second(hardware)] = None
-    driver = gpu_driver.GpuDriver(seen, watch=WATCHING)
+    driver = gpu_driver.GpuDriver(seen, health=WATCHING)
     driver.discover()
     driver.start(kept)
     yield driver
@@ -77,7 +79,7 @@ def test_a_gpu_whose_xids_cannot_be_heard_is_named(
 ) -> None:
     library.event_kinds[second(hardware)] = kinds
     with seen.events() as events:
-        assert events.deaf == ({second(hardware)} if words else frozenset())
+        assert events.unmonitored == ({second(hardware)} if words else frozenset())
     assert [words in record.getMessage() and vars(record)["gpu"] for record in caplog.records] == ([second(hardware)] if words else [])
 
 
@@ -90,7 +92,7 @@ def test_what_a_look_shows_of_such_a_gpu_is_a_taint_and_being_deaf_is_none(
 ) -> None:
     assert eventually_monitored(serving)
     assert not kept.taints()
-    hardware.strike(second(hardware), 48, asks=signals.RecoveryAction.RESET)
+    hardware.report_xid(second(hardware), 48, asks=signals.RecoveryAction.RESET)
     with kept.told:
         assert kept.told.wait_for(lambda: kept.taints().get("gpu-1"), 60)
     assert [taint.key for taint in kept.taints()["gpu-1"]] == ["gpu.drakit.dev/recovery-action"]

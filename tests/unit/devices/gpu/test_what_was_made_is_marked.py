@@ -22,7 +22,7 @@ def made(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def node(tmp_path: pathlib.Path, made: pathlib.Path) -> gpu_node.GpuNode:
-    return gpu_node.GpuNode(tmp_path / "machine", surroundings=gpu_driver.Surroundings(made=ownership_markers.Marks(folder=made)))
+    return gpu_node.GpuNode(tmp_path / "machine", resources=gpu_driver.HostResources(made=ownership_markers.MarkerStore(folder=made)))
 
 
 def admin_makes(node: gpu_node.GpuNode, *, whole: bool = True) -> None:
@@ -92,14 +92,14 @@ def test_a_mark_lives_as_long_as_its_instance(node: gpu_node.GpuNode, made: path
 
 def test_a_mark_that_is_cut_off_or_of_another_instance_notes_nothing(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
     wanted = identity.Identity.from_record(node.driver.plan(node.grant(NAME)))
-    mark = ownership_markers.Marks(folder=made).of(wanted)
+    mark = ownership_markers.MarkerStore(folder=made).of(wanted)
     instance = port.GpuInstance(id=3, profile_id=PROFILE, placement=PLACE)
-    mark.put(instance)
-    assert mark.has(instance)
-    assert not mark.has(port.GpuInstance(id=4, profile_id=PROFILE, placement=PLACE))
+    mark.write(instance)
+    assert mark.matches(instance)
+    assert not mark.matches(port.GpuInstance(id=4, profile_id=PROFILE, placement=PLACE))
     assert mark.file is not None
     mark.file.write_text(mark.file.read_text()[:-3])
-    assert not mark.has(instance)
+    assert not mark.matches(instance)
 
 
 def test_an_instance_whose_mark_cannot_be_written_is_removed_at_once(node: gpu_node.GpuNode, made: pathlib.Path) -> None:

@@ -35,7 +35,7 @@ def of_mig(
     return edits.Edits(env=_environment(request, device, mig_uuid), device_nodes=(*_common(gpu, majors), *capabilities))
 
 
-def joined(*parts: edits.Edits) -> edits.Edits:
+def merged(*parts: edits.Edits) -> edits.Edits:
     """Several edits as one; of two variables with one name the later holds."""
     return edits.Edits(
         env={name: value for part in parts for name, value in part.env.items()},

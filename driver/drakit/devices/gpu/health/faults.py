@@ -25,11 +25,11 @@ _PARTITION = re.compile(r"gpu-(\d+)-mig-[a-z0-9-]+-(\d+)-(\d+)")
 
 # A place on a GPU: hardware id of the profile, first memory slice.
 Spot = tuple[int, int]
-Put = Mapping[str, Sequence[devices.Taint]]
+TaintsByDevice = Mapping[str, Sequence[devices.Taint]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Terms:
+class HealthPolicy:
     """How faults are judged; times in seconds. ``ignored`` are Xids that mean nothing here; without ``evicts`` no taint is NoExecute."""
 
     ignored: frozenset[int] = frozenset()
@@ -39,7 +39,7 @@ class Terms:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Vital:
+class Observation:
     """How a GPU was found: what it asks for (None: it does not tell), and where instances lie on it.
 
     ``error`` is what a lost one answered, ``fabric`` why it cannot use the NVLink fabric. ``mild`` says that the error is one that programs on the
@@ -87,56 +87,58 @@ class Fault:
         return (self.anchor, self.kind, self.value if self.kind == XID else "")
 
 
-def whole(minor: int) -> str:
+def gpu_anchor(minor: int) -> str:
     """The anchor of what concerns a whole GPU."""
     return f"gpu-{minor}"
 
 
-def reaches(anchor: str, device: str) -> bool:
+def affects(anchor: str, device: str) -> bool:
     """Whether what stands on an anchor concerns a device."""
     return device == anchor or device.startswith(f"{anchor}-")
 
 
-def of_xid(xid: xids.Xid, anchor: str, now: float) -> Fault:
+def from_xid(xid: xids.Xid, anchor: str, now: float) -> Fault:
     """The fault that an Xid is; one of a whole GPU where it is wide."""
     minor, spot = _parsed(anchor)
     if xid.wide:
-        anchor, spot = whole(minor), None
+        anchor, spot = gpu_anchor(minor), None
     fatal = xid.gravity is xids.Gravity.FATAL
     return Fault(
         anchor=anchor, minor=minor, kind=XID, value=str(xid.number), text=f"Xid {xid.number}: {xid.text}", fatal=fatal, since=now, spot=spot
     )
 
 
-def of_memory(anchor: str, now: float) -> Fault:
+def from_memory_error(anchor: str, now: float) -> Fault:
     """The fault that a double-bit memory error is."""
     minor, spot = _parsed(anchor)
     return Fault(anchor=anchor, minor=minor, kind=ECC, value="double-bit", text=_TEXTS[ECC], fatal=False, since=now, spot=spot)
 
 
-def after_look(fault: Fault, standing: Iterable[Fault]) -> Fault:
+def with_last_observation(fault: Fault, standing: Iterable[Fault]) -> Fault:
     """Return the fault of an event with what the last look found of its GPU: an event can arrive after the look that shows its effect."""
     shown = {one.kind for one in standing if one.minor == fault.minor and one.well_since is None}
     return dataclasses.replace(fault, asked=RECOVERY in shown, away=LOST in shown)
 
 
-def seen(minor: int, vital: Vital, now: float) -> tuple[Fault, ...]:
+def from_observation(minor: int, observed: Observation, now: float) -> tuple[Fault, ...]:
     """The faults that a look at a GPU shows by itself."""
     found: list[Fault] = []
-    if vital.lost:
-        text = f"{_TEXTS[LOST]} ({vital.error})" if vital.error else _TEXTS[LOST]
-        found.append(Fault(anchor=whole(minor), minor=minor, kind=LOST, value="", text=text, fatal=not vital.mild, since=now))
-    if vital.asks and vital.action is not None:
-        asked = vital.action.value
+    if observed.lost:
+        text = f"{_TEXTS[LOST]} ({observed.error})" if observed.error else _TEXTS[LOST]
+        found.append(Fault(anchor=gpu_anchor(minor), minor=minor, kind=LOST, value="", text=text, fatal=not observed.mild, since=now))
+    if observed.asks and observed.action is not None:
+        asked = observed.action.value
         text = f"{_TEXTS[RECOVERY]} {asked}"
-        found.append(Fault(anchor=whole(minor), minor=minor, kind=RECOVERY, value=asked, text=text, fatal=False, since=now, asked=True))
-    if vital.fabric:
-        text = f"{_TEXTS[FABRIC]} {vital.fabric}"
-        found.append(Fault(anchor=whole(minor), minor=minor, kind=FABRIC, value=vital.fabric, text=text, fatal=False, since=now))
+        found.append(
+            Fault(anchor=gpu_anchor(minor), minor=minor, kind=RECOVERY, value=asked, text=text, fatal=False, since=now, asked=True)
+        )
+    if observed.fabric:
+        text = f"{_TEXTS[FABRIC]} {observed.fabric}"
+        found.append(Fault(anchor=gpu_anchor(minor), minor=minor, kind=FABRIC, value=observed.fabric, text=text, fatal=False, since=now))
     return tuple(found)
 
 
-def joined(standing: Iterable[Fault], fresh: Iterable[Fault]) -> tuple[Fault, ...]:
+def merged(standing: Iterable[Fault], fresh: Iterable[Fault]) -> tuple[Fault, ...]:
     """All faults; one that comes again is the one that stands, and is not well any more."""
     known = {one.key: one for one in standing}
     for one in fresh:
@@ -145,22 +147,22 @@ def joined(standing: Iterable[Fault], fresh: Iterable[Fault]) -> tuple[Fault, ..
     return tuple(known.values())
 
 
-def aged(fault: Fault, vital: Vital, terms: Terms, now: float) -> Fault | None:
+def updated(fault: Fault, observed: Observation, policy: HealthPolicy, now: float) -> Fault | None:
     """The fault after a look at its GPU; None when it has passed. A GPU that was found well is lost anew when it is lost again."""
-    if vital.partial and fault.kind != LOST:
+    if observed.partial and fault.kind != LOST:
         return fault
-    after = dataclasses.replace(fault, asked=fault.asked or vital.asks, away=fault.away or vital.lost)
-    if not _is_well(after, vital):
+    after = dataclasses.replace(fault, asked=fault.asked or observed.asks, away=fault.away or observed.lost)
+    if not _is_well(after, observed):
         is_anew = after.kind == LOST and after.well_since is not None
         return dataclasses.replace(after, since=now if is_anew else after.since, well_since=None)
     well_since = now if after.well_since is None else after.well_since
-    known_to_pass = after.asked or after.away or after.kind in {LOST, RECOVERY, FABRIC} or _is_gone(after, vital)
-    if now - well_since >= (terms.settle if known_to_pass else terms.hold):
+    known_to_pass = after.asked or after.away or after.kind in {LOST, RECOVERY, FABRIC} or _is_gone(after, observed)
+    if now - well_since >= (policy.settle if known_to_pass else policy.hold):
         return None
     return dataclasses.replace(after, well_since=well_since)
 
 
-def taints(faults: Iterable[Fault], prefix: str, terms: Terms, now: float) -> dict[str, tuple[devices.Taint, ...]]:
+def taints(faults: Iterable[Fault], prefix: str, policy: HealthPolicy, now: float) -> dict[str, tuple[devices.Taint, ...]]:
     """The taints of all faults, by anchor; ``prefix`` is the driver's name."""
     gravest: dict[tuple[str, str], Fault] = {}
     for one in sorted(faults, key=lambda fault: (not fault.fatal, fault.since)):
@@ -168,33 +170,33 @@ def taints(faults: Iterable[Fault], prefix: str, terms: Terms, now: float) -> di
     found: dict[str, tuple[devices.Taint, ...]] = {}
     for (anchor, kind), one in gravest.items():
         told = devices.Taint(key=f"{prefix}/{kind}", value=one.value)
-        ends = one.fatal and terms.evicts and _stood(one, now) >= terms.settle
+        ends = one.fatal and policy.evicts and _stood(one, now) >= policy.settle
         both = (told, dataclasses.replace(told, effect=devices.TaintEffect.NO_EXECUTE)) if ends else (told,)
         found[anchor] = (*found.get(anchor, ()), *both)
     return found
 
 
-def ours(put: Put, prefix: str) -> dict[str, tuple[devices.Taint, ...]]:
+def health_taints(put: TaintsByDevice, prefix: str) -> dict[str, tuple[devices.Taint, ...]]:
     """Of all taints that were put those of this module, by device."""
     keys = {f"{prefix}/{kind}" for kind in _KINDS}
     found = {device: tuple(taint for taint in kept if taint.key in keys) for device, kept in put.items()}
     return {device: kept for device, kept in found.items() if kept}
 
 
-def remembered(put: Put, prefix: str, terms: Terms, now: float) -> tuple[Fault, ...]:
+def from_taints(put: TaintsByDevice, prefix: str, policy: HealthPolicy, now: float) -> tuple[Fault, ...]:
     """The faults that taints of an earlier process stand for; they count as ones for which something was to be done. Ignored Xids are left out."""
     found: dict[tuple[str, str], Fault] = {}
-    for device, kept in ours(put, prefix).items():
+    for device, kept in health_taints(put, prefix).items():
         for taint in kept:
-            if (restored := _restored(device, taint.key.removeprefix(f"{prefix}/"), taint, terms, now)) is not None:
+            if (restored := _restored(device, taint.key.removeprefix(f"{prefix}/"), taint, policy, now)) is not None:
                 before = found.get((device, restored.kind))
                 found[device, restored.kind] = restored if before is None or restored.since < before.since else before
     return tuple(found.values())
 
 
-def spread(offered: inventory.Inventory, put: Put, prefix: str) -> inventory.Inventory:
+def with_taints(offered: inventory.Inventory, put: TaintsByDevice, prefix: str) -> inventory.Inventory:
     """The inventory with the taints of anchors on all devices that they reach."""
-    standing = ours(put, prefix)
+    standing = health_taints(put, prefix)
     if not standing:
         return offered
     return dataclasses.replace(offered, devices=tuple(_tainted(item, standing) for item in offered.devices))
@@ -204,7 +206,7 @@ def reports(faults: Collection[Fault], used: Iterable[str]) -> dict[str, context
     """What the kubelet is told of the devices in use that have a fault."""
     found: dict[str, context.HealthReport] = {}
     for device in used:
-        texts = [one.text for one in faults if reaches(one.anchor, device)]
+        texts = [one.text for one in faults if affects(one.anchor, device)]
         if texts:
             found[device] = context.HealthReport(device=device, health=context.Health.UNHEALTHY, message="; ".join(dict.fromkeys(texts)))
     return found
@@ -235,19 +237,19 @@ def _stood(fault: Fault, now: float) -> float:
     return fault.last - fault.since
 
 
-def _is_well(fault: Fault, vital: Vital) -> bool:
-    if vital.lost:
+def _is_well(fault: Fault, observed: Observation) -> bool:
+    if observed.lost:
         return False
-    if fault.kind == LOST or _is_gone(fault, vital):
+    if fault.kind == LOST or _is_gone(fault, observed):
         return True
     if fault.kind == FABRIC:
-        return not vital.fabric
-    return fault.away if vital.action is None else not vital.asks
+        return not observed.fabric
+    return fault.away if observed.action is None else not observed.asks
 
 
-def _is_gone(fault: Fault, vital: Vital) -> bool:
+def _is_gone(fault: Fault, observed: Observation) -> bool:
     """Whether the instance that a fault is confined to is no more; what is made there anew is another."""
-    return fault.spot is not None and fault.spot not in vital.spots
+    return fault.spot is not None and fault.spot not in observed.spots
 
 
 def _parsed(device: str) -> tuple[int, Spot | None]:
@@ -259,15 +261,15 @@ def _parsed(device: str) -> tuple[int, Spot | None]:
     raise ValueError(device)
 
 
-def _restored(device: str, kind: str, taint: devices.Taint, terms: Terms, now: float) -> Fault | None:
+def _restored(device: str, kind: str, taint: devices.Taint, policy: HealthPolicy, now: float) -> Fault | None:
     try:
         minor, spot = _parsed(device)
     except ValueError:
         return None
-    since = now - terms.settle if taint.effect is devices.TaintEffect.NO_EXECUTE else now
+    since = now - policy.settle if taint.effect is devices.TaintEffect.NO_EXECUTE else now
     fatal, text = kind == LOST, f"{_TEXTS.get(kind, '')} {taint.value}".strip()
     if kind == XID:
-        xid = xids.of(int(taint.value) if taint.value.isdigit() else 0, terms.ignored)
+        xid = xids.of(int(taint.value) if taint.value.isdigit() else 0, policy.ignored)
         if xid.gravity is xids.Gravity.NOTHING:
             return None
         fatal, text = xid.gravity is xids.Gravity.FATAL, f"Xid {xid.number}: {xid.text}"
@@ -276,8 +278,8 @@ def _restored(device: str, kind: str, taint: devices.Taint, terms: Terms, now: f
     )
 
 
-def _tainted(item: devices.Device, standing: Put) -> devices.Device:
-    reached = [taint for anchor, kept in standing.items() if reaches(anchor, item.name) for taint in kept]
+def _tainted(item: devices.Device, standing: TaintsByDevice) -> devices.Device:
+    reached = [taint for anchor, kept in standing.items() if affects(anchor, item.name) for taint in kept]
     if not reached:
         return item
     apart = {(taint.key, taint.effect): taint for taint in reversed(reached)}

@@ -21,28 +21,28 @@ from drakit.devices.gpu.mig import partitioning
 _log = logging.getLogger(__name__)
 _JOIN_SECONDS = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-_LOOKS_BETWEEN_COUNTS = 12
+_POLLS_BETWEEN_REFRESHES = 12
 _LOST = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
 # What a GPU answers while it is busy: no reason to end the programs that run on it.
 _TRANSIENT = frozenset(
     {port.Code.TIMEOUT, port.Code.IN_USE, port.Code.NOT_READY, port.Code.INVALID_STATE, port.Code.INSUFFICIENT_RESOURCES}
 )
-_UNSETTLING = frozenset({signals.EventKind.RECOVERY, signals.EventKind.UNAVAILABLE})
+_MAY_LOSE_SETTINGS = frozenset({signals.EventKind.RECOVERY, signals.EventKind.UNAVAILABLE})
 
 
-def _tell_nobody(_: Collection[port.GpuUuid]) -> None:
+def _ignore(_: Collection[port.GpuUuid]) -> None:
     """Nobody wants to know."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rhythm:
+class PollIntervals:
     """How long one wait for an event lasts, which bounds how long ``stop`` takes, and how often the GPUs are looked at; in seconds."""
 
-    beat: float = 1.0
-    look: float = 5.0
+    event_wait: float = 1.0
+    poll: float = 5.0
 
 
-class Watch:
+class HealthMonitor:
     """Watches from ``start`` to ``stop``. ``prefix`` is the driver's name, the domain of its taints.
 
     ``lost_settings`` is told of GPUs that may have lost their settings, once they answer: after a change of MIG mode, after a reset or recovery,
@@ -55,36 +55,36 @@ class Watch:
         site: context.DriverContext,
         *,
         prefix: str,
-        terms: faults.Terms,
-        rhythm: Rhythm | None = None,
+        policy: faults.HealthPolicy,
+        intervals: PollIntervals | None = None,
         now: Callable[[], float] = time.monotonic,
-        lost_settings: Callable[[Collection[port.GpuUuid]], None] = _tell_nobody,
+        lost_settings: Callable[[Collection[port.GpuUuid]], None] = _ignore,
     ) -> None:
         self._hardware = hardware
         self._site = site
         self._prefix = prefix
-        self._terms = terms
-        self._rhythm = rhythm or Rhythm()
+        self._policy = policy
+        self._intervals = intervals or PollIntervals()
         self._now = now
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gpu-watch", daemon=True)
-        self._faults: tuple[faults.Fault, ...] = faults.remembered(site.taints(), prefix, terms, now())
+        self._faults: tuple[faults.Fault, ...] = faults.from_taints(site.taints(), prefix, policy, now())
         self._gpus: dict[int, port.Gpu] = {}
         self._modes: dict[port.GpuUuid, port.MigMode | None] = {}
         self._lost: frozenset[int] = frozenset()
-        self._unwell: frozenset[int] = frozenset()
-        self._unsettled: frozenset[port.GpuUuid] = frozenset()
+        self._unhealthy: frozenset[int] = frozenset()
+        self._maybe_lost_settings: frozenset[port.GpuUuid] = frozenset()
         self._lost_settings = lost_settings
         self._population: str | None = None
-        self._looks = 0
+        self._polls = 0
         self._repartitioned: frozenset[str] = frozenset()
-        self._told: dict[str, context.HealthReport] = {}
-        self._deaf: frozenset[str] | None = None
+        self._reported: dict[str, context.HealthReport] = {}
+        self._unmonitored: frozenset[str] | None = None
 
     @property
-    def deaf(self) -> frozenset[str] | None:
+    def unmonitored(self) -> frozenset[str] | None:
         """UUIDs of the GPUs whose Xids are not heard; None until events were first opened."""
-        return self._deaf
+        return self._unmonitored
 
     def start(self) -> None:
         """Begin."""
@@ -95,10 +95,10 @@ class Watch:
         self._stop.set()
         self._thread.join(_JOIN_SECONDS)
 
-    def meet(self, event: signals.Event) -> bool:
+    def handle_event(self, event: signals.Event) -> bool:
         """Judge an event; whether the GPUs should be looked at soon. What happens to MIG is news for the next look: most of it is drakit's own."""
-        if event.kind in _UNSETTLING:
-            self._unsettled |= {port.GpuUuid(event.gpu)}
+        if event.kind in _MAY_LOSE_SETTINGS:
+            self._maybe_lost_settings |= {port.GpuUuid(event.gpu)}
         if event.kind is signals.EventKind.MIG:
             self._repartitioned |= {event.gpu}
             return False
@@ -106,37 +106,39 @@ class Watch:
         if gpu is None:
             return True
         if event.kind is signals.EventKind.DOUBLE_BIT_ECC:
-            self._add(faults.of_memory(self._anchor(gpu, event.instance_id), self._now()))
+            self._add(faults.from_memory_error(self._anchor(gpu, event.instance_id), self._now()))
         elif event.xid is not None:
-            self._meet_xid(gpu, xids.of(event.xid, self._terms.ignored), event.instance_id)
+            self._handle_xid(gpu, xids.of(event.xid, self._policy.ignored), event.instance_id)
         return True
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Look at all GPUs, and say what changed; whether events have to be opened anew, because GPUs came, went, or answer again."""
         now, lost = self._now(), self._lost
-        is_new = self._count()
-        found = self._vitals()
+        is_new = self._refresh_gpus()
+        found = self._observe()
         self._lost = frozenset(minor for minor, vital in found.items() if vital.lost)
-        standing = (self._aged(one, found, now) for one in self._faults)
-        fresh = [fault for minor, vital in found.items() for fault in faults.seen(minor, vital, now)]
-        self._note(fresh)
-        self._faults = faults.joined((one for one in standing if one is not None), fresh)
+        standing = (self._updated(one, found, now) for one in self._faults)
+        fresh = [fault for minor, vital in found.items() for fault in faults.from_observation(minor, vital, now)]
+        self._log_new(fresh)
+        self._faults = faults.merged((one for one in standing if one is not None), fresh)
         if self._lost != lost or self._repartitioned:
-            self._unsettled |= {gpu.uuid for gpu in self._gpus.values() if gpu.uuid in self._repartitioned and not self._has_mig(gpu)}
+            self._maybe_lost_settings |= {
+                gpu.uuid for gpu in self._gpus.values() if gpu.uuid in self._repartitioned and not self._has_mig(gpu)
+            }
             self._repartitioned = frozenset()
             self._site.changed()
-        self._tell(now)
-        self._settle(found)
+        self._publish(now)
+        self._report_lost_settings(found)
         return is_new or self._lost != lost
 
     def _run(self) -> None:
         pauses = backoff.Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while not self._stop.is_set():
-            if self._attempt(self._follow):
+            if self._attempt(self._watch_events):
                 pauses.reset()
                 continue
-            self._unsettled |= {gpu.uuid for gpu in self._gpus.values()}
-            self._attempt(self.look)
+            self._maybe_lost_settings |= {gpu.uuid for gpu in self._gpus.values()}
+            self._attempt(self.poll)
             self._stop.wait(pauses.next())
 
     def _attempt(self, act: Callable[[], object]) -> bool:
@@ -150,27 +152,27 @@ class Watch:
             return False
         return True
 
-    def _follow(self) -> None:
+    def _watch_events(self) -> None:
         """Look and listen, until events have to be opened anew."""
         with self._hardware.events() as events:
-            self._deaf = events.deaf
-            looked, is_due = self._now() - self._rhythm.look, False
+            self._unmonitored = events.unmonitored
+            looked, is_due = self._now() - self._intervals.poll, False
             while not self._stop.is_set():
                 waited = self._now() - looked
-                if waited >= self._rhythm.look or (is_due and waited >= self._rhythm.beat):
+                if waited >= self._intervals.poll or (is_due and waited >= self._intervals.event_wait):
                     looked, is_due = self._now(), False
-                    if self.look():
+                    if self.poll():
                         return
-                event = events.wait(self._rhythm.beat)
+                event = events.wait(self._intervals.event_wait)
                 if event is not None:
-                    is_due |= self.meet(event)
+                    is_due |= self.handle_event(event)
 
-    def _count(self) -> bool:
+    def _refresh_gpus(self) -> bool:
         """Learn which GPUs there are, when that may have changed; whether it has."""
         population = self._hardware.population()
         is_new = population != self._population
-        self._looks += 1
-        if not is_new and self._looks % _LOOKS_BETWEEN_COUNTS:
+        self._polls += 1
+        if not is_new and self._polls % _POLLS_BETWEEN_REFRESHES:
             return False
         if is_new and self._population is not None:
             self._hardware.renew()
@@ -182,74 +184,74 @@ class Watch:
             one for one in self._faults if one.minor not in before or _is_same(before[one.minor], self._gpus.get(one.minor))
         )
         if is_new and self._population is not None:
-            self._unsettled |= {gpu.uuid for gpu in self._gpus.values()}
+            self._maybe_lost_settings |= {gpu.uuid for gpu in self._gpus.values()}
         changed = self._gpus.keys() != before.keys()
         if changed and self._population is not None:
             self._site.changed()
         self._population = population
         return is_new or changed
 
-    def _vitals(self) -> dict[int, faults.Vital]:
+    def _observe(self) -> dict[int, faults.Observation]:
         """How the GPUs are, less those of which that cannot be told now. An error of the session says nothing about one GPU while none answers."""
-        found: dict[int, faults.Vital] = {}
+        found: dict[int, faults.Observation] = {}
         unclear: dict[int, port.CallError] = {}
         for minor, gpu in self._gpus.items():
             try:
                 self._hardware.ping(gpu)
-                vital: faults.Vital | None = self._details(gpu)
+                vital: faults.Observation | None = self._observe_answering(gpu)
             except port.CallError as error:
-                if error.code in port.OF_THE_SESSION:
+                if error.code in port.SESSION_ERRORS:
                     unclear[minor] = error
                     continue
-                vital = self._silent(gpu, error)
+                vital = self._observe_failed(gpu, error)
             if vital is not None:
                 found[minor] = vital
         if any(not vital.lost for vital in found.values()):
-            return found | {minor: faults.Vital(lost=True, mild=True, error=str(unknown)) for minor, unknown in unclear.items()}
+            return found | {minor: faults.Observation(lost=True, mild=True, error=str(unknown)) for minor, unknown in unclear.items()}
         for minor, unknown in unclear.items():
             _log.warning("GPU health unknown", extra={"gpu": self._gpus[minor].uuid, "error": str(unknown)})
         return found
 
-    def _details(self, gpu: port.Gpu) -> faults.Vital:
+    def _observe_answering(self, gpu: port.Gpu) -> faults.Observation:
         """How a GPU is that answers. Raises CallError only where it is lost or has to be reset after all."""
         try:
             mode = None if gpu.is_vgpu else self._hardware.mig_mode(gpu.uuid)
             fabric = self._hardware.fabric(gpu.uuid)
-            vital = faults.Vital(
+            vital = faults.Observation(
                 action=self._hardware.recovery_action(gpu.uuid), fabric="" if fabric is None else fabric.fault, spots=self._spots(gpu)
             )
         except port.CallError as error:
             if error.code in _LOST | {port.Code.RESET_REQUIRED}:
                 raise
             _log.warning("GPU health incomplete", extra={"gpu": gpu.uuid, "error": str(error)})
-            return faults.Vital(partial=True)
+            return faults.Observation(partial=True)
         if self._modes.setdefault(gpu.uuid, mode) != mode:
             self._modes[gpu.uuid] = mode
-            self._unsettled |= {gpu.uuid}
+            self._maybe_lost_settings |= {gpu.uuid}
             self._site.changed()
         return vital
 
-    def _silent(self, gpu: port.Gpu, error: port.CallError) -> faults.Vital | None:
+    def _observe_failed(self, gpu: port.Gpu, error: port.CallError) -> faults.Observation | None:
         """How a GPU is that answered with an error. One that is not in the machine is not lost."""
         if error.code is port.Code.RESET_REQUIRED:
-            return faults.Vital(action=signals.RecoveryAction.RESET)
+            return faults.Observation(action=signals.RecoveryAction.RESET)
         if error.code is port.Code.NOT_FOUND and not self._hardware.is_plugged(gpu):
             return None
-        return faults.Vital(lost=True, mild=error.code in _TRANSIENT, error=str(error))
+        return faults.Observation(lost=True, mild=error.code in _TRANSIENT, error=str(error))
 
     def _has_mig(self, gpu: port.Gpu) -> bool:
         """Whether MIG mode was on at the last look. Where it is, instances come and go, and there is no setting to lose."""
         mode = self._modes.get(gpu.uuid)
         return mode is not None and mode.current
 
-    def _settle(self, found: dict[int, faults.Vital]) -> None:
+    def _report_lost_settings(self, found: dict[int, faults.Observation]) -> None:
         """Tell of the GPUs that answer and may have lost their settings: also those that were lost, or asked for something, at the last look."""
         well = {minor for minor, vital in found.items() if not (vital.lost or vital.partial or vital.asks)}
-        back = {gpu.uuid for minor, gpu in self._gpus.items() if minor in well & self._unwell}
-        self._unwell = frozenset(self._gpus.keys() - well)
+        back = {gpu.uuid for minor, gpu in self._gpus.items() if minor in well & self._unhealthy}
+        self._unhealthy = frozenset(self._gpus.keys() - well)
         answering = {gpu.uuid for minor, gpu in self._gpus.items() if minor in found and not found[minor].lost}
-        ready = (self._unsettled | back) & answering
-        self._unsettled &= {gpu.uuid for gpu in self._gpus.values()} - ready
+        ready = (self._maybe_lost_settings | back) & answering
+        self._maybe_lost_settings &= {gpu.uuid for gpu in self._gpus.values()} - ready
         if ready:
             self._lost_settings(ready)
 
@@ -259,29 +261,29 @@ class Watch:
             return frozenset()
         return frozenset((item.profile_id, item.placement.start) for item in self._hardware.gpu_instances(gpu.uuid))
 
-    def _aged(self, fault: faults.Fault, found: dict[int, faults.Vital], now: float) -> faults.Fault | None:
+    def _updated(self, fault: faults.Fault, found: dict[int, faults.Observation], now: float) -> faults.Fault | None:
         if fault.minor not in found:
             return fault
-        after = faults.aged(fault, found[fault.minor], self._terms, now)
+        after = faults.updated(fault, found[fault.minor], self._policy, now)
         if after is None:
             _log.info("GPU fault cleared", extra=_keys(fault))
         return after
 
-    def _meet_xid(self, gpu: port.Gpu, xid: xids.Xid, instance_id: int | None) -> None:
+    def _handle_xid(self, gpu: port.Gpu, xid: xids.Xid, instance_id: int | None) -> None:
         if xid.gravity is xids.Gravity.NOTHING:
             return
         anchor = self._anchor(gpu, instance_id)
         if xid.gravity is xids.Gravity.PROGRAM:
             self._notify(anchor, f"Xid {xid.number}: {xid.text}")
         else:
-            self._add(faults.of_xid(xid, anchor, self._now()))
+            self._add(faults.from_xid(xid, anchor, self._now()))
 
     def _anchor(self, gpu: port.Gpu, instance_id: int | None) -> str:
         """The partition of an instance, or the whole GPU where none is named or what is named cannot be found.
 
         NVML names instance 0 on a GPU without MIG.
         """
-        whole = faults.whole(gpu.minor)
+        whole = faults.gpu_anchor(gpu.minor)
         if instance_id is None:
             return whole
         try:
@@ -298,13 +300,13 @@ class Watch:
 
     def _add(self, fault: faults.Fault) -> None:
         is_new = fault.key not in {one.key for one in self._faults}
-        self._note([fault])
-        self._faults = faults.joined(self._faults, [faults.after_look(fault, self._faults)])
+        self._log_new([fault])
+        self._faults = faults.merged(self._faults, [faults.with_last_observation(fault, self._faults)])
         if is_new:
-            self._tell(self._now())
+            self._publish(self._now())
             self._notify(fault.anchor, fault.text)
 
-    def _note(self, fresh: Iterable[faults.Fault]) -> None:
+    def _log_new(self, fresh: Iterable[faults.Fault]) -> None:
         known = {one.key for one in self._faults}
         for one in fresh:
             if one.key not in known:
@@ -315,20 +317,23 @@ class Watch:
     def _notify(self, anchor: str, text: str) -> None:
         """Tell the users of the claims that a fault concerns."""
         for grant in self._site.grants():
-            if faults.reaches(anchor, grant.device.name):
+            if faults.affects(anchor, grant.device.name):
                 self._site.notice(grant.claim, context.Event(reason="GpuFault", message=f"{grant.device.name}: {text}."))
 
-    def _tell(self, now: float) -> None:
+    def _publish(self, now: float) -> None:
         """Bring taints and health reports to what stands."""
-        wanted = faults.taints(self._faults, self._prefix, self._terms, now)
-        standing = faults.ours(self._site.taints(), self._prefix)
-        moved = [self._put(device, wanted.get(device, ()), standing.get(device, ())) for device in sorted(wanted.keys() | standing.keys())]
+        wanted = faults.taints(self._faults, self._prefix, self._policy, now)
+        standing = faults.health_taints(self._site.taints(), self._prefix)
+        moved = [
+            self._update_taints(device, wanted.get(device, ()), standing.get(device, ()))
+            for device in sorted(wanted.keys() | standing.keys())
+        ]
         if any(moved):
             self._site.changed()
-        if self._faults or self._told:
-            self._report()
+        if self._faults or self._reported:
+            self._report_health()
 
-    def _put(self, device: str, wanted: Sequence[devices.Taint], standing: Sequence[devices.Taint]) -> bool:
+    def _update_taints(self, device: str, wanted: Sequence[devices.Taint], standing: Sequence[devices.Taint]) -> bool:
         """Put a device's taints; whether anything was to be changed."""
         says = {(taint.key, taint.effect, taint.value) for taint in standing}
         surplus = {key for key, effect, _ in says if (key, effect) not in {(taint.key, taint.effect) for taint in wanted}}
@@ -339,19 +344,19 @@ class Watch:
             self._site.taint(device, taint)
         return bool(surplus or missing)
 
-    def _report(self) -> None:
+    def _report_health(self) -> None:
         reports = faults.reports(self._faults, [grant.device.name for grant in self._site.grants()])
         for device, report in reports.items():
-            if self._told.get(device) != report:
+            if self._reported.get(device) != report:
                 self._site.health(report)
-        for device in self._told.keys() - reports.keys():
+        for device in self._reported.keys() - reports.keys():
             self._site.health(context.HealthReport(device=device, health=context.Health.HEALTHY))
-        self._told = reports
+        self._reported = reports
 
 
-def forget(site: context.DriverContext, prefix: str) -> None:
+def remove_taints(site: context.DriverContext, prefix: str) -> None:
     """Remove the taints of an earlier process that watched: nobody does any more."""
-    for device, kept in faults.ours(site.taints(), prefix).items():
+    for device, kept in faults.health_taints(site.taints(), prefix).items():
         for key in sorted({taint.key for taint in kept}):
             site.untaint(device, key)
 

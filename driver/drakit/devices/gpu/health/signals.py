@@ -50,7 +50,7 @@ class Events(Protocol):
     """The events of all GPUs from when this was opened; a context, closed at its end. One thread may wait."""
 
     @property
-    def deaf(self) -> frozenset[str]:
+    def unmonitored(self) -> frozenset[str]:
         """UUIDs of the GPUs whose Xids are not heard, because they cannot be asked to send them."""
         return frozenset()
 

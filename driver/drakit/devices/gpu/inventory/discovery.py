@@ -27,15 +27,15 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Choices:
+class DiscoveryOptions:
     """What an operator chose: see settings.GpuSettings."""
 
     whole_beside_partitions: bool = False
-    terms: share_policy.Terms = share_policy.NONE
+    terms: share_policy.SharePolicy = share_policy.NOT_SHARED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Seen:
+class _GpuReadout:
     """A GPU as it answered."""
 
     gpu: port.Gpu
@@ -45,26 +45,26 @@ class _Seen:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Unoffered:
+class UnavailableGpu:
     """A GPU that the last look found in no state to be offered. ``gpu`` is ``gpu-N`` where it said who it is, else its index in the library."""
 
     gpu: str
     reason: str
 
 
-class Memory:
+class InventoryCache:
     """The GPUs as they last answered, so that one that is lost can stay offered, with its taint, until it is gone.
 
     ``offered`` are those of the last look, ``unoffered`` the GPUs that gave it an error or can be offered in no form.
     """
 
     def __init__(self) -> None:
-        self._views: dict[port.GpuUuid, gpu_devices.View] = {}
-        self.offered: tuple[gpu_devices.View, ...] = ()
-        self.unoffered: tuple[Unoffered, ...] = ()
-        self._authored: tuple[port.Versions, tuple[gpu_devices.View, ...], inventory.Inventory] | None = None
+        self._views: dict[port.GpuUuid, gpu_devices.GpuView] = {}
+        self.offered: tuple[gpu_devices.GpuView, ...] = ()
+        self.unoffered: tuple[UnavailableGpu, ...] = ()
+        self._authored: tuple[port.Versions, tuple[gpu_devices.GpuView, ...], inventory.Inventory] | None = None
 
-    def completed(self, views: Sequence[gpu_devices.View], is_kept: Callable[[port.Gpu], bool]) -> Sequence[gpu_devices.View]:
+    def completed(self, views: Sequence[gpu_devices.GpuView], is_kept: Callable[[port.Gpu], bool]) -> Sequence[gpu_devices.GpuView]:
         """The views and those of GPUs that do not answer but are kept, by minor number; a number that is taken anew is not kept."""
         answering = {view.gpu.minor for view in views}
         kept = [view for view in self._views.values() if view.gpu.minor not in answering and is_kept(view.gpu)]
@@ -77,12 +77,12 @@ class Memory:
         before = self._authored
         if before is not None and (versions, self.offered) == before[:2]:
             return before[2]
-        made = gpu_devices.author(versions, self.offered)
+        made = gpu_devices.build_inventory(versions, self.offered)
         self._authored = versions, self.offered, made
         return made
 
 
-def nothing_is_kept(_: port.Gpu) -> bool:
+def keep_none(_: port.Gpu) -> bool:
     """Nobody watches the GPUs, so each is offered only while it answers."""
     return False
 
@@ -90,40 +90,42 @@ def nothing_is_kept(_: port.Gpu) -> bool:
 def discover(
     hardware: port.GpuPort,
     intents: Intents,
-    choices: Choices,
-    memory: Memory | None = None,
-    is_kept: Callable[[port.Gpu], bool] = nothing_is_kept,
+    choices: DiscoveryOptions,
+    memory: InventoryCache | None = None,
+    is_kept: Callable[[port.Gpu], bool] = keep_none,
 ) -> inventory.Inventory:
     """All GPUs that answer and their partitions, less what instances of others take; raises HardwareError when none of the GPUs answers.
 
     Those that do not answer are left out, except those of ``memory`` for which ``is_kept`` is true.
     """
-    known = memory or Memory()
+    known = memory or InventoryCache()
     boot = hardware.boot_id()
-    before = identity.owned(intents(), boot)
+    before = identity.owned_slots(intents(), boot)
     census = hardware.census()
-    failed = silent(census)
+    failed = silent_gpus(census)
     seen = [found for gpu in census.gpus if (found := _or_none(gpu, functools.partial(_look, hardware, gpu), failed, known.unoffered))]
-    ours = before | identity.owned(intents(), boot)
+    ours = before | identity.owned_slots(intents(), boot)
     peers = attributes.nvlink_peers(census.gpus)
-    views: list[gpu_devices.View] = []
+    views: list[gpu_devices.GpuView] = []
     for one in seen:
         view = _or_none(one.gpu, functools.partial(_view, hardware, one, ours, peers, choices), failed, known.unoffered)
         views += [] if view is None else [view]
-    stuck = [Unoffered(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)]
+    stuck = [
+        UnavailableGpu(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)
+    ]
     _log_new(stuck, known.unoffered)
     known.unoffered = (*failed, *stuck)
     if not known.completed(views, is_kept) and failed:
-        raise errors.HardwareError(port.CALLS["gpus"], f"no GPU answers, of {len(failed)}: {described(failed)}")
+        raise errors.HardwareError(port.CALLS["gpus"], f"no GPU answers, of {len(failed)}: {describe(failed)}")
     return known.authored(hardware.versions())
 
 
-def silent(census: port.Census) -> list[Unoffered]:
+def silent_gpus(census: port.Census) -> list[UnavailableGpu]:
     """The GPUs that do not say who they are."""
-    return [Unoffered(gpu=f"index {one.index}", reason=one.error) for one in census.silent]
+    return [UnavailableGpu(gpu=f"index {one.index}", reason=one.error) for one in census.silent]
 
 
-def described(unoffered: Iterable[Unoffered]) -> str:
+def describe(unoffered: Iterable[UnavailableGpu]) -> str:
     """The GPUs with their reasons, in one line, those of one reason together."""
     named: dict[str, list[str]] = {}
     for one in unoffered:
@@ -139,29 +141,29 @@ def _is_stuck(mode: port.MigMode | None, partitions: Sequence[partitioning.Parti
     return mode is not None and mode.current and not partitions
 
 
-def _log_new(stuck: Iterable[Unoffered], before: Collection[Unoffered]) -> None:
+def _log_new(stuck: Iterable[UnavailableGpu], before: Collection[UnavailableGpu]) -> None:
     for one in stuck:
         if one not in before:
             _log.warning("GPU not offered", extra={"gpu": one.gpu, "reason": one.reason})
 
 
-def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[Unoffered], before: Collection[Unoffered]) -> Result | None:
+def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[UnavailableGpu], before: Collection[UnavailableGpu]) -> Result | None:
     """Return the result of ``look``; add a GPU that fails to ``failed`` and return None. Log it unless ``before`` has the same error."""
     try:
         return look()
     except port.CallError as error:
-        missing = Unoffered(gpu=f"gpu-{gpu.minor}", reason=str(error))
+        missing = UnavailableGpu(gpu=f"gpu-{gpu.minor}", reason=str(error))
         if missing not in before:
             _log.warning("GPU does not answer", extra={"gpu": gpu.uuid, "error": str(error)})
         failed.append(missing)
         return None
 
 
-def _look(hardware: port.GpuPort, gpu: port.Gpu) -> _Seen:
+def _look(hardware: port.GpuPort, gpu: port.Gpu) -> _GpuReadout:
     if gpu.is_vgpu:  # what its hypervisor made it of is no instance of this machine's
-        return _Seen(gpu=gpu, mode=None, partitions=(), present=())
+        return _GpuReadout(gpu=gpu, mode=None, partitions=(), present=())
     mode = hardware.mig_mode(gpu.uuid)
-    return _Seen(gpu=gpu, mode=mode, partitions=_partitions(hardware, gpu, mode), present=hardware.gpu_instances(gpu.uuid))
+    return _GpuReadout(gpu=gpu, mode=mode, partitions=_partitions(hardware, gpu, mode), present=hardware.gpu_instances(gpu.uuid))
 
 
 def _partitions(hardware: port.GpuPort, gpu: port.Gpu, mode: port.MigMode | None) -> tuple[partitioning.Partition, ...]:
@@ -172,13 +174,13 @@ def _partitions(hardware: port.GpuPort, gpu: port.Gpu, mode: port.MigMode | None
 
 
 def _view(
-    hardware: port.GpuPort, seen: _Seen, ours: frozenset[identity.Slot], peers: attributes.NvlinkPeers, choices: Choices
-) -> gpu_devices.View:
+    hardware: port.GpuPort, seen: _GpuReadout, ours: frozenset[identity.Slot], peers: attributes.NvlinkPeers, choices: DiscoveryOptions
+) -> gpu_devices.GpuView:
     gpu = seen.gpu
     mine = [slot for slot in ours if slot.gpu == gpu.uuid]
     foreign = tuple(item for item in seen.present if not any(slot.is_instance(item) for slot in mine))
     static = {item: uuid for item in foreign if (uuid := _static_uuid(hardware, gpu.uuid, item)) is not None}
-    return gpu_devices.View(
+    return gpu_devices.GpuView(
         gpu=gpu,
         partitions=seen.partitions,
         foreign=foreign,
@@ -194,7 +196,7 @@ def _view(
 
 def _static_uuid(hardware: port.GpuPort, gpu: port.GpuUuid, found: port.GpuInstance) -> str | None:
     """The UUID of an instance that is a whole MIG device; None for any other, and for one that is gone meanwhile."""
-    made = instances.static(hardware, identity.Slot(gpu=gpu, profile_id=found.profile_id, placement=found.placement))
+    made = instances.find_static(hardware, identity.Slot(gpu=gpu, profile_id=found.profile_id, placement=found.placement))
     return None if made is None else made.uuid
 
 

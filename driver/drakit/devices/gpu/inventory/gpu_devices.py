@@ -27,7 +27,7 @@ _ONE = {"device": quantity.ONE}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class View:
+class GpuView:
     """A GPU as it was found: its partitions (none where it can have none now), and the instances on it that are not drakit's.
 
     ``static`` gives the UUIDs of those that are whole MIG devices, by instance. ``can_be_whole`` is unset where partitions are all it can be now.
@@ -42,7 +42,7 @@ class View:
     mig_mode: port.MigMode | None = None
     peers: tuple[port.Gpu, ...] = ()
     clique: str | None = None
-    terms: share_policy.Terms = share_policy.NONE
+    terms: share_policy.SharePolicy = share_policy.NOT_SHARED
 
     @functools.cached_property
     def counting(self) -> partitioning.GpuCounters:
@@ -98,7 +98,7 @@ class _Product:
     """GPUs that are described by the same mixins; ``slug`` is part of the mixins' names."""
 
     slug: str
-    sample: View
+    sample: GpuView
 
     @property
     def whole(self) -> str:
@@ -131,7 +131,7 @@ def shared_name(name: str) -> str:
     return f"{name}-shared"
 
 
-def author(versions: port.Versions, views: Sequence[View]) -> inventory.Inventory:
+def build_inventory(versions: port.Versions, views: Sequence[GpuView]) -> inventory.Inventory:
     """The inventory of a node in the author's form, GPU by GPU."""
     products = _products(views)
     return inventory.Inventory(
@@ -149,7 +149,7 @@ def author(versions: port.Versions, views: Sequence[View]) -> inventory.Inventor
     )
 
 
-def _devices(view: View, product: _Product) -> Iterator[devices.Device]:
+def _devices(view: GpuView, product: _Product) -> Iterator[devices.Device]:
     offered = frozenset(view.offered)
     for partition in view.partitions:
         uuid = view.static_uuid(partition)
@@ -167,7 +167,7 @@ def _devices(view: View, product: _Product) -> Iterator[devices.Device]:
         yield _whole_device(view, product)
 
 
-def _partition_device(view: View, partition: partitioning.Partition, product: _Product) -> devices.Device:
+def _partition_device(view: GpuView, partition: partitioning.Partition, product: _Product) -> devices.Device:
     profile = product.profile(partition.profile)
     placement = _placement_slug(partition.placement)
     return devices.Device(
@@ -177,7 +177,7 @@ def _partition_device(view: View, partition: partitioning.Partition, product: _P
     )
 
 
-def _static_device(view: View, partition: devices.Device, uuid: str) -> devices.Device:
+def _static_device(view: GpuView, partition: devices.Device, uuid: str) -> devices.Device:
     """A partition that is there already: its part is off the GPU's counters, so it draws nothing of them, only what keeps its two forms apart."""
     own = devices.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE)
     return dataclasses.replace(partition, attributes={attributes.UUID: uuid}, consumes=(own,) if view.terms.mig else ())
@@ -192,7 +192,7 @@ def _shared_partition(exclusive: devices.Device, profile: str) -> devices.Device
     return dataclasses.replace(exclusive, name=shared_name(exclusive.name), includes=includes, allow_multiple_allocations=True)
 
 
-def _whole_device(view: View, product: _Product) -> devices.Device:
+def _whole_device(view: GpuView, product: _Product) -> devices.Device:
     return devices.Device(
         name=whole_name(view.gpu),
         includes=("system", product.common, product.whole),
@@ -201,7 +201,7 @@ def _whole_device(view: View, product: _Product) -> devices.Device:
     )
 
 
-def _shared_whole(view: View, product: _Product) -> devices.Device:
+def _shared_whole(view: GpuView, product: _Product) -> devices.Device:
     return devices.Device(
         name=shared_name(whole_name(view.gpu)),
         includes=("system", product.common),
@@ -212,19 +212,19 @@ def _shared_whole(view: View, product: _Product) -> devices.Device:
     )
 
 
-def _whole_attributes(view: View) -> attributes.Attributes:
+def _whole_attributes(view: GpuView) -> attributes.Attributes:
     mode = attributes.mig_mode(view.gpu, view.mig_mode, is_partitioned=bool(view.partitions))
     told = {attributes.UUID: view.gpu.uuid, **attributes.board(view.gpu), **attributes.links(view.gpu, view.peers, view.clique)}
     return told if mode is None else {**told, attributes.MIG_MODE: mode}
 
 
-def _whole_consumption(view: View, product: _Product) -> tuple[devices.CounterConsumption, ...]:
+def _whole_consumption(view: GpuView, product: _Product) -> tuple[devices.CounterConsumption, ...]:
     if view.partitions:
         return (devices.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),)
     return (devices.CounterConsumption(counter_set=view.counter_set, counters=_ONE),) if view.is_counted else ()
 
 
-def _counter_sets(view: View, product: _Product) -> Iterator[devices.CounterSet]:
+def _counter_sets(view: GpuView, product: _Product) -> Iterator[devices.CounterSet]:
     if view.partitions:
         taken = {name: amount for name, amount in view.left.items() if amount != view.counting.pool[name]}
         yield devices.CounterSet(name=view.counter_set, includes=(product.whole,), counters=taken)
@@ -236,7 +236,7 @@ def _counter_sets(view: View, product: _Product) -> Iterator[devices.CounterSet]
                 yield devices.CounterSet(name=_static_set(partition_name(view.gpu, partition)), counters=_ONE)
 
 
-def _device_mixins(versions: port.Versions, views: Sequence[View], products: Sequence[_Product]) -> Iterator[inventory.DeviceMixin]:
+def _device_mixins(versions: port.Versions, views: Sequence[GpuView], products: Sequence[_Product]) -> Iterator[inventory.DeviceMixin]:
     if views:
         yield inventory.DeviceMixin(name="system", attributes=attributes.system(versions))
     for product in products:
@@ -271,7 +271,7 @@ def _product_mixins(product: _Product) -> Iterator[inventory.DeviceMixin]:
             )
 
 
-def _consumption_mixins(views: Sequence[View], products: Sequence[_Product]) -> Iterator[inventory.ConsumptionMixin]:
+def _consumption_mixins(views: Sequence[GpuView], products: Sequence[_Product]) -> Iterator[inventory.ConsumptionMixin]:
     for product in products:
         if product.sample.partitions:
             yield inventory.ConsumptionMixin(name=product.whole, counters=product.sample.counting.pool)
@@ -281,9 +281,9 @@ def _consumption_mixins(views: Sequence[View], products: Sequence[_Product]) -> 
         yield inventory.ConsumptionMixin(name=f"slices-{_placement_slug(placement)}", counters=partitioning.slice_counters(placement))
 
 
-def _products(views: Sequence[View]) -> Mapping[object, _Product]:
+def _products(views: Sequence[GpuView]) -> Mapping[object, _Product]:
     """The views' products, with a slug of its own for each: the name of the product, numbered where two differ in more than that."""
-    samples: dict[object, View] = {}
+    samples: dict[object, GpuView] = {}
     for view in views:
         samples.setdefault(_alike(view), view)
     taken: dict[str, int] = {}
@@ -295,13 +295,13 @@ def _products(views: Sequence[View]) -> Mapping[object, _Product]:
     return products
 
 
-def _alike(view: View) -> object:
+def _alike(view: GpuView) -> object:
     """What two GPUs must agree in to share mixins."""
     gpu = view.gpu
     return (gpu.product_name, gpu.brand, gpu.architecture, gpu.compute_capability, gpu.addressing_mode, gpu.memory, view.partitions)
 
 
-def _placements(views: Sequence[View]) -> tuple[port.Placement, ...]:
+def _placements(views: Sequence[GpuView]) -> tuple[port.Placement, ...]:
     return tuple(sorted({item.placement for view in views for item in view.partitions}))
 
 
@@ -309,7 +309,7 @@ def _placement_slug(placement: port.Placement) -> str:
     return f"{placement.start}-{placement.size}"
 
 
-def _parent(view: View) -> str:
+def _parent(view: GpuView) -> str:
     return f"parent-gpu-{view.gpu.minor}"
 
 

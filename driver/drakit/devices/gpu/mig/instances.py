@@ -26,85 +26,85 @@ _GONE = frozenset({port.Code.NOT_FOUND, port.Code.NOT_SUPPORTED})
 _LOST = _GONE | {port.Code.GPU_IS_LOST}
 
 
-def obstacles(hardware: port.GpuPort, wanted: identity.Identity) -> tuple[port.GpuInstance, ...]:
+def blocking(hardware: port.GpuPort, wanted: identity.Identity) -> tuple[port.GpuInstance, ...]:
     """The instances in the way: those that overlap the slot, or any at all for a whole GPU."""
     found = hardware.gpu_instances(wanted.gpu)
     slot = wanted.slot
     return tuple(item for item in found if slot is None or item.placement.overlaps(slot.placement))
 
 
-def look(hardware: port.GpuPort, slot: identity.Slot) -> identity.Made | None:
+def find(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevice | None:
     """The MIG device that fills the slot, or None when there is none or only half of one."""
-    instance = _filling(hardware, slot)
+    instance = _find_instance(hardware, slot)
     if instance is None:
         return None
-    compute = _whole_compute(hardware, slot, instance)
-    return None if compute is None else _made(instance, compute)
+    compute = _find_compute(hardware, slot, instance)
+    return None if compute is None else _mig_device(instance, compute)
 
 
-def static(hardware: port.GpuPort, slot: identity.Slot) -> identity.Made | None:
+def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevice | None:
     """The MIG device that fills the slot alone; None where its GPU instance is empty or shared by several compute instances."""
-    with port.unless(_GONE):
-        made = look(hardware, slot)
+    with port.ignoring(_GONE):
+        made = find(hardware, slot)
         if made is not None and len(hardware.compute_instances(slot.gpu, made.instance_id)) == 1:
             return made
     return None
 
 
 def ensure(
-    hardware: port.GpuPort, slot: identity.Slot, pause: Pause, mark: ownership_markers.Mark = ownership_markers.NO_MARK
-) -> identity.Made:
+    hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: ownership_markers.Marker = ownership_markers.NO_MARKER
+) -> identity.MigDevice:
     """The MIG device that fills the slot, made as far as it is not there.
 
     Raises DeviceBusyError when something else lies there, also a whole MIG device that has no mark, DeviceGoneError when the GPU or its MIG mode is
     gone, CallError otherwise. When the mark or the compute instance cannot be made, a GPU instance that was made here is removed at once. One that
     was found is left to whoever knows what else it is used for: it may be a device that another claim shares.
     """
-    found = _filling(hardware, slot)
-    if found is not None and _is_of_others(hardware, slot, found, mark):
+    found = _find_instance(hardware, slot)
+    if found is not None and _is_foreign(hardware, slot, found, marker):
         raise errors.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
     instance = found or _create(hardware, slot)
     try:
-        mark.put(instance)
-        compute = _whole_compute(hardware, slot, instance) or _create_compute(hardware, slot, instance)
+        marker.write(instance)
+        compute = _find_compute(hardware, slot, instance) or _create_compute(hardware, slot, instance)
     except port.CallError as error:
         if found is None:
-            _undo(hardware, slot, error, pause)
+            _remove_after_error(hardware, slot, error, pause)
         raise
-    return _made(instance, compute)
+    return _mig_device(instance, compute)
 
 
 def remove(
     hardware: port.GpuPort,
     slot: identity.Slot,
-    known: identity.Made | None,
+    known: identity.MigDevice | None,
     pause: Pause,
-    mark: ownership_markers.Mark = ownership_markers.NO_MARK,
+    marker: ownership_markers.Marker = ownership_markers.NO_MARKER,
 ) -> None:
     """Destroy what fills the slot, if it is what is known of it (None: it was being made, and its mark is all that is known).
 
     Whatever is gone already is success, once a second look agrees. Raises DeviceBusyError with the pids while processes still use it, HardwareError
     otherwise.
     """
-    instance = _present(hardware, slot)
+    instance = _find_present(hardware, slot)
     if instance is None or (known is not None and instance.id != known.instance_id):
         return
-    with port.unless(_GONE):
+    with port.ignoring(_GONE):
         computes = hardware.compute_instances(slot.gpu, instance.id)
         if known is not None and any(item.id == known.compute_id and item.mig_uuid != known.uuid for item in computes):
             return
-        if known is None and computes and not mark.has(instance):
+        if known is None and computes and not marker.matches(instance):
             _log.warning(
                 "MIG instance kept: another owner created it", extra={"gpu": slot.gpu, "instance": instance.id, "slot": describe(slot)}
             )
             return
         for compute in computes:
-            with port.unless(_GONE):
+            with port.ignoring(_GONE):
                 destroy = functools.partial(hardware.destroy_compute_instance, slot.gpu, instance.id, compute.id)
-                _insist(hardware, slot.gpu, destroy, pause, instance)
+                _retry_while_in_use(hardware, slot.gpu, destroy, pause, instance)
         destroy = functools.partial(hardware.destroy_gpu_instance, slot.gpu, instance.id)
-        _insist(hardware, slot.gpu, destroy, pause, instance)
-    if _present(hardware, slot) == instance:
+        _retry_while_in_use(hardware, slot.gpu, destroy, pause, instance)
+    if _find_present(hardware, slot) == instance:
         raise errors.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} is still there")
 
 
@@ -114,7 +114,7 @@ def set_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool, pause: Pau
     Raises DeviceBusyError with the pids while processes keep the GPU from changing.
     """
     if gpu.switches_mig_at_once and not has_mode(hardware, gpu, enabled=enabled):
-        _insist(hardware, gpu.uuid, functools.partial(hardware.set_mig_mode, gpu.uuid, enabled=enabled), pause)
+        _retry_while_in_use(hardware, gpu.uuid, functools.partial(hardware.set_mig_mode, gpu.uuid, enabled=enabled), pause)
 
 
 def has_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool) -> bool:
@@ -128,22 +128,22 @@ def describe(slot: identity.Slot) -> str:
     return f"profile {slot.profile_id} at memory slice {slot.placement.start} of {slot.gpu}"
 
 
-def _is_of_others(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, mark: ownership_markers.Mark) -> bool:
+def _is_foreign(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, marker: ownership_markers.Marker) -> bool:
     """Whether an instance that fills the slot is not this driver's: it has compute instances, which are made after the mark, and no mark."""
-    return not mark.has(instance) and bool(hardware.compute_instances(slot.gpu, instance.id))
+    return not marker.matches(instance) and bool(hardware.compute_instances(slot.gpu, instance.id))
 
 
-def _filling(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
+def _find_instance(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
     return next(filter(slot.is_instance, hardware.gpu_instances(slot.gpu)), None)
 
 
-def _present(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
+def _find_present(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
     """What fills the slot; nothing does once the GPU or its MIG mode is gone, but one error is not believed to say so.
 
     A GPU that is lost comes back by a reset or a reboot, and neither leaves it an instance.
     """
     try:
-        return _filling(hardware, slot)
+        return _find_instance(hardware, slot)
     except port.CallError as error:
         if error.code in _LOST and not _has_mig(hardware, slot.gpu):
             return None
@@ -157,17 +157,17 @@ def _has_mig(hardware: port.GpuPort, gpu: port.GpuUuid) -> bool:
     return mode is not None and mode.current
 
 
-def _whole_profile(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstanceProfile:
+def _full_profile(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstanceProfile:
     """The profile that fills the GPU instance: the most slices, and of those the plain one (lowest enum)."""
     profiles = hardware.compute_instance_profiles(slot.gpu, instance.id)
     return max(profiles, key=lambda item: (item.slices, -item.enum))
 
 
-def _whole_compute(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstance | None:
+def _find_compute(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstance | None:
     found = hardware.compute_instances(slot.gpu, instance.id)
     if not found:
         return None
-    whole = _whole_profile(hardware, slot, instance)
+    whole = _full_profile(hardware, slot, instance)
     return next((item for item in found if item.profile_id == whole.id), None)
 
 
@@ -187,21 +187,21 @@ def _create(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance:
 
 
 def _create_compute(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstance:
-    return hardware.create_compute_instance(slot.gpu, instance.id, _whole_profile(hardware, slot, instance).id)
+    return hardware.create_compute_instance(slot.gpu, instance.id, _full_profile(hardware, slot, instance).id)
 
 
-def _undo(hardware: port.GpuPort, slot: identity.Slot, cause: port.CallError, pause: Pause) -> None:
+def _remove_after_error(hardware: port.GpuPort, slot: identity.Slot, cause: port.CallError, pause: Pause) -> None:
     try:
         remove(hardware, slot, None, pause)
     except errors.DrakitError as error:
         cause.add_note(f"and what had been made could not be removed: {error}")
 
 
-def _made(instance: port.GpuInstance, compute: port.ComputeInstance) -> identity.Made:
-    return identity.Made(uuid=compute.mig_uuid, instance_id=instance.id, compute_id=compute.id)
+def _mig_device(instance: port.GpuInstance, compute: port.ComputeInstance) -> identity.MigDevice:
+    return identity.MigDevice(uuid=compute.mig_uuid, instance_id=instance.id, compute_id=compute.id)
 
 
-def _insist(
+def _retry_while_in_use(
     hardware: port.GpuPort, gpu: port.GpuUuid, act: Callable[[], None], pause: Pause, instance: port.GpuInstance | None = None
 ) -> None:
     """Act, again after each pause while something is in use."""

@@ -1,8 +1,8 @@
-"""Which instances this driver made, noted the moment each was, so that an admin's in the same place is not taken for one of them after a crash.
+"""Markers of the GPU instances that this driver created, so that after a crash an admin's instance in the same place is not mistaken for one.
 
-A mark is a small file for a slot, written between the making of the GPU instance and that of its compute instance. So of an instance that a crashed
-prepare may have left, one without a mark that has compute instances is somebody else's. Marks are not synced: they outlive the process, and need not
-outlive the boot, which no instance does.
+A marker is a small file for a slot, written after the GPU instance is created and before its compute instance is. So an instance that a crashed
+prepare may have left, and that has compute instances but no marker, belongs to somebody else. Markers are not synced to disk: they outlive the
+process and need not outlive the boot, because no instance does.
 """
 
 import dataclasses
@@ -16,13 +16,13 @@ _DIRECTORY_MODE, _FILE_MODE = 0o700, 0o600
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mark:
+class Marker:
     """The mark of a slot in one boot. Without a ``file`` nothing is noted, and everything counts as noted."""
 
     boot: str = ""
     file: pathlib.Path | None = None
 
-    def put(self, instance: port.GpuInstance) -> None:
+    def write(self, instance: port.GpuInstance) -> None:
         """Note that this instance was made in the slot; raises CallError where that cannot be written."""
         if self.file is None:
             return
@@ -30,41 +30,41 @@ class Mark:
             self.file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
             descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump(self._said(instance), stream)
+                json.dump(self._content(instance), stream)
         except OSError as error:
             detail = f"made, but that cannot be noted in {self.file}: {error.strerror}"
             raise port.CallError(port.CALLS["create_gpu_instance"], port.Code.UNKNOWN, detail) from error
 
-    def has(self, instance: port.GpuInstance) -> bool:
+    def matches(self, instance: port.GpuInstance) -> bool:
         """Whether this instance was noted; a file that is cut off notes nothing."""
         if self.file is None:
             return True
         try:
-            return bool(json.loads(self.file.read_text("utf-8")) == self._said(instance))
+            return bool(json.loads(self.file.read_text("utf-8")) == self._content(instance))
         except (OSError, ValueError):
             return False
 
-    def drop(self) -> None:
+    def remove(self) -> None:
         """Forget what was made in the slot."""
         if self.file is not None:
             self.file.unlink(missing_ok=True)
 
-    def _said(self, instance: port.GpuInstance) -> dict[str, object]:
+    def _content(self, instance: port.GpuInstance) -> dict[str, object]:
         return {"boot": self.boot, "gi": instance.id}
 
 
-NO_MARK = Mark()
+NO_MARKER = Marker()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Marks:
+class MarkerStore:
     """The marks in a folder, which is made when the first is put; None: nothing is noted."""
 
     folder: pathlib.Path | None = None
 
-    def of(self, wanted: identity.Identity) -> Mark:
+    def of(self, wanted: identity.Identity) -> Marker:
         """The mark of a partition that is to be made; of one planned without marks there is none."""
         slot = wanted.slot
         if self.folder is None or slot is None or not wanted.marked:
-            return NO_MARK
-        return Mark(boot=wanted.boot, file=self.folder / f"{slot.gpu}-{slot.profile_id}-{slot.placement.start}")
+            return NO_MARKER
+        return Marker(boot=wanted.boot, file=self.folder / f"{slot.gpu}-{slot.profile_id}-{slot.placement.start}")

@@ -97,7 +97,7 @@ class Faults:
             for file in (self._directory / _STALLS).iterdir():
                 file.unlink(missing_ok=True)
 
-    def meet(self, call: str, moment: Moment) -> None:
+    def trigger(self, call: str, moment: Moment) -> None:
         """Act as the first fault waiting here says; raises CallError for one that makes the call fail."""
         if not self._file.exists():
             return

@@ -19,14 +19,14 @@ _POLL_SECONDS = 1.0
 Numbered = tuple[int, signals.Event]
 
 
-class Happenings:
+class EventLog:
     """The events of the machine in a directory."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
         self._kept = machines.Mirror(directory / _FILE)
 
-    def tell(self, event: signals.Event) -> None:
+    def append(self, event: signals.Event) -> None:
         """Let an event happen."""
         with machines.locked(self._directory, _LOCK):
             known = self.since(0)
@@ -55,8 +55,8 @@ class Happenings:
 class MockEvents(signals.Events):
     """Events after one of a number, looked for again and again."""
 
-    def __init__(self, happenings: Happenings, number: int) -> None:
-        self._happenings = happenings
+    def __init__(self, log: EventLog, number: int) -> None:
+        self._log = log
         self._number = number
         self._text: str | None = None
         self._waiting: list[Numbered] = []
@@ -72,8 +72,8 @@ class MockEvents(signals.Events):
         return event
 
     def _has_news(self) -> bool:
-        if not self._waiting and (text := self._happenings.text()) != self._text:
-            self._text, self._waiting = text, self._happenings.since(self._number)
+        if not self._waiting and (text := self._log.text()) != self._text:
+            self._text, self._waiting = text, self._log.since(self._number)
         return bool(self._waiting)
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ class MockGpus(port.GpuPort):
         self._directory = choice.directory
         self._machine = machine.load(choice)
         self._faults = fault_injection.Faults(choice.directory)
-        self._happenings = mock_events.Happenings(choice.directory)
+        self._events = mock_events.EventLog(choice.directory)
         boards = self._machine.boards.items()
         initial = state.MachineState(
             machine=self._machine.name,
@@ -83,7 +83,7 @@ class MockGpus(port.GpuPort):
         with self._call(call):
             board = self._board(gpu, call)
             pending = self._change(gpu, lambda now: rules.set_mode(board, now, enabled=enabled))
-            self._tell(gpu, signals.EventKind.MIG)
+            self._emit(gpu, signals.EventKind.MIG)
             if pending is not None:
                 raise pending
 
@@ -109,7 +109,7 @@ class MockGpus(port.GpuPort):
         with self._call(call):
             model = self._board(gpu, call).model
             made = self._change(gpu, lambda now: rules.create_instance(model, now, profile_id, placement))
-            self._tell(gpu, signals.EventKind.MIG)
+            self._emit(gpu, signals.EventKind.MIG)
             return made
 
     def destroy_gpu_instance(self, gpu: port.GpuUuid, instance_id: int) -> None:
@@ -117,7 +117,7 @@ class MockGpus(port.GpuPort):
         with self._call(call):
             self._board(gpu, call)
             self._change(gpu, lambda now: (rules.destroy_instance(now, instance_id), None))
-            self._tell(gpu, signals.EventKind.MIG)
+            self._emit(gpu, signals.EventKind.MIG)
 
     def compute_instance_profiles(self, gpu: port.GpuUuid, instance_id: int) -> Sequence[port.ComputeInstanceProfile]:
         call = "compute_instance_profiles"
@@ -186,7 +186,7 @@ class MockGpus(port.GpuPort):
 
     def events(self) -> signals.Events:
         with self._call("events"):
-            return self._happenings.open()
+            return self._events.open()
 
     def is_plugged(self, gpu: port.Gpu) -> bool:
         with self._call("is_plugged"):
@@ -222,9 +222,9 @@ class MockGpus(port.GpuPort):
     def reset(self, gpu: port.GpuUuid) -> None:
         """Reset the GPU: a pending MIG mode becomes the present one, instances and clients are gone, it is well and answers again."""
         self._change(gpu, lambda now: (now.after_reset(), None))
-        self._tell(gpu, signals.EventKind.RECOVERY)
+        self._emit(gpu, signals.EventKind.RECOVERY)
 
-    def strike(
+    def report_xid(
         self,
         gpu: port.GpuUuid,
         xid: int,
@@ -235,12 +235,12 @@ class MockGpus(port.GpuPort):
         """Let the GPU report an Xid, in one of its instances or as a whole; what it asks for stands until it is reset."""
         if asks is not signals.RecoveryAction.NONE:
             self._change(gpu, lambda now: (dataclasses.replace(now, recovery=asks), None))
-        self._tell(gpu, signals.EventKind.XID, xid=xid, instance_id=instance_id)
+        self._emit(gpu, signals.EventKind.XID, xid=xid, instance_id=instance_id)
 
     def lose(self, gpu: port.GpuUuid) -> None:
         """Let the GPU answer nothing any more, until it is reset or the machine is booted anew."""
         self._change(gpu, lambda now: (dataclasses.replace(now, lost=True), None))
-        self._tell(gpu, signals.EventKind.UNAVAILABLE)
+        self._emit(gpu, signals.EventKind.UNAVAILABLE)
 
     def unplug(self, gpu: port.GpuUuid) -> None:
         """Take the GPU out of the machine."""
@@ -254,8 +254,8 @@ class MockGpus(port.GpuPort):
         """Unload the GPU driver and load it again: as a reset of all GPUs, and MIG mode is forgotten where a reboot would forget it."""
         self._state.change(lambda now: (now.reloaded(self._forgetful), None))
 
-    def _tell(self, gpu: port.GpuUuid, kind: signals.EventKind, *, xid: int | None = None, instance_id: int | None = None) -> None:
-        self._happenings.tell(signals.Event(gpu=gpu, kind=kind, xid=xid, instance_id=instance_id))
+    def _emit(self, gpu: port.GpuUuid, kind: signals.EventKind, *, xid: int | None = None, instance_id: int | None = None) -> None:
+        self._events.append(signals.Event(gpu=gpu, kind=kind, xid=xid, instance_id=instance_id))
 
     def _clients(self, gpu: port.GpuUuid, change: Callable[[set[state.Client]], set[state.Client]]) -> None:
         def moved(now: state.GpuState) -> tuple[state.GpuState, None]:
@@ -269,11 +269,11 @@ class MockGpus(port.GpuPort):
     def _call(self, call: str) -> Iterator[None]:
         """A call from its beginning to its answer; faults act outside the lock on the state, and a state that cannot be kept is one more fault."""
         try:
-            self._faults.meet(call, fault_injection.Moment.BEFORE)
+            self._faults.trigger(call, fault_injection.Moment.BEFORE)
             if call in self._machine.latencies:
                 time.sleep(self._machine.latencies[call])
             yield
-            self._faults.meet(call, fault_injection.Moment.AFTER)
+            self._faults.trigger(call, fault_injection.Moment.AFTER)
         except OSError as error:
             raise rules.failure(call, port.Code.UNKNOWN, str(error)) from error
 

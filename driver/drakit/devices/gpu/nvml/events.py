@@ -27,7 +27,7 @@ _NO_INSTANCE = pynvml.NVML_GPU_INSTANCE_ID_ANY
 
 
 class NvmlEvents(signals.Events):
-    """A set of events, registered for all GPUs that can be registered; ``deaf`` are those that send none, or no Xids, which is logged too.
+    """A set of events, registered for all GPUs that can be registered; ``unmonitored`` are those that send none, or no Xids, which is logged too.
 
     The set belongs to the session ``number`` of ``sessions``. ``known`` names the GPU of a handle, also of one that fell silent meanwhile.
     """
@@ -43,11 +43,11 @@ class NvmlEvents(signals.Events):
         self._guard = threading.Lock()
         with sessions.using(number), session.calling("events"):
             self._set: pynvml.c_nvmlEventSet_t | None = pynvml.nvmlEventSetCreate()
-            self._deaf: frozenset[str] = frozenset(uuid for uuid, handle in handles.items() if not self._hears(uuid, handle))
+            self._unmonitored: frozenset[str] = frozenset(uuid for uuid, handle in handles.items() if not self._hears(uuid, handle))
 
     @property
-    def deaf(self) -> frozenset[str]:
-        return self._deaf
+    def unmonitored(self) -> frozenset[str]:
+        return self._unmonitored
 
     def _hears(self, uuid: port.GpuUuid, handle: pynvml.c_nvmlDevice_t) -> bool:
         """Register for a GPU's events; whether its Xids are among them."""

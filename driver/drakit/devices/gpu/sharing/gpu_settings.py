@@ -62,12 +62,12 @@ class Settings:
         return records.freeze_record(told)
 
     @property
-    def of_gpu(self) -> tuple[port.TimeSlice | None, port.ComputeMode | None]:
+    def gpu_wide(self) -> tuple[port.TimeSlice | None, port.ComputeMode | None]:
         """What everybody on the GPU feels."""
         return self.time_slice, self.compute_mode
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The same in words."""
         told = [f"time slice {self.time_slice.value}" if self.time_slice else ""]
         told.append(f"compute mode {self.compute_mode.value}" if self.compute_mode else "")
@@ -93,7 +93,7 @@ def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.
         chosen = _chosen(grant, sharing, wanted)
     if wanted.slot is None:
         _check_agreement(chosen, others, grant.device.name)
-    return _remembering(chosen, others, gpu, hardware)
+    return _with_previous_mode(chosen, others, gpu, hardware)
 
 
 def apply(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None:
@@ -190,11 +190,11 @@ def _share(grant: Grant) -> quantity.Quantity | None:
 
 def _check_agreement(chosen: Settings, others: Iterable[Settings], device: str) -> None:
     for other in others:
-        if other.of_gpu != chosen.of_gpu:
-            raise errors.DeviceBusyError(f"{device} is shared with claims that set {other.told}, not {chosen.told}")
+        if other.gpu_wide != chosen.gpu_wide:
+            raise errors.DeviceBusyError(f"{device} is shared with claims that set {other.description}, not {chosen.description}")
 
 
-def _remembering(chosen: Settings, others: Iterable[Settings], gpu: port.Gpu, hardware: port.GpuPort) -> Settings:
+def _with_previous_mode(chosen: Settings, others: Iterable[Settings], gpu: port.Gpu, hardware: port.GpuPort) -> Settings:
     """With the compute mode to put back: that which the first of those who share the GPU found."""
     if chosen.compute_mode is None:
         return chosen

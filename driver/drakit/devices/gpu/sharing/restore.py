@@ -14,7 +14,7 @@ from drakit.core import backoff, context, errors, records
 from drakit.core import driver as drivers
 from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.sharing import gpu_settings
-from drakit.devices.gpu.sharing.mps import port as daemon_port
+from drakit.devices.gpu.sharing.mps import port as mps_port
 
 _log = logging.getLogger(__name__)
 _JOIN_SECONDS = 5.0
@@ -30,13 +30,13 @@ Settled = set[tuple[port.GpuUuid, tuple[port.TimeSlice | None, port.ComputeMode 
 class Restorer:
     """Goes through prepared claims, in the thread of whoever calls."""
 
-    def __init__(self, hardware: port.GpuPort, site: context.DriverContext, daemons: daemon_port.Daemons, intents: Intents = tuple) -> None:
+    def __init__(self, hardware: port.GpuPort, site: context.DriverContext, daemons: mps_port.Daemons, intents: Intents = tuple) -> None:
         self._hardware = hardware
         self._site = site
         self._daemons = daemons
         self._intents = intents
 
-    def on(self, gpus: Collection[port.GpuUuid] | None) -> frozenset[port.GpuUuid]:
+    def restore(self, gpus: Collection[port.GpuUuid] | None) -> frozenset[port.GpuUuid]:
         """Give the prepared claims of these GPUs (None: of all) their own; the GPUs where that failed.
 
         A daemon that runs is left, whatever it is busy with: it is not even asked.
@@ -49,7 +49,7 @@ class Restorer:
                 failed.add(port.GpuUuid(str(gpu)))
         return frozenset(failed)
 
-    def without_daemon(self) -> frozenset[port.GpuUuid]:
+    def gpus_missing_daemon(self) -> frozenset[port.GpuUuid]:
         """Return the GPUs on which a prepared claim's MPS daemon does not run."""
         found: set[port.GpuUuid] = set()
         boot = self._hardware.boot_id()
@@ -85,15 +85,15 @@ class Restorer:
         return True
 
     def _set(self, grant: Grant, wanted: identity.Identity, settings: gpu_settings.Settings, settled: Settled) -> None:
-        if settings.of_gpu == (None, None) or (same := (wanted.gpu, settings.of_gpu)) in settled:
+        if settings.gpu_wide == (None, None) or (same := (wanted.gpu, settings.gpu_wide)) in settled:
             return
         mode = self._hardware.mig_mode(wanted.gpu)
         if mode is not None and mode.current:
-            _log.warning("claim settings wait: MIG mode is on", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.told})
+            _log.warning("claim settings wait: MIG mode is on", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.description})
             return
         gpu_settings.apply(self._hardware, wanted.gpu, settings)
         settled.add(same)
-        _log.info("claim settings restored", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.told})
+        _log.info("claim settings restored", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.description})
 
     def _is_prepared(self, grant: Grant) -> bool:
         """Whether the claim is as it was when it was listed; it may have gone, and come again, before the lock was had."""
@@ -101,7 +101,7 @@ class Restorer:
         return now is not None and now.intent == grant.intent
 
 
-class Crew:
+class RestoreWorker:
     """The thread, from ``start`` to ``stop``; it sleeps until a GPU is due. What failed is due again after ``pause`` seconds, then after longer.
 
     Every ``patrol`` seconds without work it starts the MPS daemons that do not run, and at every tenth time removes what is left of others.
@@ -112,8 +112,8 @@ class Crew:
         self._pause = pause
         self._patrol = patrol
         self._patrols = 0
-        self._told = threading.Condition()
-        self._due: frozenset[port.GpuUuid] = frozenset()
+        self._condition = threading.Condition()
+        self._queue: frozenset[port.GpuUuid] = frozenset()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="gpu-restore", daemon=True)
 
@@ -123,16 +123,16 @@ class Crew:
 
     def stop(self) -> None:
         """End; returns within seconds, also when a call to the hardware hangs."""
-        with self._told:
+        with self._condition:
             self._is_over = True
-            self._told.notify_all()
+            self._condition.notify_all()
         self._thread.join(_JOIN_SECONDS)
 
-    def due(self, gpus: Iterable[port.GpuUuid]) -> None:
+    def enqueue(self, gpus: Iterable[port.GpuUuid]) -> None:
         """These GPUs may have lost their settings; returns at once."""
-        with self._told:
-            self._due |= frozenset(gpus)
-            self._told.notify_all()
+        with self._condition:
+            self._queue |= frozenset(gpus)
+            self._condition.notify_all()
 
     def _run(self) -> None:
         pauses = backoff.Backoff(self._pause, _LONGEST_PAUSE)
@@ -142,7 +142,7 @@ class Crew:
                 pauses.reset()
                 continue
             self._wait(pauses.next())
-            self.due(failed)
+            self.enqueue(failed)
 
     def _attempt(self, gpus: frozenset[port.GpuUuid]) -> frozenset[port.GpuUuid]:
         try:
@@ -150,8 +150,8 @@ class Crew:
                 self._patrols += 1
                 if self._patrols % _SWEEP_EVERY == 0:
                     self._restorer.sweep()
-                gpus = self._restorer.without_daemon()
-            return self._restorer.on(gpus)
+                gpus = self._restorer.gpus_missing_daemon()
+            return self._restorer.restore(gpus)
         except errors.DrakitError as error:
             _log.warning("listing prepared claims failed", extra={"error": str(error)})
             return gpus
@@ -161,15 +161,15 @@ class Crew:
 
     def _next(self) -> frozenset[port.GpuUuid] | None:
         """The GPUs that are due, once there are any, or none when it is time for a patrol; None when it is over."""
-        with self._told:
-            self._told.wait_for(lambda: self._due or self._is_over, self._patrol)
-            found, self._due = self._due, frozenset()
+        with self._condition:
+            self._condition.wait_for(lambda: self._queue or self._is_over, self._patrol)
+            found, self._queue = self._queue, frozenset()
             return None if self._is_over else found
 
     def _wait(self, seconds: float) -> None:
         """Until that time is over, another GPU is due, or all is over."""
-        with self._told:
-            self._told.wait_for(lambda: self._due or self._is_over, seconds)
+        with self._condition:
+            self._condition.wait_for(lambda: self._queue or self._is_over, seconds)
 
 
 def _readable(grant: Grant) -> identity.Identity | None:

@@ -22,7 +22,7 @@ _MIB = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Terms:
+class SharePolicy:
     """``memory`` divides memory, ``number`` (0: no limit) is that of shares, ``partitions`` shares MIG devices as well as whole GPUs."""
 
     memory: bool = False
@@ -61,7 +61,7 @@ class Terms:
         return capacities.Capacity(value=_mebibytes(steps), policy=capacities.RequestPolicy(default=_mebibytes(default), valid_range=span))
 
 
-NONE = Terms()
+NOT_SHARED = SharePolicy()
 
 
 def _mebibytes(number: int) -> quantity.Quantity:

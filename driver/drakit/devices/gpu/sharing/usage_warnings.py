@@ -14,7 +14,7 @@ _MPS = (
 )
 
 
-def notices(intents: Iterable[records.Record], mine: records.Record) -> Iterator[context.Event]:
+def warnings(intents: Iterable[records.Record], mine: records.Record) -> Iterator[context.Event]:
     """What is to be said when the grant of an intent is prepared; ``intents`` are those of all claims, that one included."""
     claim = _claim(mine)
     same = [one for one in intents if _claim(one) == claim]
@@ -24,7 +24,7 @@ def notices(intents: Iterable[records.Record], mine: records.Record) -> Iterator
         yield context.Event(reason="SeveralMpsDaemons", message=_MPS)
 
 
-def concerns(mine: records.Record) -> bool:
+def is_relevant(mine: records.Record) -> bool:
     """Whether others of the claim matter at all."""
     return "profile" in mine or _has_mps(mine)
 

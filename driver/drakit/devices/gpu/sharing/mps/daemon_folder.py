@@ -38,12 +38,12 @@ _PRIVATE, _OPEN, _STICKY = 0o700, 0o755, 0o1777
 _log = logging.getLogger(__name__)
 
 
-def of(home: pathlib.Path, grant: str) -> pathlib.Path:
+def path_of(home: pathlib.Path, grant: str) -> pathlib.Path:
     """Return the path of a grant's folder."""
     return home / hashlib.sha256(grant.encode()).hexdigest()[:16]
 
 
-def make(folder: pathlib.Path) -> None:
+def create(folder: pathlib.Path) -> None:
     """Create the folder with all that belongs into it; what is there stays. Raises OSError."""
     folder.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     folder.mkdir(mode=_PRIVATE, exist_ok=True)

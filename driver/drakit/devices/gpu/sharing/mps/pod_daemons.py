@@ -50,15 +50,15 @@ class PodDaemons:
 
     def ensure(self, grant: str, device: str, wanted: gpu_settings.Mps, *, claim: str = "") -> None:
         """Create the pod unless its daemon serves; raises ApiError, HardwareError."""
-        folder = daemon_folder.of(self.home, grant)
+        folder = daemon_folder.path_of(self.home, grant)
         if supervisor.is_running(folder):
             return
         try:
             is_new = not folder.exists()
-            daemon_folder.make(folder)
+            daemon_folder.create(folder)
             if self.own_shm and is_new:
                 daemon_folder.mount_shared_memory(folder)
-            supervisor.Wanted(
+            supervisor.DaemonSpec(
                 grant=grant,
                 device=device,
                 limits=wanted,
@@ -72,7 +72,7 @@ class PodDaemons:
 
     def check(self, grant: str) -> None:
         """Wait until the daemon answers; raises HardwareError where it does not, or its pod does not start."""
-        folder = daemon_folder.of(self.home, grant)
+        folder = daemon_folder.path_of(self.home, grant)
         end, look = time.monotonic() + self.start_seconds, 0.0
         while True:
             with contextlib.suppress(OSError):
@@ -88,7 +88,7 @@ class PodDaemons:
 
     def stop(self, grant: str) -> None:
         """End the daemon, delete its pod and remove its folder. Raises HardwareError where the daemon may live on."""
-        folder = daemon_folder.of(self.home, grant)
+        folder = daemon_folder.path_of(self.home, grant)
         if not folder.exists():
             return
         is_stopped = _is_stopped(folder)
@@ -117,7 +117,7 @@ class PodDaemons:
         present = [folder for folder in self.home.iterdir() if folder.is_dir()] if self.home.is_dir() else []
         if not (names or present):
             return
-        kept = {daemon_folder.of(self.home, grant) for grant in known()}
+        kept = {daemon_folder.path_of(self.home, grant) for grant in known()}
         for folder in present:
             if folder in kept:
                 continue
@@ -136,11 +136,11 @@ class PodDaemons:
 
     def is_alive(self, grant: str) -> bool:
         """Whether the daemon's supervisor is there, which ends with the daemon."""
-        return supervisor.is_running(daemon_folder.of(self.home, grant))
+        return supervisor.is_running(daemon_folder.path_of(self.home, grant))
 
     def access(self, grant: str) -> edits.Edits:
         """Return what a container gets to use the daemon of a grant."""
-        return daemon_folder.access(daemon_folder.of(self.home, grant))
+        return daemon_folder.access(daemon_folder.path_of(self.home, grant))
 
     def _run(self, pod: ports.PodRequest) -> None:
         """Create the pod where there is none. One that the kubelet will not run is deleted first; one that is ending is left to ``check``."""

@@ -17,14 +17,14 @@ _ENDED = frozenset("ZX")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
-class Running:
+class Process:
     """A pid and when it began, in ticks since boot."""
 
     pid: int
     start: int
 
     @classmethod
-    def find(cls, pid: int) -> "Running | None":
+    def find(cls, pid: int) -> "Process | None":
         """The living process of a pid."""
         try:
             text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
@@ -35,9 +35,9 @@ class Running:
 
     def is_alive(self) -> bool:
         """Whether it still runs."""
-        return Running.find(self.pid) == self
+        return Process.find(self.pid) == self
 
-    def bears(self, variable: str) -> bool:
+    def has_environment(self, variable: str) -> bool:
         """Whether it was started with this ``NAME=value`` in its environment; not when that cannot be read.
 
         A process in another PID namespace, a container's for example, is not counted: it can be started with any environment.
@@ -48,7 +48,7 @@ class Running:
                 return (folder / _PIDS).readlink() == (_PROC / "self" / _PIDS).readlink()
         return False
 
-    def words(self) -> tuple[str, ...]:
+    def command_line(self) -> tuple[str, ...]:
         """Its command line; empty when that cannot be read."""
         with contextlib.suppress(OSError):
             return tuple((_PROC / str(self.pid) / "cmdline").read_text("utf-8", "replace").split("\0"))
@@ -65,10 +65,10 @@ class Running:
                 os.close(descriptor)
 
 
-def bearing(variable: str) -> Iterator[Running]:
+def with_environment(variable: str) -> Iterator[Process]:
     """All living processes that were started with this ``NAME=value`` in their environment."""
     for folder in _PROC.iterdir():
-        if folder.name.isdigit() and (found := Running.find(int(folder.name))) is not None and found.bears(variable):
+        if folder.name.isdigit() and (found := Process.find(int(folder.name))) is not None and found.has_environment(variable):
             yield found
 
 

@@ -38,7 +38,7 @@ _MESSAGE_MAX = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Wanted:
+class DaemonSpec:
     """The daemon that a pod runs: for which grant, on which device, below which driver root, as the driver and the pod both see it."""
 
     grant: str
@@ -59,7 +59,7 @@ class Wanted:
         beside.replace(folder / _WANTED)
 
     @classmethod
-    def read(cls, folder: pathlib.Path) -> "Wanted":
+    def read(cls, folder: pathlib.Path) -> "DaemonSpec":
         """Return what the driver wrote. Raises OSError, ValueError, KeyError, TypeError."""
         told = json.loads((folder / _WANTED).read_text("utf-8"))
         return cls(**{**told, "limits": gpu_settings.Mps(**told["limits"]), "root": pathlib.Path(told["root"])})
@@ -98,11 +98,11 @@ def _connected(folder: pathlib.Path) -> socket.socket:
 class Supervisor:
     """One run of the program, with one daemon."""
 
-    def __init__(self, folder: pathlib.Path, wanted: Wanted) -> None:
+    def __init__(self, folder: pathlib.Path, wanted: DaemonSpec) -> None:
         self._folder = folder
         self._wanted = wanted
         root = driver_root.DriverRoot(path=wanted.root)
-        self._daemons = child_daemons.Daemons(home=folder.parent, root=root, own_shm=wanted.own_shm, stop_seconds=wanted.stop_seconds)
+        self._daemons = child_daemons.ChildDaemons(home=folder.parent, root=root, own_shm=wanted.own_shm, stop_seconds=wanted.stop_seconds)
         self._stopped = False
 
     def run(self) -> int:
@@ -173,7 +173,7 @@ def main(folder: pathlib.Path) -> int:
 
     signal.signal(signal.SIGTERM, end)
     try:
-        Supervisor(folder, Wanted.read(folder)).run()
+        Supervisor(folder, DaemonSpec.read(folder)).run()
     except FileNotFoundError as error:
         sys.stderr.write(f"nothing to run: {error}\n")
     except (errors.DrakitError, OSError, ValueError, KeyError, TypeError) as error:
