@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterable, Sequence
 
 import rich.console
-import yaml
 
 from drakit.cli import options, terminal
+from drakit.inputs import documents as yaml_documents
 from drakit.telemetry import escaping
 
 # A pipe has no width; a table in it must not be cut.
@@ -46,7 +46,7 @@ def document(content: object, form: options.Format) -> None:
     if form is options.Format.JSON:
         print(json.dumps(content, indent=2))
     else:
-        print(yaml.safe_dump(content, sort_keys=False, width=120), end="")
+        print(yaml_documents.dump(content), end="")
 
 
 def documents(contents: Iterable[object], form: options.Format) -> None:
@@ -55,7 +55,7 @@ def documents(contents: Iterable[object], form: options.Format) -> None:
     if form is options.Format.JSON:
         document({"apiVersion": "v1", "kind": "List", "items": items}, form)
     else:
-        print(yaml.safe_dump_all(items, sort_keys=False, width=120, explicit_start=True), end="")
+        print(yaml_documents.dump_all(items), end="")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
 from drakit import settings as values
-from drakit.kubelet import liveness
 from drakit.node import metrics
-from drakit.serving import checks, waiting
+from drakit.serving import checks, grpc_health, waiting
 from drakit.serving import http as serving
 
 _LISTENING = "Whether this process listens on the address; 0 while another process has it."
@@ -51,10 +50,10 @@ class Told:
         return {"/healthz": serving.told(self.live), "/readyz": serving.told(self.ready), "/metrics": self._metrics}
 
     @property
-    def questions(self) -> Mapping[str, liveness.Question]:
+    def questions(self) -> Mapping[str, grpc_health.Question]:
         """What gRPC health is asked, by service name."""
         is_live = lambda: not self.live.failures()  # noqa: E731 - one question under two names
-        return {"": is_live, liveness.LIVENESS: is_live, liveness.READINESS: lambda: not self.ready.failures()}
+        return {"": is_live, grpc_health.LIVENESS: is_live, grpc_health.READINESS: lambda: not self.ready.failures()}
 
 
 @contextlib.contextmanager
@@ -71,5 +70,5 @@ def served(settings: values.Serve, told: Told) -> Iterator[None]:
         if settings.grpc_health:
             address = serving.Address.parse(settings.grpc_health, key="serve.grpc_health")
             # Whoever has this address answers the kubelet's probes of this pod too: that is never as it should be.
-            stack.enter_context(told.listening(liveness.HealthServer(str(address), told.questions), str(address), lambda: False))
+            stack.enter_context(told.listening(grpc_health.HealthServer(str(address), told.questions), str(address), lambda: False))
         yield

@@ -5,7 +5,7 @@ Dates stay text and keys are text, as they are after a conversion to JSON. A key
 
 import json
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import yaml
@@ -46,6 +46,16 @@ def load_all(text: str) -> list[Any]:
         return list(yaml.load_all(text, Loader=Loader))
     except LOADING_ERRORS as error:
         raise DocumentError(reason(error)) from error
+
+
+def dump(value: object) -> str:
+    """Return a value as a YAML document."""
+    return str(yaml.safe_dump(value, sort_keys=False, width=120))
+
+
+def dump_all(values: Iterable[object]) -> str:
+    """Return values as YAML documents, each after a separator."""
+    return str(yaml.safe_dump_all(values, sort_keys=False, width=120, explicit_start=True))
 
 
 def check_limits(text: str) -> None:

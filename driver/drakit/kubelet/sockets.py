@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 
 from drakit.core import errors, names
-from drakit.kubelet import server
+from drakit.serving import unix_sockets
 from drakit.telemetry import logs
 
 SERVICE = "dra"
@@ -43,9 +43,9 @@ def check_instance(instance: str) -> str:
 def clear_registry(folder: pathlib.Path, driver: str) -> None:
     """Remove registration sockets of this driver on which nobody listens; those of a living instance stay. Raises SettingsError."""
     with contextlib.suppress(OSError):  # Where the folder cannot be read, the next line says so.
-        server.clear_unfinished(folder, label(driver))
+        unix_sockets.clear_unfinished(folder, label(driver))
     for path in registered(folder, driver):
-        if server.occupant(path) is server.Occupant.STALE:
+        if unix_sockets.occupant(path) is unix_sockets.Occupant.STALE:
             path.unlink(missing_ok=True)
             _log.info("stale registration socket removed", path=str(path))
 
@@ -54,9 +54,9 @@ def clear_services(folder: pathlib.Path) -> None:
     """Remove the service sockets, finished or not, and lock files of dead instances from a driver's own folder."""
     own = re.compile(rf"\.?({SERVICE}(?:-{_INSTANCE})?\.sock)(?:\.lock)?")
     if folder.is_dir():
-        server.clear_unfinished(folder)
+        unix_sockets.clear_unfinished(folder)
         for name in sorted({match[1] for path in folder.iterdir() if (match := own.fullmatch(path.name))}):
-            server.clear_stale(folder / name)
+            unix_sockets.clear_stale(folder / name)
 
 
 def has_living(folder: pathlib.Path, driver: str, *, besides: pathlib.Path) -> bool:
@@ -83,7 +83,7 @@ def _living(folder: pathlib.Path, driver: str, besides: pathlib.Path) -> Iterato
         others = [path for path in registered(folder, driver) if path != besides]
     except errors.SettingsError:
         return
-    yield from (path for path in others if server.occupant(path) is server.Occupant.LISTENER)
+    yield from (path for path in others if unix_sockets.occupant(path) is unix_sockets.Occupant.LISTENER)
 
 
 def registered(folder: pathlib.Path, driver: str) -> Iterator[pathlib.Path]:
@@ -103,7 +103,7 @@ def label(driver: str) -> str:
 def _first_fitting(folder: pathlib.Path, candidates: list[str]) -> pathlib.Path:
     """The first path that the kernel can bind; the last of all where none is, which the server then refuses by name."""
     paths = [folder / name for name in candidates]
-    return next((path for path in paths if len(os.fsencode(path)) <= server.PATH_MAX_BYTES), paths[-1])
+    return next((path for path in paths if len(os.fsencode(path)) <= unix_sockets.PATH_MAX_BYTES), paths[-1])
 
 
 def _short(driver: str) -> str:

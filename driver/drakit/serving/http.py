@@ -20,7 +20,6 @@ import pathlib
 import socket
 import socketserver
 import ssl
-import stat
 import threading
 import time
 import types
@@ -29,6 +28,7 @@ from typing import ClassVar
 
 from drakit.core import errors
 from drakit.serving import checks as checking
+from drakit.serving import unix_sockets
 from drakit.telemetry import logs
 
 REQUEST_SECONDS = 5.0
@@ -367,15 +367,10 @@ class _Connecting(http.client.HTTPConnection):
 def _make_way(path: pathlib.Path) -> None:
     """Make the socket's folder, and remove the socket of an earlier process; raises OSError where something else is at the path."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(_ASK_SECONDS)
-        if not is_socket or asking.connect_ex(os.fspath(path)) != errno.ECONNREFUSED:
-            raise OSError(errno.EEXIST, "another process listens there, or it is no socket; give this driver a path of its own")
-    path.unlink()
+    found = unix_sockets.occupant(path)
+    if found in {unix_sockets.Occupant.LISTENER, unix_sockets.Occupant.OTHER}:
+        raise OSError(errno.EEXIST, f"the path is in use by a {found.value}; give this driver a path of its own")
+    path.unlink(missing_ok=True)
 
 
 def _page(routes: Mapping[str, Route], path: str) -> Page:

@@ -16,6 +16,7 @@ from drakit._proto import pluginregistration_v1_pb2 as wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as services
 from drakit.core import errors
 from drakit.kubelet import dra, registration, server, sockets
+from drakit.serving import unix_sockets
 
 DRIVER = "gpu.drakit.dev"
 ENDPOINT = pathlib.Path("/var/lib/kubelet/plugins/gpu.drakit.dev/dra.sock")
@@ -173,7 +174,7 @@ def test_a_driver_name_that_is_too_long_for_a_socket_gives_way_to_its_hash() -> 
     registry = pathlib.Path("/var/lib/kubelet/plugins_registry")
     assert sockets.registration_path(registry, DRIVER, START).name == f"{DRIVER}-{START}-reg.sock"
     one, two = (sockets.registration_path(registry, "d" * 62 + last, START) for last in "ab")
-    assert len(str(one)) <= server.PATH_MAX_BYTES
+    assert len(str(one)) <= unix_sockets.PATH_MAX_BYTES
     assert one.name.startswith("dra-")
     assert one != two
 

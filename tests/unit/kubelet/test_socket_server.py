@@ -13,6 +13,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.kubelet import server
+from drakit.serving import unix_sockets
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_a_socket_is_not_made_again_after_stop(folder: pathlib.Path) -> None:
 def test_a_stale_socket_is_replaced(folder: pathlib.Path) -> None:
     path = folder / "dra.sock"
     leave_stale(path)
-    assert server.occupant(path) is server.Occupant.STALE
+    assert unix_sockets.occupant(path) is unix_sockets.Occupant.STALE
     one = make(path)
     one.start()
     assert answers(path)
@@ -95,13 +96,13 @@ def test_a_path_served_by_another_program_is_refused_and_left_alone(folder: path
         foreign.listen()
         with pytest.raises(errors.SettingsError, match="another process serves"):
             make(path).start()
-        assert server.occupant(path) is server.Occupant.LISTENER
+        assert unix_sockets.occupant(path) is unix_sockets.Occupant.LISTENER
 
 
 def test_a_file_in_the_way_is_refused_and_left_alone(folder: pathlib.Path) -> None:
     path = folder / "dra.sock"
     path.write_text("precious")
-    with pytest.raises(errors.SettingsError, match="no socket"):
+    with pytest.raises(errors.SettingsError, match="is not a socket"):
         make(path).start()
     assert path.read_text() == "precious"
 
@@ -136,7 +137,7 @@ def test_a_server_that_is_killed_leaves_a_path_that_the_next_can_use(folder: pat
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == -9
-    assert server.occupant(path) is server.Occupant.STALE
+    assert unix_sockets.occupant(path) is unix_sockets.Occupant.STALE
     one = make(path)
     one.start()
     assert answers(path)
@@ -144,12 +145,14 @@ def test_a_server_that_is_killed_leaves_a_path_that_the_next_can_use(folder: pat
 
 
 def test_the_longest_path_the_kernel_takes_is_served_and_one_byte_more_is_refused(folder: pathlib.Path) -> None:
-    name = "n" * (server.PATH_MAX_BYTES - len(str(folder)) - 1)
+    name = "n" * (unix_sockets.PATH_MAX_BYTES - len(str(folder)) - 1)
     one = make(folder / name)
     one.start()
     assert answers(one.path)
     one.stop(grace=0)
-    with pytest.raises(errors.SettingsError, match=f"has {server.PATH_MAX_BYTES + 1} bytes and the kernel takes {server.PATH_MAX_BYTES}"):
+    with pytest.raises(
+        errors.SettingsError, match=f"has {unix_sockets.PATH_MAX_BYTES + 1} bytes and the kernel takes {unix_sockets.PATH_MAX_BYTES}"
+    ):
         make(folder / f"{name}n").start()
 
 
@@ -195,10 +198,10 @@ def test_a_socket_is_not_made_again_in_a_folder_that_was_replaced(folder: pathli
 def test_a_lock_that_was_removed_by_hand_does_not_let_two_serve(folder: pathlib.Path) -> None:
     one, two = make(folder / "dra.sock"), make(folder / "dra.sock")
     one.start()
-    server.lock_path(one.path).unlink()
+    unix_sockets.lock_path(one.path).unlink()
     with pytest.raises(errors.SettingsError, match="another process serves"):
         two.start()
     assert answers(one.path)
     one.stop(grace=0)
-    assert not server.clear_stale(folder / "dra.sock")
+    assert not unix_sockets.clear_stale(folder / "dra.sock")
     assert list(folder.iterdir()) == []

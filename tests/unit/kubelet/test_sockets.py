@@ -14,6 +14,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.kubelet import server, sockets
+from drakit.serving import unix_sockets
 
 DRIVER = "gpu.drakit.dev"
 LONGEST = "d" * 63
@@ -92,12 +93,12 @@ def test_dead_registration_sockets_of_every_name_are_found(folder: pathlib.Path,
 def test_dead_service_sockets_and_their_locks_go_and_living_or_foreign_ones_stay(folder: pathlib.Path) -> None:
     living = listen(sockets.service_path(folder, POD))
     dead = leave_stale(sockets.service_path(folder, OTHER))
-    server.lock_path(dead).touch()
-    lone = server.lock_path(folder / "dra.sock")
+    unix_sockets.lock_path(dead).touch()
+    lone = unix_sockets.lock_path(folder / "dra.sock")
     lone.touch()
     foreign = leave_stale(folder / "attach.sock")
     sockets.clear_services(folder)
-    assert set(folder.iterdir()) == {living.path, server.lock_path(living.path), foreign}
+    assert set(folder.iterdir()) == {living.path, unix_sockets.lock_path(living.path), foreign}
     living.stop(grace=0)
     assert set(folder.iterdir()) == {foreign}
     sockets.clear_services(folder / "missing")

@@ -117,7 +117,7 @@ def test_a_container_started_again_takes_its_socket_back(program: pathlib.Path, 
         killed.listen()
     with answering(path, checks.Checks()):
         assert probe(program, path)[0] == 0
-        with pytest.raises(errors.SettingsError, match=r"serve\.socket: cannot listen on .*another process listens there"):
+        with pytest.raises(errors.SettingsError, match=r"serve\.socket: cannot listen on .*the path is in use by a listening socket"):
             serving.HttpServer(path, {}, key="serve.socket").start()
         assert probe(program, path)[0] == 0, "the one that serves was not disturbed"
     path.unlink()

@@ -24,9 +24,10 @@ from drakit.devices import machines, registry
 from drakit.journal import inspection
 from drakit.kube import claims as api_claims
 from drakit.kube import client, slices
-from drakit.kubelet import server, sockets
+from drakit.kubelet import sockets
 from drakit.node import local_node, timing
 from drakit.node.restore import recall
+from drakit.serving import unix_sockets
 
 _GONE = frozenset({errors.ClaimFault.NOT_FOUND, errors.ClaimFault.REPLACED, errors.ClaimFault.NOT_ALLOCATED})
 _NO_API = "the API server is not asked"
@@ -116,7 +117,7 @@ def _check_ended(settings: values.Settings, family: composition.Family) -> None:
     serving = [path for path in home.glob("*.sock") if path.name.startswith(sockets.SERVICE)] if home.is_dir() else []
     nowhere = settings.node.registry_dir / "none"
     if sockets.has_living(settings.node.registry_dir, name, besides=nowhere) or any(
-        server.occupant(path) is server.Occupant.LISTENER for path in serving
+        unix_sockets.occupant(path) is unix_sockets.Occupant.LISTENER for path in serving
     ):
         raise errors.DeviceBusyError(f"{name} is running on this node; end it first: delete its DaemonSet, and wait until its pod is gone")
 

@@ -6,9 +6,8 @@ import pathlib
 import time
 from collections.abc import Iterable
 
-import yaml
-
 from drakit.cli.demo import driver_process, observer, stage
+from drakit.inputs import documents
 from drakit_cluster import cluster as clusters
 from drakit_cluster.client import api as apis
 from drakit_cluster.objects import errors, json_types, resources
@@ -158,4 +157,4 @@ def folder() -> pathlib.Path:
 
 
 def _objects(text: str) -> list[json_types.Object]:
-    return [item for item in yaml.safe_load_all(text) if isinstance(item, dict)]
+    return [item for item in documents.load_all(text) if isinstance(item, dict)]

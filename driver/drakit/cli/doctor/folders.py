@@ -11,7 +11,8 @@ from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors
 from drakit.devices import mountinfo
-from drakit.kubelet import server, sockets
+from drakit.kubelet import sockets
+from drakit.serving import unix_sockets
 
 TOPIC = "folders"
 CDI_PLACES = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
@@ -77,17 +78,21 @@ def _home(family: composition.Family, instance: str) -> Iterator[Finding]:
 
 def _socket(path: pathlib.Path, driver: str) -> Finding:
     try:
-        server.check_path(path)
-        found = server.occupant(path)
+        unix_sockets.check_path(path)
+        found = unix_sockets.occupant(path)
     except errors.SettingsError as error:
         return finding.failed("sockets", str(path), str(error), "use a shorter node.plugins_dir")
     except OSError as error:
         return finding.unknown("sockets", str(path), f"cannot look: {error.strerror}", "run as root")
-    if found is server.Occupant.LISTENER:
+    if found is unix_sockets.Occupant.LISTENER:
         return finding.ok("sockets", str(path), f"{driver} is served")
-    if found is server.Occupant.OTHER:
+    if found is unix_sockets.Occupant.OTHER:
         return finding.failed("sockets", str(path), "something that is no socket is in the way", f"rm {path}")
-    said = "a socket that nobody serves; it is replaced at the next start" if found is server.Occupant.STALE else "no driver runs here now"
+    said = (
+        "a socket that nobody serves; it is replaced at the next start"
+        if found is unix_sockets.Occupant.STALE
+        else "no driver runs here now"
+    )
     return finding.ok("sockets", str(path), said)
 
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-import yaml
-
 from drakit.cli import composition
 from drakit.cli.commands import slices
 from drakit.cli.demo.nic import figures
 from drakit.core import errors, inventory
 from drakit.core.slices import resource_slice
 from drakit.devices.nic import driver as nic_driver
+from drakit.inputs import documents as yaml_documents
 from drakit_cluster import manifests
 from drakit_cluster.objects import features, json_types, resources
 from drakit_cluster.scheduling.explain import whatif
@@ -38,7 +37,7 @@ def documents(family: composition.Family, offered: inventory.Inventory, chosen: 
 
 def allocated(wanted: Sequence[object]) -> list[json_types.Object]:
     """The claims with their allocations, in order; raises ConfigError where one does not fit."""
-    taken = manifests.take(manifests.read("demo", yaml.safe_dump_all(wanted)), features.FeatureGates())
+    taken = manifests.take(manifests.read("demo", yaml_documents.dump_all(wanted)), features.FeatureGates())
     if taken.problems:
         raise errors.ConfigError(taken.problems[0].text, field=taken.problems[0].field)
     world = whatif.World.of(taken.objects)

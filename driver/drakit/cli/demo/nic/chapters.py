@@ -3,8 +3,6 @@
 import os
 from collections.abc import Mapping
 
-import yaml
-
 from drakit.cli import drawing
 from drakit.cli.commands import show
 from drakit.cli.demo import stage as told
@@ -13,6 +11,7 @@ from drakit.core import quantity
 from drakit.devices.nic import pod_interfaces
 from drakit.devices.nic.discovery import attributes
 from drakit.devices.nic.shaping import htb
+from drakit.inputs import documents
 from drakit_cluster.objects import json_types
 
 COUNT = 7
@@ -82,7 +81,7 @@ def ask(act: scene.Scene) -> None:
     wanted = asking.documents(act.driver.family(), act.driver.opened.offered.inventory, chosen)
     given = asking.allocated(wanted)
     file = act.place.node / _CLAIMS
-    file.write_text(yaml.safe_dump_all(given, sort_keys=False), "utf-8")
+    file.write_text(documents.dump_all(given), "utf-8")
     act.refs.update({ref.name: ref for ref in act.driver.give(file)})
     results = {json_types.text(claim, "metadata", "name"): asking.result(claim) for claim in given}
     rows = [

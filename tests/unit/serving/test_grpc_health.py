@@ -5,7 +5,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drakit.core import errors
-from drakit.kubelet import liveness
+from drakit.serving import grpc_health
 
 
 def ask(port: int, service: str) -> int:
@@ -16,7 +16,7 @@ def ask(port: int, service: str) -> int:
 
 def test_a_probe_hears_what_is_true_now_and_unknown_services_are_not_found() -> None:
     well = {"ready": False}
-    server = liveness.HealthServer("127.0.0.1:0", {"": lambda: True, "readiness": lambda: well["ready"]})
+    server = grpc_health.HealthServer("127.0.0.1:0", {"": lambda: True, "readiness": lambda: well["ready"]})
     server.start()
     kind = health_pb2.HealthCheckResponse
     assert ask(server.port, "") == kind.SERVING
@@ -26,8 +26,8 @@ def test_a_probe_hears_what_is_true_now_and_unknown_services_are_not_found() -> 
     with pytest.raises(grpc.RpcError) as raised:
         ask(server.port, "other")
     assert raised.value.code() is grpc.StatusCode.NOT_FOUND
-    assert not liveness.HealthServer(f"127.0.0.1:{server.port}", {}).start(), "another process has the address"
+    assert not grpc_health.HealthServer(f"127.0.0.1:{server.port}", {}).start(), "another process has the address"
     with pytest.raises(errors.SettingsError, match=r"serve\.grpc_health: cannot listen on"):
-        liveness.HealthServer("192.0.2.1:1", {}).start()
+        grpc_health.HealthServer("192.0.2.1:1", {}).start()
     server.stop()
     server.stop()

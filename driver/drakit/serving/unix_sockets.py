@@ -1,0 +1,165 @@
+"""Unix sockets at a path: what lies there now, who may serve there, and the removal of what dead processes left.
+
+A path may have 107 bytes. The flock on ``.<name>.lock`` beside a socket says which process serves it; a path on which anybody listens is never taken
+over.
+"""
+
+import enum
+import errno
+import fcntl
+import os
+import pathlib
+import re
+import socket
+import stat
+import time
+
+from drakit.core import errors
+from drakit.telemetry import logs
+
+PATH_MAX_BYTES = 107
+_PROBE_SECONDS = 1.0
+_BINDING_SECONDS = 1.0
+"""How long a socket may be bound without listening: gRPC does one right after the other."""
+
+Identity = tuple[int, int]
+"""Device and inode of a file."""
+
+_log = logs.get_logger(__name__)
+
+
+class Occupant(enum.Enum):
+    """What lies at a path."""
+
+    NOTHING = "nothing"
+    STALE = "stale socket"
+    LISTENER = "listening socket"
+    OTHER = "file that is not a socket"
+
+
+def check_path(path: pathlib.Path) -> None:
+    """Raise SettingsError for a socket path that is too long for the kernel."""
+    length = len(os.fsencode(path))
+    if length > PATH_MAX_BYTES:
+        raise errors.SettingsError(
+            f"socket path {path} has {length} bytes and the kernel takes {PATH_MAX_BYTES}; use a shorter folder", key="socket path"
+        )
+
+
+def occupant(path: pathlib.Path) -> Occupant:
+    """Return what lies at a path now; a socket is tested by connecting to it."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return Occupant.NOTHING
+    if not stat.S_ISSOCK(mode):
+        return Occupant.OTHER
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PROBE_SECONDS)
+        status = probe.connect_ex(os.fspath(path))
+    return {errno.ECONNREFUSED: Occupant.STALE, errno.ENOENT: Occupant.NOTHING}.get(status, Occupant.LISTENER)
+
+
+def refuse_occupied(path: pathlib.Path) -> None:
+    """Raise SettingsError where somebody listens at a path, or where something lies that is no socket."""
+    found = occupant(path)
+    if found is Occupant.LISTENER:
+        raise errors.SettingsError(f"another process serves {path}; stop it, or give this driver a folder of its own", key="socket path")
+    if found is Occupant.OTHER:
+        raise errors.SettingsError(f"{path} exists and is not a socket; remove it", key="socket path")
+
+
+class PathLock:
+    """The flock that says which process serves a path; the kernel drops it when the process dies.
+
+    The file is removed by its holder only; whoever opened it before sees that the name is gone and makes a new one.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._served = path
+        self._path = lock_path(path)
+        self._descriptor: int | None = None
+
+    def take(self) -> None:
+        """Take the lock; raises SettingsError when another process holds it."""
+        while True:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(descriptor)
+                raise errors.SettingsError(
+                    f"another drakit process serves {self._served} (it holds {self._path.name})", key="socket path"
+                ) from error
+            self._descriptor = descriptor
+            if self.is_at_path():
+                return
+            self.drop()
+
+    def is_at_path(self) -> bool:
+        """Whether the file that is locked is still the one that others would lock."""
+        if self._descriptor is None:
+            return False
+        try:
+            return os.path.samestat(self._path.lstat(), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return False
+
+    def drop(self) -> None:
+        """Release the lock. Safe to call twice."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def remove(self) -> None:
+        """Remove the file, if it is still the one that is held."""
+        if self.is_at_path():
+            self._path.unlink(missing_ok=True)
+
+
+def lock_path(path: pathlib.Path) -> pathlib.Path:
+    """Return the path of a socket's lock file."""
+    return path.with_name(f".{path.name}.lock")
+
+
+def clear_stale(path: pathlib.Path) -> bool:
+    """Remove a socket that no living process serves, and its lock file; return whether there was such a socket."""
+    lock = PathLock(path)
+    try:
+        lock.take()
+    except errors.SettingsError:
+        return False
+    try:
+        found = occupant(path)
+        if found is Occupant.STALE:
+            path.unlink(missing_ok=True)
+            _log.info("stale socket removed", path=str(path))
+        if found in {Occupant.STALE, Occupant.NOTHING}:
+            lock.remove()
+        return found is Occupant.STALE
+    finally:
+        lock.drop()
+
+
+def clear_unfinished(folder: pathlib.Path, label: str = "") -> None:
+    """Remove hidden sockets that servers of this label bound and never renamed, because their process was killed. Raises OSError.
+
+    Where there is one on which nobody listens, this waits for as long as a living process may need to listen on it.
+    """
+    name = re.compile(rf"\.{re.escape(label)}[0-9a-f]{{8}}")
+    found = [path for path in folder.iterdir() if name.fullmatch(path.name) and occupant(path) is Occupant.STALE]
+    if found:
+        time.sleep(_BINDING_SECONDS)
+    for path in found:
+        if occupant(path) is Occupant.STALE:
+            path.unlink(missing_ok=True)
+            _log.info("unfinished socket removed", path=str(path))
+
+
+def identity(path: pathlib.Path) -> Identity | None:
+    """Return the identity of the file at a path, None where there is none."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
