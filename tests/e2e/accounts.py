@@ -22,12 +22,11 @@ from drakit.kube import client
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHIPPED = "drakit-system"
 NAMESPACE = "drakit-rights"
-SHIPPED_MPS = "drakit-gpu-mps"
-"""A Role, so it keeps its name."""
+MPS_TEMPLATE = "drakit-mps"
 OVERLAYS = ("mock", "tpu-mock")
 _WORDS = {"Role": "roles", "ClusterRole": "clusterroles", "RoleBinding": "rolebindings", "ClusterRoleBinding": "clusterrolebindings"}
 _POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-_KINDS = ("Namespace", "ServiceAccount", *_WORDS, *_POLICIES)
+_KINDS = ("Namespace", "ServiceAccount", "PodTemplate", *_WORDS, *_POLICIES)
 _SECONDS = 30.0
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -41,7 +40,7 @@ def shipped() -> list[dict[str, Any]]:
         items = [item for item in yaml.safe_load_all(ran.stdout) if item["kind"] in _KINDS]
         found |= {(item["kind"], item["metadata"]["name"]): item for item in items}
     names = {name for kind, name in found if kind == "ServiceAccount"}
-    # Others are about pods: they need a PodTemplate, and refuse pods of the whole cluster without it.
+    # Others are about pods of the driver: they admit MPS daemons of its own image alone, and no pod of these checks has one.
     return [item for (kind, name), item in found.items() if kind not in _POLICIES or name in names]
 
 

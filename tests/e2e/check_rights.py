@@ -28,6 +28,8 @@ PARTITIONS = ("gpu-0-mig-1g5gb-19-0", "gpu-0-mig-1g5gb-19-1")
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{accounts.NAMESPACE}/resourceclaims"
 EVENTS = f"/api/v1/namespaces/{accounts.NAMESPACE}/events"
+PODS = f"/api/v1/namespaces/{accounts.NAMESPACE}/pods"
+MPS = {"apiVersion": "gpu.drakit.dev/v1", "kind": "MigConfig", "sharing": {"strategy": "MPS"}}
 PUBLISHER = "drakit-publisher"
 
 Object = dict[str, Any]
@@ -62,7 +64,20 @@ class Place:
             terms = ("--set", f"election.namespace={accounts.NAMESPACE}", "--set", "election.identity=checks")
             return process.running(self.kubeconfig, self.folder, "publish", "tpu", *machine, *terms)
         words = ("run", "--family", self.family, *machine, "--node", NODE, "--folder", str(self.folder))
-        return process.running(self.kubeconfig, self.folder, *words)
+        return process.running(self.kubeconfig, self.folder, *words, environment={"DRAKIT_NODE__POD_UID": self.pod_uid(), **self.settings})
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Variables that the manifests set for the account's driver."""
+        return {"DRAKIT_GPU__MPS_TEMPLATE": f"{accounts.NAMESPACE}/{accounts.MPS_TEMPLATE}"} if self.family == "gpu" else {}
+
+    def pod_uid(self) -> str:
+        """Return the UID of the pod that the token is bound to."""
+        return str(self.ask("GET", f"{PODS}/{self.account}-{NODE}")["metadata"]["uid"])
+
+    def doctor(self) -> list[dict[str, str]]:
+        """Return what the doctor says of the API server."""
+        return process.doctor(self.kubeconfig, self.folder, NODE, self.family, MACHINES[self.family], self.settings)
 
     def ask(self, method: str, path: str, body: Object | None = None, **query: str) -> Object:
         return self.installed.server.ask(method, path, body, **query)
@@ -253,6 +268,28 @@ def renew_the_lease(place: Place, take_away: TakeAway) -> Object:
         return running.logged("403", f" {place.verb} ")
 
 
+def run_an_mps_daemon(place: Place, take_away: TakeAway) -> Object:
+    """For a claim: its pod is looked for, and made from the template with the image of the driver's own pod."""
+    with place.run() as running:
+        place.published()
+        take_away()
+        assert "403" in running.prepare(place.driver, place.claim("c", PARTITIONS[0], parameters=MPS))
+        return running.logged("403", place.verb, "claim")
+
+
+def remove_a_pod(place: Place, take_away: TakeAway) -> Object:
+    """An MPS daemon's, which an earlier life of the driver left."""
+    labels = {"drakit.dev/driver": place.driver}
+    left = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "drakit-mps-left", "labels": labels}}
+    place.ask("POST", PODS, left | {"spec": {"nodeName": NODE, "containers": [{"name": "main", "image": "none"}]}})
+    take_away()
+    try:
+        with place.run() as running:
+            return running.logged("403", f" {place.verb} ", "MPS pod not deleted")
+    finally:
+        place.ask("DELETE", f"{PODS}/drakit-mps-left", gracePeriodSeconds="0")
+
+
 EXERCISES: dict[tuple[str, str], Exercise] = {
     ("resourceslices", "list"): start,
     ("resourceslices", "watch"): start,
@@ -267,6 +304,11 @@ EXERCISES: dict[tuple[str, str], Exercise] = {
     ("resourceclaims/driver", "arbitrary-node:patch"): report_a_failure,
     ("events", "create"): warn_a_user,
     ("events", "patch"): warn_a_user_again,
+    ("pods", "create"): run_an_mps_daemon,
+    ("pods", "get"): run_an_mps_daemon,
+    ("pods", "list"): run_an_mps_daemon,
+    ("pods", "delete"): remove_a_pod,
+    ("podtemplates", "get"): run_an_mps_daemon,
     ("leases", "get"): start,
     ("leases", "create"): start,
     ("leases", "update"): renew_the_lease,
@@ -274,10 +316,9 @@ EXERCISES: dict[tuple[str, str], Exercise] = {
 
 
 def cases() -> list[accounts.Right]:
-    """Every right, but those that a mock machine never makes its driver use: the NIC's events, and pods of MPS daemons."""
+    """Every right, but those that a mock machine never makes its driver use: the NIC's events."""
     roles = [item for item in accounts.renamed(accounts.shipped()) if item["kind"] in ("Role", "ClusterRole")]
-    found = [right for right in accounts.rights(roles) if right.role != accounts.SHIPPED_MPS]
-    return [right for right in found if (right.role, right.resource) != (accounts.own("drakit-nic"), "events")]
+    return [right for right in accounts.rights(roles) if (right.role, right.resource) != (accounts.own("drakit-nic"), "events")]
 
 
 @pytest.mark.parametrize("right", cases(), ids=str)
@@ -296,7 +337,7 @@ def test_a_right_that_is_taken_away_is_missed_and_named(
             accounts.wait(f"{right} missing", lambda: not accounts.may(kubeconfig, right))
 
         entry = EXERCISES[right.path, right.verb](place, take_away)
-        told = [] if place.account == PUBLISHER else process.doctor(kubeconfig, place.folder, NODE, place.family, MACHINES[place.family])
+        told = [] if place.account == PUBLISHER else place.doctor()
     found = next((one for one in told if one["verdict"] in ("failed", "warning") and right.verb in one["message"]), {})
     assert right.resource in str(entry)
     assert right.verb in str(entry)

@@ -111,7 +111,9 @@ def running(kubeconfig: pathlib.Path, folder: pathlib.Path, *words: str, environ
         reader.join(_END_SECONDS)
 
 
-def doctor(kubeconfig: pathlib.Path, folder: pathlib.Path, node: str, family: str, machine: str) -> list[dict[str, str]]:
+def doctor(
+    kubeconfig: pathlib.Path, folder: pathlib.Path, node: str, family: str, machine: str, environment: dict[str, str]
+) -> list[dict[str, str]]:
     """Return what ``drakit doctor`` says of the API server."""
     words = (
         "doctor",
@@ -129,7 +131,11 @@ def doctor(kubeconfig: pathlib.Path, folder: pathlib.Path, node: str, family: st
         "json",
     )
     ran = subprocess.run(
-        [sys.executable, "-m", "drakit", *words], capture_output=True, text=True, check=False, env={**os.environ, "KUBECONFIG": ""}
+        [sys.executable, "-m", "drakit", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "KUBECONFIG": "", **environment},
     )
     assert ran.stdout, ran.stderr
     return [one for one in json.loads(ran.stdout) if one["topic"] == "api server"]
