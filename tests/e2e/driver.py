@@ -21,19 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MACHINE = "dgx-a100-40gb-2gpu"
 _START_SECONDS = 120
 _GRACE_SECONDS = 60
-_FAULT = """
-import pathlib, sys
-from drakit.devices import machines
-from drakit.devices.gpu.health import signals
-from drakit.devices.gpu.mock import mock_gpus
-machine, folder, owner, call, index, *rest = sys.argv[1:]
-gpus = mock_gpus.MockGpus(machines.Choice(name=machine, directory=pathlib.Path(folder), owner=owner))
-uuid = sorted(gpus.gpus(), key=lambda gpu: gpu.minor)[int(index)].uuid
-if call == "report_xid":
-    gpus.report_xid(uuid, int(rest[0]), asks=signals.RecoveryAction.RESET)
-else:
-    getattr(gpus, call)(uuid)
-"""
+_FAULT = pathlib.Path(__file__).with_name("gpu_fault.py").read_text("utf-8")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
