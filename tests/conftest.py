@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 from drakit.telemetry import logs
+from fakes import demo, forked_cli
 
 hypothesis.settings.register_profile("any-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("any-machine")
@@ -19,3 +20,12 @@ def default_logging() -> Iterator[None]:
     """Logging is global by nature; a command under test sets it up for itself alone."""
     yield
     logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[forked_cli.Commands]:
+    """``drakit`` commands that start in milliseconds."""
+    with demo.short_folder() as folder:
+        made = forked_cli.Commands(folder)
+        yield made
+        made.close()

@@ -16,18 +16,12 @@ from itertools import pairwise
 import pytest
 
 from fakes import desk as desks
+from fakes import forked_cli
 
 DRAKIT = [sys.executable, "-m", "drakit"]
 NOBODY = 65534
 POD = b"{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, image: i}]}}"
 ONE_NODE = ("--mock", "dgx-a100-40gb-2gpu")
-
-
-def ran(*arguments: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*DRAKIT, *arguments], input=stdin, capture_output=True, check=False, timeout=60, env=os.environ | {"COLUMNS": "200"} | environment
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def in_one_line(ended: desks.Ran) -> str:
@@ -36,11 +30,6 @@ def in_one_line(ended: desks.Ran) -> str:
     assert ended.err.startswith("drakit: ")
     assert ended.err.count("\n") == 1, ended.err
     return ended.err
-
-
-def refused(*arguments: str, stdin: bytes = b"") -> str:
-    done = ran(*arguments, stdin=stdin)
-    return in_one_line(desks.Ran(status=done.returncode, out=done.stdout, err=done.stderr))
 
 
 @pytest.mark.root
@@ -157,15 +146,20 @@ def test_a_closed_standard_stream_makes_no_traceback(closed: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_kubeconfig_is_read_with_care(tmp_path: pathlib.Path) -> None:
+def test_a_kubeconfig_is_read_with_care(commands: forked_cli.Commands, tmp_path: pathlib.Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
+
+    def refused() -> str:
+        done = commands.run(
+            "allocate", "--live", "--kubeconfig", str(kubeconfig), "-f", "-", stdin=POD, environment=os.environ | {"COLUMNS": "200"}
+        )
+        return in_one_line(desks.Ran(status=done.returncode, out=done.stdout, err=done.stderr))
+
     os.mkfifo(kubeconfig)
-    assert f"cannot use kubeconfig {kubeconfig}: is a pipe" in refused(
-        "allocate", "--live", "--kubeconfig", str(kubeconfig), "-f", "-", stdin=POD
-    )
+    assert f"cannot use kubeconfig {kubeconfig}: is a pipe" in refused()
     kubeconfig.unlink()
     kubeconfig.write_text("[" * 5_000)
-    assert "nested more than 100 levels" in refused("allocate", "--live", "--kubeconfig", str(kubeconfig), "-f", "-", stdin=POD)
+    assert "nested more than 100 levels" in refused()
 
 
 def catches(process: subprocess.Popen[str], number: signal.Signals) -> bool:

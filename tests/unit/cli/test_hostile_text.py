@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Protocol
 
 import pytest
 import yaml
 
 from fakes import desk as desks
+from fakes import forked_cli
 
 # Colours, the title of the window, the cursor, a forged line, bidirectional and zero-width characters, C1 controls, a bell.
 HOSTILE = "x\x1b[31;8mHIDDEN\x1b]0;title\x07\x1b[2J\rforged\x9b1m\u202egnp\u2066\u200b\x08"
@@ -20,13 +22,22 @@ SAFE = re.compile(r"[\n\t\x20-\x7e\u00a1-\uffff]*")
 UNSEEN = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 
 
-def run(*arguments: str, folder: pathlib.Path, status: Sequence[int] = (0, 1, 2)) -> str:
-    """All that ``drakit`` writes, in a pipe."""
-    environment = os.environ | {"COLUMNS": "300", "XDG_STATE_HOME": str(folder / "state")}
-    command = [sys.executable, "-m", "drakit", *arguments]
-    ran = subprocess.run(command, capture_output=True, timeout=100, check=False, env=environment, cwd=folder)
-    assert ran.returncode in status, ran.stderr
-    return (ran.stdout + ran.stderr).decode()
+class Run(Protocol):
+    """Runs a command and returns all that it writes."""
+
+    def __call__(self, *arguments: str, folder: pathlib.Path, status: Sequence[int] = (0, 1, 2)) -> str:
+        """Run it in a folder; fails on another exit status than these."""
+
+
+@pytest.fixture
+def run(commands: forked_cli.Commands) -> Run:
+    def run(*arguments: str, folder: pathlib.Path, status: Sequence[int] = (0, 1, 2)) -> str:
+        environment = os.environ | {"COLUMNS": "300", "XDG_STATE_HOME": str(folder / "state")}
+        ran = commands.run(*arguments, folder=folder, environment=environment)
+        assert ran.returncode in status, ran.stderr
+        return ran.stdout + ran.stderr
+
+    return run
 
 
 def assert_harmless(written: str) -> None:
@@ -46,7 +57,7 @@ def claim(folder: pathlib.Path, **fields: object) -> str:
 
 
 @pytest.mark.parametrize("level", ["error", "debug"])
-def test_prepare_escapes_what_a_claims_parameters_say(tmp_path: pathlib.Path, node: Sequence[str], level: str) -> None:
+def test_prepare_escapes_what_a_claims_parameters_say(run: Run, tmp_path: pathlib.Path, node: Sequence[str], level: str) -> None:
     path = claim(tmp_path, apiVersion="gpu.drakit.dev/v1", kind="MigConfig", **{HOSTILE: HOSTILE})
     written = run("prepare", path, *node, "--set", f"log.level={level}", folder=tmp_path, status=(1,))
     assert_harmless(written)
@@ -54,7 +65,7 @@ def test_prepare_escapes_what_a_claims_parameters_say(tmp_path: pathlib.Path, no
 
 
 @pytest.mark.parametrize("field", ["name", "namespace", "uid"])
-def test_prepare_escapes_what_a_claim_calls_itself(tmp_path: pathlib.Path, node: Sequence[str], field: str) -> None:
+def test_prepare_escapes_what_a_claim_calls_itself(run: Run, tmp_path: pathlib.Path, node: Sequence[str], field: str) -> None:
     path = pathlib.Path(claim(tmp_path))
     content = yaml.safe_load(path.read_text())
     content["metadata"][field] = HOSTILE
@@ -63,7 +74,7 @@ def test_prepare_escapes_what_a_claim_calls_itself(tmp_path: pathlib.Path, node:
 
 
 @pytest.mark.parametrize("form", ["table", "json", "yaml"])
-def test_prepare_and_show_escape_a_request(tmp_path: pathlib.Path, node: Sequence[str], form: str) -> None:
+def test_prepare_and_show_escape_a_request(run: Run, tmp_path: pathlib.Path, node: Sequence[str], form: str) -> None:
     path = desks.Desk(run=lambda *_: desks.Ran(status=0, out="", err=""), folder=tmp_path).claim_file(desks.mig(request=HOSTILE))
     assert_harmless(run("prepare", path, *node, "-o", form, folder=tmp_path))
     assert_harmless(run("show", *node, "-o", form, folder=tmp_path))
@@ -88,13 +99,13 @@ def manifests(folder: pathlib.Path) -> str:
 
 
 @pytest.mark.parametrize("command", [("lint",), ("allocate",)], ids=["lint", "allocate"])
-def test_lint_and_allocate_escape_what_manifests_say(tmp_path: pathlib.Path, command: Sequence[str]) -> None:
+def test_lint_and_allocate_escape_what_manifests_say(run: Run, tmp_path: pathlib.Path, command: Sequence[str]) -> None:
     written = run(*command, manifests(tmp_path), folder=tmp_path)
     assert_harmless(written)
     assert "HIDDEN" in written
 
 
-def test_a_files_name_is_escaped_in_errors(tmp_path: pathlib.Path, node: Sequence[str]) -> None:
+def test_a_files_name_is_escaped_in_errors(run: Run, tmp_path: pathlib.Path, node: Sequence[str]) -> None:
     assert_harmless(run("prepare", "none\x1b[31m\u202e.yaml", *node, folder=tmp_path, status=(1, 2)))
     assert_harmless(run("lint", "none\x1b[31m\u202e.yaml", folder=tmp_path, status=(1, 2)))
     assert_harmless(run("no\x1b[31m\u202ecommand", folder=tmp_path, status=(1, 2)))

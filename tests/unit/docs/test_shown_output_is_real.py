@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from fakes import forked_cli
 from unit.docs import markdown
 
 RUNNABLE = [page for page in markdown.files() if any(block.mark == "run" for block in markdown.blocks(page))]
@@ -20,8 +21,9 @@ HOME_SHOWN = "/home/you"
 ELLIPSIS = "..."
 
 
-def environment(folder: pathlib.Path) -> dict[str, str]:
-    """A clean environment in which nothing can be written outside of the folder."""
+def environment(folder: pathlib.Path, fast: pathlib.Path, commands: forked_cli.Commands) -> dict[str, str]:
+    """A clean environment in which nothing can be written outside of the folder, with a ``drakit`` in ``fast`` that starts fast."""
+    commands.script(fast)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("DRAKIT_", "XDG_"))}
     places = {name: str(folder / "system" / name.lower()) for name in ("PLUGINS_DIR", "REGISTRY_DIR", "CDI_DIR")}
     scripts = pathlib.Path(sys.executable).parent
@@ -29,7 +31,7 @@ def environment(folder: pathlib.Path) -> dict[str, str]:
         **kept,
         **{f"DRAKIT_NODE__{name}": place for name, place in places.items()},
         "HOME": str(folder / "home"),
-        "PATH": f"{scripts}:{os.environ['PATH']}",
+        "PATH": f"{fast}:{scripts}:{os.environ['PATH']}",
         "NO_COLOR": "1",
     }
 
@@ -65,8 +67,10 @@ def agrees(shown: Sequence[str], printed: Sequence[str]) -> bool:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", RUNNABLE, ids=markdown.name)
-def test_every_command_prints_what_the_page_shows(page: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    variables = environment(tmp_path)
+def test_every_command_prints_what_the_page_shows(
+    page: pathlib.Path, commands: forked_cli.Commands, tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    variables = environment(tmp_path, tmp_path_factory.mktemp("bin"), commands)
     pathlib.Path(variables["HOME"]).mkdir()
     for block in markdown.blocks(page):
         if block.mark == "file":
