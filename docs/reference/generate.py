@@ -41,7 +41,8 @@ def pages() -> Mapping[str, str]:
 def _author() -> Iterator[str]:
     yield from ["# For driver authors: every public name", "", NOTE, ""]
     yield "`import drakit` has what a driver is made of, `from drakit import testing` what tests of one are made of. To begin, read"
-    yield "[the tutorial](../tutorial/write-a-driver.md). Tables of what `Site` promises are in [site.md](site.md), errors in [errors.md](errors.md)."
+    yield "[the tutorial](../tutorial/write-a-driver.md). What each call of `DriverContext` promises is in [context.md](context.md); errors are in"
+    yield "[errors.md](errors.md)."
     yield from ["", "## The contract", "", *_doc(ast.get_docstring(_parsed("drakit.core.driver")) or "")]
     for package, exported in AUTHORS.items():
         module = importlib.import_module(package)

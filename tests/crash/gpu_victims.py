@@ -262,7 +262,7 @@ def serve(life: Life, stepper: Stepper, known: inventory_cache.InventoryCache | 
         recovery.recover(served, journaled, files, sweep_orphans=True)
         home = driver_context.NodeDriverContext(
             author,
-            home=life.folder / "data",
+            data_dir=life.folder / "data",
             boot_id=boot,
             journal=journaled,
             notebook=journaled,

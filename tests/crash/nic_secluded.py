@@ -62,16 +62,16 @@ class Faults:
 
 
 class FaultySite:
-    """The node's site, whose notes are steps: each is written, and then fails or is the last thing that happens."""
+    """The node's context, whose notes are steps: each is written, and then fails or is the last thing that happens."""
 
-    def __init__(self, site: driver_context.NodeDriverContext, faults: Faults) -> None:
-        self._site, self._faults = site, faults
+    def __init__(self, context: driver_context.NodeDriverContext, faults: Faults) -> None:
+        self._context, self._faults = context, faults
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._site, name)
+        return getattr(self._context, name)
 
     def note(self, grant: drivers.Grant[object], key: str, record: records.Record | None) -> None:
-        self._site.note(grant, key, record)
+        self._context.set_state(grant, key, record)
         self._faults(lambda: errors.JournalError("made to fail"))
 
 
@@ -159,7 +159,7 @@ def serve(talk: socket.socket, node: str, folder: pathlib.Path) -> None:
     world.source.put(wanted)
     world.namespace = None
     with world.driver(step=faults, start=False) as running, talk.makefile("rw") as file:
-        running.local.author.start(FaultySite(running.local.site, faults))  # type: ignore[arg-type] # It passes all on.
+        running.local.author.start(FaultySite(running.local.context, faults))  # type: ignore[arg-type] # It passes all on.
         try:
             for line in file:
                 asked = json.loads(line)

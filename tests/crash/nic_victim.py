@@ -75,16 +75,16 @@ class Killer(ports.Unmeasured):
 
 
 class SteppingSite:
-    """The node's site, whose notes are steps."""
+    """The node's context, whose notes are steps."""
 
-    def __init__(self, site: driver_context.NodeDriverContext, step: Callable[[], None]) -> None:
-        self._site, self._step = site, step
+    def __init__(self, context: driver_context.NodeDriverContext, step: Callable[[], None]) -> None:
+        self._context, self._step = context, step
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._site, name)
+        return getattr(self._context, name)
 
     def note(self, grant: drivers.Grant[object], key: str, record: records.Record | None) -> None:
-        self._site.note(grant, key, record)
+        self._context.set_state(grant, key, record)
         self._step()
 
 
@@ -175,9 +175,9 @@ def attach(command: dict[str, str], killer: Killer) -> int:
     world = world_of(command["node"], pathlib.Path(command["folder"]))
     with world.driver(step=killer, start=False) as running:
         kernel = sandboxes.KernelSandboxes(command["node"], after_effect=killer)
-        site: object = SteppingSite(running.local.site, killer)
-        attaching = attacher.Attacher(running.machine, kernel, site, node=nic_attach.NODE)  # type: ignore[arg-type] # It passes all on.
-        (grant,) = running.local.site.grants()
+        context: object = SteppingSite(running.local.context, killer)
+        attaching = attacher.Attacher(running.machine, kernel, context, node=nic_attach.NODE)  # type: ignore[arg-type] # It passes all on.
+        (grant,) = running.local.context.grants()
         request = protocol.Request(claim=grant.claim.uid, device="nic0", share_id=grant.share_id, container="c1", sandbox="5a4d", pod="uid")
         with pathlib.Path(netns.Namespace(command["pod"]).path).open("rb") as space, killer.watching():
             attaching.attach(request, space.fileno(), lambda: True)

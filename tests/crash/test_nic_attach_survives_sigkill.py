@@ -54,7 +54,7 @@ def started_again(parent: nic_parent.Parent, step: int) -> None:
     with prepared() as (world, end), nic_attach.pod() as pod:
         parent.kill(step, **named(world, pod))
         with world.driver() as driver:
-            (ref,) = {grant.claim for grant in driver.local.site.grants()}
+            (ref,) = {grant.claim for grant in driver.local.context.grants()}
             assert world.call(ref, pod) == nic_attach.Said(0, "")
             assert "10.99.1.2/16" in pod.space.ip("address", "show", "dev", "fast0", "up")
             assert len(driver.members()) == 1

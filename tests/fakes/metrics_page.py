@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from drakit.cli import probes
 from drakit.cli.commands import webhook
-from drakit.core import context, inventory, lifecycle
+from drakit.core import advanced, context, inventory, lifecycle
 from drakit.devices.gpu import metrics as gpu_metrics
 from drakit.devices.nic import port, reporting
 from drakit.devices.nic.attach import outcomes
@@ -34,7 +34,7 @@ class Shown:
     def device_health(self) -> dict[context.Health, int]:
         return {}
 
-    def measure(self) -> Sequence[context.Metric]:
+    def driver_metrics(self) -> Sequence[advanced.Metric]:
         nics = reporting._readings(port.Traffic(share_id="s", egress=COUNTERS, ingress=COUNTERS), "eth0")
         gpus = gpu_metrics.of_gpu(
             gpu_metrics.GpuCounts(

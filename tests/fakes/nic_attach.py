@@ -135,7 +135,7 @@ class World:
             local.offered.refresh()
             running = Running(self, local, machine)
             if start:
-                local.author.start(local.site)
+                local.author.start(local.context)
             try:
                 yield running
             finally:
@@ -194,7 +194,9 @@ def author_of(driver: Running) -> nic_driver.NicDriver:
 def look(driver: Running) -> dict[str, tuple[str, ...]]:
     """Run one check of a reconciler of its own; return what it restored."""
     author, local = author_of(driver), driver.local
-    made = tc_reconciler.TcReconciler(driver.machine, local.site, survey=author.survey, uplink=author.uplink, intents=local.journal.intents)
+    made = tc_reconciler.TcReconciler(
+        driver.machine, local.context, survey=author.survey, uplink=author.uplink, intents=local.journal.intents
+    )
     try:
         return dict(made.reconcile())
     finally:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from drakit import settings as values
 from drakit.admission import review
 from drakit.cli import composition
+from drakit.core import advanced, device, driver, errors, names, records
 from drakit.core import claim as claims
 from drakit.core import config as configs
-from drakit.core import device, driver, errors, names, records
 from drakit.devices.gpu import config as gpu_config
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.nic import driver as nic_driver
@@ -64,8 +64,8 @@ class Fitting(driver.Driver[Any]):
         self.config_types = like.config_types  # type: ignore[misc] # of the instance, so that one class stands for three
         self._like = like
 
-    def settle(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
-        return self._like.settle(self, configs)
+    def merge_configs(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
+        return self._like.merge_configs(self, configs) if issubclass(self._like, advanced.ConfigMerger) else configs[-1].parameters
 
     def discover(self) -> Any:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What a driver says on its site, as users of a whole cluster see it: taints in slices, conditions and values in claims, events on pods."""
+"""What a driver says on its context, as users of a whole cluster see it: taints in slices, conditions and values in claims, events on pods."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from drakit import testing
-from drakit.core import claim_status, context, device, errors
+from drakit.core import claim_status, device, errors
+from drakit.core import context as contexts
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import CLAIM, EVENT, SLICE
 from fakes import author
@@ -16,12 +17,12 @@ DRIVER = author.FakeDriver.name
 
 
 class Chatty(author.FakeDriver):
-    """A driver that keeps its site."""
+    """A driver that keeps its context."""
 
-    site: context.DriverContext
+    context: contexts.DriverContext
 
-    def start(self, site: context.DriverContext) -> None:
-        self.site = site
+    def start(self, context: contexts.DriverContext) -> None:
+        self.context = context
 
 
 @pytest.fixture
@@ -60,12 +61,12 @@ def test_a_claim_that_cannot_be_prepared_says_why_and_says_so_no_more_when_it_ca
 def test_status_event_and_taint_reach_those_whom_they_concern(cluster: testing.Cluster) -> None:
     cluster.apply(testing.claim("one", device_class="fake"), testing.pod("p", claims=["one"]))
     cluster.wait_running("p")
-    site = chatty(cluster).site
-    (grant,) = site.grants()
+    context = chatty(cluster).context
+    (grant,) = context.grants()
     link = claim_status.Condition(type="example.com/LinkUp", status=True, reason="Carrier")
-    site.status(grant.claim, claim_status.DeviceStatus(device=grant.device.name, conditions=(link,), values={"temperature": 40}))
-    site.notice(grant.claim, context.Event(reason="Throttled", message="the device is hot"))
-    site.taint(grant.device.name, device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_SCHEDULE))
+    context.set_status(grant.claim, claim_status.DeviceStatus(device=grant.device.name, conditions=(link,), values={"temperature": 40}))
+    context.record_event(grant.claim, contexts.Event(reason="Throttled", message="the device is hot"))
+    context.taint(grant.device.name, device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_SCHEDULE))
     assert eventually(lambda: conditions(cluster) == {link.type: ("True", "Carrier")})
     told = [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"]
     assert told or eventually(lambda: [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"])

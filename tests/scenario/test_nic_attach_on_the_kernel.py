@@ -16,10 +16,11 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import context, records
+from drakit.core import context as contexts
+from drakit.core import records
 from drakit.devices.nic.attach import attacher, attachment_gc, attachment_plan, outcomes, protocol, sandboxes
+from drakit.testing import fake_context
 from fakes import netns, nic_attach
-from fakes import site as fake_site
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -171,15 +172,15 @@ def test_a_sandbox_that_ends_before_unprepare_takes_its_interface_along(driver: 
     assert not driver.members()
 
 
-def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attachment_gc.AttachmentCollector, fake_site.FakeSite]:
+def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attachment_gc.AttachmentCollector, fake_context.FakeContext]:
     """A minder of this driver's world that tells its notices to a fake."""
     world = driver.world
-    told = fake_site.FakeSite(world.home)
+    told = fake_context.FakeContext(world.home)
     kernel = sandboxes.KernelSandboxes(world.node.name)
-    site = driver.local.site
-    site.sinks = type(site.sinks)(notice=told.notice)
-    attaching = attacher.Attacher(driver.machine, kernel, site, node=nic_attach.NODE)
-    return attachment_gc.AttachmentCollector(driver.machine, kernel, site, attaching, intents=tuple, monotonic=lambda: now[0]), told
+    context = driver.local.context
+    context.sinks = type(context.sinks)(event=told.record_event)
+    attaching = attacher.Attacher(driver.machine, kernel, context, node=nic_attach.NODE)
+    return attachment_gc.AttachmentCollector(driver.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0]), told
 
 
 def test_a_sandbox_that_is_gone_is_forgotten_and_the_next_one_of_the_claim_served(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
@@ -193,8 +194,8 @@ def test_a_sandbox_that_is_gone_is_forgotten_and_the_next_one_of_the_claim_serve
         return not driver.members()
 
     nic_attach.until(is_forgotten, "the kernel takes a namespace down a moment later")
-    (grant,) = driver.local.site.grants()
-    assert not any(map(attachment_plan.is_key, driver.local.site.notes(grant)))
+    (grant,) = driver.local.context.grants()
+    assert not any(map(attachment_plan.is_key, driver.local.context.state(grant)))
     assert driver.world.call(ref, pod).code == 0
     assert len(driver.members()) == 1
     driver.unprepare(ref)
@@ -219,7 +220,7 @@ def test_the_wait_for_a_container_is_not_begun_anew_by_a_restart(driver: nic_att
         now[0] += attachment_gc.GRACE / 3
         minds, told = minding(driver, now=now)
         minds.collect()
-    ((claim, notice),) = told.notices
+    ((claim, notice),) = told.events
     assert (claim.uid, notice.reason) == (unused.uid, "ShareNotAttached")
     driver.unprepare(unused)
 
@@ -232,7 +233,7 @@ def test_calls_of_runtimes_are_counted_timed_and_refusals_logged_with_their_clai
     author = nic_attach.author_of(driver)
 
     def read() -> tuple[dict[str, int], dict[str, float]]:
-        readings = author.measure()
+        readings = author.metrics()
         calls = {item.labels["outcome"]: item.buckets[-1][1] for item in readings if item.name == "nic_attach_seconds"}
         return calls, {item.labels["reason"]: item.value for item in readings if item.name == "nic_attach_refusals"}
 
@@ -259,19 +260,19 @@ def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Ru
     minds, told = minding(driver, now=now)
     assert driver.world.call(used, pod).code == 0
     minds.collect()
-    assert not told.notices
+    assert not told.events
     for _ in range(3):
         now[0] += attachment_gc.GRACE
         minds.collect()
-    ((claim, notice),) = told.notices
-    assert (claim.uid, notice.reason, notice.weight) == (unused.uid, "ShareNotAttached", context.EventType.WARNING)
+    ((claim, notice),) = told.events
+    assert (claim.uid, notice.reason, notice.type) == (unused.uid, "ShareNotAttached", contexts.EventType.WARNING)
     assert "resources.claims" in notice.message
     now[0] = 0.0
     again, _ = minding(driver, now=now)
     for _ in range(3):
         now[0] += attachment_gc.GRACE
         again.collect()
-    assert len(told.notices) == 1, "not even by the next process"
+    assert len(told.events) == 1, "not even by the next process"
     for ref in (used, unused):
         driver.unprepare(ref)
 
@@ -379,9 +380,9 @@ def test_an_inode_that_is_used_again_is_another_sandbox(driver: nic_attach.Runni
 
 def late(driver: nic_attach.Running, pod: nic_attach.Pod, answers: list[bool]) -> None:
     """Attach for a caller that is there as ``answers`` say, one for each time it is looked for."""
-    (grant,) = driver.local.site.grants()
+    (grant,) = driver.local.context.grants()
     kernel = sandboxes.KernelSandboxes(driver.world.node.name)
-    attaching = attacher.Attacher(driver.machine, kernel, driver.local.site, node=nic_attach.NODE)
+    attaching = attacher.Attacher(driver.machine, kernel, driver.local.context, node=nic_attach.NODE)
     request = protocol.Request(claim=grant.claim.uid, device="nic0", share_id=grant.share_id, container="c1", sandbox=pod.sandbox)
     with pathlib.Path(pod.space.path).open("rb") as space:
         attaching.attach(request, space.fileno(), lambda: answers.pop(0))
@@ -394,8 +395,8 @@ def test_an_interface_that_comes_too_late_is_undone(driver: nic_attach.Running, 
         late(driver, pod, list(answers))
     assert not children(pod)
     assert not driver.members()
-    (grant,) = driver.local.site.grants()
-    assert not driver.local.site.notes(grant)
+    (grant,) = driver.local.context.grants()
+    assert not driver.local.context.state(grant)
     driver.unprepare(ref)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from drakit import testing
-from drakit.core import context
+from drakit.core import context as contexts
 from drakit.devices import machines, registry
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import kernel_port
@@ -48,7 +48,7 @@ class Town:
         raise NotImplementedError
 
     @contextlib.contextmanager
-    def driver(self) -> Iterator[context.DriverContext]:
+    def driver(self) -> Iterator[contexts.DriverContext]:
         """The driver, from its start until it has stopped; its way to the node and the API server."""
         folder = self.cluster.node(NODE).folder
         home = folder.plugins / nic_driver.NAME
@@ -64,7 +64,7 @@ class Town:
             stack.callback(node.stop)
             node.start()
             self.until(lambda: self.cluster.api.list(resources.SLICE).items, "a slice")
-            yield node.local.site
+            yield node.local.context
 
     def until(self, probe: Any, what: str) -> Any:
         return self.cluster.wait_for(probe, timeout=SECONDS, what=what)
@@ -265,15 +265,15 @@ def test_while_the_driver_is_down_a_container_does_not_start_and_once_it_is_back
 
 def test_a_claim_that_no_container_lists_is_told_to_its_pod_by_an_event(city: City) -> None:
     """The pod runs and has no interface; after a while, which passes here by a clock of the test's, an Event on the pod says why."""
-    with city.driver() as site:
+    with city.driver() as context:
         idle = pod("p", "c")
         idle["spec"]["containers"][0]["resources"] = {}
         city.apply(claim("c"))
         city.run(idle)
         assert city.links("p") == {}
         kernel, now = sandboxes.KernelSandboxes(city.space.name), [0.0]
-        attaching = attacher.Attacher(city.machine, kernel, site, node=NODE)
-        minds = attachment_gc.AttachmentCollector(city.machine, kernel, site, attaching, intents=tuple, monotonic=lambda: now[0])
+        attaching = attacher.Attacher(city.machine, kernel, context, node=NODE)
+        minds = attachment_gc.AttachmentCollector(city.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0])
         for now[0] in (0.0, attachment_gc.GRACE):
             minds.collect()
         assert "list the claim in the resources.claims" in city.told("ShareNotAttached", "no container has attached")

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import context
+from drakit.core import context as contexts
 from drakit.devices.nic import port
 from drakit.devices.nic import settings as nic_settings
 from drakit.devices.nic.shaping import tc_reconciler
+from drakit.testing import fake_context
 from fakes import nic_attach
-from fakes import site as fake_site
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -49,17 +49,17 @@ def ceil_is(driver: nic_attach.Running, wanted: int) -> bool:
     return found.egress.ceil == found.ingress.ceil == wanted
 
 
-def complaints(driver: nic_attach.Running) -> list[context.HealthReport]:
+def complaints(driver: nic_attach.Running) -> list[contexts.HealthReport]:
     """What two reconciler at the NIC say of its health now."""
     author: Any = driver.local.made
-    told = fake_site.FakeSite(driver.world.home)
+    told = fake_context.FakeContext(driver.world.home)
     reconciler = tc_reconciler.TcReconciler(
         driver.machine,
-        driver.local.site,
+        driver.local.context,
         survey=author.survey,
         uplink=author.uplink,
         intents=driver.local.journal.intents,
-        health=told.health,
+        health=told.report_health,
     )
     try:
         assert not any(reconciler.reconcile().values())

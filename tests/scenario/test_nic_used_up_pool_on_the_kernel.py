@@ -25,18 +25,18 @@ def pooled(number: int) -> claims.Claim:
 
 def noted(driver: nic_attach.Running) -> dict[str, list[str]]:
     """The addresses that are noted, by claim."""
-    site = driver.local.site
+    context = driver.local.context
     return {
-        grant.claim.name: [str(record["addresses"]) for record in site.notes(grant).values() if "addresses" in record]
-        for grant in site.grants()
+        grant.claim.name: [str(record["addresses"]) for record in context.state(grant).values() if "addresses" in record]
+        for grant in context.grants()
     }
 
 
 def end(driver: nic_attach.Running, claim: str) -> None:
     """What the driver does when it finds a sandbox gone, short of giving its address back."""
-    site = driver.local.site
-    (grant,) = (one for one in site.grants() if one.claim.name == claim)
-    cookies = {int(str(record["cookie"]), 16) for record in site.notes(grant).values() if "addresses" in record}
+    context = driver.local.context
+    (grant,) = (one for one in context.grants() if one.claim.name == claim)
+    cookies = {int(str(record["cookie"]), 16) for record in context.state(grant).values() if "addresses" in record}
     (gone,) = (member for member in driver.members() if member.cookie in cookies)
     (share,) = (one for one in driver.machine.shares() if one.id == gone.share_id)
     driver.machine.dismiss(share, cookie=gone.cookie, mac=gone.mac)

@@ -75,8 +75,8 @@ def reporting(world: nic_attach.World) -> Iterator[tuple[nic_attach.Running, Cal
     """A driver, and what it said last of its device's Ready condition: status, reason and message."""
     said: list[claim_status.DeviceStatus] = []
     with world.driver(start=False) as driver:
-        driver.local.site.sinks = driver_context.ReportSinks(status=lambda _, status: said.append(status))
-        driver.local.author.start(driver.local.site)
+        driver.local.context.sinks = driver_context.ReportSinks(status=lambda _, status: said.append(status))
+        driver.local.author.start(driver.local.context)
         try:
             yield driver, lambda: next(((one.status, one.reason, one.message) for one in said[-1].conditions), None) if said else None
         finally:

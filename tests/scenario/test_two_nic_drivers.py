@@ -87,8 +87,8 @@ def test_neither_counts_nor_ends_what_is_the_other_s(world: nic_attach.World) ->
     with world.driver() as driver, beside(world) as other, nic_attach.pod() as pod:
         ref = driver.prepare(nic_attach.claim(1))
         assert world.call(ref, pod) == nic_attach.Said(0, "")
-        assert not [reading for reading in nic_attach.author_of(other).measure() if reading.value], "all that it counts is zero"
-        assert [reading for reading in nic_attach.author_of(driver).measure() if reading.value]
+        assert not [reading for reading in nic_attach.author_of(other).metrics() if reading.value], "all that it counts is zero"
+        assert [reading for reading in nic_attach.author_of(driver).metrics() if reading.value]
         (share,) = driver.machine.shares()
         other.machine.remove(share.id)
         assert driver.machine.shares() == (share,)

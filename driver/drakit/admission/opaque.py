@@ -80,7 +80,7 @@ def _check(entry: fields.Field, source: claims.ConfigSource, rules: Rules) -> No
     try:
         config.check(parameters, source, rule)
     except errors.ConfigError as error:
-        raise error.under(opaque.path) from error
+        raise error.with_prefix(opaque.path) from error
 
 
 def _is_countable(value: records.Json) -> bool:

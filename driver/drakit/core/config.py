@@ -9,8 +9,8 @@ configuration it is, because an admin writes the class and a user the claim.
 import dataclasses
 from collections.abc import Callable
 
+from drakit.core import advanced, decoding, errors, records
 from drakit.core import claim as claims
-from drakit.core import decoding, errors, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 
@@ -50,19 +50,35 @@ def decode(parameters: records.Record, types: tuple[type[object], ...]) -> objec
 def choose(
     claim: claims.Claim, result: claims.AllocationResult, driver: "drivers.Driver[drivers.Config]", device: devices.Device
 ) -> Chosen:
-    """The configuration of one allocation result. Raises ConfigError, also from ``driver.default_config`` where one is required."""
+    """The configuration of one allocation result. Raises ConfigError, also where parameters are required."""
+    author = advanced.author_of(driver)
     fitting: list[claims.OpaqueConfig] = []
     for entry in claim.configs_of(result.driver):
         if entry.applies_to(result.request):
             config = _decoded(entry, driver.config_types)
-            if driver.fits(device, config):
+            if not isinstance(author, advanced.ConfigFilter) or author.accepts_config(device, config):
                 fitting.append(entry)
             elif entry.requests:
                 raise _misfit(entry, config, result)
     if not fitting:
-        return Chosen(config=driver.default_config(device))
-    parameters = records.freeze_record(driver.settle(fitting))
+        return Chosen(config=default_for(driver, device))
+    merged = author.merge_configs(fitting) if isinstance(author, advanced.ConfigMerger) else fitting[-1].parameters
+    parameters = records.freeze_record(merged)
     return Chosen(config=decode(parameters, driver.config_types), source=fitting[-1].source, parameters=parameters)
+
+
+def default_for(driver: "drivers.Driver[drivers.Config]", device: devices.Device) -> object:
+    """Return the configuration of a grant without parameters; raises ConfigError where parameters are required."""
+    author = advanced.author_of(driver)
+    if isinstance(author, advanced.ConfigDefaults):
+        return author.default_config(device)
+    try:
+        return driver.config_types[0]()
+    except TypeError as error:
+        kind = driver.config_types[0].__name__
+        raise errors.ConfigError(
+            f"{driver.name} needs parameters ({kind}) for this device; write them in the claim", field="config"
+        ) from error
 
 
 def _decoded(entry: claims.OpaqueConfig, types: tuple[type[object], ...]) -> object:

@@ -38,21 +38,6 @@ class HealthReport:
     message: str = ""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Metric:
-    """One number for the metrics: ``drakit_<name>`` with these labels beside ``driver``. ``total`` says that it only grows.
-
-    With ``buckets`` it is a histogram whose sum is ``value``: how many were at most so much, by rising bound; the last bound is infinity.
-    """
-
-    name: str
-    documentation: str
-    value: float
-    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    total: bool = False
-    buckets: Sequence[tuple[float, int]] = ()
-
-
 class EventType(enum.Enum):
     """The two types of a Kubernetes Event."""
 
@@ -66,14 +51,14 @@ class Event:
 
     reason: str
     message: str
-    weight: EventType = EventType.WARNING
+    type: EventType = EventType.WARNING
 
 
 class DriverContext(Protocol):
-    """One driver's place on one node."""
+    """What one driver may ask of its node."""
 
     @property
-    def home(self) -> pathlib.Path:
+    def data_dir(self) -> pathlib.Path:
         """The driver's own durable folder, mode 0700."""
 
     @property
@@ -81,37 +66,37 @@ class DriverContext(Protocol):
         """Identity of this boot of the node."""
 
     def grants(self) -> Sequence["drivers.Grant[object]"]:
-        """Every prepared grant of this node, oldest claim first, from the journal: also those of earlier processes."""
+        """Return every prepared grant of this node, oldest claim first, from the journal: also those that earlier processes prepared."""
 
     def grant(self, uid: names.ClaimUid, device: str, share_id: names.ShareId | None = None) -> "drivers.Grant[object] | None":
-        """The prepared grant of this claim, device and share, or None when it is not prepared now."""
+        """Return the prepared grant of this claim, device and share, or None when it is not prepared now."""
 
-    def notes(self, grant: "drivers.Grant[object]") -> Mapping[str, records.Record]:
-        """What was noted of this grant, by key; empty once the claim is unprepared."""
+    def state(self, grant: "drivers.Grant[object]") -> Mapping[str, records.Record]:
+        """Return the stored state of a grant, by key; empty once the claim is unprepared."""
 
-    def note(self, grant: "drivers.Grant[object]", key: str, record: records.Record | None) -> None:
-        """Remember something of a prepared grant durably, None to forget it. Raises ClaimError when the grant is no longer prepared."""
+    def set_state(self, grant: "drivers.Grant[object]", key: str, record: records.Record | None) -> None:
+        """Store one record of a prepared grant durably; None removes it. Raises ClaimError when the grant is no longer prepared."""
 
     def hold(self, lock_names: Iterable[str]) -> contextlib.AbstractContextManager[None]:
-        """Hold the same device locks that the verbs are called under (``Device.lock_names``); not from within a verb."""
+        """Hold the device locks under which the verbs run (``Device.lock_names``). Do not call it within a verb."""
 
-    def changed(self) -> None:
-        """The hardware changed: discover and publish again soon."""
+    def rediscover(self) -> None:
+        """Call ``discover`` soon and publish the result; for hardware that changed."""
 
     def taint(self, device: str, taint: devices.Taint) -> None:
-        """Publish the device with this taint too; the same key and effect replaces. Kept until ``untaint`` or a reboot."""
+        """Add a taint to the published device; it replaces one of the same key and effect. Kept until ``untaint`` or a reboot."""
 
     def untaint(self, device: str, key: str) -> None:
-        """Publish the device without this key's taint again; nothing to remove is success."""
+        """Remove the taints of a key that ``taint`` added; a missing taint is success."""
 
     def taints(self) -> Mapping[str, Sequence[devices.Taint]]:
-        """The taints put by ``taint`` and not removed, by device."""
+        """Return the taints that ``taint`` added and nothing removed, by device."""
 
-    def health(self, report: HealthReport) -> None:
-        """Tell the kubelet how a device is; a device nothing was said of is healthy while it is discovered."""
+    def report_health(self, report: HealthReport) -> None:
+        """Report a device's health to the kubelet; a device without a report is healthy while it is discovered."""
 
-    def status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
-        """Write the device's status into the claim: conditions (binding conditions too), values and network facts; replaces what was said before."""
+    def set_status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
+        """Write the device's status into the claim: conditions (also binding conditions), values and network data; replaces the previous one."""
 
-    def notice(self, claim: claims.ClaimRef, notice: Event) -> None:
-        """Tell the users of a claim something by an Event; equal ones within ten minutes are told once."""
+    def record_event(self, claim: claims.ClaimRef, event: Event) -> None:
+        """Record an Event for the users of a claim; equal events within ten minutes are recorded once."""

@@ -154,7 +154,7 @@ def _decode_fields(schema: type[object], value: records.Json, path: str) -> obje
     try:
         return schema(**decoded)
     except errors.ConfigError as error:
-        raise error.under(path) from error
+        raise error.with_prefix(path) from error
     except errors.InventoryError as error:
         raise errors.ConfigError(error.reason, field=errors.join_path(path, error.field)) from error
 
@@ -203,7 +203,7 @@ def _quantity(_: _Schema, value: records.Json, path: str) -> quantity.Quantity:
     try:
         return quantity.Quantity.of(value)
     except errors.QuantityError as error:
-        raise error.under(path) from error
+        raise error.with_prefix(path) from error
 
 
 def _optional(schema: _Schema, value: records.Json, path: str) -> object:

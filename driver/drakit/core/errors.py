@@ -36,8 +36,8 @@ class ConfigError(DrakitError):
         self.field = field
         self.reason = message
 
-    def under(self, prefix: str) -> "ConfigError":
-        """The same error seen from one level further out, its field prefixed."""
+    def with_prefix(self, prefix: str) -> "ConfigError":
+        """Return the same error with ``prefix`` before its field."""
         return type(self)(self.reason, field=join_path(prefix, self.field))
 
 
@@ -53,8 +53,8 @@ class InventoryError(DrakitError, ValueError):
         self.field = field
         self.reason = message
 
-    def under(self, prefix: str) -> "InventoryError":
-        """The same error seen from one level further out, its field prefixed."""
+    def with_prefix(self, prefix: str) -> "InventoryError":
+        """Return the same error with ``prefix`` before its field."""
         return type(self)(self.reason, field=join_path(prefix, self.field))
 
 

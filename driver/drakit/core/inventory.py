@@ -221,7 +221,7 @@ class ClusterPool:
         try:
             check_node_selection(self.inventory, self.reach)
         except errors.InventoryError as error:
-            raise error.under(f"pool[{self.name}]") from error
+            raise error.with_prefix(f"pool[{self.name}]") from error
 
 
 def check_node_selection(offered: Inventory, place: node_selection.PoolNodes | None) -> None:

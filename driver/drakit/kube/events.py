@@ -104,7 +104,7 @@ class ApiEvents:
             "kind": "Event",
             "metadata": {"name": name, "namespace": subject.namespace},
             "involvedObject": subject.to_record(),
-            "type": notice.weight.value,
+            "type": notice.type.value,
             "reason": notice.reason[:_REASON_MAX],
             "message": _cut(notice.message),
             "source": {"component": self._component, "host": self._host},

@@ -5,11 +5,13 @@ and the reports last, so that what the author says in ``stop`` is still told.
 """
 
 import dataclasses
+import functools
 import pathlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from drakit.core import context, errors, inventory, names, ports
+from drakit.core import advanced, errors, inventory, names, ports
+from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.kubelet import checkpoint
 from drakit.node import binding, device_status, driver_context, local_node, metadata, orphans
@@ -41,7 +43,7 @@ class KubeletPorts:
 
     is_registered: Callable[[], bool]
     checkpoint: pathlib.Path
-    health: Callable[[context.HealthReport], None]
+    health: Callable[[contexts.HealthReport], None]
 
 
 class BackgroundServices:
@@ -74,7 +76,7 @@ class BackgroundServices:
 
     def start(self) -> None:
         """Begin; raises what the author's ``start`` raises where that is a DrakitError, else HardwareError naming it."""
-        sinks = driver_context.ReportSinks(changed=self.wake, health=self._kubelet.health)
+        sinks = driver_context.ReportSinks(rediscover=self.wake, health=self._kubelet.health)
         if self._api is not None:
             told = device_status.StatusReporter(
                 self._api.statuses,
@@ -83,13 +85,13 @@ class BackgroundServices:
                 pool=self._local.identity.pool,
                 conditions=self._api.conditions,
             )
-            sinks = dataclasses.replace(sinks, status=told.status, notice=told.notice)
+            sinks = dataclasses.replace(sinks, status=told.status, event=told.notice)
             self._local.engine.reporter = self._reports = told
             self._tellers = [self._spawn(name, loop, self._stop_telling) for name, loop in told.loops()]
         if self._local.metadata is not None:
             told_too = metadata.updating_metadata(self._local.metadata, self._local.identity.pool, sinks.status)
             sinks = dataclasses.replace(sinks, status=told_too)
-        self._local.site.sinks = sinks
+        self._local.context.sinks = sinks
         self._start_author()
         self._working = [self._spawn("vanished-claims", self._vanished().run, self._stop)]
         if self._api is not None and self._local.engine.memory_lost:
@@ -113,7 +115,7 @@ class BackgroundServices:
     def discovered(self) -> None:
         """The hardware was looked at: begin to bind claims when there is a device with binding conditions, or something begun before."""
         local, api, told = self._local, self._api, self._reports
-        if self._binding is not None or api is None or api.bindings is None or told is None or not local.author.binds:
+        if self._binding is not None or api is None or api.bindings is None or told is None or not advanced.binds(local.made):
             return
         conditional = any(device.binding_conditions for device in local.offered.flat.devices)
         if self._stop.is_set() or not (conditional or any(map(local.engine.is_unfinished, local.journal.entries()))):
@@ -142,7 +144,7 @@ class BackgroundServices:
     def tainted(self, offered: inventory.Inventory) -> inventory.Inventory:
         """The inventory with the taints that the author put."""
         try:
-            self._taints = self._local.site.taints()
+            self._taints = self._local.context.taints()
         except errors.JournalError as error:
             _log.error("taints cannot be read; those of before stay", error=str(error))
         return inventory.with_taints(offered, self._taints)
@@ -150,7 +152,7 @@ class BackgroundServices:
     def _start_author(self) -> None:
         name = self._local.author.name
         try:
-            self._local.author.start(self._local.site)
+            self._local.author.start(self._local.context)
         except errors.DrakitError as error:
             _log.error("the driver's start() failed", driver=name, error=str(error))
             raise
@@ -185,7 +187,7 @@ class BackgroundServices:
             pool=local.identity.pool,
             named=() if quarantine is None else quarantine.lost,
             tracked=self._tracked,
-            cluster_device=local.author.cluster_device,
+            cluster_device=functools.partial(advanced.cluster_device, local.made),
             is_nobodys=orphans.GracePeriod(self._tracked, self._clock).is_long,
         )
         return rebuild.Rebuilding(

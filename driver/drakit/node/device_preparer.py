@@ -15,9 +15,9 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from drakit.core import advanced, errors, lifecycle, names, ports, records
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import errors, lifecycle, names, ports, records
 from drakit.node import inventory_cache, resolution
 from drakit.telemetry import logs
 
@@ -145,8 +145,7 @@ class DevicePreparer:
         self._keep(entry, made)
 
     def _prepare(self, grant: Grant) -> drivers.Prepared:
-        if grant.device.binding_conditions:
-            self._author.bind(grant)
+        advanced.bind(self._author, [grant])
         return self._author.prepare(grant)
 
     def _prepare_lost(self, entry: lifecycle.Entry, prepared: Sequence[drivers.Prepared], lost: Sequence[Key]) -> list[drivers.Prepared]:

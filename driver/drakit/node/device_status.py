@@ -112,7 +112,7 @@ class StatusReporter:
         try:
             self._statuses.write(ref, change)
         except errors.ConfigError as error:
-            if self._notice(ref, context.Event(reason=NOT_WRITTEN, message=str(error), weight=context.EventType.WARNING)):
+            if self._notice(ref, context.Event(reason=NOT_WRITTEN, message=str(error), type=context.EventType.WARNING)):
                 _log.warning("device status cannot be written", claim=str(ref), error=str(error))
 
     def _notice(self, claim: claims.ClaimRef, notice: context.Event) -> bool:

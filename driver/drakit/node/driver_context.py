@@ -31,18 +31,18 @@ def _log_status(claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> No
     _log.info("status", claim=str(claim), claim_uid=claim.uid, device=status.device, conditions=conditions)
 
 
-def _log_notice(claim: claims.ClaimRef, notice: context.Event) -> None:
-    _log.info("notice", claim=str(claim), claim_uid=claim.uid, reason=notice.reason, message=notice.message)
+def _log_event(claim: claims.ClaimRef, event: context.Event) -> None:
+    _log.info("event", claim=str(claim), claim_uid=claim.uid, reason=event.reason, message=event.message)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportSinks:
-    """Who carries what a driver says to where it belongs; each returns at once. ``changed`` is called when discovery is due."""
+    """Who carries what a driver says to where it belongs; each returns at once. ``rediscover`` is called when discovery is due."""
 
-    changed: Callable[[], None] = lambda: None
+    rediscover: Callable[[], None] = lambda: None
     health: Callable[[context.HealthReport], None] = _log_health
     status: Callable[[claims.ClaimRef, claim_status.DeviceStatus], None] = _log_status
-    notice: Callable[[claims.ClaimRef, context.Event], None] = _log_notice
+    event: Callable[[claims.ClaimRef, context.Event], None] = _log_event
 
 
 class NodeDriverContext:
@@ -52,14 +52,14 @@ class NodeDriverContext:
         self,
         author: inventory_cache.Author,
         *,
-        home: pathlib.Path,
+        data_dir: pathlib.Path,
         boot_id: str,
         journal: ports.Journal,
         notebook: ports.Notebook,
         device_locks: ports.Locks,
         clock: ports.Clock,
     ) -> None:
-        self.home = home
+        self.data_dir = data_dir
         self.boot_id = boot_id
         self.sinks = ReportSinks()
         self.revision = 0
@@ -81,11 +81,11 @@ class NodeDriverContext:
         found = (kept for kept in entry.grants if (kept.device.name, kept.share_id) == (device, share_id))
         return next((self._grant(entry, kept) for kept in found), None)
 
-    def notes(self, grant: Grant) -> Mapping[str, records.Record]:
+    def state(self, grant: Grant) -> Mapping[str, records.Record]:
         """What was noted of this grant, by key."""
         return self._notebook.notes(grant.claim.uid, _key(grant))
 
-    def note(self, grant: Grant, key: str, record: records.Record | None) -> None:
+    def set_state(self, grant: Grant, key: str, record: records.Record | None) -> None:
         """Remember something of a prepared grant durably, None to forget it. Raises ClaimError when the grant is no longer prepared."""
         if not 0 < len(key) <= NOTE_KEY_MAX:
             raise errors.ConfigError(f"{key!r} must have 1 to {NOTE_KEY_MAX} characters", field="note.key")
@@ -95,9 +95,9 @@ class NodeDriverContext:
         """Hold device locks; RuntimeError from within a verb, which holds some already."""
         return self._locks.hold(lock_names)
 
-    def changed(self) -> None:
+    def rediscover(self) -> None:
         """Discover and publish again soon."""
-        self.sinks.changed()
+        self.sinks.rediscover()
 
     def taint(self, device: str, taint: devices.Taint) -> None:
         """Publish the device with this taint too. One that says what a standing one says costs no write and keeps its time."""
@@ -118,21 +118,21 @@ class NodeDriverContext:
         """The taints put in this boot and not removed, by device."""
         return self._notebook.taints()
 
-    def health(self, report: context.HealthReport) -> None:
+    def report_health(self, report: context.HealthReport) -> None:
         """Tell the kubelet how a device is."""
         self.sinks.health(report)
 
-    def status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
+    def set_status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
         """Write the device's status into the claim."""
         self.sinks.status(claim, dataclasses.replace(status, values=records.freeze_record(status.values)))
 
-    def notice(self, claim: claims.ClaimRef, notice: context.Event) -> None:
+    def record_event(self, claim: claims.ClaimRef, event: context.Event) -> None:
         """Tell the users of a claim something by an Event."""
-        self.sinks.notice(claim, notice)
+        self.sinks.event(claim, event)
 
     def _tainted_otherwise(self) -> None:
         self.revision += 1
-        self.sinks.changed()
+        self.sinks.rediscover()
 
     def _is_prepared(self, entry: lifecycle.Entry) -> bool:
         return entry.state is lifecycle.State.PREPARED and entry.boot_id == self.boot_id

@@ -23,9 +23,9 @@ import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
+from drakit.core import advanced, errors, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import errors, lifecycle, names, ports
 from drakit.node import device_preparer, device_status, inventory_cache, occupancy, resolution, timing
 from drakit.node.restore import evidence, recall
 from drakit.telemetry import logs
@@ -92,7 +92,7 @@ class Engine:
         self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock)
         self._occupancy = occupancy.Occupancy(journal, offered, identity.pool, self.forgotten)
         self.planner = resolution.Planner(
-            author, journal, identity.pool, lambda device: self.forgotten.promised(device) if self.memory_lost else ()
+            author, journal, identity.pool, lambda device: self.forgotten.planned(device) if self.memory_lost else ()
         )
 
     def prepare(
@@ -251,8 +251,8 @@ class Engine:
                     entry, grants = self._begin(ref, grants, caller)
                 waiting = [grant for grant in grants if grant.device.binding_conditions]
                 try:
-                    for grant in waiting if entry.state is lifecycle.State.PREPARING else ():
-                        self._author.bind(grant)
+                    if entry.state is lifecycle.State.PREPARING:
+                        advanced.bind(self._author, waiting)
                 except (errors.ConfigError, errors.DeviceGoneError):
                     self._undo_after_failure(entry)
                     raise
@@ -276,7 +276,7 @@ class Engine:
         return entry.state is not lifecycle.State.PREPARED and self._binds(entry)
 
     def _binds(self, entry: lifecycle.Entry) -> bool:
-        return self._author.binds and any(kept.device.binding_conditions for kept in entry.grants)
+        return advanced.binds(self._author) and any(kept.device.binding_conditions for kept in entry.grants)
 
     def _is_bound(self, entry: lifecycle.Entry) -> bool:
         """Whether a claim was begun, in this boot, and is to be gone on with."""

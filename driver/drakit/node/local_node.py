@@ -78,10 +78,10 @@ class LocalNode:
             locks_of_claims=claim_locks,
         )
         self.engine.memory_lost = self.journal.quarantine is not None
-        drivers.open_books(made, self.engine.planner.promised)
-        self.site = driver_context.NodeDriverContext(
+        drivers.open_driver(made, self.engine.planner.planned)
+        self.context = driver_context.NodeDriverContext(
             self.author,
-            home=folders.home,
+            data_dir=folders.home,
             boot_id=spec.identity.boot_id,
             journal=self.journal,
             notebook=self.journal,

@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from drakit.core import advanced, claim_status, errors, inventory, names, ports, records
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, errors, inventory, names, ports, records
+from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.kubelet import metadata
@@ -56,12 +57,12 @@ class MetadataDriver(drivers.Driver[Any]):
     def __init__(self, author: inventory_cache.Author, files: metadata.MetadataFiles, named: PodClaimNames) -> None:
         self.name = author.name
         self.config_types = author.config_types  # type: ignore[misc] # a class attribute of every driver but this one
-        self._author = author
+        self.wrapped = author
         self._files = files
         self._named = named
 
     def prepare(self, grant: Grant) -> drivers.Prepared:
-        prepared = self._author.prepare(grant)
+        prepared = self.wrapped.prepare(grant)
         known = self._named.name(grant.claim.uid)
         name = self._files.pod_claim_name(grant.claim.uid, grant.request) if known is None else known
         subject = metadata.Subject(claim=grant.claim, request=grant.request, pod_claim_name=name)
@@ -71,51 +72,31 @@ class MetadataDriver(drivers.Driver[Any]):
 
     def unprepare(self, grant: Grant) -> None:
         self._files.remove(grant.claim.uid)
-        self._author.unprepare(grant)
+        self.wrapped.unprepare(grant)
 
     def discover(self) -> inventory.Inventory:
-        return self._author.discover()
+        return self.wrapped.discover()
 
     def plan(self, grant: Grant) -> records.Record:
-        return self._author.plan(grant)
+        return self.wrapped.plan(grant)
 
-    def promised(self, device: devices.Device) -> Sequence[records.Record]:
-        return self._author.promised(device)
-
-    @property
-    def binds(self) -> bool:
-        return self._author.binds
-
-    def bind(self, grant: Grant) -> None:
-        self._author.bind(grant)
+    def planned(self, device: devices.Device) -> Sequence[records.Record]:
+        return self.wrapped.planned(device)
 
     def recall(self, grant: Grant) -> records.Record:
+        if not isinstance(self.wrapped, advanced.IntentRecovery):
+            return records.empty()
         if grant.found is None:
-            return self._author.recall(grant)
+            return self.wrapped.recall(grant)
         # The mount that was added here is none that the author gave.
         own = tuple(mount for mount in grant.found.mounts if not self._files.shows(mount))
-        return self._author.recall(dataclasses.replace(grant, found=dataclasses.replace(grant.found, mounts=own)))
+        return self.wrapped.recall(dataclasses.replace(grant, found=dataclasses.replace(grant.found, mounts=own)))
 
-    def fits(self, device: devices.Device, config: object) -> bool:
-        return self._author.fits(device, config)
-
-    def settle(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
-        return self._author.settle(configs)
-
-    def default_config(self, device: devices.Device) -> object:
-        return self._author.default_config(device)
-
-    def cluster_device(self, pool: str, name: str) -> devices.Device | None:
-        return self._author.cluster_device(pool, name)
-
-    def start(self, site: context.DriverContext) -> None:
-        self._author.start(site)
-
-    def measure(self) -> Sequence[context.Metric]:
-        return self._author.measure()
+    def start(self, context: contexts.DriverContext) -> None:
+        self.wrapped.start(context)
 
     def stop(self) -> None:
-        self._author.stop()
+        self.wrapped.stop()
 
 
 def updating_metadata(files: metadata.MetadataFiles, pool: str, status: WriteStatus) -> WriteStatus:

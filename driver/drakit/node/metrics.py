@@ -18,7 +18,7 @@ from prometheus_client import core as prometheus_core
 from prometheus_client import exposition, utils
 from prometheus_client import registry as collectors
 
-from drakit.core import context, inventory, lifecycle
+from drakit.core import advanced, context, inventory, lifecycle
 from drakit.serving import checks
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
@@ -76,7 +76,7 @@ class Metrics:
                 self._registry.register(self._mirrors[name])
             self._mirrors[name].reads.append(read)
 
-    def readings(self, driver: str, read: Callable[[], Sequence[context.Metric]]) -> None:
+    def readings(self, driver: str, read: Callable[[], Sequence[advanced.Metric]]) -> None:
         """Ask a driver for readings of its own whenever metrics are asked for."""
         with self._guard:
             if self._authors is None:
@@ -174,7 +174,7 @@ class _Authors(collectors.Collector):
     """What drivers tell of themselves; names and labels are theirs, so families are made anew at each request."""
 
     def __init__(self) -> None:
-        self.reads: list[tuple[str, Callable[[], Sequence[context.Metric]]]] = []
+        self.reads: list[tuple[str, Callable[[], Sequence[advanced.Metric]]]] = []
 
     def describe(self) -> Iterable[prometheus_core.Metric]:
         return []
@@ -191,7 +191,7 @@ class _Authors(collectors.Collector):
         return list(families.values())
 
 
-def _kind(reading: context.Metric) -> str:
+def _kind(reading: advanced.Metric) -> str:
     if reading.buckets:
         return "histogram"
     return "counter" if reading.total else "gauge"
@@ -202,7 +202,7 @@ def _bound(seconds: float) -> str:
     return str(utils.floatToGoString(seconds))  # type: ignore[no-untyped-call]
 
 
-def _samples(reading: context.Metric) -> Iterator[tuple[str, Labels, float]]:
+def _samples(reading: advanced.Metric) -> Iterator[tuple[str, Labels, float]]:
     """A reading's samples: the end of the name, labels and value."""
     if not reading.buckets:
         yield "_total" if reading.total else "", reading.labels, reading.value
@@ -259,7 +259,7 @@ class DriverMetrics:
 
         self._metrics.gauge(f"drakit_{name}", documentation, ("driver", *labels), with_driver)
 
-    def measure(self, read: Callable[[], Sequence[context.Metric]]) -> None:
+    def measure(self, read: Callable[[], Sequence[advanced.Metric]]) -> None:
         """Ask an author's driver for its own readings whenever metrics are asked for."""
         self._metrics.readings(self._driver, read)
 
@@ -284,7 +284,7 @@ class ObservedNode(Protocol):
     def device_health(self) -> dict[context.Health, int]:
         """How many devices are in each state of health, as the kubelet is told."""
 
-    def measure(self) -> Sequence[context.Metric]:
+    def driver_metrics(self) -> Sequence[advanced.Metric]:
         """The author's own readings."""
 
 
@@ -294,7 +294,7 @@ class GaugeRegistry(Protocol):
     def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
         """A gauge, read when asked for."""
 
-    def measure(self, read: Callable[[], Sequence[context.Metric]]) -> None:
+    def measure(self, read: Callable[[], Sequence[advanced.Metric]]) -> None:
         """The author's own readings."""
 
 
@@ -305,7 +305,7 @@ def add_gauges(node: ObservedNode, meter: GaugeRegistry) -> None:
     meter.gauge("device_health", "Devices by the health that the kubelet is told.", ("health",), lambda: _by_health(node))
     meter.gauge("registered", "Whether the kubelet knows the driver.", (), lambda: [({}, float(not node.registration()))])
     meter.gauge("published", "Whether devices were published since the start.", (), lambda: [({}, float(node.is_published()))])
-    meter.measure(node.measure)
+    meter.measure(node.driver_metrics)
 
 
 def add_liveness(driver: str, node: ObservedNode, into: checks.Checks) -> None:

@@ -17,8 +17,9 @@ import pathlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from drakit.core import advanced, errors, inventory, lifecycle, names, ports
 from drakit.core import claim as claims
-from drakit.core import context, errors, inventory, lifecycle, names, ports
+from drakit.core import context as contexts
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
 from drakit.node import background, local_node, metrics, timing
 from drakit.node.publishing import publisher
@@ -149,13 +150,13 @@ class Node:
         """How many claims are in each state; raises JournalError."""
         return self.local.journal.counts()
 
-    def device_health(self) -> dict[context.Health, int]:
+    def device_health(self) -> dict[contexts.Health, int]:
         """How many devices are in each state of health, as the kubelet is told."""
         return dict(self.health.counts())
 
-    def measure(self) -> Sequence[context.Metric]:
-        """The author's own readings."""
-        return self.local.author.measure()
+    def driver_metrics(self) -> Sequence[advanced.Metric]:
+        """Return the driver's own metrics."""
+        return advanced.metrics_of(self.local.made)
 
     def _discover(self) -> None:
         """Look at the hardware now and at intervals; offer what changed, whoever found out."""
@@ -164,7 +165,7 @@ class Node:
             self._offer()
             self.background.wait_for_news(self._stop, self._dependencies.rescan_seconds)
 
-    def _report_health(self, report: context.HealthReport) -> None:
+    def _report_health(self, report: contexts.HealthReport) -> None:
         self.health.report(report.device, report.health, report.message)
 
     def _is_succeeded(self) -> bool:
@@ -195,7 +196,7 @@ class Node:
         """Publish what changed: the inventory, or no devices at all while the kubelet does not know the driver."""
         with self._offering:
             known = self.registrar.unregistered_for() <= self._dependencies.registration_grace
-            now = (self.local.offered.changes, known, self.local.site.revision)
+            now = (self.local.offered.changes, known, self.local.context.revision)
             if not now[0] or now == self._published:
                 return
             if known is not self._published[1]:

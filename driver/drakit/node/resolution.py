@@ -9,8 +9,8 @@ import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from drakit.core import advanced, config, edits, errors, lifecycle, ports, records
 from drakit.core import claim as claims
-from drakit.core import config, edits, errors, lifecycle, ports, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.node import inventory_cache
@@ -46,7 +46,7 @@ def _grant(
     device_of: Callable[[claims.AllocationResult], devices.Device | None],
 ) -> drivers.Grant[object]:
     field = f"status.allocation.devices.results[{index}]"
-    found = device_of(result) if result.pool == pool else author.cluster_device(result.pool, result.device)
+    found = device_of(result) if result.pool == pool else advanced.cluster_device(author, result.pool, result.device)
     if found is None and result.pool != pool:
         raise errors.ClaimError(
             errors.ClaimFault.UNKNOWN_DEVICE,
@@ -163,7 +163,7 @@ def _recall(entry: lifecycle.GrantEntry, author: inventory_cache.Author) -> obje
     except errors.ConfigError:
         pass
     try:
-        return author.default_config(entry.device)
+        return config.default_for(author, entry.device)
     except errors.ConfigError:
         return drivers.NoConfig()
 
@@ -217,7 +217,7 @@ class Planner:
             self._local.planned = None
         return tuple(planned)
 
-    def promised(self, device: devices.Device) -> Sequence[records.Record]:
+    def planned(self, device: devices.Device) -> Sequence[records.Record]:
         """The intents of a device's grants: those that are begun and not undone, and those planned for this claim a moment ago."""
         begun = self._journal.intents_of(self._pool, device.name)
         planned = self._local.planned

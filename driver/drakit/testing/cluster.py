@@ -10,11 +10,10 @@ Needs the extra ``drakit[cluster]``. Every call that waits has a time limit and 
 """
 
 import contextlib
-import dataclasses
 import pathlib
 import tempfile
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from drakit import extras
@@ -30,15 +29,6 @@ if TYPE_CHECKING:
 
 SECONDS = 30.0
 Object = dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What a started container sees of its devices."""
-
-    env: Mapping[str, str]
-    device_nodes: tuple[str, ...]
-    mounts: tuple[tuple[str, str], ...] = ()
 
 
 class Cluster:
@@ -125,12 +115,14 @@ class Cluster:
             what=f"{devices} published devices",
         )
 
-    def wait_running(self, name: str, *, container: str = "main", namespace: str = "default", seconds: float = SECONDS) -> Seen:
+    def wait_running(
+        self, name: str, *, container: str = "main", namespace: str = "default", seconds: float = SECONDS
+    ) -> small.ContainerView:
         """Wait until a pod's containers are started, and say what one of them sees."""
         self.local.wait_for(lambda: self._phase(name, namespace) in ("Running", "Succeeded"), timeout=seconds, what=f"pod {name} to run")
         node = self.local.node(self.pod(name, namespace=namespace)["spec"]["nodeName"])
         view = node.runtime.view(namespace, name, container)
-        return Seen(
+        return small.ContainerView(
             env=view.env,
             device_nodes=tuple(item.path for item in view.edits.device_nodes),
             mounts=tuple((item.host_path, item.container_path) for item in view.edits.mounts),

@@ -12,6 +12,7 @@ new process as far as the driver can tell: a new driver object, and recovery fro
 
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 import tempfile
@@ -20,8 +21,9 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from drakit.core import advanced, claim_status, errors, inventory, lifecycle, names, quantity, records
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, errors, inventory, lifecycle, names, quantity, records
+from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.journal import inspection
@@ -37,23 +39,23 @@ class RefusedError(AssertionError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Container:
-    """What a container that lists the claim would get, read back from the CDI files as a runtime reads them."""
+class ContainerView:
+    """What a container that lists the claim gets, read back from the CDI files as a runtime reads them."""
 
     env: Mapping[str, str]
     device_nodes: tuple[str, ...]
-    mounts: tuple[tuple[str, str], ...]
-    hooks: tuple[str, ...]
-    cdi_ids: tuple[str, ...]
+    mounts: tuple[tuple[str, str], ...] = ()
+    hooks: tuple[str, ...] = ()
+    cdi_ids: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
-    """What the driver said by its site, in order: to the kubelet, in claims' statuses, and to users."""
+class DriverReports:
+    """What the driver reported through its context, in order: health, device statuses and events."""
 
-    health: list[context.HealthReport] = dataclasses.field(default_factory=list)
+    health: list[contexts.HealthReport] = dataclasses.field(default_factory=list)
     statuses: list[tuple[claims.ClaimRef, claim_status.DeviceStatus]] = dataclasses.field(default_factory=list)
-    notices: list[tuple[claims.ClaimRef, context.Event]] = dataclasses.field(default_factory=list)
+    events: list[tuple[claims.ClaimRef, contexts.Event]] = dataclasses.field(default_factory=list)
 
 
 class Waiting:
@@ -108,7 +110,7 @@ class Node:
         self.folder = folder or pathlib.Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="drakit-test-")))
         self.claims = Claims()
         self.caller = Waiting()
-        self.told = Told()
+        self.reports = DriverReports()
         self.boot_id = "boot-1"
         try:
             self._station = self._open()
@@ -125,12 +127,12 @@ class Node:
     def offered(self) -> inventory.Inventory:
         """What the driver offers now, flat, with the taints that it put."""
         self._station.offered.refresh()
-        return inventory.with_taints(self._station.offered.flat, self.site.taints())
+        return inventory.with_taints(self._station.offered.flat, self.context.taints())
 
     @property
-    def site(self) -> context.DriverContext:
-        """The site that the driver was started with."""
-        return self._station.site
+    def context(self) -> contexts.DriverContext:
+        """The context that the driver received in ``start``."""
+        return self._station.context
 
     @property
     def entries(self) -> Sequence[lifecycle.Entry]:
@@ -158,7 +160,7 @@ class Node:
         self._station = self._open()
         if not remember:
             return
-        lost = rebuild.Lost(driver=self.driver.name, pool=POOL, cluster_device=self.driver.cluster_device)
+        lost = rebuild.Lost(driver=self.driver.name, pool=POOL, cluster_device=functools.partial(advanced.cluster_device, self.driver))
         report = rebuild.rebuild(self._station.engine, lost, self._station.journal, self._station.cdi, self.claims)
         if not report.failed:
             self._station.memory_rebuilt()
@@ -191,13 +193,13 @@ class Node:
         ref = claims.ClaimRef(uid=uid, namespace="default", name=name or f"claim-{uid[:8]}")
         return self.claims.put(claims.Claim(ref=ref, results=results, configs=configs))
 
-    def ask(self, ref: claims.ClaimRef) -> claims.Outcome:
-        """What a prepare of the claim answers, error or not."""
+    def try_prepare(self, ref: claims.ClaimRef) -> claims.Outcome:
+        """Prepare the claim and return the kubelet's answer, error or not."""
         return self._station.engine.prepare([ref], self.caller)[ref.uid]
 
-    def prepare(self, ref: claims.ClaimRef) -> Container:
+    def prepare(self, ref: claims.ClaimRef) -> ContainerView:
         """Prepare the claim and say what its container gets; raises RefusedError."""
-        answer = self.ask(ref)
+        answer = self.try_prepare(ref)
         if answer.error:
             raise RefusedError(answer.error)
         return self.container(tuple(item for prepared in answer.devices for item in prepared.cdi_ids))
@@ -217,10 +219,10 @@ class Node:
         if error:
             raise RefusedError(error)
 
-    def container(self, cdi_ids: Sequence[str]) -> Container:
+    def container(self, cdi_ids: Sequence[str]) -> ContainerView:
         """What a container with these CDI devices gets."""
         edits = [found for file in sorted((self.folder / "cdi").glob("*.json")) for found in _edits(file, cdi_ids)]
-        return Container(
+        return ContainerView(
             env=dict(text.split("=", 1) for found in edits for text in found.get("env", ())),
             device_nodes=tuple(item["path"] for found in edits for item in found.get("deviceNodes", ())),
             mounts=tuple((item["hostPath"], item["containerPath"]) for found in edits for item in found.get("mounts", ())),
@@ -252,12 +254,12 @@ class Node:
         )
         opened = local_node.LocalNode.open(spec, local_node.Folders(home=self.folder / "home", cdi=self.folder / "cdi"), self.claims)
         try:
-            opened.site.sinks = driver_context.ReportSinks(
-                health=self.told.health.append,
-                status=lambda ref, status: self.told.statuses.append((ref, status)),
-                notice=lambda ref, notice: self.told.notices.append((ref, notice)),
+            opened.context.sinks = driver_context.ReportSinks(
+                health=self.reports.health.append,
+                status=lambda ref, status: self.reports.statuses.append((ref, status)),
+                event=lambda ref, notice: self.reports.events.append((ref, notice)),
             )
-            opened.author.start(opened.site)
+            opened.author.start(opened.context)
             opened.offered.refresh()
         except BaseException:
             opened.close()

@@ -11,10 +11,10 @@ import tempfile
 import types
 from collections.abc import Callable, Mapping, Sequence
 
+from drakit.core import advanced, quantity, records
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import quantity, records
 from drakit.core.slices import paging, resource_slice
 from drakit.testing import crashing, differences
 from drakit.testing import node as nodes
@@ -122,8 +122,8 @@ def _unprepares_without_an_intent(bench: Bench) -> None:
 
 
 def _remembers_after_a_lost_journal(bench: Bench) -> None:
-    kind = type(bench.make())
-    if kind.plan is not drivers.Driver.plan and kind.recall is drivers.Driver.recall:
+    driver = bench.make()
+    if type(driver).plan is not drivers.Driver.plan and not isinstance(driver, advanced.IntentRecovery):
         raise NotApplicableError("plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost")
     with bench.node() as node:
         offered = node.offered.by_name()
@@ -162,7 +162,7 @@ def _undoes_what_was_bound(bench: Bench) -> None:
     with bench.node() as node:
         offered = node.offered.by_name()
         conditional = [name for name in bench.names if offered[name].binding_conditions]
-        if not (conditional and node.driver.binds):
+        if not (conditional and advanced.binds(node.driver)):
             raise NotApplicableError("no device has binding conditions that bind() makes true")
         for name in conditional:
             ref = bench.claim(node, name)
@@ -241,7 +241,7 @@ def _refuses_wrong_parameters(bench: Bench) -> None:
     with bench.node() as node:
         for wrong in (unknown, *misspelt, *bench.refused):
             before = bench.hardware()
-            answer = node.ask(bench.claim(node, bench.names[0], parameters=wrong))
+            answer = node.try_prepare(bench.claim(node, bench.names[0], parameters=wrong))
             _require(answer.error, f"{wrong} was accepted; refuse what is not known")
             _require(not answer.error.startswith("internal error"), f"{wrong} is not refused but ends in a bug: {answer.error}")
             _require(node.is_clean, f"{wrong} was refused and yet left a journal entry or a CDI file")
@@ -288,7 +288,7 @@ def _after_the_crash(bench: Bench, place: pathlib.Path, claim: claims.Claim, whe
 def _tells_when_a_device_is_gone(bench: Bench) -> None:
     with bench.node() as node:
         ref = node.claim("no-such-device")
-        _require(node.ask(ref).error, "a claim for a device that does not exist was prepared")
+        _require(node.try_prepare(ref).error, "a claim for a device that does not exist was prepared")
         node.unprepare(ref)
 
 

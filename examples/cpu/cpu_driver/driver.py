@@ -30,7 +30,7 @@ class CpuDriver(drakit.Driver[drakit.NoConfig]):
         if grant.admin_access:
             return {CORES: []}
         wanted = grant.consumed_capacity[CORES].value
-        taken = {core for intent in self.promised(grant.device) for core in cores_of(intent)}
+        taken = {core for intent in self.planned(grant.device) for core in cores_of(intent)}
         free = [core for core in self._present(grant.device) if core not in taken]
         if len(free) < wanted:
             raise drakit.DeviceBusyError(f"{grant.device.name} has {len(free)} free cores, the claim has {wanted}")
@@ -49,7 +49,7 @@ class CpuDriver(drakit.Driver[drakit.NoConfig]):
         wanted = grant.consumed_capacity.get(CORES)
         if wanted is not None and len(cores) != wanted.value:
             raise drakit.DeviceGoneError(f"the CDI file says cores {told}, the claim has {wanted} of {grant.device.name}")
-        shared = {core for intent in self.promised(grant.device) for core in cores_of(intent)}.intersection(cores)
+        shared = {core for intent in self.planned(grant.device) for core in cores_of(intent)}.intersection(cores)
         if shared:
             raise drakit.DeviceBusyError(f"the CDI file says cores {told}, of which another claim has {topology.written(shared)}")
         return {CORES: cores}

@@ -55,10 +55,10 @@ def test_two_shares_in_one_claim_get_cores_of_their_own(tmp_path: pathlib.Path) 
     with testing.Node(lambda: driver.CpuDriver(cores)) as node:
         given = node.prepare(node.claim("numa-0", "numa-0", consumed={"cores": "2"}))
         assert sorted(given.env.values()) == ["0-1", "2-3"]
-        assert "has 0 free cores" in node.ask(node.claim("numa-0", consumed={"cores": "1"})).error
+        assert "has 0 free cores" in node.try_prepare(node.claim("numa-0", consumed={"cores": "1"})).error
 
 
-def told(container: testing.Container) -> list[str]:
+def told(container: testing.ContainerView) -> list[str]:
     return sorted(container.env.values())
 
 
@@ -88,7 +88,7 @@ def test_a_claim_that_ended_while_the_journal_was_lost_gives_its_cores_back(tmp_
         node.claims.remove(gone)
         node.lose_journal()
         after = node.claim("numa-0", consumed={"cores": "1"})
-        assert "has 0 free cores" in node.ask(after).error, "its containers may still run"
+        assert "has 0 free cores" in node.try_prepare(after).error, "its containers may still run"
         node.unprepare(gone)
         assert told(node.prepare(after)) == ["0"]
 
@@ -117,7 +117,7 @@ def test_cores_that_a_claim_cannot_have_are_not_recalled_and_it_can_still_be_unp
         file.write_text(file.read_text().replace('=2-3"', '"' if written is None else f'={written}"'))
         node.lose_journal()
         assert [entry.claim for entry in node.entries] == [one]
-        assert refusal in node.ask(two).error
+        assert refusal in node.try_prepare(two).error
         node.unprepare(two)
         assert not list((node.folder / "cdi").glob(f"*{two.uid}*"))
         assert [entry.claim for entry in node.entries] == [one]
@@ -138,7 +138,7 @@ class Life(stateful.RuleBasedStateMachine):
         for amount in amounts:
             shares = ["numa-0", "numa-1"] if numa and amount == 1 else [f"numa-{numa}"]
             claim = self.node.claim(*shares, consumed={"cores": str(min(amount, 4))})
-            if not self.node.ask(claim).error:
+            if not self.node.try_prepare(claim).error:
                 self.live.append(claim)
 
     @stateful.precondition(lambda self: self.live)
@@ -153,7 +153,7 @@ class Life(stateful.RuleBasedStateMachine):
     @stateful.rule()
     def reboot(self) -> None:
         self.node.restart(boot_id=uuid.uuid4().hex)
-        self.live = [claim for claim in self.live if not self.node.ask(claim).error]
+        self.live = [claim for claim in self.live if not self.node.try_prepare(claim).error]
 
     @stateful.rule()
     def lose_journal(self) -> None:

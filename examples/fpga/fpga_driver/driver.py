@@ -33,11 +33,11 @@ class FpgaDriver(drakit.Driver[FpgaConfig]):
     def __init__(self, boards: hardware.Hardware, *, ask_again: float = ASK_AGAIN) -> None:
         self._hardware = boards
         self._ask_again = ask_again
-        self._site: drakit.DriverContext | None = None
+        self._context: drakit.DriverContext | None = None
 
-    def start(self, site: drakit.DriverContext) -> None:
-        """Keep the site: a board that breaks is published as broken at once."""
-        self._site = site
+    def start(self, context: drakit.DriverContext) -> None:
+        """Keep the context: a board that breaks is published as broken at once."""
+        self._context = context
 
     def discover(self) -> drakit.Inventory:
         """Every board that is there now; one that takes no bitstream is tainted, so that no claim gets it."""
@@ -53,8 +53,8 @@ class FpgaDriver(drakit.Driver[FpgaConfig]):
             if not self._hardware.program(board, bitstream):
                 raise drakit.RetryError(f"{board} is being programmed with {bitstream}", after=self._ask_again)
         except hardware.BoardError as error:
-            if self._site is not None:
-                self._site.changed()
+            if self._context is not None:
+                self._context.rediscover()
             raise drakit.DeviceGoneError(str(error)) from error
 
     def prepare(self, grant: drakit.Grant[FpgaConfig]) -> drakit.Prepared:

@@ -51,4 +51,4 @@ def test_a_pod_gets_a_board_in_the_mode_it_asked_for(folder: pathlib.Path) -> No
 def test_a_misspelt_parameter_is_named(folder: pathlib.Path) -> None:
     with testing.Node(lambda: driver.HelloDriver(hardware.Hardware(folder))) as node:
         claim = node.claim("board-0", parameters={**TURBO, "mood": "turbo"})
-        assert "parameters.mood" in node.ask(claim).error
+        assert "parameters.mood" in node.try_prepare(claim).error

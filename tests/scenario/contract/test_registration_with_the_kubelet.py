@@ -14,7 +14,8 @@ from drakit._proto import dra_v1beta1_pb2 as v1beta1
 from drakit._proto import dra_v1beta1_pb2_grpc as v1beta1_services
 from drakit._proto import pluginregistration_v1_pb2 as registration_wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as registration_services
-from drakit.core import context, errors
+from drakit.core import context as contexts
+from drakit.core import errors
 from drakit.kubelet import registration
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import POD
@@ -173,7 +174,7 @@ def test_of_two_processes_the_one_that_is_left_keeps_the_slices(world: served.Wo
 class Broken(served.Driver):
     """Of a release that cannot start."""
 
-    def start(self, site: context.DriverContext) -> None:
+    def start(self, context: contexts.DriverContext) -> None:
         raise errors.HardwareError("start", "this release is bad")
 
 
@@ -225,9 +226,9 @@ def test_health_of_devices_reaches_the_pod_and_ends_with_the_driver(world: serve
     world.run("p")
     expect_health(world, ("Healthy", None))
     [device] = world.town.devices("p")
-    driver.node.health.report(device, context.Health.UNHEALTHY, "too hot")
+    driver.node.health.report(device, contexts.Health.UNHEALTHY, "too hot")
     expect_health(world, ("Unhealthy", "too hot"))
-    driver.node.health.report(device, context.Health.HEALTHY)
+    driver.node.health.report(device, contexts.Health.HEALTHY)
     expect_health(world, ("Healthy", None))
     driver.stop()
     expect_health(world, ("Unknown", None))
@@ -237,7 +238,7 @@ def test_of_two_devices_of_a_claim_each_shows_its_own_health(world: served.World
     driver = world.serve()
     world.run("p", served.chip("one"), served.chip("two"))
     ill, well = world.town.devices("p")
-    driver.node.health.report(ill, context.Health.UNHEALTHY, "too hot")
+    driver.node.health.report(ill, contexts.Health.UNHEALTHY, "too hot")
     uid = world.town.uid("p")
     expected = {f"{served.NAME}/claim={uid}-{ill}": "Unhealthy", f"{served.NAME}/claim={uid}-{well}": "Healthy"}
     world.town.until(lambda: health_by_name(world) == expected, "the health of each")

@@ -1,11 +1,11 @@
 """Traffic of shares as ``drakit show`` prints it."""
 
 from drakit.cli.commands import show
-from drakit.core import context
+from drakit.core import advanced
 
 
-def reading(name: str, value: float, direction: str = "egress", share: str = "s1") -> context.Metric:
-    return context.Metric(name=name, documentation="", value=value, labels={"nic": "eth1", "share": share, "direction": direction})
+def reading(name: str, value: float, direction: str = "egress", share: str = "s1") -> advanced.Metric:
+    return advanced.Metric(name=name, documentation="", value=value, labels={"nic": "eth1", "share": share, "direction": direction})
 
 
 def test_a_row_has_all_figures_of_one_share_and_direction() -> None:
@@ -21,6 +21,6 @@ def test_rows_come_by_share_and_direction_and_other_numbers_are_left_out() -> No
     readings = [
         reading("nic_share_bytes", 1, direction, share) for share, direction in (("s2", "egress"), ("s1", "ingress"), ("s1", "egress"))
     ]
-    found = show.traffic_rows([*readings, context.Metric(name="gpu_memory", documentation="", value=1)])
+    found = show.traffic_rows([*readings, advanced.Metric(name="gpu_memory", documentation="", value=1)])
     assert [(row["share"], row["direction"]) for row in found] == [("s1", "egress"), ("s1", "ingress"), ("s2", "egress")]
     assert show.traffic_rows([]) == []

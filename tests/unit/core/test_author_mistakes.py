@@ -78,7 +78,7 @@ class Planning(author.FakeDriver):
 def test_an_intent_that_cannot_be_remembered_is_named_by_its_keys_and_leaves_nothing() -> None:
     hardware = author.Hardware()
     with testing.Node(lambda: Planning(hardware)) as node:
-        answer = node.ask(node.claim("chip-0"))
+        answer = node.try_prepare(node.claim("chip-0"))
         assert "TypeError: grant.intent.slots[0].at is PosixPath; only None" in answer.error
         assert node.is_clean
         assert hardware.made == {}
@@ -216,6 +216,6 @@ class Misconfigured(author.FakeDriver):
 
 def test_a_driver_whose_configuration_cannot_be_decoded_is_not_opened() -> None:
     with pytest.raises(TypeError, match=r"^Misconfigured\.config_types\[0\]: Plain is no dataclass"):
-        driver.open_books(Misconfigured(author.Hardware()), lambda _: ())
+        driver.open_driver(Misconfigured(author.Hardware()), lambda _: ())
     with pytest.raises(TypeError, match=r"^Misconfigured\.config_types\[0\]: Plain is no dataclass"):
         testing.Node(lambda: Misconfigured(author.Hardware()))

@@ -43,7 +43,7 @@ class Author(driver.Driver[object]):
     def prepare(self, grant: driver.Grant[object]) -> driver.Prepared:
         return driver.Prepared()
 
-    def fits(self, device: device.Device, config: object) -> bool:
+    def accepts_config(self, device: device.Device, config: object) -> bool:
         return isinstance(config, MigConfig) == (device.attributes["type"] == "mig")
 
     def default_config(self, device: device.Device) -> object:

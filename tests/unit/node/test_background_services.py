@@ -10,7 +10,8 @@ import pytest
 from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.core import claim as claims
-from drakit.core import context, device, errors, inventory, names, records
+from drakit.core import context as contexts
+from drakit.core import device, errors, inventory, names, records
 from drakit.core import driver as drivers
 from drakit.node import background, engine, local_node, node, timing
 from fakes import author, claim_source, claim_statuses, slice_store
@@ -27,7 +28,7 @@ class Busy(author.FakeDriver):
     def __init__(self, hardware: author.Hardware) -> None:
         super().__init__(hardware)
         self.calls: list[str] = []
-        self.site: context.DriverContext | None = None
+        self.context: contexts.DriverContext | None = None
         self.start_error: Exception | None = None
         self.preparing, self.gate = threading.Event(), threading.Event()
         self.gate.set()
@@ -37,11 +38,11 @@ class Busy(author.FakeDriver):
         self.looks += 1
         return super().discover()
 
-    def start(self, site: context.DriverContext) -> None:
+    def start(self, context: contexts.DriverContext) -> None:
         self.calls.append("start")
         if self.start_error is not None:
             raise self.start_error
-        self.site = site
+        self.context = context
 
     def recall(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
         return self.plan(grant)
@@ -54,8 +55,8 @@ class Busy(author.FakeDriver):
 
     def stop(self) -> None:
         self.calls.append("stop")
-        if self.site is not None:
-            self.site.notice(REF, context.Event(reason="Bye", message="the driver stops"))
+        if self.context is not None:
+            self.context.record_event(REF, contexts.Event(reason="Bye", message="the driver stops"))
 
 
 class Running:
@@ -110,9 +111,9 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return any(holds() or waiting.wait(0.02) for _ in range(1500))
 
 
-def site_of(town: Running) -> context.DriverContext:
-    assert town.driver.site is not None
-    return town.driver.site
+def site_of(town: Running) -> contexts.DriverContext:
+    assert town.driver.context is not None
+    return town.driver.context
 
 
 def test_start_comes_before_the_kubelet_can_call_and_stop_after_the_last_verb(town: Running) -> None:
@@ -175,16 +176,16 @@ def test_changed_makes_discovery_look_at_once_and_a_burst_is_one_look(town: Runn
     assert eventually(lambda: town.driver.looks == 1 and "chip-1" in town.taints())
     town.driver.hardware.present.discard("chip-1")
     for _ in range(50):
-        site_of(town).changed()
+        site_of(town).rediscover()
     assert eventually(lambda: "chip-1" not in town.taints())
     assert town.driver.looks <= 3
 
 
 def test_health_reaches_the_board_that_the_kubelet_is_told_from(town: Running) -> None:
     town.node.start()
-    site_of(town).health(context.HealthReport(device="chip-0", health=context.Health.UNHEALTHY, message="too hot"))
+    site_of(town).report_health(contexts.HealthReport(device="chip-0", health=contexts.Health.UNHEALTHY, message="too hot"))
     found = {one.device: (one.health, one.message) for one in town.node.health.snapshot()}
-    assert found["chip-0"] == (context.Health.UNHEALTHY, "too hot")
+    assert found["chip-0"] == (contexts.Health.UNHEALTHY, "too hot")
 
 
 def test_a_failed_prepare_is_told_in_the_claim_and_taken_back_when_it_works(town: Running) -> None:

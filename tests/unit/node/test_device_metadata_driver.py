@@ -60,41 +60,41 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: pathlib.Path) -> Iterator[Site]:
+def context(tmp_path: pathlib.Path) -> Iterator[Site]:
     made = Site(tmp_path)
     yield made
     made.local.close()
 
 
-def test_the_file_is_there_before_the_answer_and_goes_with_the_claim(site: Site) -> None:
-    answer = site.prepare()
+def test_the_file_is_there_before_the_answer_and_goes_with_the_claim(context: Site) -> None:
+    answer = context.prepare()
     assert (answer.error, len(answer.devices)) == ("", 1)
-    [entry] = site.local.journal.entries()
+    [entry] = context.local.journal.entries()
     assert entry.grants[0].edits is not None
     [mount] = entry.grants[0].edits.mounts
-    assert mount.host_path == str(site.file)
+    assert mount.host_path == str(context.file)
     assert "/resourceclaimtemplates/accelerator/gpu/" in mount.container_path
-    assert '"name": "gpu/small"' in site.file.read_text()
-    assert site.unprepare() == ""
-    assert not site.file.parent.parent.exists()
+    assert '"name": "gpu/small"' in context.file.read_text()
+    assert context.unprepare() == ""
+    assert not context.file.parent.parent.exists()
 
 
-def test_a_new_process_that_is_asked_again_changes_nothing_and_mends_what_is_lost(site: Site) -> None:
-    answer = site.prepare()
-    before = site.file.read_bytes()
-    site.local.close()
-    site.open()
-    assert site.prepare() == answer
-    site.file.unlink()
-    assert site.prepare() == answer
-    assert site.file.read_bytes() == before
+def test_a_new_process_that_is_asked_again_changes_nothing_and_mends_what_is_lost(context: Site) -> None:
+    answer = context.prepare()
+    before = context.file.read_bytes()
+    context.local.close()
+    context.open()
+    assert context.prepare() == answer
+    context.file.unlink()
+    assert context.prepare() == answer
+    assert context.file.read_bytes() == before
 
 
-def test_a_claim_that_cannot_be_prepared_leaves_no_file(site: Site) -> None:
-    site.hardware.step = _fail
-    assert "no power" in site.prepare().error
-    assert not site.file.exists()
-    assert site.local.journal.entries() == ()
+def test_a_claim_that_cannot_be_prepared_leaves_no_file(context: Site) -> None:
+    context.hardware.step = _fail
+    assert "no power" in context.prepare().error
+    assert not context.file.exists()
+    assert context.local.journal.entries() == ()
 
 
 def _fail(step: str) -> None:
@@ -102,11 +102,11 @@ def _fail(step: str) -> None:
         raise errors.HardwareError("make", "no power")
 
 
-def test_a_file_that_cannot_be_written_fails_the_claim_and_leaves_nothing(site: Site) -> None:
-    (site.folder / "d" / metadata.FOLDER).write_text("in the way")
-    assert metadata.FOLDER in site.prepare().error
-    (site.folder / "d" / metadata.FOLDER).unlink()
-    assert site.prepare().error == ""
+def test_a_file_that_cannot_be_written_fails_the_claim_and_leaves_nothing(context: Site) -> None:
+    (context.folder / "d" / metadata.FOLDER).write_text("in the way")
+    assert metadata.FOLDER in context.prepare().error
+    (context.folder / "d" / metadata.FOLDER).unlink()
+    assert context.prepare().error == ""
 
 
 def test_a_driver_that_does_not_ask_for_it_is_left_as_it_is(tmp_path: pathlib.Path) -> None:
@@ -119,29 +119,29 @@ def test_every_call_of_a_driver_is_passed_on() -> None:
     assert public - set(vars(metadata.MetadataDriver)) == set()
 
 
-def test_names_are_remembered_of_the_claims_fetched_last(site: Site) -> None:
-    named = metadata.PodClaimNames(site.claims)
+def test_names_are_remembered_of_the_claims_fetched_last(context: Site) -> None:
+    named = metadata.PodClaimNames(context.claims)
     assert named.name(UID) is None
     assert named.fetch(REF).pod_claim_name == "accelerator"
     assert named.name(UID) == "accelerator"
     for number in range(metadata.REMEMBERED):
         ref = dataclasses.replace(REF, uid=names.ClaimUid(f"00000000-0000-4000-8000-{number + 2:012}"), name=f"c{number}")
-        site.claims.put(claims.Claim(ref=ref, results=()))
+        context.claims.put(claims.Claim(ref=ref, results=()))
         assert named.fetch(ref).pod_claim_name == ""
     assert named.name(UID) is None
 
 
-def test_network_facts_that_a_driver_reports_reach_containers_too(site: Site) -> None:
-    site.prepare()
-    assert site.local.metadata is not None
+def test_network_facts_that_a_driver_reports_reach_containers_too(context: Site) -> None:
+    context.prepare()
+    assert context.local.metadata is not None
     told: list[str] = []
-    carry = metadata.updating_metadata(site.local.metadata, "node-1", lambda _, status: told.append(status.device))
+    carry = metadata.updating_metadata(context.local.metadata, "node-1", lambda _, status: told.append(status.device))
     carry(REF, claim_status.DeviceStatus(device="chip-0"))
-    assert "networkData" not in site.file.read_text()
+    assert "networkData" not in context.file.read_text()
     carry(REF, claim_status.DeviceStatus(device="chip-0", network=claim_status.NetworkStatus(interface="net1")))
-    assert '"interfaceName": "net1"' in site.file.read_text()
-    site.file.chmod(0o400)
-    site.file.write_text("{")
+    assert '"interfaceName": "net1"' in context.file.read_text()
+    context.file.chmod(0o400)
+    context.file.write_text("{")
     carry(REF, claim_status.DeviceStatus(device="chip-0", network=claim_status.NetworkStatus(interface="net2")))
     assert told == ["chip-0"] * 3
 
@@ -157,12 +157,12 @@ class Recalling(Describing):
 
 
 @pytest.mark.parametrize("damage", ["", "spoilt"])
-def test_an_author_who_recalls_is_told_the_edits_that_it_gave_without_the_mount_beside_them(site: Site, damage: str) -> None:
-    assert site.prepare().error == ""
-    [entry] = site.local.journal.entries()
+def test_an_author_who_recalls_is_told_the_edits_that_it_gave_without_the_mount_beside_them(context: Site, damage: str) -> None:
+    assert context.prepare().error == ""
+    [entry] = context.local.journal.entries()
     Recalling.told.clear()
-    recalling = metadata.MetadataDriver(Recalling(site.hardware), site.local.metadata or pytest.fail("no files"), NAMED)
-    grant = resolution.from_entry(REF, entry.grants[0], site.local.author)
+    recalling = metadata.MetadataDriver(Recalling(context.hardware), context.local.metadata or pytest.fail("no files"), NAMED)
+    grant = resolution.from_entry(REF, entry.grants[0], context.local.author)
     found = entry.grants[0].edits
     assert found is not None
     assert recalling.recall(dataclasses.replace(grant, found=None if damage else found)) == {"identity": "chip-0"}

@@ -1,4 +1,4 @@
-"""What a running driver may ask of its node; the fake site that drivers are tested with keeps the same promises."""
+"""What a running driver may ask of its node; the fake context that drivers are tested with keeps the same promises."""
 
 import contextlib
 import io
@@ -10,37 +10,38 @@ from collections.abc import Callable
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, device, errors, inventory, names
+from drakit.core import claim_status, device, errors, inventory, names
+from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.node import driver_context
 from drakit.telemetry import logs
-from fakes import site as fake_site
+from drakit.testing import fake_context
 from fakes import ticking, world
 
 HOT = device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_EXECUTE)
 
 
 class Desk:
-    """A site on a world of fakes, and what was carried away from it."""
+    """A context on a world of fakes, and what was carried away from it."""
 
     def __init__(self, home: pathlib.Path) -> None:
         self.world = world.World()
         self.engine = self.world.boot()
         self.clock = ticking.Ticking()
         self.changes = 0
-        self.site = self.new_site(home)
+        self.context = self.new_site(home)
 
     def new_site(self, home: pathlib.Path) -> driver_context.NodeDriverContext:
         made = driver_context.NodeDriverContext(
             self.world.driver,
-            home=home,
+            data_dir=home,
             boot_id=self.world.boot_id,
             journal=self.world.journal,
             notebook=self.world.journal,
             device_locks=self.world.device_locks,
             clock=self.clock,
         )
-        made.sinks = driver_context.ReportSinks(changed=self.changed)
+        made.sinks = driver_context.ReportSinks(rediscover=self.changed)
         return made
 
     def changed(self) -> None:
@@ -59,14 +60,14 @@ def desk(tmp_path: pathlib.Path) -> Desk:
 
 def test_grants_are_what_the_journal_says_is_prepared_oldest_first(desk: Desk) -> None:
     first, second = desk.prepare("chip-0"), desk.prepare("pipe", shared=True)
-    assert [(grant.claim, grant.device.name) for grant in desk.site.grants()] == [(first, "chip-0"), (second, "pipe")]
-    (grant,) = [one for one in desk.site.grants() if one.claim == second]
-    assert desk.site.grant(second.uid, "pipe", grant.share_id) == grant
+    assert [(grant.claim, grant.device.name) for grant in desk.context.grants()] == [(first, "chip-0"), (second, "pipe")]
+    (grant,) = [one for one in desk.context.grants() if one.claim == second]
+    assert desk.context.grant(second.uid, "pipe", grant.share_id) == grant
     assert grant.record == {"made": grant.share_id}
-    assert desk.site.grant(second.uid, "pipe") is None
-    assert desk.site.grant(second.uid, "chip-0") is None
+    assert desk.context.grant(second.uid, "pipe") is None
+    assert desk.context.grant(second.uid, "chip-0") is None
     desk.engine.unprepare([first], desk.world.caller)
-    assert desk.site.grant(first.uid, "chip-0") is None
+    assert desk.context.grant(first.uid, "chip-0") is None
 
 
 def test_grants_of_an_earlier_boot_are_not_prepared_now(desk: Desk, tmp_path: pathlib.Path) -> None:
@@ -78,37 +79,37 @@ def test_grants_of_an_earlier_boot_are_not_prepared_now(desk: Desk, tmp_path: pa
 
 def test_notes_go_with_their_claim(desk: Desk) -> None:
     ref = desk.prepare("chip-0")
-    (grant,) = desk.site.grants()
-    desk.site.note(grant, "a", {"x": 1})
-    assert desk.site.notes(grant) == {"a": {"x": 1}}
+    (grant,) = desk.context.grants()
+    desk.context.set_state(grant, "a", {"x": 1})
+    assert desk.context.state(grant) == {"a": {"x": 1}}
     desk.engine.unprepare([ref], desk.world.caller)
-    assert desk.site.notes(grant) == {}
+    assert desk.context.state(grant) == {}
     with pytest.raises(errors.ClaimError):
-        desk.site.note(grant, "a", {"x": 2})
+        desk.context.set_state(grant, "a", {"x": 2})
 
 
 def test_a_key_has_a_name_of_reasonable_length(desk: Desk) -> None:
     desk.prepare("chip-0")
     for key in ("", "k" * 64):
         with pytest.raises(errors.ConfigError, match="1 to 63"):
-            desk.site.note(desk.site.grants()[0], key, {})
+            desk.context.set_state(desk.context.grants()[0], key, {})
 
 
 def test_a_taint_has_the_time_of_its_first_putting_and_only_changes_are_news(desk: Desk) -> None:
-    desk.site.taint("chip-0", HOT)
+    desk.context.taint("chip-0", HOT)
     desk.clock.moment = 3600
-    desk.site.taint("chip-0", HOT)
-    (kept,) = desk.site.taints()["chip-0"]
-    assert (kept.time_added, desk.changes, desk.site.revision) == (ticking.START, 1, 1)
-    desk.site.untaint("chip-0", "example.com/other")
+    desk.context.taint("chip-0", HOT)
+    (kept,) = desk.context.taints()["chip-0"]
+    assert (kept.time_added, desk.changes, desk.context.revision) == (ticking.START, 1, 1)
+    desk.context.untaint("chip-0", "example.com/other")
     assert desk.changes == 1
-    desk.site.untaint("chip-0", HOT.key)
-    assert (desk.site.taints(), desk.changes) == ({}, 2)
+    desk.context.untaint("chip-0", HOT.key)
+    assert (desk.context.taints(), desk.changes) == ({}, 2)
 
 
 def test_a_taint_needs_a_device_that_can_be(desk: Desk) -> None:
     with pytest.raises(errors.InventoryError):
-        desk.site.taint("Not A Device", HOT)
+        desk.context.taint("Not A Device", HOT)
 
 
 def test_locks_are_those_of_the_verbs(desk: Desk) -> None:
@@ -120,7 +121,7 @@ def test_locks_are_those_of_the_verbs(desk: Desk) -> None:
         entered.set()
 
     work = threading.Thread(target=prepare)
-    with desk.site.hold(["chip-0"]):
+    with desk.context.hold(["chip-0"]):
         work.start()
         assert not entered.wait(0.2)
     assert entered.wait(30)
@@ -128,15 +129,15 @@ def test_locks_are_those_of_the_verbs(desk: Desk) -> None:
 
 
 def test_without_carriers_what_would_travel_is_logged(desk: Desk) -> None:
-    desk.site.sinks = driver_context.ReportSinks()
+    desk.context.sinks = driver_context.ReportSinks()
     ref = desk.prepare("chip-0")
     stream = io.StringIO()
     logs.setup(stream=stream)
-    desk.site.health(context.HealthReport(device="chip-0", health=context.Health.UNHEALTHY, message="broken"))
-    desk.site.status(
+    desk.context.report_health(contexts.HealthReport(device="chip-0", health=contexts.Health.UNHEALTHY, message="broken"))
+    desk.context.set_status(
         ref, claim_status.DeviceStatus(device="chip-0", conditions=(claim_status.Condition(type="A", status=True, reason="B"),))
     )
-    desk.site.notice(ref, context.Event(reason="Hot", message="too hot"))
+    desk.context.record_event(ref, contexts.Event(reason="Hot", message="too hot"))
     logs.setup(level=logs.Level.WARNING)
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [one["event"] for one in told] == ["health", "status", "notice"]
@@ -163,32 +164,32 @@ def test_too_many_taints_cost_the_discovered_ones_their_place() -> None:
     assert tainted.by_name()["a"].taints == (HOT, *many[:-1])
 
 
-def real_site(folder: pathlib.Path) -> context.DriverContext:
+def real_site(folder: pathlib.Path) -> contexts.DriverContext:
     desk = Desk(folder)
     desk.prepare("chip-0")
-    return desk.site
+    return desk.context
 
 
-def faked_site(folder: pathlib.Path) -> context.DriverContext:
+def faked_site(folder: pathlib.Path) -> contexts.DriverContext:
     ref = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000001"), namespace="default", name="c")
     grant: drivers.Grant[object] = drivers.Grant(
         claim=ref, request="r0", pool=world.POOL, device=device.Device(name="chip-0"), config=drivers.NoConfig()
     )
-    return fake_site.FakeSite(folder, grants=[grant])
+    return fake_context.FakeContext(folder, grants=[grant])
 
 
 @pytest.mark.parametrize("build", [real_site, faked_site])
 def test_the_fake_keeps_the_promises_of_the_real_one(
-    build: Callable[[pathlib.Path], context.DriverContext], tmp_path: pathlib.Path
+    build: Callable[[pathlib.Path], contexts.DriverContext], tmp_path: pathlib.Path
 ) -> None:
     one = build(tmp_path)
     (grant,) = one.grants()
-    assert one.home == tmp_path
+    assert one.data_dir == tmp_path
     assert one.grant(grant.claim.uid, "chip-0") == grant
-    one.note(grant, "k", {"a": 1})
-    one.note(grant, "other", {})
-    one.note(grant, "other", None)
-    assert one.notes(grant) == {"k": {"a": 1}}
+    one.set_state(grant, "k", {"a": 1})
+    one.set_state(grant, "other", {})
+    one.set_state(grant, "other", None)
+    assert one.state(grant) == {"k": {"a": 1}}
     one.taint("chip-0", HOT)
     one.taint("chip-0", device.Taint(key=HOT.key, effect=HOT.effect, value="very"))
     assert [taint.value for taint in one.taints()["chip-0"]] == ["very"]
@@ -197,7 +198,7 @@ def test_the_fake_keeps_the_promises_of_the_real_one(
     assert one.taints() == {}
     with contextlib.ExitStack() as stack:
         stack.enter_context(one.hold(["chip-0"]))
-    one.changed()
-    one.status(grant.claim, claim_status.DeviceStatus(device="chip-0"))
-    one.notice(grant.claim, context.Event(reason="A", message="b"))
-    one.health(context.HealthReport(device="chip-0", health=context.Health.HEALTHY))
+    one.rediscover()
+    one.set_status(grant.claim, claim_status.DeviceStatus(device="chip-0"))
+    one.record_event(grant.claim, contexts.Event(reason="A", message="b"))
+    one.report_health(contexts.HealthReport(device="chip-0", health=contexts.Health.HEALTHY))

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from drakit.core import context
+from drakit.core import advanced
 from drakit.node import metrics
 
 
@@ -71,14 +71,14 @@ def test_publishing_is_counted() -> None:
 def test_a_driver_tells_numbers_of_its_own_under_its_name() -> None:
     counted = metrics.Metrics()
 
-    def broken() -> list[context.Metric]:
+    def broken() -> list[advanced.Metric]:
         raise OSError("gone")
 
-    def read() -> list[context.Metric]:
+    def read() -> list[advanced.Metric]:
         return [
-            context.Metric(name="share_bytes", documentation="Bytes sent.", value=7, labels={"share": "a"}, total=True),
-            context.Metric(name="share_bytes", documentation="Bytes sent.", value=8, labels={"share": "b"}, total=True),
-            context.Metric(name="links", documentation="Links.", value=2),
+            advanced.Metric(name="share_bytes", documentation="Bytes sent.", value=7, labels={"share": "a"}, total=True),
+            advanced.Metric(name="share_bytes", documentation="Bytes sent.", value=8, labels={"share": "b"}, total=True),
+            advanced.Metric(name="links", documentation="Links.", value=2),
         ]
 
     counted.of("b.example.com").measure(broken)
@@ -117,7 +117,7 @@ def test_the_build_is_told() -> None:
 
 def test_a_driver_tells_a_histogram_of_its_own() -> None:
     counted = metrics.Metrics()
-    reading = context.Metric(
+    reading = advanced.Metric(
         name="lift_seconds", documentation="Lifts.", value=2.5, labels={"floor": "1"}, buckets=((0.5, 1), (math.inf, 3))
     )
     counted.of("a.example.com").measure(lambda: [reading])

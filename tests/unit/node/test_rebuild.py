@@ -286,13 +286,13 @@ class Numbering(author.FakeDriver):
     """Gives each share of the pipe the lowest free number, and knows it again from the container alone."""
 
     def plan(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
-        taken = {str(intent["identity"]) for intent in self.promised(grant.device)}
+        taken = {str(intent["identity"]) for intent in self.planned(grant.device)}
         return {"identity": next(number for number in "01234" if number not in taken)}
 
     def recall(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
         assert grant.found
         [number] = grant.found.env.values()
-        if number in {intent["identity"] for intent in self.promised(grant.device)}:
+        if number in {intent["identity"] for intent in self.planned(grant.device)}:
             raise errors.DeviceBusyError(f"{number} is another's")
         return {"identity": number}
 
@@ -314,7 +314,7 @@ class Pipe:
 
     def start(self) -> engine.Engine:
         started = self.world.boot(recover=False)
-        drivers.open_books(self.world.driver, started.planner.promised)
+        drivers.open_driver(self.world.driver, started.planner.planned)
         return started
 
     def prepare(self, ref: claims.ClaimRef) -> str:

@@ -101,7 +101,7 @@ def test_slow_devices_converge_on_the_real_journal_too() -> None:
     with testing.Node(lambda: Forgetful(hardware)) as node:
         ref = node.claim(*FOUR, parameters={"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 7})
         node.caller = kubelet  # type: ignore[assignment]  # Another caller, with a clock.
-        kubelet.ask_until_answered(lambda _: node.ask(ref))
+        kubelet.ask_until_answered(lambda _: node.try_prepare(ref))
         assert kubelet.steps == list(FOUR)
         assert kubelet.calls <= 4
         (entry,) = node.entries

@@ -47,7 +47,7 @@ def test_the_journal_is_asked_only_about_claims_whose_device_is_wanted() -> None
     node = Node()
     node.write(name(OTHERS[0], "chip-0"), *(name(uid, "chip-1") for uid in OTHERS[1:]))
     assert [item.claim.uid for item in node.forgotten.held({"chip-0"})] == [OTHERS[0]]
-    assert node.forgotten.promised(node.forgotten.held({"chip-0"})[0].device) == []
+    assert node.forgotten.planned(node.forgotten.held({"chip-0"})[0].device) == []
     assert set(node.journal.asked) == {OTHERS[0]}
 
 

@@ -35,7 +35,7 @@ def test_a_refusal_reads_as_the_pods_owner_would_read_it(hardware: author.Hardwa
         with pytest.raises(AssertionError, match=r"parameters\.spede"):
             node.prepare(claim)
         node.caller.waits = False
-        assert "stopped waiting" in node.ask(node.claim("chip-1")).error
+        assert "stopped waiting" in node.try_prepare(node.claim("chip-1")).error
 
 
 def test_shares_get_ids_of_their_own(hardware: author.Hardware) -> None:
@@ -49,7 +49,7 @@ def test_shares_get_ids_of_their_own(hardware: author.Hardware) -> None:
 def test_a_share_that_asks_for_nothing_takes_the_policys_default(hardware: author.Hardware) -> None:
     with testing.Node(lambda: author.FakeDriver(hardware)) as node:
         node.prepare(node.claim("pipe"))
-        (grant,) = node.site.grants()
+        (grant,) = node.context.grants()
         assert {name: str(amount) for name, amount in grant.consumed_capacity.items()} == {"bandwidth": "100M"}
 
 
@@ -61,9 +61,9 @@ def test_a_capacity_that_no_device_has_is_named(hardware: author.Hardware) -> No
 def test_an_admin_has_a_device_beside_its_owner(hardware: author.Hardware) -> None:
     with testing.Node(lambda: author.FakeDriver(hardware)) as node:
         node.prepare(node.claim("chip-0"))
-        assert "still held by" in node.ask(node.claim("chip-0")).error
+        assert "still held by" in node.try_prepare(node.claim("chip-0")).error
         node.prepare(node.claim("chip-0", admin_access=True))
-        assert [grant.admin_access for grant in node.site.grants()] == [False, True]
+        assert [grant.admin_access for grant in node.context.grants()] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_an_admin_has_a_device_beside_its_owner(hardware: author.Hardware) -> No
 def test_an_answer_of_a_wrong_type_is_named_by_its_verb(hardware: author.Hardware, verb: str, answer: object, told: str) -> None:
     wrong = type("Wrong", (author.FakeDriver,), {verb: lambda *_: answer})
     with testing.Node(lambda: wrong(hardware)) as node:
-        assert told in node.ask(node.claim("chip-0")).error
+        assert told in node.try_prepare(node.claim("chip-0")).error
         assert node.is_clean
 
 
@@ -131,10 +131,10 @@ class Watchful(author.FakeDriver):
         super().__init__(hardware)
         self.running: drakit.DriverContext | None = None
 
-    def start(self, site: drakit.DriverContext) -> None:
-        self.running = site
-        site.health(drakit.HealthReport(device="chip-0", health=drakit.Health.UNHEALTHY))
-        site.taint("chip-0", drakit.Taint(key="example.com/hot"))
+    def start(self, context: drakit.DriverContext) -> None:
+        self.running = context
+        context.report_health(drakit.HealthReport(device="chip-0", health=drakit.Health.UNHEALTHY))
+        context.taint("chip-0", drakit.Taint(key="example.com/hot"))
 
     def stop(self) -> None:
         self.running = None
@@ -144,16 +144,16 @@ def test_a_node_starts_and_stops_the_driver_and_keeps_what_it_says(hardware: aut
     with testing.Node(lambda: Watchful(hardware)) as node:
         first = node.driver
         assert isinstance(first, Watchful)
-        assert first.running is node.site
-        assert [report.device for report in node.told.health] == ["chip-0"]
+        assert first.running is node.context
+        assert [report.device for report in node.reports.health] == ["chip-0"]
         assert [taint.key for taint in node.offered.by_name()["chip-0"].taints] == ["example.com/hot"]
         claim = node.claim("chip-1")
         node.prepare(claim)
-        assert [grant.claim for grant in node.site.grants()] == [claim]
+        assert [grant.claim for grant in node.context.grants()] == [claim]
         node.restart()
         assert node.driver is not first
         running = [one.running for one in (first, node.driver) if isinstance(one, Watchful)]
-        assert running == [None, node.site]
+        assert running == [None, node.context]
 
 
 def test_what_is_promised_of_a_device_is_seen_by_plan(hardware: author.Hardware) -> None:
@@ -161,7 +161,7 @@ def test_what_is_promised_of_a_device_is_seen_by_plan(hardware: author.Hardware)
 
     class Planning(author.FakeDriver):
         def plan(self, grant: drakit.Grant[author.Tuning]) -> drakit.Record:
-            seen.append([intent["identity"] for intent in self.promised(grant.device)])
+            seen.append([intent["identity"] for intent in self.planned(grant.device)])
             return super().plan(grant)
 
     with testing.Node(lambda: Planning(hardware)) as node:

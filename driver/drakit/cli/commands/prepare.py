@@ -11,8 +11,8 @@ import typer
 
 from drakit import settings as values
 from drakit.cli import composition, not_offered, options, output
+from drakit.core import advanced, errors, inventory, lifecycle, names
 from drakit.core import claim as claims
-from drakit.core import context, errors, inventory, lifecycle, names
 from drakit.core import device as devices
 from drakit.journal import inspection
 from drakit.kube import file_claims
@@ -135,7 +135,7 @@ class View:
     entries: Sequence[lifecycle.Entry]
     trouble: str = ""
     is_lost: bool = False
-    readings: tuple[context.Metric, ...] = ()
+    readings: tuple[advanced.Metric, ...] = ()
     told: not_offered.Told = dataclasses.field(default_factory=not_offered.Told)
 
 
@@ -166,10 +166,10 @@ def look(family: composition.Family) -> View:
         )
 
 
-def _measured(opened: local_node.LocalNode) -> tuple[context.Metric, ...]:
+def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:
     """The driver's own numbers; none where it cannot read them now."""
     try:
-        return tuple(opened.author.measure())
+        return tuple(advanced.metrics_of(opened.made))
     except errors.HardwareError:
         return ()
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from drakit.cli import composition, drawing, not_offered, options, output
 from drakit.cli.commands import prepare
-from drakit.core import context, inventory, lifecycle, quantity
+from drakit.core import advanced, inventory, lifecycle, quantity
 from drakit.core import device as devices
 
 _CAPACITIES = ("memory", "multiprocessors", "bandwidth")
@@ -180,7 +180,7 @@ def _amounts(item: devices.Device) -> tuple[str, ...]:
     return tuple(str(item.capacity[name].value) if name in item.capacity else "" for name in _CAPACITIES)
 
 
-def traffic_rows(readings: Sequence[context.Metric]) -> list[dict[str, str | int]]:
+def traffic_rows(readings: Sequence[advanced.Metric]) -> list[dict[str, str | int]]:
     """The rows, by share and direction: ``rate`` in bits per second as the kernel gives it back, ``backlog`` in bytes."""
     found: dict[tuple[str, str], dict[str, str | int]] = {}
     for reading in readings:

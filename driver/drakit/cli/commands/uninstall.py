@@ -238,7 +238,7 @@ def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
             is_started = isinstance(opened.made, advanced.Removable)
             if is_started:
                 # With its notes of where interfaces were moved to; it ends before anybody could call it.
-                opened.author.start(opened.site)
+                opened.author.start(opened.context)
             try:
                 yield from _undone(opened)
             finally:

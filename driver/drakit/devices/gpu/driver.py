@@ -17,7 +17,8 @@ import pathlib
 import time
 from collections.abc import Sequence
 
-from drakit.core import context, errors, inventory, records
+from drakit.core import advanced, errors, inventory, records
+from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits as cdi_edits
@@ -94,46 +95,46 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._options = options or discovery.DiscoveryOptions()
         self._resources = resources or HostResources()
         self._pause = pause
-        self._site: context.DriverContext | None = None
+        self._context: contexts.DriverContext | None = None
         self._health = health
         self._monitor: monitor.HealthMonitor | None = None
         self._worker: restore.RestoreWorker | None = None
         self._cache = discovery.InventoryCache()
 
-    def start(self, site: context.DriverContext) -> None:
+    def start(self, context: contexts.DriverContext) -> None:
         """Begin to watch the GPUs, and give prepared grants their settings once more, and their MPS daemons where they do not run.
 
         A reset may have taken the settings along, and a container that this process was in the daemons. While GPUs are watched, the same is done
         for those that may have lost something.
         """
-        self._site = site
+        self._context = context
         self._resources.daemons.sweep(lambda: identity.holders(self._intents()))
-        restorer = restore.Restorer(self._hardware, site, self._resources.daemons, self._intents)
+        restorer = restore.Restorer(self._hardware, context, self._resources.daemons, self._intents)
         failed = restorer.restore(None)
         if self._health is None:
-            monitor.remove_taints(site, self.name)
+            monitor.remove_taints(context, self.name)
             return
         policy, intervals = self._health.policy, self._health.intervals
         self._worker = restore.RestoreWorker(restorer)
         self._worker.start()
         self._worker.enqueue(failed)
         self._monitor = monitor.HealthMonitor(
-            self._hardware, site, prefix=self.name, policy=policy, intervals=intervals, lost_settings=self._worker.enqueue
+            self._hardware, context, prefix=self.name, policy=policy, intervals=intervals, lost_settings=self._worker.enqueue
         )
         self._monitor.start()
 
     def stop(self) -> None:
-        """End the watch, and let go of the site."""
+        """End the watch, and let go of the context."""
         if self._monitor is not None:
             self._monitor.stop()
         if self._worker is not None:
             self._worker.stop()
-        self._monitor = self._worker = self._site = None
+        self._monitor = self._worker = self._context = None
 
-    def measure(self) -> Sequence[context.Metric]:
+    def metrics(self) -> Sequence[advanced.Metric]:
         """MIG instances, memory slices, shares, MPS daemons and health of every GPU of the last look. Raises CallError."""
         seen = metrics.HealthState(
-            put=None if self._site is None or self._health is None else self._site.taints(),
+            put=None if self._context is None or self._health is None else self._context.taints(),
             prefix=self.name,
             unmonitored=None if self._monitor is None else self._monitor.unmonitored,
         )
@@ -145,13 +146,13 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         A GPU that answered before and is watched stays offered while the machine has it. Of one that answered only an earlier process, the devices
         of prepared claims stay offered. Raises HardwareError when none of the GPUs answers.
         """
-        put = {} if self._site is None else self._site.taints()
-        is_watched = self._site is not None and self._health is not None
+        put = {} if self._context is None else self._context.taints()
+        is_watched = self._context is not None and self._health is not None
         is_kept = self._hardware.is_plugged if is_watched else discovery.keep_none
         offered = discovery.discover(self._hardware, self._intents, self._options, self._cache, is_kept)
-        if self._site is not None and is_watched:
+        if self._context is not None and is_watched:
             known = {view.gpu.minor for view in self._cache.offered}
-            offered = discovery.with_claimed_devices(offered, self._site, self._hardware.boot_id(), known, is_kept)
+            offered = discovery.with_claimed_devices(offered, self._context, self._hardware.boot_id(), known, is_kept)
         return faults.with_taints(offered, put, self.name)
 
     @property
@@ -227,7 +228,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             instances.remove(self._hardware, wanted.slot, known, self._pause, marker)
             marker.remove()
 
-    def fits(self, device: devices.Device, config: object) -> bool:
+    def accepts_config(self, device: devices.Device, config: object) -> bool:
         """GpuConfig is for whole GPUs, MigConfig for partitions, under either name."""
         return isinstance(config, type(self.default_config(device)))
 
@@ -266,8 +267,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
                     "advice": notice.message,
                 },
             )
-            if self._site is not None:
-                self._site.notice(grant.claim, notice)
+            if self._context is not None:
+                self._context.record_event(grant.claim, notice)
 
     def _known(self, gpu: port.GpuUuid) -> tuple[identity.Identity, ...]:
         return identity.from_intents(self._intents(), self._hardware.boot_id(), gpu=gpu)

@@ -8,7 +8,7 @@ import dataclasses
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from drakit.core import context
+from drakit.core import advanced
 from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.health import faults
 from drakit.devices.gpu.inventory import discovery, gpu_devices
@@ -56,21 +56,21 @@ def collect(
     intents: discovery.Intents,
     daemons: mps_port.Daemons,
     seen: HealthState,
-) -> tuple[context.Metric, ...]:
+) -> tuple[advanced.Metric, ...]:
     """The readings of these GPUs. Raises CallError for the boot."""
     boot = hardware.boot_id()
     before = identity.owned_slots(intents(), boot)
     present = {view.gpu.uuid: _present(hardware, view) for view in views}
     known = identity.from_intents(intents(), boot)
     ours = before | {one.slot for one in known if one.slot is not None and not one.borrowed}
-    told: list[context.Metric] = []
+    told: list[advanced.Metric] = []
     for view in views:
         count = _counted(view, present[view.gpu.uuid], ours, known, daemons)
         told += of_gpu(seen.told(view.gpu, count))
     return tuple(told)
 
 
-def of_gpu(count: GpuCounts) -> Iterator[context.Metric]:
+def of_gpu(count: GpuCounts) -> Iterator[advanced.Metric]:
     """The readings of one GPU."""
     for owner, number in (count.owners or {}).items():
         yield _reading(count, "gpu_mig_instances", "MIG instances that lie on a GPU, by who made them.", number, owner=owner)
@@ -86,8 +86,8 @@ def of_gpu(count: GpuCounts) -> Iterator[context.Metric]:
             yield _reading(count, name, documentation, value)
 
 
-def _reading(count: GpuCounts, name: str, documentation: str, value: float, **labels: str) -> context.Metric:
-    return context.Metric(name=name, documentation=documentation, value=float(value), labels={"gpu": count.gpu, **labels})
+def _reading(count: GpuCounts, name: str, documentation: str, value: float, **labels: str) -> advanced.Metric:
+    return advanced.Metric(name=name, documentation=documentation, value=float(value), labels={"gpu": count.gpu, **labels})
 
 
 def _present(hardware: port.GpuPort, view: gpu_devices.GpuView) -> Sequence[port.GpuInstance] | None:

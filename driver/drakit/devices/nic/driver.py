@@ -11,8 +11,9 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
+from drakit.core import advanced, driver, errors, inventory, records
 from drakit.core import claim as claims
-from drakit.core import context, driver, errors, inventory, records
+from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.devices.nic import claim_conflicts, config, port, reporting
 from drakit.devices.nic import settings as nic_settings
@@ -131,15 +132,15 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._machine.remove(identity, shares.from_record(grant.record) or shares.from_record(grant.intent))
         self._numbers.forget(identity)
 
-    def start(self, site: context.DriverContext) -> None:
+    def start(self, context: contexts.DriverContext) -> None:
         """Begin to attach sandboxes, and to look after what is installed."""
         if self._attachment is not None:
-            self._attachment.start(site, self._intents)
-        health = reporting.DeviceHealth(site)
-        reporter = reporting.StatusReporter(self._machine, site, node=self._node, attaches=self._attachment is not None)
+            self._attachment.start(context, self._intents)
+        health = reporting.DeviceHealth(context)
+        reporter = reporting.StatusReporter(self._machine, context, node=self._node, attaches=self._attachment is not None)
         self._link_monitor = link_monitor.LinkMonitor(
             self._machine,
-            site,
+            context,
             survey=self.survey,
             carrier_loss=self._settings.carrier_loss,
             health=health,
@@ -151,7 +152,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             )
         self._reconciler = tc_reconciler.TcReconciler(
             self._machine,
-            site,
+            context,
             survey=self.survey,
             uplink=self.uplink,
             intents=self._intents,
@@ -161,7 +162,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._reconciler.start()
         self._link_monitor.start()
 
-    def measure(self) -> Sequence[context.Metric]:
+    def metrics(self) -> Sequence[advanced.Metric]:
         """The counters of every share, and what became of attachments, for the metrics. Raises HardwareError."""
         attachments = () if self._attachment is None else self._attachment.readings()
         return (*self._counters.readings(self._machine), *attachments)
@@ -205,7 +206,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             ceil=None if rule.ceil is None else rule.ceil.value,
         )
 
-    def settle(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
+    def merge_configs(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
         return config.settle(configs)
 
     def _shaping(self) -> port.Shaping:

@@ -9,8 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from drakit.core import advanced, claim_status, records
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, records
+from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.devices.nic import config, port
 from drakit.devices.nic import share as shares
@@ -32,8 +33,8 @@ Grant = drivers.Grant[object]
 class DeviceHealth:
     """The health of devices, of which several sources may complain; a device is healthy when none does. From any thread."""
 
-    def __init__(self, site: context.DriverContext) -> None:
-        self._site = site
+    def __init__(self, context: contexts.DriverContext) -> None:
+        self._context = context
         self._guard = threading.Lock()
         self._complaints: dict[str, dict[str, str]] = {}
 
@@ -45,11 +46,11 @@ class DeviceHealth:
                 return
             known[source] = message
             told = "; ".join(text for _, text in sorted(known.items()) if text)
-            health = context.Health.UNHEALTHY if told else context.Health.HEALTHY
-            self._site.health(context.HealthReport(device=device, health=health, message=told))
+            health = contexts.Health.UNHEALTHY if told else contexts.Health.HEALTHY
+            self._context.report_health(contexts.HealthReport(device=device, health=health, message=told))
 
     def report(self, source: str) -> "HealthSource":
-        """One source's way to report health as a site takes it."""
+        """One source's way to report health as a context takes it."""
         return HealthSource(self, source)
 
 
@@ -60,9 +61,9 @@ class HealthSource:
     health: DeviceHealth
     source: str
 
-    def __call__(self, report: context.HealthReport) -> None:
+    def __call__(self, report: contexts.HealthReport) -> None:
         self.health.set(
-            report.device, self.source, "" if report.health is context.Health.HEALTHY else report.message or report.health.value
+            report.device, self.source, "" if report.health is contexts.Health.HEALTHY else report.message or report.health.value
         )
 
 
@@ -83,14 +84,14 @@ class StatusReporter:
     def __init__(
         self,
         machine: port.Port,
-        site: context.DriverContext,
+        context: contexts.DriverContext,
         *,
         node: str,
         attaches: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._machine, self._site, self._attaches = machine, site, attaches
-        self._leases = address_leases.AddressLeases(site, node=node)
+        self._machine, self._context, self._attaches = machine, context, attaches
+        self._leases = address_leases.AddressLeases(context, node=node)
         self._said: dict[tuple[str, str, str], claim_status.DeviceStatus] = {}
         self._failures: dict[tuple[str, str, str], dict[str, _Failure]] = {}
         self._monotonic = monotonic
@@ -100,7 +101,7 @@ class StatusReporter:
         """Say what changed. Raises HardwareError."""
         traffic = {item.share_id: item for item in self._machine.traffic()}
         present = set()
-        for grant in self._site.grants():
+        for grant in self._context.grants():
             if not grant.admin_access:
                 present.add(_key_of(grant))
                 status = self._with_failure(grant, self._status(grant, traffic))
@@ -141,12 +142,12 @@ class StatusReporter:
             if self._said.get(key) == status:
                 return
             self._said[key] = status
-        self._site.status(claim, status)
+        self._context.set_status(claim, status)
 
     def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> claim_status.DeviceStatus | None:
         if whole_interface.is_whole(grant.device):
             return self._of_whole(grant)
-        noted = (attachment_plan.from_record(record) for key, record in self._site.notes(grant).items() if attachment_plan.is_key(key))
+        noted = (attachment_plan.from_record(record) for key, record in self._context.state(grant).items() if attachment_plan.is_key(key))
         attached = sorted((one for one in noted if one is not None), key=lambda one: one.cookie)
         found = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
         if found is None:
@@ -177,7 +178,7 @@ class StatusReporter:
 
     def _of_whole(self, grant: Grant) -> claim_status.DeviceStatus | None:
         """The status of a whole interface; none while a container has yet to get it by the hook."""
-        planned, placement = whole_interface.intent_of(grant.intent), whole_attacher.placement_of(self._site, grant)
+        planned, placement = whole_interface.intent_of(grant.intent), whole_attacher.placement_of(self._context, grant)
         is_attached = placement is not None and placement.is_attached
         if planned is None or not (is_attached or service.RECORDED not in grant.record):
             return None
@@ -209,7 +210,7 @@ class ShareCounters:
         self._guard = threading.Lock()
         self._drops: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def readings(self, machine: port.Port) -> Sequence[context.Metric]:
+    def readings(self, machine: port.Port) -> Sequence[advanced.Metric]:
         """All of them now. Raises HardwareError."""
         with self._guard:
             nics = {share.id: share.interface for share in machine.shares()}
@@ -234,7 +235,7 @@ class ShareCounters:
         return forgotten + now
 
 
-def _readings(item: port.Traffic, nic: str) -> Iterator[context.Metric]:
+def _readings(item: port.Traffic, nic: str) -> Iterator[advanced.Metric]:
     for direction, counters in (("egress", item.egress), ("ingress", item.ingress)):
         labels = {"nic": nic, "share": item.share_id, "direction": direction}
         for name, documentation, value, total in (
@@ -244,7 +245,7 @@ def _readings(item: port.Traffic, nic: str) -> Iterator[context.Metric]:
             ("nic_share_backlog_bytes", "Bytes of a share that wait.", counters.backlog, False),
             ("nic_share_rate_bits_per_second", "The rate that the kernel holds a share to.", counters.rate, False),
         ):
-            yield context.Metric(name=name, documentation=documentation, value=float(value), labels=labels, total=total)
+            yield advanced.Metric(name=name, documentation=documentation, value=float(value), labels=labels, total=total)
 
 
 def _rates(found: port.Traffic) -> records.Record:

@@ -5,7 +5,8 @@ claim may run on every node of the slice, and each node prepares its own chips, 
 the claim's condition Ready holds when every node of the slice is prepared.
 """
 
-from drakit.core import claim_status, context, driver, errors, inventory
+from drakit.core import claim_status, driver, errors, inventory
+from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.devices.tpu import edits, machine, offer, port, topology
 
@@ -20,7 +21,7 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
         self._found = found
         self._chips = chips
         self._node = node
-        self._site: context.DriverContext | None = None
+        self._context: contexts.DriverContext | None = None
         place = found.place_of(node)
         mine = {one.name: one for one in found.grid.placements() if place in one.nodes}
         self._placements = mine
@@ -33,11 +34,11 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
     def cluster_device(self, pool: str, name: str) -> devices.Device | None:
         return self._devices.get((pool, name))
 
-    def start(self, site: context.DriverContext) -> None:
-        self._site = site
+    def start(self, context: contexts.DriverContext) -> None:
+        self._context = context
 
     def stop(self) -> None:
-        self._site = None
+        self._context = None
 
     def prepare(self, grant: driver.Grant[driver.NoConfig]) -> driver.Prepared:
         """Attach the chips and say which worker this node is. Admin access is told the same and given no chips."""
@@ -68,13 +69,13 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
 
     def _report(self, grant: driver.Grant[driver.NoConfig], *, worker: int, nodes: int) -> None:
         """Say this node's part of the device's status; the other nodes say theirs, and all of it goes when the claim is unprepared."""
-        if self._site is None or grant.admin_access:
+        if self._context is None or grant.admin_access:
             return
         ready = claim_status.Condition(type="Ready", status=True, reason="Prepared")
         said = claim_status.DeviceStatus(
             device=grant.device.name, pool=grant.pool, conditions=(ready,), values={"worker": worker}, nodes=nodes
         )
-        self._site.status(grant.claim, said)
+        self._context.set_status(grant.claim, said)
 
 
 def _user(grant: driver.Grant[driver.NoConfig]) -> str:

@@ -9,10 +9,11 @@ author reads.
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from drakit.core import advanced, edits, errors, lifecycle, names, ports, records
 from drakit.core import claim as claims
+from drakit.core import config as configs
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import edits, errors, lifecycle, names, ports, records
 from drakit.node import inventory_cache, resolution
 from drakit.telemetry import logs
 
@@ -92,7 +93,7 @@ class Forgotten:
         own = {file_of(grant, self.driver) for grant in grants}
         return self.by_files(uid, [name for name in files if name not in own])
 
-    def promised(self, device: devices.Device) -> Sequence[records.Record]:
+    def planned(self, device: devices.Device) -> Sequence[records.Record]:
         """The intents of a device's grants; what the author refuses is left out, because nobody can be given it back either."""
         files = {name: found for name, found in self._cdi.of_all().items() if name.device == device.name and self._is_unknown(name)}
         grants = (grant for name in files for grant in by_files(name.claim_uid, [name], self._author, self._pool, lambda _: device))
@@ -134,7 +135,7 @@ def _ref(uid: names.ClaimUid) -> claims.ClaimRef:
 
 def _with_intent(grant: Grant, files: Files, author: inventory_cache.Author) -> Grant:
     name = file_of(grant, author.name)
-    if name not in files:
+    if name not in files or not isinstance(author, advanced.IntentRecovery):
         return grant
     return dataclasses.replace(grant, intent=author.recall(dataclasses.replace(grant, found=files[name])))
 
@@ -149,7 +150,7 @@ def _to_undo(grant: Grant, files: Files, author: inventory_cache.Author) -> Gran
 
 def _bare(ref: claims.ClaimRef, name: edits.CdiName, device: devices.Device, author: inventory_cache.Author, pool: str) -> Grant:
     try:
-        config = author.default_config(device)
+        config = configs.default_for(author, device)
     except errors.ConfigError:
         config = drivers.NoConfig()
     return drivers.Grant(

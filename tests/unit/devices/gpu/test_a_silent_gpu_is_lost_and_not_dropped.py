@@ -5,15 +5,17 @@ import pathlib
 
 import pytest
 
-from drakit.core import context, errors
+from drakit.core import context as contexts
 from drakit.core import device as devices
+from drakit.core import errors
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu.health import faults, monitor
 from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mock import fault_injection, mock_gpus
-from fakes import gpu_node, nvml_library, site
+from drakit.testing import fake_context
+from fakes import gpu_node, nvml_library
 
 NO_SCHEDULE, NO_EXECUTE = devices.TaintEffect.NO_SCHEDULE, devices.TaintEffect.NO_EXECUTE
 TERMS = faults.HealthPolicy(settle=5.0, hold=60.0)
@@ -32,11 +34,11 @@ class Watched:
         if not sysfs:
             (self.root / "sys").rename(self.root / "gone")
         self.port = nvml.NvmlGpus(self.library, system=host.Host(self.root))
-        self.site = site.FakeSite(directory / "home")
+        self.context = fake_context.FakeContext(directory / "home")
         self.driver = gpu_driver.GpuDriver(self.port, health=gpu_driver.HealthOptions(policy=TERMS))
-        self.driver._site = self.site
+        self.driver._context = self.context
         self.now = 1000.0
-        self.watch = monitor.HealthMonitor(self.port, self.site, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: self.now)
+        self.watch = monitor.HealthMonitor(self.port, self.context, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: self.now)
         self.watch.poll()
         self.driver.discover()
 
@@ -82,7 +84,7 @@ def test_a_lost_gpu_stays_offered_for_hours_and_comes_back_clean(tmp_path: pathl
     watched.after(1)
     watched.after(5)
     assert not any(watched.offered().values())
-    assert not any(watched.site.taints().values())
+    assert not any(watched.context.taints().values())
 
 
 class Silenced:
@@ -90,9 +92,9 @@ class Silenced:
 
     def __init__(self, directory: pathlib.Path) -> None:
         self.node = gpu_node.GpuNode(directory / "machine")
-        self.site = site.FakeSite(directory / "home")
+        self.context = fake_context.FakeContext(directory / "home")
         self.now = 1000.0
-        self.watch = monitor.HealthMonitor(self.node.hardware, self.site, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: self.now)
+        self.watch = monitor.HealthMonitor(self.node.hardware, self.context, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: self.now)
         self.watch.poll()
 
     def after(self, seconds: float, *, code: port.Code | None = None, call: str = "ping") -> set[devices.TaintEffect]:
@@ -102,7 +104,7 @@ class Silenced:
             fault = fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code)
             fault_injection.Faults(self.node.choice.directory).arm(fault)
         self.watch.poll()
-        return {taint.effect for taint in self.site.taints().get("gpu-0", ()) if taint.key == "gpu.drakit.dev/gpu-lost"}
+        return {taint.effect for taint in self.context.taints().get("gpu-0", ()) if taint.key == "gpu.drakit.dev/gpu-lost"}
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def silenced(tmp_path: pathlib.Path) -> Silenced:
 @pytest.mark.parametrize("code", OF_A_GPU)
 def test_any_error_of_a_plugged_gpu_is_its_loss(silenced: Silenced, code: port.Code) -> None:
     assert silenced.after(5, code=code) == {NO_SCHEDULE}
-    assert set(silenced.site.taints()) == {"gpu-0"}
+    assert set(silenced.context.taints()) == {"gpu-0"}
 
 
 def test_one_bad_look_ends_no_pod_however_late_the_next_look_comes(silenced: Silenced) -> None:
@@ -163,13 +165,13 @@ def test_a_gpu_whose_health_is_incomplete_is_found_again(silenced: Silenced) -> 
 def test_an_error_of_the_session_from_one_gpu_alone_keeps_new_pods_away_from_it(silenced: Silenced, code: port.Code) -> None:
     for _ in range(3):
         assert silenced.after(5, code=code) == {NO_SCHEDULE}
-    assert set(silenced.site.taints()) == {"gpu-0"}
+    assert set(silenced.context.taints()) == {"gpu-0"}
 
 
 @pytest.mark.parametrize("code", [code for code in port.Code if code in port.SESSION_ERRORS])
 def test_what_is_wrong_with_library_or_driver_is_no_gpus_fault(tmp_path: pathlib.Path, code: port.Code) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine")
-    kept = site.FakeSite(tmp_path / "home")
+    kept = fake_context.FakeContext(tmp_path / "home")
     watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS)
     fault_injection.Faults(node.choice.directory).arm(
         fault_injection.Fault(call="ping", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code, times=2)
@@ -191,7 +193,7 @@ def test_one_error_keeps_new_pods_away_and_ends_none(watched: Watched) -> None:
 
 def test_the_kubelet_and_the_pods_are_told_why_and_told_when_it_is_over(tmp_path: pathlib.Path) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine")
-    kept = site.FakeSite(tmp_path / "home")
+    kept = fake_context.FakeContext(tmp_path / "home")
     now = [1000.0]
     watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now[0])
     watch.poll()
@@ -202,14 +204,14 @@ def test_the_kubelet_and_the_pods_are_told_why_and_told_when_it_is_over(tmp_path
     watch.poll()
     told = kept.health_of(name)
     assert told is not None
-    assert told.health is context.Health.UNHEALTHY
+    assert told.health is contexts.Health.UNHEALTHY
     assert "nvmlDeviceGetMemoryInfo: GPU_IS_LOST" in told.message
-    assert ["GPU_IS_LOST" in notice.message for _, notice in kept.notices] == [True]
+    assert ["GPU_IS_LOST" in notice.message for _, notice in kept.events] == [True]
     node.hardware.reset(node.hardware.plugged()[0].uuid)
     for _ in range(2):
         now[0] += 5
         watch.poll()
-    assert kept.health_of(name) == context.HealthReport(device=name, health=context.Health.HEALTHY)
+    assert kept.health_of(name) == contexts.HealthReport(device=name, health=contexts.Health.HEALTHY)
 
 
 def test_a_gpu_that_answers_is_not_lost_because_a_search_by_uuid_meets_one_that_is(watched: Watched) -> None:
@@ -254,16 +256,16 @@ def test_a_start_with_lost_gpus_names_them_and_offers_the_others(tmp_path: pathl
 
 def test_a_gpu_that_was_lost_at_the_start_is_offered_once_it_answers(tmp_path: pathlib.Path) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine")
-    kept = site.FakeSite(tmp_path / "home")
+    kept = fake_context.FakeContext(tmp_path / "home")
     uuid = node.hardware.gpus()[1].uuid
     node.hardware.lose(uuid)
     watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS)
     watch.poll()
-    before = kept.changes
+    before = kept.rediscoveries
     node.hardware.reset(uuid)
     for _ in range(monitor._POLLS_BETWEEN_REFRESHES):
         watch.poll()
-    assert kept.changes > before
+    assert kept.rediscoveries > before
 
 
 def test_partitions_of_a_gpu_that_answers_can_be_made_while_another_gpu_is_lost(watched: Watched) -> None:
@@ -279,7 +281,7 @@ def test_partitions_of_a_gpu_that_answers_can_be_made_while_another_gpu_is_lost(
 
 def test_a_restart_keeps_the_claimed_devices_of_a_lost_gpu_with_their_taint(tmp_path: pathlib.Path) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine", health=gpu_driver.HealthOptions(policy=TERMS))
-    kept = site.FakeSite(tmp_path / "home")
+    kept = fake_context.FakeContext(tmp_path / "home")
     lost = node.hardware.gpus()[1].uuid
     name = "gpu-1-mig-2g10gb-14-4"
     node.prepare(name)
@@ -287,7 +289,7 @@ def test_a_restart_keeps_the_claimed_devices_of_a_lost_gpu_with_their_taint(tmp_
     node.hardware.lose(lost)
     now = 1000.0
     watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now)
-    node.restart()._site = kept
+    node.restart()._context = kept
     for _ in range(2):
         watch.poll()
         now += 5

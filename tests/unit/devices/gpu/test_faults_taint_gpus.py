@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from drakit.core import context, errors
+from drakit.core import context as contexts
 from drakit.core import device as devices
+from drakit.core import errors
 from drakit.devices import machines
 from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu.health import faults, monitor, signals, xids
 from drakit.devices.gpu.mock import fault_injection, mock_gpus
-from fakes import gpu_node, nvml_library, site
+from drakit.testing import fake_context
+from fakes import gpu_node, nvml_library
 
 NO_SCHEDULE, NO_EXECUTE = devices.TaintEffect.NO_SCHEDULE, devices.TaintEffect.NO_EXECUTE
 TERMS = faults.HealthPolicy(settle=5.0, hold=60.0)
@@ -27,17 +29,19 @@ class Ward:
 
     def __init__(self, directory: pathlib.Path, terms: faults.HealthPolicy = TERMS) -> None:
         self.node = gpu_node.GpuNode(directory / "machine", health=gpu_driver.HealthOptions(policy=terms))
-        self.site = site.FakeSite(directory / "home")
+        self.context = fake_context.FakeContext(directory / "home")
         self.now = 1000.0
         self.terms = terms
         self.gpus = [gpu.uuid for gpu in self.node.hardware.gpus()]
         self.watch = self.restart()
 
     def restart(self) -> monitor.HealthMonitor:
-        """The watch as a new process has it, and a driver that knows of the site but has no thread."""
+        """The watch as a new process has it, and a driver that knows of the context but has no thread."""
         self.node.restart()
-        self.node.driver._site = self.site
-        self.watch = monitor.HealthMonitor(self.node.hardware, self.site, prefix=gpu_driver.NAME, policy=self.terms, now=lambda: self.now)
+        self.node.driver._context = self.context
+        self.watch = monitor.HealthMonitor(
+            self.node.hardware, self.context, prefix=gpu_driver.NAME, policy=self.terms, now=lambda: self.now
+        )
         self.watch.poll()
         return self.watch
 
@@ -60,7 +64,7 @@ class Ward:
 
     def kinds(self) -> set[str]:
         """The faults for which taints stand on the first GPU."""
-        return {taint.key.removeprefix("gpu.drakit.dev/") for taint in self.site.taints().get("gpu-0", ())}
+        return {taint.key.removeprefix("gpu.drakit.dev/") for taint in self.context.taints().get("gpu-0", ())}
 
     def tainted(self) -> set[str]:
         return {item.name for item in self.node.driver.discover().devices if item.taints}
@@ -84,14 +88,14 @@ def test_a_fault_taints_every_device_of_its_gpu_and_of_no_other(ward: Ward) -> N
     assert ward.tainted() == ward.names(1)
     assert len(ward.tainted()) == 26, "all partitions and the whole GPU"
     assert ward.shown("gpu-1") == {("xid", "48", NO_SCHEDULE), ("recovery-action", "reset", NO_SCHEDULE)}
-    assert ward.site.changes
+    assert ward.context.rediscoveries
 
 
 @pytest.mark.parametrize("number", [*numbers(xids.Gravity.NOTHING), *numbers(xids.Gravity.PROGRAM)])
 def test_what_a_program_did_says_nothing_against_the_gpu(ward: Ward, number: int) -> None:
     ward.report_xid(0, number)
     ward.after(1)
-    assert not ward.site.taints()
+    assert not ward.context.taints()
 
 
 @pytest.mark.parametrize("number", [*numbers(xids.Gravity.FATAL), 48, 74, 4711])
@@ -112,17 +116,17 @@ def test_an_operator_may_want_no_eviction_and_may_ignore_more(tmp_path: pathlib.
     ward.report_xid(0, 79)
     ward.report_xid(1, 74)
     ward.after(60)
-    assert {taint.effect for kept in ward.site.taints().values() for taint in kept} == {NO_SCHEDULE}
-    assert set(ward.site.taints()) == {"gpu-0"}
+    assert {taint.effect for kept in ward.context.taints().values() for taint in kept} == {NO_SCHEDULE}
+    assert set(ward.context.taints()) == {"gpu-0"}
 
 
 def test_a_benign_xid_never_hides_a_grave_one_and_a_storm_is_one_fault(ward: Ward) -> None:
     ward.report_xid(0, 79, asks=RESET)
     for number in (13, 48, 31, 74, *[79] * 50):
         ward.report_xid(0, number)
-    changes = ward.site.changes
+    changes = ward.context.rediscoveries
     ward.report_xid(0, 79)
-    assert ward.site.changes == changes
+    assert ward.context.rediscoveries == changes
     ward.after(5)
     assert {taint for taint in ward.shown("gpu-0") if taint[0] == "xid"} == {("xid", "79", NO_SCHEDULE), ("xid", "79", NO_EXECUTE)}
 
@@ -137,7 +141,7 @@ def test_a_fault_passes_once_the_recovery_action_was_done_and_not_a_moment_earli
     assert ward.shown("gpu-0"), "it has been well for less than it takes to be believed"
     ward.after(0.1)
     assert not ward.tainted()
-    assert not any(ward.site.taints().values())
+    assert not any(ward.context.taints().values())
 
 
 def test_a_gpu_that_is_well_only_for_moments_stays_tainted(ward: Ward) -> None:
@@ -267,7 +271,7 @@ def test_faults_outlive_the_process_and_are_judged_anew_by_what_the_hardware_say
 def test_a_reboot_takes_the_faults_along(ward: Ward) -> None:
     ward.report_xid(0, 79, asks=RESET)
     ward.after(5)
-    ward.site.reboot("boot-2")
+    ward.context.reboot("boot-2")
     ward.node.hardware.reset(ward.gpus[0])
     ward.restart()
     ward.after(60)
@@ -276,12 +280,12 @@ def test_a_reboot_takes_the_faults_along(ward: Ward) -> None:
 
 def test_without_a_watch_no_taint_of_an_earlier_one_stays(ward: Ward) -> None:
     ward.report_xid(0, 79)
-    ward.site.taint("gpu-1", devices.Taint(key="example.com/mine"))
+    ward.context.taint("gpu-1", devices.Taint(key="example.com/mine"))
     ward.node.health = None
     ward.node.restart()
-    ward.node.driver.start(ward.site)
+    ward.node.driver.start(ward.context)
     ward.node.driver.stop()
-    assert {device for device, kept in ward.site.taints().items() if kept} == {"gpu-1"}
+    assert {device for device, kept in ward.context.taints().items() if kept} == {"gpu-1"}
 
 
 def test_a_lost_gpu_taints_only_itself_and_stays_offered_so_that_its_pods_are_ended(ward: Ward) -> None:
@@ -309,7 +313,7 @@ def test_one_error_that_says_nothing_of_the_gpu_changes_nothing(ward: Ward) -> N
             )
         )
         ward.after(1)
-        assert not ward.site.taints()
+        assert not ward.context.taints()
 
 
 def test_a_gpu_that_says_reset_required_asks_for_a_reset(ward: Ward) -> None:
@@ -346,8 +350,8 @@ def test_a_fault_of_the_whole_gpu_reaches_all_even_if_nvml_names_an_instance(war
 
 def test_partitions_that_are_offered_later_are_tainted_from_the_beginning(tmp_path: pathlib.Path) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine", "dgx-a100-80gb")
-    kept = site.FakeSite(tmp_path / "home")
-    node.driver._site = kept
+    kept = fake_context.FakeContext(tmp_path / "home")
+    node.driver._context = kept
     watch = monitor.HealthMonitor(node.hardware, kept, prefix=gpu_driver.NAME, policy=TERMS)
     watch.poll()
     uuid = node.hardware.gpus()[0].uuid
@@ -357,31 +361,31 @@ def test_partitions_that_are_offered_later_are_tainted_from_the_beginning(tmp_pa
         offered = [item for item in node.driver.discover().devices if faults.affects("gpu-0", item.name)]
         assert offered
         assert all(item.taints for item in offered)
-        before = kept.changes
+        before = kept.rediscoveries
         watch.poll()
-        assert kept.changes > before, "a mode that an admin changed is news"
+        assert kept.rediscoveries > before, "a mode that an admin changed is news"
 
 
 def test_the_kubelet_is_told_of_the_devices_in_use_and_their_users_by_events(ward: Ward) -> None:
     name = "gpu-0-mig-2g10gb-14-4"
     ward.node.prepare(name)
-    ward.site.put(ward.node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
+    ward.context.put(ward.node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
     ward.report_xid(0, 31)
-    assert ward.site.health_of(name) is None
-    assert [notice.message for _, notice in ward.site.notices] == [f"{name}: Xid 31: a memory page fault."]
+    assert ward.context.health_of(name) is None
+    assert [notice.message for _, notice in ward.context.events] == [f"{name}: Xid 31: a memory page fault."]
     ward.report_xid(0, 79, asks=RESET)
     ward.report_xid(1, 48)
     ward.after(1)
-    told = ward.site.health_of(name)
+    told = ward.context.health_of(name)
     assert told is not None
-    assert told.health is context.Health.UNHEALTHY
+    assert told.health is contexts.Health.UNHEALTHY
     assert "Xid 79: the GPU has fallen off the bus" in told.message
     ward.node.hardware.reset(ward.gpus[0])
     ward.after(1)
     ward.after(5)
-    assert ward.site.health_of(name) == context.HealthReport(device=name, health=context.Health.HEALTHY)
-    assert {report.device for report in ward.site.reports} == {name}
-    assert len(ward.site.notices) == 2
+    assert ward.context.health_of(name) == contexts.HealthReport(device=name, health=contexts.Health.HEALTHY)
+    assert {report.device for report in ward.context.reports} == {name}
+    assert len(ward.context.events) == 2
 
 
 def test_a_gpu_that_comes_or_goes_and_a_driver_that_is_loaded_anew_are_news(ward: Ward) -> None:
@@ -392,10 +396,10 @@ def test_a_gpu_that_comes_or_goes_and_a_driver_that_is_loaded_anew_are_news(ward
         ward.node.hardware.reload,
     ]
     for act in mishaps:
-        before = ward.site.changes
+        before = ward.context.rediscoveries
         act()
         assert ward.watch.poll(), "events have to be opened anew"
-        assert ward.site.changes > before
+        assert ward.context.rediscoveries > before
         assert not ward.watch.poll()
 
 
@@ -404,7 +408,7 @@ def test_a_gpu_that_was_taken_out_takes_its_faults_along(ward: Ward) -> None:
     ward.after(5)
     ward.node.hardware.unplug(ward.gpus[1])
     ward.after(5)
-    assert not any(ward.site.taints().values())
+    assert not any(ward.context.taints().values())
     assert not ward.names(1)
 
 
@@ -412,7 +416,7 @@ def test_a_gpu_that_cannot_use_the_fabric_is_tainted_until_it_can(tmp_path: path
     hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-h100", directory=tmp_path / "machine", owner="node-a"))
     library = nvml_library.NvmlLibrary(hardware)
     seen = nvml.NvmlGpus(library, system=host.Host(nvml_library.host_root(tmp_path / "root", hardware)))
-    kept, now = site.FakeSite(tmp_path / "home"), [1000.0]
+    kept, now = fake_context.FakeContext(tmp_path / "home"), [1000.0]
     watch = monitor.HealthMonitor(seen, kept, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: now[0])
     watch.poll()
     assert not kept.taints()

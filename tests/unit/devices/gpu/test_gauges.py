@@ -11,7 +11,8 @@ from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import port
 from drakit.devices.gpu.sharing import share_policy
 from drakit.devices.gpu.sharing.mps import child_daemons
-from fakes import gpu_node, mps_daemon, site
+from drakit.testing import fake_context
+from fakes import gpu_node, mps_daemon
 
 Numbers = dict[str, float]
 MPS = gpu_config.GpuConfig(sharing=gpu_config.Sharing(strategy=gpu_config.Strategy.MPS))
@@ -19,7 +20,7 @@ MPS = gpu_config.GpuConfig(sharing=gpu_config.Sharing(strategy=gpu_config.Strate
 
 def numbers(driver: gpu_driver.GpuDriver, gpu: str) -> Numbers:
     """The readings of one GPU, by name, and by owner where there is one."""
-    found = [one for one in driver.measure() if one.labels["gpu"] == gpu]
+    found = [one for one in driver.metrics() if one.labels["gpu"] == gpu]
     return {
         ".".join([one.name.removeprefix("gpu_"), *(value for name, value in one.labels.items() if name != "gpu")]): one.value
         for one in found
@@ -37,7 +38,7 @@ def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
 
 
 def test_a_driver_that_never_looked_says_nothing(node: gpu_node.GpuNode) -> None:
-    assert node.driver.measure() == ()
+    assert node.driver.metrics() == ()
 
 
 def test_an_empty_gpu_has_slices_and_no_instances(node: gpu_node.GpuNode) -> None:
@@ -108,14 +109,14 @@ def test_a_gpu_without_mig_has_no_readings_of_it(tmp_path: pathlib.Path) -> None
 def watched(tmp_path: pathlib.Path, node: gpu_node.GpuNode) -> gpu_driver.GpuDriver:
     """A driver that is to watch and has no thread yet, so that taints are what the test puts."""
     made = gpu_driver.GpuDriver(node.hardware, intents=node.intents, health=gpu_driver.HealthOptions())
-    made._site = site.FakeSite(tmp_path / "home")
+    made._context = fake_context.FakeContext(tmp_path / "home")
     made.discover()
     return made
 
 
 def put(driver: gpu_driver.GpuDriver, device: str, key: str) -> None:
-    assert driver._site is not None
-    driver._site.taint(device, devices.Taint(key=key))
+    assert driver._context is not None
+    driver._context.taint(device, devices.Taint(key=key))
 
 
 @pytest.mark.parametrize("device", ["gpu-1", "gpu-1-mig-1g5gb-19-6"])
@@ -143,5 +144,5 @@ def test_a_gpu_that_is_lost_lacks_its_instances_and_hides_no_other(watched: gpu_
 def test_a_request_asks_each_gpu_for_its_instances_and_nothing_else(node: gpu_node.GpuNode) -> None:
     looked(node)
     node.steps.names.clear()
-    node.driver.measure()
+    node.driver.metrics()
     assert [name.removeprefix("after ") for name in node.steps.names[1::2]] == ["boot_id", "gpu_instances", "gpu_instances"]

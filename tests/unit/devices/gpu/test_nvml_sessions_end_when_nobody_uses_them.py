@@ -14,7 +14,8 @@ from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu.health import faults, monitor, signals
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.gpu.nvml import session
-from fakes import nvml_library, site
+from drakit.testing import fake_context
+from fakes import nvml_library
 from fakes.nvml_library import cells, happenings
 
 PATIENCE = 30.0
@@ -149,7 +150,7 @@ def test_a_session_on_which_a_thread_hangs_is_kept() -> None:
 
 
 def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarded, tmp_path: pathlib.Path) -> None:
-    kept = site.FakeSite(tmp_path / "home")
+    kept = fake_context.FakeContext(tmp_path / "home")
     intervals = monitor.PollIntervals(event_wait=0.05, poll=0.1)
     watch = monitor.HealthMonitor(gpus, kept, prefix=gpu_driver.NAME, policy=faults.HealthPolicy(settle=0.0, hold=0.0), intervals=intervals)
     watch.start()
@@ -160,8 +161,8 @@ def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarde
         deadline = time.monotonic() + PATIENCE
         while "gpu-0" not in kept.taints() and time.monotonic() < deadline:
             library.hardware.report_xid(library.hardware.gpus()[0].uuid, 79, asks=signals.RecoveryAction.RESET)
-            with kept.told:
-                kept.told.wait_for(lambda: "gpu-0" in kept.taints(), 0.2)
+            with kept.updated:
+                kept.updated.wait_for(lambda: "gpu-0" in kept.taints(), 0.2)
     finally:
         watch.stop()
     assert "gpu-0" in kept.taints()
@@ -191,7 +192,7 @@ def test_an_event_of_a_gpu_that_never_said_who_it_is_interrupts_nothing(gpus: nv
 
 def test_an_event_with_instance_0_of_a_gpu_without_mig_is_about_the_gpu(tmp_path: pathlib.Path) -> None:
     hardware = mock_gpus.MockGpus(machines.Choice(name="server-h100-pcie", directory=tmp_path / "machine", owner="node-a"))
-    kept = site.FakeSite(tmp_path / "home")
+    kept = fake_context.FakeContext(tmp_path / "home")
     watch = monitor.HealthMonitor(hardware, kept, prefix=gpu_driver.NAME, policy=faults.HealthPolicy())
     watch.poll()
     watch.handle_event(signals.Event(gpu=hardware.gpus()[0].uuid, kind=signals.EventKind.XID, xid=48, instance_id=0))

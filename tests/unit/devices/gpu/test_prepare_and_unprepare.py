@@ -234,7 +234,7 @@ def test_identities_survive_the_journal(node: gpu_node.GpuNode) -> None:
 
 def test_configurations_are_for_the_type_of_device_they_name(node: gpu_node.GpuNode) -> None:
     whole, partition = node.device("gpu-0"), node.device("gpu-0-mig-1g5gb-19-6")
-    assert node.driver.fits(whole, config.GpuConfig())
-    assert node.driver.fits(partition, config.MigConfig())
-    assert not node.driver.fits(whole, config.MigConfig())
-    assert not node.driver.fits(partition, config.GpuConfig())
+    assert node.driver.accepts_config(whole, config.GpuConfig())
+    assert node.driver.accepts_config(partition, config.MigConfig())
+    assert not node.driver.accepts_config(whole, config.MigConfig())
+    assert not node.driver.accepts_config(partition, config.GpuConfig())

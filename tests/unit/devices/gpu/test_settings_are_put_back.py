@@ -11,7 +11,7 @@ from drakit.core import driver as drivers
 from drakit.devices.gpu import config as gpu_config
 from drakit.devices.gpu import port
 from drakit.devices.gpu.mock import fault_injection
-from drakit.testing import sites
+from drakit.testing import fake_context
 from fakes import gpu_node
 
 LONG = gpu_config.GpuConfig(
@@ -83,6 +83,8 @@ def test_a_driver_that_starts_sets_once_more_what_a_reset_took(node: gpu_node.Gp
     node.prepare(f"gpu-{GPU}", config=LONG, config_source=claim.ConfigSource.CLAIM)
     node.hardware.reset(uuid(node))
     assert node.hardware.time_slice(uuid(node)) is port.TimeSlice.DEFAULT
-    site = sites.FakeSite(tmp_path, boot_id=node.hardware.boot_id(), grants=[cast("drivers.Grant[object]", node.journal["a"].grant)])
-    node.restart().start(site)
+    context = fake_context.FakeContext(
+        tmp_path, boot_id=node.hardware.boot_id(), grants=[cast("drivers.Grant[object]", node.journal["a"].grant)]
+    )
+    node.restart().start(context)
     assert node.hardware.time_slice(uuid(node)) is port.TimeSlice.LONG

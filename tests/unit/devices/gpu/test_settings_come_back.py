@@ -22,7 +22,7 @@ from drakit.devices.gpu.health import faults, monitor, signals
 from drakit.devices.gpu.mock import fault_injection
 from drakit.devices.gpu.sharing import restore
 from drakit.devices.gpu.sharing.mps import child_daemons, processes
-from drakit.testing import sites
+from drakit.testing import fake_context
 from fakes import gpu_node, mps_daemon
 
 ROUNDS, BETWEEN = 3000, 0.02
@@ -47,8 +47,8 @@ def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
 
 
 @pytest.fixture
-def site(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> sites.FakeSite:
-    return sites.FakeSite(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+def context(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> fake_context.FakeContext:
+    return fake_context.FakeContext(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
 
 
 def granted(node: gpu_node.GpuNode) -> drivers.Grant[object]:
@@ -77,27 +77,27 @@ def has_its_slice(node: gpu_node.GpuNode) -> bool:
     return node.hardware.time_slice(uuid(node)) is port.TimeSlice.LONG
 
 
-def restorer(node: gpu_node.GpuNode, site: sites.FakeSite) -> restore.Restorer:
-    return restore.Restorer(gpu_node.stepping(node.hardware, node.steps), site, child_daemons.ChildDaemons())
+def restorer(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> restore.Restorer:
+    return restore.Restorer(gpu_node.stepping(node.hardware, node.steps), context, child_daemons.ChildDaemons())
 
 
 @contextlib.contextmanager
-def running(node: gpu_node.GpuNode, site: sites.FakeSite, resources: gpu_driver.HostResources | None = None) -> Iterator[None]:
+def running(node: gpu_node.GpuNode, context: fake_context.FakeContext, resources: gpu_driver.HostResources | None = None) -> Iterator[None]:
     """A driver that serves and watches."""
     driver = gpu_driver.GpuDriver(node.hardware, intents=node.intents, health=FAST, resources=resources)
-    driver.start(site)
+    driver.start(context)
     try:
         yield
     finally:
         driver.stop()
 
 
-def listening(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
+def listening(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     """Strike the GPU that nobody uses until the watch hears it: events from before it began are not for it."""
 
     def is_heard() -> bool:
         node.hardware.report_xid(uuid(node, FREE), 48)
-        return f"gpu-{FREE}" in site.taints()
+        return f"gpu-{FREE}" in context.taints()
 
     assert eventually(is_heard)
 
@@ -117,10 +117,10 @@ def reload(node: gpu_node.GpuNode, _: port.GpuUuid) -> None:
 
 @pytest.mark.parametrize("mishap", [flip, reset, reload], ids=["mig-mode", "reset", "reload"])
 def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
-    node: gpu_node.GpuNode, site: sites.FakeSite, mishap: Mishap, caplog: pytest.LogCaptureFixture
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, mishap: Mishap, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "drakit"), running(node, site):
-        listening(node, site)
+    with caplog.at_level(logging.INFO, "drakit"), running(node, context):
+        listening(node, context)
         caplog.clear()
         mishap(node, uuid(node))
         assert eventually(lambda: has_its_slice(node))
@@ -130,14 +130,14 @@ def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
     assert "time slice Long and compute mode Default" in line["settings"]
 
 
-def looked_at(node: gpu_node.GpuNode, site: sites.FakeSite) -> tuple[monitor.HealthMonitor, list[set[port.GpuUuid]]]:
+def looked_at(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> tuple[monitor.HealthMonitor, list[set[port.GpuUuid]]]:
     """A watch that has looked once, driven by hand, and what it says of lost settings."""
     told: list[set[port.GpuUuid]] = []
 
     def note(gpus: Collection[port.GpuUuid]) -> None:
         told.append(set(gpus))
 
-    watch = monitor.HealthMonitor(node.hardware, site, prefix=gpu_driver.NAME, policy=FAST.policy, lost_settings=note)
+    watch = monitor.HealthMonitor(node.hardware, context, prefix=gpu_driver.NAME, policy=FAST.policy, lost_settings=note)
     watch.poll()
     return watch, told
 
@@ -148,29 +148,29 @@ def event(gpu: port.GpuUuid, kind: signals.EventKind) -> signals.Event:
 
 @pytest.mark.parametrize("kind", [signals.EventKind.MIG, signals.EventKind.RECOVERY, signals.EventKind.UNAVAILABLE])
 def test_an_event_that_may_have_cost_settings_is_told_once_and_of_its_gpu_alone(
-    node: gpu_node.GpuNode, site: sites.FakeSite, kind: signals.EventKind
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, kind: signals.EventKind
 ) -> None:
-    watch, told = looked_at(node, site)
+    watch, told = looked_at(node, context)
     watch.handle_event(event(uuid(node), kind))
     watch.poll()
     watch.poll()
     assert told == [{uuid(node)}]
 
 
-def test_instances_that_come_and_go_while_mig_mode_is_on_are_no_loss(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
+def test_instances_that_come_and_go_while_mig_mode_is_on_are_no_loss(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     node.hardware.set_mig_mode(uuid(node, FREE), enabled=True)
-    watch, told = looked_at(node, site)
+    watch, told = looked_at(node, context)
     watch.handle_event(event(uuid(node, FREE), signals.EventKind.MIG))
     watch.poll()
     assert told == []
-    assert site.changes == 1, "they are news all the same"
+    assert context.rediscoveries == 1, "they are news all the same"
     node.hardware.set_mig_mode(uuid(node, FREE), enabled=False)
     watch.poll()
     assert told == [{uuid(node, FREE)}], "a change of the mode may be one"
 
 
-def test_a_gpu_that_comes_back_is_told_when_it_answers_and_not_before(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
-    watch, told = looked_at(node, site)
+def test_a_gpu_that_comes_back_is_told_when_it_answers_and_not_before(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+    watch, told = looked_at(node, context)
     gpu = uuid(node)
     node.hardware.lose(gpu)
     watch.handle_event(event(gpu, signals.EventKind.UNAVAILABLE))
@@ -181,8 +181,8 @@ def test_a_gpu_that_comes_back_is_told_when_it_answers_and_not_before(node: gpu_
     assert told == [{gpu}]
 
 
-def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
-    watch, told = looked_at(node, site)
+def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+    watch, told = looked_at(node, context)
     node.hardware.report_xid(uuid(node), 48, asks=signals.RecoveryAction.RESET)
     watch.poll()
     assert told == []
@@ -191,8 +191,8 @@ def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuN
     assert told == [{uuid(node)}]
 
 
-def test_quiet_hardware_is_told_of_nobody(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
-    watch, told = looked_at(node, site)
+def test_quiet_hardware_is_told_of_nobody(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+    watch, told = looked_at(node, context)
     for _ in range(30):
         watch.poll()
     assert told == []
@@ -202,9 +202,11 @@ def settings_calls(node: gpu_node.GpuNode) -> list[str]:
     return [name for name in node.steps.names if name.startswith("before set_")]
 
 
-def test_applying_again_is_idempotent_and_touches_no_gpu_that_no_claim_uses(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
+def test_applying_again_is_idempotent_and_touches_no_gpu_that_no_claim_uses(
+    node: gpu_node.GpuNode, context: fake_context.FakeContext
+) -> None:
     node.steps.names.clear()
-    again = restorer(node, site)
+    again = restorer(node, context)
     assert again.restore({uuid(node, FREE)}) == frozenset()
     assert settings_calls(node) == []
     node.hardware.reset(uuid(node))
@@ -212,10 +214,10 @@ def test_applying_again_is_idempotent_and_touches_no_gpu_that_no_claim_uses(node
         assert again.restore({uuid(node), uuid(node, FREE)}) == frozenset()
         assert has_its_slice(node)
     assert settings_calls(node) == ["before set_time_slice"] * 2
-    assert set().union(*site.held) == set(granted(node).device.lock_names)
+    assert set().union(*context.held) == set(granted(node).device.lock_names)
 
 
-class Leaving(sites.FakeSite):
+class Leaving(fake_context.FakeContext):
     """A claim is unprepared while its GPU's lock is waited for."""
 
     @contextlib.contextmanager
@@ -236,24 +238,24 @@ def test_a_claim_that_goes_while_the_lock_is_waited_for_gets_nothing(node: gpu_n
 
 
 def test_settings_wait_while_an_admin_has_the_gpu_in_mig_mode(
-    node: gpu_node.GpuNode, site: sites.FakeSite, caplog: pytest.LogCaptureFixture
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.hardware.set_mig_mode(uuid(node), enabled=True)
     node.steps.names.clear()
-    assert restorer(node, site).restore({uuid(node)}) == frozenset(), "the next change of the mode is waited for"
+    assert restorer(node, context).restore({uuid(node)}) == frozenset(), "the next change of the mode is waited for"
     assert settings_calls(node) == []
     assert "claim settings wait: MIG mode is on" in caplog.text
 
 
 def test_what_fails_is_named_and_tried_again_until_it_is_so(
-    node: gpu_node.GpuNode, site: sites.FakeSite, caplog: pytest.LogCaptureFixture
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.hardware.reset(uuid(node))
     desk = fault_injection.Faults(node.choice.directory)
     desk.arm(
         fault_injection.Fault(call="set_time_slice", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=2)
     )
-    crew = restore.RestoreWorker(restorer(node, site), pause=0.01)
+    crew = restore.RestoreWorker(restorer(node, context), pause=0.01)
     with at_work(crew):
         crew.enqueue([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
@@ -262,7 +264,7 @@ def test_what_fails_is_named_and_tried_again_until_it_is_so(
 
 
 def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
-    node: gpu_node.GpuNode, site: sites.FakeSite, caplog: pytest.LogCaptureFixture
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     left = [2]
 
@@ -272,15 +274,17 @@ def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
             raise ValueError("a bug")
 
     node.hardware.reset(uuid(node))
-    crew = restore.RestoreWorker(restore.Restorer(gpu_node.stepping(node.hardware, step), site, child_daemons.ChildDaemons()), pause=0.01)
+    crew = restore.RestoreWorker(
+        restore.Restorer(gpu_node.stepping(node.hardware, step), context, child_daemons.ChildDaemons()), pause=0.01
+    )
     with at_work(crew):
         crew.enqueue([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
     assert caplog.text.count("ValueError: a bug") == 2
 
 
-class BuggySite(sites.FakeSite):
-    """A site that cannot list its grants the first times it is asked, for a reason nobody thought of."""
+class BuggySite(fake_context.FakeContext):
+    """A context that cannot list its grants the first times it is asked, for a reason nobody thought of."""
 
     bugs = 2
 
@@ -295,26 +299,26 @@ def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
     node: gpu_node.GpuNode, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.hardware.reset(uuid(node))
-    site = BuggySite(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
-    crew = restore.RestoreWorker(restorer(node, site), pause=0.01)
+    context = BuggySite(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+    crew = restore.RestoreWorker(restorer(node, context), pause=0.01)
     with at_work(crew):
         crew.enqueue([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
     assert caplog.text.count("listing prepared claims failed") == 2
 
 
-def test_a_hanging_call_holds_up_neither_the_watch_nor_the_end(node: gpu_node.GpuNode, site: sites.FakeSite) -> None:
+def test_a_hanging_call_holds_up_neither_the_watch_nor_the_end(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     desk = fault_injection.Faults(node.choice.directory)
-    with running(node, site):
-        listening(node, site)
+    with running(node, context):
+        listening(node, context)
         desk.arm(fault_injection.Fault(call="set_time_slice", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
         node.hardware.reset(uuid(node))
         assert eventually(lambda: bool(desk.stalled()))
         node.hardware.lose(uuid(node, FREE))
-        assert eventually(lambda: any(taint.key.endswith("gpu-lost") for taint in site.taints().get(f"gpu-{FREE}", ())))
-        changed = site.changes
+        assert eventually(lambda: any(taint.key.endswith("gpu-lost") for taint in context.taints().get(f"gpu-{FREE}", ())))
+        changed = context.rediscoveries
         node.hardware.set_mig_mode(uuid(node), enabled=True)
-        assert eventually(lambda: site.changes > changed)
+        assert eventually(lambda: context.rediscoveries > changed)
     desk.disarm()
 
 
@@ -331,7 +335,7 @@ class MpsNode:
 
     folder: pathlib.Path
     node: gpu_node.GpuNode
-    site: sites.FakeSite
+    context: fake_context.FakeContext
     around: gpu_driver.HostResources
 
     def kill(self) -> set[int]:
@@ -357,9 +361,9 @@ def mps_claim(short: pathlib.Path) -> Iterator[MpsNode]:
     around = gpu_driver.HostResources(daemons=daemons)
     node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", resources=around)
     node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
-    site = sites.FakeSite(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+    context = fake_context.FakeContext(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
     try:
-        yield MpsNode(folder=short, node=node, site=site, around=around)
+        yield MpsNode(folder=short, node=node, context=context, around=around)
     finally:
         node.unprepare()
     assert not alive(short)
@@ -367,8 +371,8 @@ def mps_claim(short: pathlib.Path) -> Iterator[MpsNode]:
 
 def test_an_mps_daemon_and_its_compute_mode_come_back_and_one_that_runs_is_left(mps_claim: MpsNode) -> None:
     node, folder = mps_claim.node, mps_claim.folder
-    with running(node, mps_claim.site, mps_claim.around):
-        listening(node, mps_claim.site)
+    with running(node, mps_claim.context, mps_claim.around):
+        listening(node, mps_claim.context)
         before = alive(folder)
         node.hardware.reset(uuid(node))
         assert eventually(lambda: node.hardware.compute_mode(uuid(node)) is port.ComputeMode.EXCLUSIVE_PROCESS)
@@ -385,7 +389,7 @@ def test_a_repeated_prepare_and_a_start_of_the_driver_end_no_daemon_that_is_slow
         os.kill(pid, signal.SIGSTOP)
     with pytest.raises(errors.HardwareError, match="is left running for its pods"):
         node.driver.prepare(node.journal["a"].grant)
-    with running(node, mps_claim.site, mps_claim.around):
+    with running(node, mps_claim.context, mps_claim.around):
         assert alive(mps_claim.folder) == before
     assert alive(mps_claim.folder) == before
     for pid in before:
@@ -404,7 +408,7 @@ def test_a_daemon_that_cannot_be_started_when_the_driver_starts_is_tried_again(
 ) -> None:
     mps_claim.kill()
     mps_daemon.install(mps_claim.folder / "root", "broken")
-    with running(mps_claim.node, mps_claim.site, mps_claim.around):
+    with running(mps_claim.node, mps_claim.context, mps_claim.around):
         assert "ended at once: no CUDA-capable device" in str([vars(record).get("error") for record in caplog.records])
         mps_daemon.install(mps_claim.folder / "root")
         assert eventually(mps_claim.is_served)

@@ -300,7 +300,7 @@ def test_wrong_parameters_are_refused_by_name(sharing: dict[str, object], messag
 def test_a_partition_has_no_time_slice_to_set(node: gpu_node.GpuNode) -> None:
     for kind in (("gpu.drakit.dev/v1", "MigConfig"), ("resource.nvidia.com/v1beta1", "MigDeviceConfig")):
         known = decode({"apiVersion": kind[0], "kind": kind[1], "sharing": {"strategy": "TimeSlicing"}})
-        assert node.driver.fits(node.device("gpu-1-mig-1g10gb-19-6"), known)
-        assert not node.driver.fits(node.device("gpu-1"), known)
+        assert node.driver.accepts_config(node.device("gpu-1-mig-1g10gb-19-6"), known)
+        assert not node.driver.accepts_config(node.device("gpu-1"), known)
         with pytest.raises(errors.ConfigError, match="time slice cannot be changed"):
             decode({"apiVersion": kind[0], "kind": kind[1], "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {}}})

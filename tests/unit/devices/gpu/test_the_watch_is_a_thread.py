@@ -12,7 +12,8 @@ from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu.health import faults, monitor, signals
 from drakit.devices.gpu.mock import fault_injection, mock_gpus
-from fakes import gpu_node, nvml_library, site
+from drakit.testing import fake_context
+from fakes import gpu_node, nvml_library
 
 PATIENCE = 60.0
 MACHINE = "dgx-a100-40gb-2gpu"
@@ -40,24 +41,24 @@ def seen(request: pytest.FixtureRequest, hardware: mock_gpus.MockGpus, tmp_path:
 
 
 @pytest.fixture
-def kept(tmp_path: pathlib.Path) -> site.FakeSite:
-    return site.FakeSite(tmp_path / "home")
+def kept(tmp_path: pathlib.Path) -> fake_context.FakeContext:
+    return fake_context.FakeContext(tmp_path / "home")
 
 
 @pytest.fixture
-def serving(seen: port.GpuPort, kept: site.FakeSite) -> Iterator[gpu_driver.GpuDriver]:
+def serving(seen: port.GpuPort, kept: fake_context.FakeContext) -> Iterator[gpu_driver.GpuDriver]:
     driver = gpu_driver.GpuDriver(seen, health=WATCHING)
     driver.start(kept)
     yield driver
     driver.stop()
 
 
-def until(kept: site.FakeSite, holds: Callable[[], bool]) -> None:
-    with kept.told:
-        assert kept.told.wait_for(holds, PATIENCE)
+def until(kept: fake_context.FakeContext, holds: Callable[[], bool]) -> None:
+    with kept.updated:
+        assert kept.updated.wait_for(holds, PATIENCE)
 
 
-def tainted(kept: site.FakeSite) -> set[str]:
+def tainted(kept: fake_context.FakeContext) -> set[str]:
     return {device for device, found in kept.taints().items() if found}
 
 
@@ -66,18 +67,18 @@ def watch_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "gpu-watch"}
 
 
-def listening(hardware: mock_gpus.MockGpus, kept: site.FakeSite) -> None:
+def listening(hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext) -> None:
     """Strike until the watch hears it: events from before it began are not for it."""
     uuid = hardware.gpus()[0].uuid
     deadline = time.monotonic() + PATIENCE
     while "gpu-0" not in tainted(kept) and time.monotonic() < deadline:
         hardware.report_xid(uuid, 79, asks=signals.RecoveryAction.RESET)
-        with kept.told:
-            kept.told.wait_for(lambda: "gpu-0" in kept.taints(), 0.2)
+        with kept.updated:
+            kept.updated.wait_for(lambda: "gpu-0" in kept.taints(), 0.2)
 
 
 def test_an_xid_becomes_a_taint_and_a_reset_takes_it_away(
-    hardware: mock_gpus.MockGpus, kept: site.FakeSite, serving: gpu_driver.GpuDriver
+    hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext, serving: gpu_driver.GpuDriver
 ) -> None:
     listening(hardware, kept)
     assert tainted(kept) == {"gpu-0"}
@@ -87,7 +88,7 @@ def test_an_xid_becomes_a_taint_and_a_reset_takes_it_away(
 
 
 def test_a_gpu_that_is_lost_while_it_is_watched_comes_back(
-    hardware: mock_gpus.MockGpus, kept: site.FakeSite, serving: gpu_driver.GpuDriver
+    hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext, serving: gpu_driver.GpuDriver
 ) -> None:
     listening(hardware, kept)
     second = hardware.gpus()[1].uuid
@@ -99,7 +100,7 @@ def test_a_gpu_that_is_lost_while_it_is_watched_comes_back(
 
 @pytest.mark.parametrize("call", ["events", "population", "gpus", "mig_mode", "recovery_action"])
 def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
-    choice: machines.Choice, hardware: mock_gpus.MockGpus, kept: site.FakeSite, call: str
+    choice: machines.Choice, hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext, call: str
 ) -> None:
     desk = fault_injection.Faults(choice.directory)
     desk.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=1000))
@@ -122,7 +123,7 @@ def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
 
 @pytest.mark.parametrize("call", ["events", "population", "mig_mode"])
 def test_a_bug_does_not_end_the_watch(
-    hardware: mock_gpus.MockGpus, kept: site.FakeSite, caplog: pytest.LogCaptureFixture, call: str
+    hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
     left, met = [2], threading.Event()
 
@@ -168,7 +169,9 @@ class Counting:
         return getattr(self._hardware, call)
 
 
-def test_the_watch_ends_even_while_a_call_hangs(choice: machines.Choice, hardware: mock_gpus.MockGpus, kept: site.FakeSite) -> None:
+def test_the_watch_ends_even_while_a_call_hangs(
+    choice: machines.Choice, hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext
+) -> None:
     desk = fault_injection.Faults(choice.directory)
     desk.arm(fault_injection.Fault(call="recovery_action", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
     driver = gpu_driver.GpuDriver(hardware, health=WATCHING)
@@ -181,7 +184,7 @@ def test_the_watch_ends_even_while_a_call_hangs(choice: machines.Choice, hardwar
     desk.disarm()
 
 
-def test_a_driver_that_is_stopped_watches_no_more(seen: port.GpuPort, kept: site.FakeSite) -> None:
+def test_a_driver_that_is_stopped_watches_no_more(seen: port.GpuPort, kept: fake_context.FakeContext) -> None:
     earlier = watch_threads()
     driver = gpu_driver.GpuDriver(seen, health=WATCHING)
     driver.start(kept)

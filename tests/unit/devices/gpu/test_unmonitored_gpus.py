@@ -11,7 +11,8 @@ from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.gpu import host, nvml, port
 from drakit.devices.gpu.health import faults, monitor, signals
 from drakit.devices.gpu.mock import mock_gpus
-from fakes import nvml_library, site
+from drakit.testing import fake_context
+from fakes import nvml_library
 
 ROUNDS, BETWEEN = 3000, 0.02
 XID, ECC = 0x8, 0x2
@@ -36,8 +37,8 @@ def seen(library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, tmp_pa
 
 
 @pytest.fixture
-def kept(tmp_path: pathlib.Path) -> site.FakeSite:
-    return site.FakeSite(tmp_path / "home")
+def kept(tmp_path: pathlib.Path) -> fake_context.FakeContext:
+    return fake_context.FakeContext(tmp_path / "home")
 
 
 def second(hardware: mock_gpus.MockGpus) -> port.GpuUuid:
@@ -46,7 +47,7 @@ def second(hardware: mock_gpus.MockGpus) -> port.GpuUuid:
 
 @pytest.fixture
 def serving(
-    library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, seen: nvml.NvmlGpus, kept: site.FakeSite
+    library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, seen: nvml.NvmlGpus, kept: fake_context.FakeContext
 ) -> Iterator[gpu_driver.GpuDriver]:
     """A driver that watches two GPUs, the second of which cannot be registered for events."""
     library.event_kinds[second(hardware)] = None
@@ -58,7 +59,7 @@ def serving(
 
 
 def monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
-    return {one.labels["gpu"]: one.value for one in driver.measure() if one.name == "gpu_monitored"}
+    return {one.labels["gpu"]: one.value for one in driver.metrics() if one.name == "gpu_monitored"}
 
 
 def eventually_monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
@@ -88,17 +89,17 @@ def test_the_metrics_say_which_gpu_is_only_looked_at(serving: gpu_driver.GpuDriv
 
 
 def test_what_a_look_shows_of_such_a_gpu_is_a_taint_and_being_deaf_is_none(
-    serving: gpu_driver.GpuDriver, hardware: mock_gpus.MockGpus, kept: site.FakeSite
+    serving: gpu_driver.GpuDriver, hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext
 ) -> None:
     assert eventually_monitored(serving)
     assert not kept.taints()
     hardware.report_xid(second(hardware), 48, asks=signals.RecoveryAction.RESET)
-    with kept.told:
-        assert kept.told.wait_for(lambda: kept.taints().get("gpu-1"), 60)
+    with kept.updated:
+        assert kept.updated.wait_for(lambda: kept.taints().get("gpu-1"), 60)
     assert [taint.key for taint in kept.taints()["gpu-1"]] == ["gpu.drakit.dev/recovery-action"]
 
 
-def test_nothing_is_said_of_gpus_that_nobody_watches(seen: nvml.NvmlGpus, kept: site.FakeSite) -> None:
+def test_nothing_is_said_of_gpus_that_nobody_watches(seen: nvml.NvmlGpus, kept: fake_context.FakeContext) -> None:
     driver = gpu_driver.GpuDriver(seen)
     driver.discover()
     driver.start(kept)

@@ -67,7 +67,7 @@ def place(tmp_path: pathlib.Path) -> Iterator[Place]:
     machine, attachment = Machine(machines.Choice(name="dgx-a100-40gb", directory=tmp_path)), Attachment()
 
     class Nics(nic_driver.NicDriver):
-        def start(self, site: object) -> None:
+        def start(self, context: object) -> None:
             """No keeper and no sockets: nothing runs beside the verbs."""
 
         def stop(self) -> None:
@@ -131,7 +131,7 @@ def test_a_nic_that_was_pulled_is_refused_and_the_claim_stays_prepared(place: Pl
     container = place.node.prepare(ref)
     place.machine.change = pulled
     place.node.restart()
-    error = place.node.ask(ref).error
+    error = place.node.try_prepare(ref).error
     assert error.startswith(f"{NIC}: the interface is no longer there; the claim stays prepared")
     assert not hasattr(place.machine, "removed")
     assert place.node.container(container.cdi_ids) == container

@@ -17,7 +17,7 @@ def claim(number: int) -> claims.ClaimRef:
 
 
 class Told:
-    """The part of a site that the driver uses."""
+    """The part of a context that the driver uses."""
 
     def __init__(self) -> None:
         self.statuses: list[tuple[claims.ClaimRef, claim_status.DeviceStatus]] = []
@@ -97,7 +97,7 @@ def test_admin_access_is_told_and_given_no_chips(tmp_path: pathlib.Path) -> None
 def test_a_node_reports_its_part_and_how_many_there_are(tmp_path: pathlib.Path) -> None:
     made, _ = on("node-5", tmp_path)
     told = Told()
-    made.start(told)  # type: ignore[arg-type]  # The driver uses no more of a site than this.
+    made.start(told)  # type: ignore[arg-type]  # The driver uses no more of a context than this.
     made.prepare(grant(made, "tpu-4x4-1"))
     [(ref, status)] = told.statuses
     assert ref == claim(1)

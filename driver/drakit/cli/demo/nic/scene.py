@@ -82,7 +82,7 @@ class Driver:
         post = self.family(speed)
         self._opened = local_node.LocalNode.open(post.spec, post.folders, self)
         self._opened.offered.refresh()
-        self._opened.author.start(self._opened.site)
+        self._opened.author.start(self._opened.context)
 
     def stop(self) -> None:
         """Serve no more. Twice is fine."""

@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from drakit.core import backoff, context, errors
+from drakit.core import backoff, errors
+from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.devices.gpu import port
 from drakit.devices.gpu.health import faults, signals, xids
@@ -52,7 +53,7 @@ class HealthMonitor:
     def __init__(
         self,
         hardware: port.GpuPort,
-        site: context.DriverContext,
+        context: contexts.DriverContext,
         *,
         prefix: str,
         policy: faults.HealthPolicy,
@@ -61,14 +62,14 @@ class HealthMonitor:
         lost_settings: Callable[[Collection[port.GpuUuid]], None] = _ignore,
     ) -> None:
         self._hardware = hardware
-        self._site = site
+        self._context = context
         self._prefix = prefix
         self._policy = policy
         self._intervals = intervals or PollIntervals()
         self._now = now
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gpu-watch", daemon=True)
-        self._faults: tuple[faults.Fault, ...] = faults.from_taints(site.taints(), prefix, policy, now())
+        self._faults: tuple[faults.Fault, ...] = faults.from_taints(context.taints(), prefix, policy, now())
         self._gpus: dict[int, port.Gpu] = {}
         self._modes: dict[port.GpuUuid, port.MigMode | None] = {}
         self._lost: frozenset[int] = frozenset()
@@ -78,7 +79,7 @@ class HealthMonitor:
         self._population: str | None = None
         self._polls = 0
         self._repartitioned: frozenset[str] = frozenset()
-        self._reported: dict[str, context.HealthReport] = {}
+        self._reported: dict[str, contexts.HealthReport] = {}
         self._unmonitored: frozenset[str] | None = None
 
     @property
@@ -126,7 +127,7 @@ class HealthMonitor:
                 gpu.uuid for gpu in self._gpus.values() if gpu.uuid in self._repartitioned and not self._has_mig(gpu)
             }
             self._repartitioned = frozenset()
-            self._site.changed()
+            self._context.rediscover()
         self._publish(now)
         self._report_lost_settings(found)
         return is_new or self._lost != lost
@@ -176,8 +177,8 @@ class HealthMonitor:
             return False
         if is_new and self._population is not None:
             self._hardware.renew()
-            self._site.changed()
-        before = discovery.claimed_gpus(self._site, self._hardware.boot_id()) if self._population is None else self._gpus
+            self._context.rediscover()
+        before = discovery.claimed_gpus(self._context, self._hardware.boot_id()) if self._population is None else self._gpus
         kept = {minor: gpu for minor, gpu in before.items() if self._hardware.is_plugged(gpu)}
         self._gpus = kept | {gpu.minor: gpu for gpu in self._hardware.gpus()}
         self._faults = tuple(
@@ -187,7 +188,7 @@ class HealthMonitor:
             self._maybe_lost_settings |= {gpu.uuid for gpu in self._gpus.values()}
         changed = self._gpus.keys() != before.keys()
         if changed and self._population is not None:
-            self._site.changed()
+            self._context.rediscover()
         self._population = population
         return is_new or changed
 
@@ -228,7 +229,7 @@ class HealthMonitor:
         if self._modes.setdefault(gpu.uuid, mode) != mode:
             self._modes[gpu.uuid] = mode
             self._maybe_lost_settings |= {gpu.uuid}
-            self._site.changed()
+            self._context.rediscover()
         return vital
 
     def _observe_failed(self, gpu: port.Gpu, error: port.CallError) -> faults.Observation | None:
@@ -316,20 +317,20 @@ class HealthMonitor:
 
     def _notify(self, anchor: str, text: str) -> None:
         """Tell the users of the claims that a fault concerns."""
-        for grant in self._site.grants():
+        for grant in self._context.grants():
             if faults.affects(anchor, grant.device.name):
-                self._site.notice(grant.claim, context.Event(reason="GpuFault", message=f"{grant.device.name}: {text}."))
+                self._context.record_event(grant.claim, contexts.Event(reason="GpuFault", message=f"{grant.device.name}: {text}."))
 
     def _publish(self, now: float) -> None:
         """Bring taints and health reports to what stands."""
         wanted = faults.taints(self._faults, self._prefix, self._policy, now)
-        standing = faults.health_taints(self._site.taints(), self._prefix)
+        standing = faults.health_taints(self._context.taints(), self._prefix)
         moved = [
             self._update_taints(device, wanted.get(device, ()), standing.get(device, ()))
             for device in sorted(wanted.keys() | standing.keys())
         ]
         if any(moved):
-            self._site.changed()
+            self._context.rediscover()
         if self._faults or self._reported:
             self._report_health()
 
@@ -339,26 +340,26 @@ class HealthMonitor:
         surplus = {key for key, effect, _ in says if (key, effect) not in {(taint.key, taint.effect) for taint in wanted}}
         missing = [taint for taint in wanted if taint.key in surplus or (taint.key, taint.effect, taint.value) not in says]
         for key in sorted(surplus):
-            self._site.untaint(device, key)
+            self._context.untaint(device, key)
         for taint in missing:
-            self._site.taint(device, taint)
+            self._context.taint(device, taint)
         return bool(surplus or missing)
 
     def _report_health(self) -> None:
-        reports = faults.reports(self._faults, [grant.device.name for grant in self._site.grants()])
+        reports = faults.reports(self._faults, [grant.device.name for grant in self._context.grants()])
         for device, report in reports.items():
             if self._reported.get(device) != report:
-                self._site.health(report)
+                self._context.report_health(report)
         for device in self._reported.keys() - reports.keys():
-            self._site.health(context.HealthReport(device=device, health=context.Health.HEALTHY))
+            self._context.report_health(contexts.HealthReport(device=device, health=contexts.Health.HEALTHY))
         self._reported = reports
 
 
-def remove_taints(site: context.DriverContext, prefix: str) -> None:
+def remove_taints(context: contexts.DriverContext, prefix: str) -> None:
     """Remove the taints of an earlier process that watched: nobody does any more."""
-    for device, kept in faults.health_taints(site.taints(), prefix).items():
+    for device, kept in faults.health_taints(context.taints(), prefix).items():
         for key in sorted({taint.key for taint in kept}):
-            site.untaint(device, key)
+            context.untaint(device, key)
 
 
 def _is_same(before: port.Gpu, now: port.Gpu | None) -> bool:

@@ -13,8 +13,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from drakit.core import context, errors, inventory, records
+from drakit.core import context as contexts
 from drakit.core import device as devices
+from drakit.core import errors, inventory, records
 from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.inventory import attributes, gpu_devices
 from drakit.devices.gpu.mig import instances, partitioning
@@ -203,10 +204,10 @@ def _static_uuid(hardware: port.GpuPort, gpu: port.GpuUuid, found: port.GpuInsta
 _MINOR = re.compile(r"gpu-(\d+)(?:-|$)")
 
 
-def claimed_devices(site: context.DriverContext, boot: str) -> Mapping[str, tuple[port.Gpu, devices.Device]]:
+def claimed_devices(context: contexts.DriverContext, boot: str) -> Mapping[str, tuple[port.Gpu, devices.Device]]:
     """Return the devices of a boot's prepared claims with their GPUs, by device name. Counters are left out: nothing new is allocated."""
     found: dict[str, tuple[port.Gpu, devices.Device]] = {}
-    for grant in site.grants():
+    for grant in context.grants():
         minor, uuid = _MINOR.match(grant.device.name), grant.intent.get("gpu")
         address, product = grant.device.attributes.get(attributes.PCI_BUS_ID), grant.device.attributes.get("productName")
         if grant.intent.get("boot") != boot or minor is None or not isinstance(uuid, str) or not isinstance(address, str):
@@ -216,14 +217,14 @@ def claimed_devices(site: context.DriverContext, boot: str) -> Mapping[str, tupl
     return found
 
 
-def claimed_gpus(site: context.DriverContext, boot: str) -> Mapping[int, port.Gpu]:
+def claimed_gpus(context: contexts.DriverContext, boot: str) -> Mapping[int, port.Gpu]:
     """Return the GPUs of a boot's prepared claims, by minor number."""
-    return {gpu.minor: gpu for gpu, _ in claimed_devices(site, boot).values()}
+    return {gpu.minor: gpu for gpu, _ in claimed_devices(context, boot).values()}
 
 
 def with_claimed_devices(
-    offered: inventory.Inventory, site: context.DriverContext, boot: str, known: Collection[int], is_kept: Callable[[port.Gpu], bool]
+    offered: inventory.Inventory, context: contexts.DriverContext, boot: str, known: Collection[int], is_kept: Callable[[port.Gpu], bool]
 ) -> inventory.Inventory:
     """Return the inventory with the claimed devices of kept GPUs whose minor number is not known."""
-    missing = tuple(device for gpu, device in claimed_devices(site, boot).values() if gpu.minor not in known and is_kept(gpu))
+    missing = tuple(device for gpu, device in claimed_devices(context, boot).values() if gpu.minor not in known and is_kept(gpu))
     return dataclasses.replace(offered, devices=(*offered.devices, *missing)) if missing else offered

@@ -10,7 +10,8 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
 
-from drakit.core import backoff, context, errors, records
+from drakit.core import backoff, errors, records
+from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.devices.gpu import identity, port
 from drakit.devices.gpu.sharing import gpu_settings
@@ -30,9 +31,11 @@ Settled = set[tuple[port.GpuUuid, tuple[port.TimeSlice | None, port.ComputeMode 
 class Restorer:
     """Goes through prepared claims, in the thread of whoever calls."""
 
-    def __init__(self, hardware: port.GpuPort, site: context.DriverContext, daemons: mps_port.Daemons, intents: Intents = tuple) -> None:
+    def __init__(
+        self, hardware: port.GpuPort, context: contexts.DriverContext, daemons: mps_port.Daemons, intents: Intents = tuple
+    ) -> None:
         self._hardware = hardware
-        self._site = site
+        self._context = context
         self._daemons = daemons
         self._intents = intents
 
@@ -43,7 +46,7 @@ class Restorer:
         """
         settled: Settled = set()
         failed: set[port.GpuUuid] = set()
-        for grant in self._site.grants():
+        for grant in self._context.grants():
             gpu = grant.intent.get("gpu")
             if (gpus is None or gpu in gpus) and not self._restore(grant, settled):
                 failed.add(port.GpuUuid(str(gpu)))
@@ -53,7 +56,7 @@ class Restorer:
         """Return the GPUs on which a prepared claim's MPS daemon does not run."""
         found: set[port.GpuUuid] = set()
         boot = self._hardware.boot_id()
-        for grant in self._site.grants():
+        for grant in self._context.grants():
             wanted = _readable(grant)
             is_shared = wanted is not None and wanted.boot == boot and "mps" in wanted.settings
             if wanted is not None and is_shared and not self._daemons.is_alive(wanted.holder):
@@ -70,7 +73,7 @@ class Restorer:
             wanted = identity.Identity.from_record(grant.intent)
             settings = gpu_settings.Settings.from_record(wanted.settings)
             if settings != gpu_settings.Settings() and wanted.boot == self._hardware.boot_id():
-                with self._site.hold(grant.device.lock_names):
+                with self._context.hold(grant.device.lock_names):
                     if self._is_prepared(grant):
                         self._set(grant, wanted, settings, settled)
                         uuid = grant.record.get("uuid")
@@ -97,7 +100,7 @@ class Restorer:
 
     def _is_prepared(self, grant: Grant) -> bool:
         """Whether the claim is as it was when it was listed; it may have gone, and come again, before the lock was had."""
-        now = self._site.grant(grant.claim.uid, grant.device.name, grant.share_id)
+        now = self._context.grant(grant.claim.uid, grant.device.name, grant.share_id)
         return now is not None and now.intent == grant.intent
 
 

@@ -15,8 +15,9 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from drakit.core import context, errors, names, records
+from drakit.core import context as contexts
 from drakit.core import driver as drivers
+from drakit.core import errors, names, records
 from drakit.devices.nic import config
 from drakit.devices.nic.addresses import ip_pools
 from drakit.devices.nic.passthrough import whole_interface
@@ -158,16 +159,16 @@ class AddressLeases:
 
     def __init__(
         self,
-        site: context.DriverContext,
+        context: contexts.DriverContext,
         *,
         node: str,
         is_alive: IsAlive = _is_alive,
         survey: Callable[[], IsAlive] | None = None,
         known: AddressIndex | None = None,
     ) -> None:
-        self._site, self._node, self._is_alive = site, node, is_alive
+        self._context, self._node, self._is_alive = context, node, is_alive
         self._survey = survey or (lambda: is_alive)
-        self._index = known or AddressIndex(site.home)
+        self._index = known or AddressIndex(context.data_dir)
 
     def take(self, grant: Grant, chosen: config.NicConfig, sandbox_id: SandboxId) -> tuple[str, ...]:
         """The sandbox's addresses, noted before anything is made; those of an earlier call if it has any.
@@ -197,7 +198,7 @@ class AddressLeases:
             lease = Lease(grant=grant, sandbox_id=sandbox_id, addresses=found)
             for host in lease.hosts:
                 self._index.add(host, lease.place)
-            self._site.note(grant, sandbox_id.key, {"cookie": f"{sandbox_id.cookie:x}", "pod": sandbox_id.pod, "addresses": found})
+            self._context.set_state(grant, sandbox_id.key, {"cookie": f"{sandbox_id.cookie:x}", "pod": sandbox_id.pod, "addresses": found})
         return found
 
     def give_back(self, grant: Grant, sandbox_id: SandboxId) -> None:
@@ -205,7 +206,7 @@ class AddressLeases:
         for lease in self.of(grant):
             if lease.sandbox_id.cookie == sandbox_id.cookie:
                 self._forget(lease)
-        self._site.note(grant, sandbox_id.key, None)
+        self._context.set_state(grant, sandbox_id.key, None)
 
     def end(self, grant: Grant) -> None:
         """The grant is about to be unprepared, and its notes go with it."""
@@ -214,12 +215,12 @@ class AddressLeases:
 
     def of(self, grant: Grant) -> tuple[Lease, ...]:
         """The leases of one grant."""
-        found = (_lease(grant, record) for key, record in self._site.notes(grant).items() if key.startswith(_NOTE))
+        found = (_lease(grant, record) for key, record in self._context.state(grant).items() if key.startswith(_NOTE))
         return tuple(lease for lease in found if lease is not None)
 
     def leases(self) -> Iterator[Lease]:
         """Every lease of the node; costs as much as there are claims."""
-        for grant in self._site.grants():
+        for grant in self._context.grants():
             yield from self.of(grant)
 
     def _forget(self, lease: Lease) -> None:
@@ -229,8 +230,8 @@ class AddressLeases:
     def _holders(self, host: str) -> Iterator[Lease]:
         """The leases that have an address now: the register's places, looked up."""
         for place in sorted(self._index.places(host), key=lambda place: (place.claim, place.key)):
-            grant = self._site.grant(place.claim, place.device, place.share_id)
-            record = None if grant is None else self._site.notes(grant).get(place.key)
+            grant = self._context.grant(place.claim, place.device, place.share_id)
+            record = None if grant is None else self._context.state(grant).get(place.key)
             lease = None if grant is None or record is None else _lease(grant, record)
             if lease is not None and host in lease.hosts:
                 yield lease

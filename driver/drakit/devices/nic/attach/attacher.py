@@ -13,8 +13,9 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from drakit.core import context, errors
+from drakit.core import context as contexts
 from drakit.core import driver as drivers
+from drakit.core import errors
 from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
@@ -65,14 +66,14 @@ class Attacher:
         self,
         machine: port.Port,
         kernel: Sandboxes,
-        site: context.DriverContext,
+        context: contexts.DriverContext,
         *,
         node: str,
         known: address_leases.AddressIndex | None = None,
     ) -> None:
-        self._machine, self._kernel, self._site = machine, kernel, site
+        self._machine, self._kernel, self._context = machine, kernel, context
         self._node = node
-        self._leases = address_leases.AddressLeases(site, node=node, is_alive=self._is_alive, survey=self._survey, known=known)
+        self._leases = address_leases.AddressLeases(context, node=node, is_alive=self._is_alive, survey=self._survey, known=known)
 
     def attach(self, request: protocol.Request, descriptor: int, is_waited_for: Callable[[], bool], *, known: Grant | None = None) -> None:
         """Give the sandbox whose namespace is open as ``descriptor`` its interface; afterwards nothing is held. ``known`` is the grant, if just read.
@@ -84,7 +85,7 @@ class Attacher:
                 "the pod uses the host's network (hostNetwork), into which no share of a NIC can be put", outcomes.Reason.HOST_NETWORK
             )
         grant = known or self._prepared(request)[0]
-        with self._site.hold((*grant.device.lock_names, *address_leases.locks_for(_config(grant)))):
+        with self._context.hold((*grant.device.lock_names, *address_leases.locks_for(_config(grant)))):
             grant, share = self._wanted(request, is_waited_for)
             with self._kernel.opened(descriptor) as sandbox:
                 call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor)
@@ -92,7 +93,7 @@ class Attacher:
 
     def attachments(self, grant: Grant) -> tuple[attachment_plan.Attachment, ...]:
         """Every attachment that is noted of a grant."""
-        notes = self._site.notes(grant)
+        notes = self._context.state(grant)
         found = (attachment_plan.from_record(record) for key, record in notes.items() if attachment_plan.is_key(key))
         return tuple(attachment for attachment in found if attachment is not None)
 
@@ -108,7 +109,7 @@ class Attacher:
         self._machine.dismiss(share, cookie=attachment.cookie, mac=attachment.mac)
         with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
             self._leases.give_back(grant, _sandbox_id(attachment))
-            self._site.note(grant, attachment.key, None)
+            self._context.set_state(grant, attachment.key, None)
 
     def end(self, grant: Grant) -> None:
         """The grant is about to be unprepared; its addresses are known to be free."""
@@ -122,7 +123,7 @@ class Attacher:
             _log.warning("attachment rollback failed", extra=log_keys(grant, attachment, interface=attachment.name, error=str(error)))
 
     def _prepared(self, request: protocol.Request) -> tuple[Grant, port.Share]:
-        grant = self._site.grant(request.claim, request.device, request.share_id)
+        grant = self._context.grant(request.claim, request.device, request.share_id)
         share = None if grant is None else shares.from_record(grant.record)
         if grant is None or share is None:
             raise outcomes.RefusedError(
@@ -132,12 +133,12 @@ class Attacher:
         return grant, share
 
     def _attach(self, call: Call, is_waited_for: Callable[[], bool]) -> None:
-        known = attachment_plan.from_record(self._site.notes(call.grant).get(attachment_plan.key_of(call.sandbox.cookie), {}))
+        known = attachment_plan.from_record(self._context.state(call.grant).get(attachment_plan.key_of(call.sandbox.cookie), {}))
         attachment = self._planned(call, known)
         link = _own(call.sandbox.find(attachment.name), call.share, attachment)
         if known != attachment:
             self._check_mac(call, attachment)
-            self._site.note(call.grant, attachment.key, attachment_plan.to_record(attachment))
+            self._context.set_state(call.grant, attachment.key, attachment_plan.to_record(attachment))
         try:
             self._complete(call, attachment, link)
             self._wanted(call.request, is_waited_for)
@@ -170,7 +171,7 @@ class Attacher:
         """
         if not _config(call.grant).mac or all(found.cookie == attachment.cookie for found in self._machine.members_at(attachment.mac)):
             return
-        for grant in self._site.grants():
+        for grant in self._context.grants():
             share = shares.from_record(grant.record)
             for other in self.attachments(grant) if share is not None else ():
                 same = other.mac == attachment.mac and other.cookie != attachment.cookie

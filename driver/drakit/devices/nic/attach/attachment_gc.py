@@ -15,8 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from drakit.core import context, errors, names, records
+from drakit.core import context as contexts
 from drakit.core import driver as drivers
+from drakit.core import errors, names, records
 from drakit.devices.nic import port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.attach import attacher, attachment_plan
@@ -42,13 +43,13 @@ class AttachmentCollector:
         self,
         machine: port.Port,
         kernel: attacher.Sandboxes,
-        site: context.DriverContext,
+        context: contexts.DriverContext,
         attaching: attacher.Attacher,
         *,
         intents: Callable[[], Iterable[records.Record]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._machine, self._kernel, self._site = machine, kernel, site
+        self._machine, self._kernel, self._context = machine, kernel, context
         self._attacher = attaching
         self._intents = intents
         self._monotonic = monotonic
@@ -76,7 +77,7 @@ class AttachmentCollector:
     def collect(self) -> None:
         """Compare every prepared share's attachments with the kernel once. Raises DrakitError."""
         admitted = {(member.share_id, member.cookie, member.mac) for member in self._machine.members()}
-        for grant in self._site.grants():
+        for grant in self._context.grants():
             share = shares.from_record(grant.record)
             if share is None:
                 continue
@@ -88,8 +89,8 @@ class AttachmentCollector:
             here = bool(self._attacher.links(share, attachment))
             if here and (share.id, attachment.cookie, attachment.mac) in admitted:
                 continue
-            with self._site.hold(grant.device.lock_names):
-                if attachment not in self._attacher.attachments(grant) or self._site.grant(*_key(grant)) is None:
+            with self._context.hold(grant.device.lock_names):
+                if attachment not in self._attacher.attachments(grant) or self._context.grant(*_key(grant)) is None:
                     continue
                 if self._attacher.links(share, attachment):
                     self._machine.admit(share, cookie=attachment.cookie, mac=attachment.mac)
@@ -98,26 +99,26 @@ class AttachmentCollector:
 
     def _forget(self, grant: Grant, share: port.Share, attachment: attachment_plan.Attachment) -> None:
         """The sandbox is gone, which is how most end."""
-        if _USED not in self._site.notes(grant):
-            self._site.note(grant, _USED, {})
+        if _USED not in self._context.state(grant):
+            self._context.set_state(grant, _USED, {})
         self._attacher.undo(grant, share, attachment)
         _log.info("attachment of a deleted sandbox removed", extra=attacher.log_keys(grant, attachment, interface=attachment.name))
 
     def _warn(self, grant: Grant) -> None:
         """Tell the users of a claim, once, that nothing attached to it for long: counted from the first look, also that of an earlier process."""
-        notes, now = self._site.notes(grant), self._monotonic()
+        notes, now = self._context.state(grant), self._monotonic()
         if notes.keys() - {_WAITING}:
             return
         since = notes.get(_WAITING, {}).get("since")
         if not isinstance(since, int) or since > now:
             with contextlib.suppress(errors.ClaimError):  # It was unprepared meanwhile.
-                self._site.note(grant, _WAITING, {"since": int(now)})
+                self._context.set_state(grant, _WAITING, {"since": int(now)})
             return
         if now - since < GRACE:
             return
-        self._site.note(grant, _WARNED, {})
+        self._context.set_state(grant, _WARNED, {})
         message = _NOT_ATTACHED.format(device=grant.device.name, seconds=GRACE)
-        self._site.notice(grant.claim, context.Event(reason="ShareNotAttached", message=message))
+        self._context.record_event(grant.claim, contexts.Event(reason="ShareNotAttached", message=message))
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Iterator
 
-from drakit.core import context, errors
+from drakit.core import advanced, errors
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, math.inf)
 """The histogram's upper bounds in seconds; a runtime waits for ten."""
@@ -69,13 +69,13 @@ class Calls:
         with self._guard:
             self._refused[reason] += 1
 
-    def readings(self) -> Iterator[context.Metric]:
+    def readings(self) -> Iterator[advanced.Metric]:
         """All of it, also what never happened."""
         with self._guard:
             refused = dict(self._refused)
             seen = {outcome: (tuple(counts), self._seconds[outcome]) for outcome, counts in self._counts.items()}
         for outcome, (counts, seconds) in seen.items():
-            yield context.Metric(
+            yield advanced.Metric(
                 name="nic_attach_seconds",
                 documentation="Seconds from a container runtime's call for an interface to its answer.",
                 value=seconds,
@@ -83,7 +83,7 @@ class Calls:
                 buckets=tuple(zip(BOUNDS, itertools.accumulate(counts), strict=True)),
             )
         for reason, count in refused.items():
-            yield context.Metric(
+            yield advanced.Metric(
                 name="nic_attach_refusals",
                 documentation="Calls of container runtimes for an interface that were refused.",
                 value=float(count),

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from drakit.core import context, edits, errors, records
+from drakit.core import advanced, edits, errors, records
+from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.devices.nic import port, settings
 from drakit.devices.nic import share as shares
@@ -42,7 +43,7 @@ class Service:
         self._copies = hook_client.Copies(home)
         self._attacher: attacher.Attacher | None = None
         self._whole_attacher: whole_attacher.WholeAttacher | None = None
-        self._site: context.DriverContext | None = None
+        self._context: contexts.DriverContext | None = None
         self._calls = outcomes.Calls()
         self.callbacks = Callbacks()
         self._server: server.Server | None = None
@@ -75,20 +76,20 @@ class Service:
             timeout=TIMEOUT,
         )
 
-    def start(self, site: context.DriverContext, intents: Callable[[], Iterable[records.Record]]) -> None:
+    def start(self, context: contexts.DriverContext, intents: Callable[[], Iterable[records.Record]]) -> None:
         """Begin to answer. Raises HardwareError where nobody can listen."""
-        self._copies.sweep({str(grant.record.get(RECORDED)) for grant in site.grants()})
-        known = address_leases.AddressIndex(site.home)
-        self._attacher = attacher.Attacher(self._machine, self._kernel, site, node=self._node, known=known)
+        self._copies.sweep({str(grant.record.get(RECORDED)) for grant in context.grants()})
+        known = address_leases.AddressIndex(context.data_dir)
+        self._attacher = attacher.Attacher(self._machine, self._kernel, context, node=self._node, known=known)
         missing = self.missing()
         if missing:
             _log.error("NIC sharing unavailable", extra={"error": missing})
-            site.changed()
-        self._collector = attachment_gc.AttachmentCollector(self._machine, self._kernel, site, self._attacher, intents=intents)
+            context.rediscover()
+        self._collector = attachment_gc.AttachmentCollector(self._machine, self._kernel, context, self._attacher, intents=intents)
         self._collector.remove_orphans()
         whole = whole_interface.Whole(self._machine, node=self._node, settings=settings.NicSettings())
-        self._whole_attacher = whole_attacher.WholeAttacher(whole, self._kernel, site, node=self._node, known=known)
-        self._site = site
+        self._whole_attacher = whole_attacher.WholeAttacher(whole, self._kernel, context, node=self._node, known=known)
+        self._context = context
         self._server = server.Server(self._home / SOCKET, self._attach)
         self._server.start()
         self._collector.start()
@@ -96,7 +97,7 @@ class Service:
     def _attach(self, request: protocol.Request, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Attach, and report the outcome in the claim, the log and the metrics."""
         began = time.monotonic()
-        grant = None if self._site is None else self._site.grant(request.claim, request.device, request.share_id)
+        grant = None if self._context is None else self._context.grant(request.claim, request.device, request.share_id)
         pod = request.pod or request.sandbox
         try:
             self._attach_granted(request, grant, descriptor, is_waited_for)
@@ -116,7 +117,7 @@ class Service:
         finally:
             self.callbacks.finished()
 
-    def readings(self) -> Iterator[context.Metric]:
+    def readings(self) -> Iterator[advanced.Metric]:
         """What became of the calls of container runtimes, for the metrics."""
         return self._calls.readings()
 
@@ -151,7 +152,7 @@ class Service:
 
     def placement_of(self, grant: Grant) -> identity.Placement | None:
         """Where a whole interface was moved to, as it was noted; None without memory, in a one-off command or while a start recovers claims."""
-        return None if self._site is None else whole_attacher.placement_of(self._site, grant)
+        return None if self._context is None else whole_attacher.placement_of(self._context, grant)
 
     def detach(self, grant: Grant, share_id: str) -> None:
         """Delete the interfaces of a share that is being taken away; a sandbox that is gone took its own along. Raises HardwareError.

@@ -8,8 +8,9 @@ its queueing, or one offered without a reserve for the host that uses it. A chec
 import logging
 from collections.abc import Callable, Mapping
 
-from drakit.core import context, errors
+from drakit.core import context as contexts
 from drakit.core import device as devices
+from drakit.core import errors
 from drakit.devices.nic import background, port, reporting, settings
 from drakit.devices.nic.discovery import attributes, offers
 
@@ -35,14 +36,14 @@ class LinkMonitor:
     def __init__(
         self,
         machine: port.Port,
-        site: context.DriverContext,
+        context: contexts.DriverContext,
         *,
         survey: Callable[[], offers.Survey],
         carrier_loss: settings.CarrierLoss,
         health: reporting.DeviceHealth,
         reporter: reporting.StatusReporter,
     ) -> None:
-        self._site, self._survey, self._health, self._reporter = site, survey, health, reporter
+        self._context, self._survey, self._health, self._reporter = context, survey, health, reporter
         self._effect = _EFFECTS.get(carrier_loss)
         self._offered: Offered | None = None
         self._warned: frozenset[Warned] = frozenset()
@@ -69,7 +70,7 @@ class LinkMonitor:
         self._warn(surveyed)
         offered = {item.name: item for item in surveyed.to_inventory().devices}
         if self._offered is not None and offered != self._offered:
-            self._site.changed()
+            self._context.rediscover()
         self._offered = offered
         for name, item in offered.items():
             self._report_link(name, has_link=item.attributes.get("carrier") is not False)
@@ -88,11 +89,11 @@ class LinkMonitor:
     def _report_link(self, name: str, *, has_link: bool) -> None:
         message = "" if has_link else f"the interface {self._interface_of(name)} has no link (no carrier)"
         self._health.set(name, SOURCE, message)
-        tainted = any(taint.key == TAINT for taint in self._site.taints().get(name, ()))
+        tainted = any(taint.key == TAINT for taint in self._context.taints().get(name, ()))
         if has_link and tainted:
-            self._site.untaint(name, TAINT)
+            self._context.untaint(name, TAINT)
         elif not has_link and not tainted and self._effect is not None:
-            self._site.taint(name, devices.Taint(key=TAINT, effect=self._effect))
+            self._context.taint(name, devices.Taint(key=TAINT, effect=self._effect))
 
     def _interface_of(self, name: str) -> str:
         return str((self._offered or {})[name].attributes.get(attributes.IF_NAME, ""))

@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
-from drakit.core import context, errors
+from drakit.core import context as contexts
 from drakit.core import driver as drivers
+from drakit.core import errors
 from drakit.devices.nic import config, pod_interfaces
 from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import attacher, outcomes, protocol
@@ -43,18 +44,18 @@ class WholeAttacher:
         self,
         whole: whole_interface.Whole,
         kernel: "attacher.Sandboxes",
-        site: context.DriverContext,
+        context: contexts.DriverContext,
         *,
         node: str,
         known: address_leases.AddressIndex | None = None,
     ) -> None:
-        self._whole, self._kernel, self._site = whole, kernel, site
-        self._leases = address_leases.AddressLeases(site, node=node, known=known)
+        self._whole, self._kernel, self._context = whole, kernel, context
+        self._leases = address_leases.AddressLeases(context, node=node, known=known)
 
     def attach(self, request: protocol.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
         """Move the interface of a prepared grant into the sandbox; raises RefusedError, DrakitError."""
         locks = (*grant.device.lock_names, *address_leases.locks_for(_config(grant)))
-        with self._site.hold(locks), self._kernel.opened(descriptor) as sandbox:
+        with self._context.hold(locks), self._kernel.opened(descriptor) as sandbox:
             current = self._wanted(request, is_waited_for)
             sandbox_id = address_leases.SandboxId(cookie=sandbox.cookie, pod=request.pod)
             call = self._begun(request, current, pod_interfaces.InterfaceRef(namespace=descriptor, name=""), sandbox_id)
@@ -74,7 +75,7 @@ class WholeAttacher:
 
         Raises RefusedError, HardwareError.
         """
-        typed, known = cast("whole_interface.Grant", grant), placement_of(self._site, grant)
+        typed, known = cast("whole_interface.Grant", grant), placement_of(self._context, grant)
         where = self._whole.locate(typed, known, sandbox)
         if where is pod_interfaces.Location.HERE:
             if known is None or known.cookie != sandbox_id.cookie:
@@ -87,12 +88,12 @@ class WholeAttacher:
     def _complete(self, call: _Call, is_waited_for: Callable[[], bool]) -> None:
         grant = cast("Grant", call.grant)
         if not call.placement.is_attached:
-            self._site.note(grant, _NOTE, identity.placement_to_record(call.placement))
+            self._context.set_state(grant, _NOTE, identity.placement_to_record(call.placement))
         found = self._leases.take(grant, _config(grant), call.sandbox_id)
         self._whole.attach(call.grant, call.placement, call.sandbox, found)
         self._wanted(call.request, is_waited_for)
         if not call.placement.is_attached:
-            self._site.note(grant, _NOTE, identity.placement_to_record(dataclasses.replace(call.placement, is_attached=True)))
+            self._context.set_state(grant, _NOTE, identity.placement_to_record(dataclasses.replace(call.placement, is_attached=True)))
 
     def _undo(self, call: _Call) -> str:
         """Return the interface to the host and remove its record; returns what to report to the pod's owner where that fails, else nothing."""
@@ -107,7 +108,7 @@ class WholeAttacher:
             return "the interface is lost: no interface in the pod has its identity"
         with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
             self._leases.give_back(grant, call.sandbox_id)
-            self._site.note(grant, _NOTE, None)
+            self._context.set_state(grant, _NOTE, None)
         _log.info("interface returned to host", extra=_keys(call))
         try:
             self._whole.remove_rules(call.grant, call.sandbox)
@@ -116,7 +117,7 @@ class WholeAttacher:
         return ""
 
     def _wanted(self, request: protocol.Request, is_waited_for: Callable[[], bool]) -> Grant:
-        current = self._site.grant(request.claim, request.device, request.share_id)
+        current = self._context.grant(request.claim, request.device, request.share_id)
         if current is None:
             raise outcomes.RefusedError(
                 f"the claim's {request.device} is not prepared on this node; it is tried again when the claim is",
@@ -127,9 +128,9 @@ class WholeAttacher:
         return current
 
 
-def placement_of(site: context.DriverContext, grant: Grant) -> identity.Placement | None:
+def placement_of(context: contexts.DriverContext, grant: Grant) -> identity.Placement | None:
     """What was noted of a grant's interface when it was moved last; None where it was not moved, or is known to be back."""
-    return identity.placement_from_record(site.notes(grant).get(_NOTE))
+    return identity.placement_from_record(context.state(grant).get(_NOTE))
 
 
 def _keys(call: _Call, **more: object) -> dict[str, object]:

@@ -10,8 +10,9 @@ reserve) is no damage. Checks also run at intervals, because the driver's own re
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from drakit.core import context, errors, records
+from drakit.core import context as contexts
 from drakit.core import driver as drivers
+from drakit.core import errors, records
 from drakit.devices.nic import background, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.discovery import attributes, offers
@@ -30,16 +31,16 @@ class TcReconciler:
     def __init__(
         self,
         machine: port.Port,
-        site: context.DriverContext,
+        context: contexts.DriverContext,
         *,
         survey: Callable[[], offers.Survey],
         uplink: Callable[[port.Interface, int], port.Uplink],
         intents: Callable[[], Iterable[records.Record]],
-        health: Callable[[context.HealthReport], None] | None = None,
+        health: Callable[[contexts.HealthReport], None] | None = None,
         on_read: Callable[[Iterable[port.Share], Iterable[records.Record]], None] = lambda _installed, _intents: None,
     ) -> None:
-        self._machine, self._site = machine, site
-        self._health, self._on_read = health or site.health, on_read
+        self._machine, self._context = machine, context
+        self._health, self._on_read = health or context.report_health, on_read
         self._survey, self._uplink, self._intents = survey, uplink, intents
         self._uplinks: dict[str, port.Uplink] = {}
         self._damaged: set[str] = set()
@@ -68,17 +69,17 @@ class TcReconciler:
         if self._watch.narrow(surveyed.interest):
             surveyed = self._survey()
         offered = {nic.name: nic for nic in surveyed.nics}
-        known = {grant.device.name: grant.device for grant in self._site.grants() if not grant.admin_access}
+        known = {grant.device.name: grant.device for grant in self._context.grants() if not grant.admin_access}
         known |= {name: nic.to_device() for name, nic in offered.items() if name not in known and nic.interface.ifindex in installed}
         damage = {}
         for name, device in sorted(known.items()):
-            with self._site.hold(device.lock_names):
+            with self._context.hold(device.lock_names):
                 damage[name] = self._reconcile_nic(name, offered.get(name), self._grants_of(name))
             self._report(name, damage[name])
         return damage
 
     def _grants_of(self, device: str) -> tuple[Grant, ...]:
-        return tuple(grant for grant in self._site.grants() if grant.device.name == device and not grant.admin_access)
+        return tuple(grant for grant in self._context.grants() if grant.device.name == device and not grant.admin_access)
 
     def _reconcile_nic(self, name: str, nic: offers.Nic | None, grants: Collection[Grant]) -> tuple[str, ...]:
         """Reconcile one NIC; return what was restored, or the error."""
@@ -120,10 +121,10 @@ class TcReconciler:
         if damage:
             self._damaged.add(name)
             message = "; ".join(damage)
-            self._health(context.HealthReport(device=name, health=context.Health.UNHEALTHY, message=message))
+            self._health(contexts.HealthReport(device=name, health=contexts.Health.UNHEALTHY, message=message))
         elif name in self._damaged:
             self._damaged.discard(name)
-            self._health(context.HealthReport(device=name, health=context.Health.HEALTHY))
+            self._health(contexts.HealthReport(device=name, health=contexts.Health.HEALTHY))
 
     def _check(self) -> None:
         try:

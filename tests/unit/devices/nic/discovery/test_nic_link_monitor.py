@@ -7,7 +7,8 @@ from typing import cast
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, device, driver, names, quantity, records
+from drakit.core import claim_status, device, driver, names, quantity, records
+from drakit.core import context as contexts
 from drakit.devices import machines
 from drakit.devices.nic import config, port, reporting, settings
 from drakit.devices.nic import driver as nic_driver
@@ -15,7 +16,7 @@ from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import attachment_plan
 from drakit.devices.nic.discovery import link_monitor, offers
 from drakit.devices.nic.mock import mock_port
-from fakes import site as fake_site
+from drakit.testing import fake_context
 
 NIC = "pci-0000-0c-00-0"
 SHARE = names.ShareId("a671734a-e8e5-11e4-8fde-42010af09327")
@@ -42,19 +43,19 @@ class Town:
         self.machine = Machine(machines.Choice(name="dgx-a100-40gb", directory=folder))
         chosen = settings.NicSettings(carrier_loss=carrier_loss, take_over=take_over)
         self.driver = nic_driver.NicDriver(self.machine, node="node-1", settings=chosen)
-        self.site = fake_site.FakeSite(folder)
-        self.health = reporting.DeviceHealth(self.site)
-        self.reporter = reporting.StatusReporter(self.machine, self.site, node="node-1")
+        self.context = fake_context.FakeContext(folder)
+        self.health = reporting.DeviceHealth(self.context)
+        self.reporter = reporting.StatusReporter(self.machine, self.context, node="node-1")
         self.monitor = link_monitor.LinkMonitor(
             self.machine,
-            self.site,
+            self.context,
             survey=self.driver.survey,
             carrier_loss=carrier_loss,
             health=self.health,
             reporter=self.reporter,
         )
 
-    def prepared(self) -> fake_site.Grant:
+    def prepared(self) -> fake_context.Grant:
         grant = driver.Grant(
             claim=CLAIM,
             request="uplink",
@@ -66,15 +67,15 @@ class Town:
         )
         grant = dataclasses.replace(grant, intent=self.driver.plan(grant))
         grant = dataclasses.replace(grant, record=self.driver.prepare(grant).record)
-        return self.site.put(cast("fake_site.Grant", grant))
+        return self.context.put(cast("fake_context.Grant", grant))
 
-    def attach(self, grant: fake_site.Grant, cookie: int = 7) -> None:
+    def attach(self, grant: fake_context.Grant, cookie: int = 7) -> None:
         noted = attachment_plan.Attachment(
             cookie=cookie, nsid=1, sandbox=f"s{cookie}", pod=f"pod-{cookie}", name="net1", mac=f"02:aa:00:00:00:{cookie:02x}"
         )
-        self.site.note(grant, noted.key, attachment_plan.to_record(noted))
+        self.context.set_state(grant, noted.key, attachment_plan.to_record(noted))
         sandbox_id = address_leases.SandboxId(cookie=cookie, pod=noted.pod)
-        self.site.note(grant, sandbox_id.key, {"cookie": f"{cookie:x}", "pod": noted.pod, "addresses": (f"10.9.1.{cookie}/16",)})
+        self.context.set_state(grant, sandbox_id.key, {"cookie": f"{cookie:x}", "pod": noted.pod, "addresses": (f"10.9.1.{cookie}/16",)})
 
 
 def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -98,10 +99,10 @@ def test_a_change_is_published_and_no_change_is_not(tmp_path: pathlib.Path) -> N
     town = Town(tmp_path)
     town.monitor.check()
     town.monitor.check()
-    assert town.site.changes == 0
+    assert town.context.rediscoveries == 0
     town.machine.link("eth1", carrier=False)
     town.monitor.check()
-    assert town.site.changes == 1
+    assert town.context.rediscoveries == 1
 
 
 @pytest.mark.parametrize(
@@ -121,27 +122,27 @@ def test_a_link_that_is_lost_is_told_until_it_is_back(
         town.machine.link("eth1", carrier=False)
         for _ in range(2):
             town.monitor.check()
-        report = town.site.health_of(NIC)
-        assert report == context.HealthReport(
-            device=NIC, health=context.Health.UNHEALTHY, message="the interface eth1 has no link (no carrier)"
+        report = town.context.health_of(NIC)
+        assert report == contexts.HealthReport(
+            device=NIC, health=contexts.Health.UNHEALTHY, message="the interface eth1 has no link (no carrier)"
         )
-        assert [taint.effect for taint in town.site.taints().get(NIC, ())] == ([effect] if effect else [])
+        assert [taint.effect for taint in town.context.taints().get(NIC, ())] == ([effect] if effect else [])
         assert NIC in town.driver.discover().by_name(), "it keeps the speed it had, and its place in the slice"
         town.machine.link("eth1", carrier=True)
         town.monitor.check()
-        assert town.site.health_of(NIC) == context.HealthReport(device=NIC, health=context.Health.HEALTHY)
-        assert town.site.taints() == {}
-    assert len(town.site.reports) == 4
+        assert town.context.health_of(NIC) == contexts.HealthReport(device=NIC, health=contexts.Health.HEALTHY)
+        assert town.context.taints() == {}
+    assert len(town.context.reports) == 4
 
 
 def test_a_device_is_healthy_when_nobody_complains_any_more(tmp_path: pathlib.Path) -> None:
-    site = fake_site.FakeSite(tmp_path)
-    health = reporting.DeviceHealth(site)
-    health.report("queueing")(context.HealthReport(device="eth1", health=context.Health.UNHEALTHY, message="a class is missing"))
+    context = fake_context.FakeContext(tmp_path)
+    health = reporting.DeviceHealth(context)
+    health.report("queueing")(contexts.HealthReport(device="eth1", health=contexts.Health.UNHEALTHY, message="a class is missing"))
     health.set("eth1", "carrier", "no link")
-    health.report("queueing")(context.HealthReport(device="eth1", health=context.Health.HEALTHY))
+    health.report("queueing")(contexts.HealthReport(device="eth1", health=contexts.Health.HEALTHY))
     health.set("eth1", "carrier", "")
-    assert [(report.health.value, report.message) for report in site.reports] == [
+    assert [(report.health.value, report.message) for report in context.reports] == [
         ("Unhealthy", "a class is missing"),
         ("Unhealthy", "no link; a class is missing"),
         ("Unhealthy", "no link"),
@@ -153,11 +154,11 @@ def test_a_claim_is_told_nothing_before_a_sandbox_uses_it_and_then_what_is_there
     town = Town(tmp_path)
     grant = town.prepared()
     town.monitor.check()
-    assert town.site.statuses == []
+    assert town.context.statuses == []
     town.attach(grant)
     for _ in range(2):
         town.monitor.check()
-    ((claim, status),) = town.site.statuses
+    ((claim, status),) = town.context.statuses
     assert claim == CLAIM
     assert (status.device, status.pool, status.share_id) == (NIC, "node-1", SHARE)
     assert status.network == claim_status.NetworkStatus(interface="net1", addresses=("10.9.1.7/16",), hardware_address="02:aa:00:00:00:07")
@@ -179,7 +180,7 @@ def test_two_pods_of_a_claim_are_told_together(tmp_path: pathlib.Path) -> None:
     for cookie in (7, 8):
         town.attach(grant, cookie)
     town.monitor.check()
-    status = town.site.status_of(CLAIM.uid, NIC, SHARE)
+    status = town.context.status_of(CLAIM.uid, NIC, SHARE)
     assert status is not None
     assert status.network == claim_status.NetworkStatus(interface="net1", addresses=("10.9.1.7/16", "10.9.1.8/16"))
 
@@ -189,7 +190,7 @@ def test_a_claim_is_told_what_went_wrong(tmp_path: pathlib.Path) -> None:
     grant = town.prepared()
     town.reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
     town.monitor.check()
-    failed = town.site.status_of(CLAIM.uid, NIC, SHARE)
+    failed = town.context.status_of(CLAIM.uid, NIC, SHARE)
     assert failed is not None
     assert [(one.status, one.reason, one.message) for one in failed.conditions] == [
         (False, "AttachFailed", "the pod has another interface named 'net1'")
@@ -198,7 +199,7 @@ def test_a_claim_is_told_what_went_wrong(tmp_path: pathlib.Path) -> None:
     town.reporter.attached(grant, "pod-1")
     town.machine.remove(SHARE)
     town.monitor.check()
-    missing = town.site.status_of(CLAIM.uid, NIC, SHARE)
+    missing = town.context.status_of(CLAIM.uid, NIC, SHARE)
     assert missing is not None
     assert [(one.status, one.reason) for one in missing.conditions] == [(False, "ShareMissing")]
 
@@ -213,7 +214,7 @@ def test_a_pod_s_failure_is_told_until_that_pod_is_attached(tmp_path: pathlib.Pa
     for pod in ("", "pod-1", "pod-3", "pod-2"):
         town.reporter.attached(grant, pod)
         town.monitor.check()
-        status = town.site.status_of(CLAIM.uid, NIC, SHARE)
+        status = town.context.status_of(CLAIM.uid, NIC, SHARE)
         assert status is not None
         assert status.network is not None, "what other pods of the claim have is told all the same"
         told += [one.message if one.reason == "AttachFailed" else one.reason for one in status.conditions]
@@ -224,12 +225,12 @@ def test_a_failure_that_is_not_repeated_is_forgotten(tmp_path: pathlib.Path) -> 
     town, now = Town(tmp_path), [0.0]
     grant = town.prepared()
     town.attach(grant)
-    reporter = reporting.StatusReporter(town.machine, town.site, node="node-1", monotonic=lambda: now[0])
+    reporter = reporting.StatusReporter(town.machine, town.context, node="node-1", monotonic=lambda: now[0])
     reporter.failed(grant, "pod-1", "the pod has another interface named 'net1'")
     reasons = []
     for now[0] in (300.0, reporting.FAILURE_SECONDS, reporting.FAILURE_SECONDS + 1):
         reporter.report()
-        status = town.site.status_of(CLAIM.uid, NIC, SHARE)
+        status = town.context.status_of(CLAIM.uid, NIC, SHARE)
         reasons += [one.reason for one in status.conditions] if status is not None else []
     assert reasons == ["AttachFailed", "AttachFailed", "Attached"], "the kubelet tries again within five minutes"
 
@@ -237,7 +238,7 @@ def test_a_failure_that_is_not_repeated_is_forgotten(tmp_path: pathlib.Path) -> 
 def test_every_share_is_counted_in_both_directions(tmp_path: pathlib.Path) -> None:
     town = Town(tmp_path)
     town.prepared()
-    found = town.driver.measure()
+    found = town.driver.metrics()
     assert {(one.name, one.labels["direction"]) for one in found if one.total} == {
         (f"nic_share_{what}", way) for what in ("bytes", "packets", "drops") for way in ("egress", "ingress")
     }
@@ -261,10 +262,10 @@ def test_it_looks_by_itself_until_it_is_stopped(tmp_path: pathlib.Path) -> None:
     town = Town(tmp_path)
     grant = town.prepared()
     town.attach(grant)
-    town.driver.start(town.site)
+    town.driver.start(town.context)
     try:
-        with town.site.told:
-            assert town.site.told.wait_for(lambda: bool(town.site.statuses), 30)
+        with town.context.updated:
+            assert town.context.updated.wait_for(lambda: bool(town.context.statuses), 30)
     finally:
         town.driver.stop()
 

@@ -10,8 +10,9 @@ from typing import cast
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import context, errors, names, quantity, records
+from drakit.core import context as contexts
 from drakit.core import driver as drivers
+from drakit.core import errors, names, quantity, records
 from drakit.devices import machines
 from drakit.devices.nic import config, kernel_port, port
 from drakit.devices.nic import driver as nic_driver
@@ -20,7 +21,8 @@ from drakit.devices.nic import share as shares
 from drakit.devices.nic.discovery import offers
 from drakit.devices.nic.mock import mock_port
 from drakit.devices.nic.shaping import tc_reconciler
-from fakes import netns, site
+from drakit.testing import fake_context
+from fakes import netns
 
 NIC = "pci-0000-0c-00-0"
 PATIENCE = 90.0
@@ -29,22 +31,22 @@ Grant = drivers.Grant[object]
 
 @dataclasses.dataclass
 class Node:
-    """One driver on a mock machine, the site it was given, and intents the journal would know."""
+    """One driver on a mock machine, the context it was given, and intents the journal would know."""
 
     machine: mock_port.MockPort
     driver: nic_driver.NicDriver
-    site: site.FakeSite
+    context: fake_context.FakeContext
     intents: list[records.Record]
 
     def reconciler(self) -> tc_reconciler.TcReconciler:
         return tc_reconciler.TcReconciler(
-            self.machine, self.site, survey=self.driver.survey, uplink=self.driver.uplink, intents=lambda: self.intents
+            self.machine, self.context, survey=self.driver.survey, uplink=self.driver.uplink, intents=lambda: self.intents
         )
 
     def prepared(self, number: int) -> port.Share:
         """A share of a prepared claim."""
         grant = prepared(self.driver, NIC, number)
-        self.site.put(grant)
+        self.context.put(grant)
         return next(share for share in self.machine.shares() if share.id == grant.share_id)
 
 
@@ -65,14 +67,16 @@ def prepared(author: nic_driver.NicDriver, device: str, number: int) -> Grant:
 @pytest.fixture
 def node(tmp_path: pathlib.Path) -> Node:
     machine = mock_port.MockPort(machines.Choice(name="dgx-a100-40gb", directory=tmp_path))
-    return Node(machine=machine, driver=nic_driver.NicDriver(machine, node="node-1"), site=site.FakeSite(tmp_path), intents=[])
+    return Node(
+        machine=machine, driver=nic_driver.NicDriver(machine, node="node-1"), context=fake_context.FakeContext(tmp_path), intents=[]
+    )
 
 
 def test_a_whole_nic_is_not_spoken_of(node: Node) -> None:
     node.prepared(1)
     assert node.reconciler().reconcile() == {NIC: ()}
-    assert node.site.reports == []
-    assert node.site.held == [frozenset({NIC})]
+    assert node.context.reports == []
+    assert node.context.held == [frozenset({NIC})]
 
 
 def test_what_is_gone_is_put_back_and_the_nic_is_unhealthy_until_it_is_found_whole(node: Node) -> None:
@@ -82,11 +86,11 @@ def test_what_is_gone_is_put_back_and_the_nic_is_unhealthy_until_it_is_found_who
     node.machine.remove(share.id)
     assert reconciler.reconcile() == {NIC: (f"share {share.id} is missing",)}
     assert node.machine.shares() == (share,)
-    assert node.site.health_of(NIC) == context.HealthReport(
-        device=NIC, health=context.Health.UNHEALTHY, message=f"share {share.id} is missing"
+    assert node.context.health_of(NIC) == contexts.HealthReport(
+        device=NIC, health=contexts.Health.UNHEALTHY, message=f"share {share.id} is missing"
     )
     reconciler.reconcile()
-    assert node.site.health_of(NIC) == context.HealthReport(device=NIC, health=context.Health.HEALTHY)
+    assert node.context.health_of(NIC) == contexts.HealthReport(device=NIC, health=contexts.Health.HEALTHY)
 
 
 class OnceNewInterest:
@@ -126,7 +130,9 @@ def test_nics_are_read_again_when_events_may_have_been_missed(node: Node) -> Non
         surveys.append(node.driver.survey())
         return surveys[-1]
 
-    reconciler = tc_reconciler.TcReconciler(node.machine, node.site, survey=survey, uplink=node.driver.uplink, intents=lambda: node.intents)
+    reconciler = tc_reconciler.TcReconciler(
+        node.machine, node.context, survey=survey, uplink=node.driver.uplink, intents=lambda: node.intents
+    )
     reconciler.reconcile()
     assert len(surveys) == 2
     reconciler.reconcile()
@@ -144,13 +150,13 @@ def test_the_first_look_after_a_reboot_puts_everything_back_without_alarm(node: 
         node.machine.remove(share.id)
     node.reconciler().reconcile()
     assert node.machine.shares() == tuple(shares)
-    assert node.site.reports == []
+    assert node.context.reports == []
 
 
 def test_a_share_nobody_knows_goes_unless_a_sandbox_uses_it_or_a_claim_is_half_way(node: Node) -> None:
     orphan, used, half = (node.prepared(number) for number in (1, 2, 3))
-    for grant in node.site.grants():
-        node.site.remove(grant)
+    for grant in node.context.grants():
+        node.context.remove(grant)
     node.machine.admit(used, cookie=7001, mac="02:aa:00:00:00:01")
     node.intents.append({"id": half.id})
     node.reconciler().reconcile()
@@ -167,16 +173,16 @@ def test_a_nic_that_cannot_be_mended_is_unhealthy_with_the_reason(node: Node) ->
 
     node.machine.__class__ = Refusing
     node.reconciler().reconcile()
-    reported = node.site.health_of(NIC)
+    reported = node.context.health_of(NIC)
     assert reported is not None
-    assert (reported.health, reported.message) == (context.Health.UNHEALTHY, "repair: no buffers")
+    assert (reported.health, reported.message) == (contexts.Health.UNHEALTHY, "repair: no buffers")
 
 
 def test_admin_access_and_shares_of_other_nics_are_left_out(node: Node) -> None:
     share = node.prepared(1)
-    (grant,) = node.site.grants()
-    node.site.remove(grant)
-    node.site.put(dataclasses.replace(grant, admin_access=True, record={}))
+    (grant,) = node.context.grants()
+    node.context.remove(grant)
+    node.context.put(dataclasses.replace(grant, admin_access=True, record={}))
     node.machine.remove(share.id)
     assert node.reconciler().reconcile() == {}
 
@@ -184,7 +190,7 @@ def test_admin_access_and_shares_of_other_nics_are_left_out(node: Node) -> None:
 def test_start_and_stop_leave_no_thread(node: Node) -> None:
     node.prepared(1)
     for _ in range(2):
-        node.driver.start(node.site)
+        node.driver.start(node.context)
         assert "nic-tc-reconciler" in {thread.name for thread in threading.enumerate()}
         node.driver.stop()
         assert "nic-tc-reconciler" not in {thread.name for thread in threading.enumerate()}
@@ -205,7 +211,7 @@ def test_on_the_kernel_a_deleted_qdisc_is_back_soon_and_health_tells_of_it(own: 
     rule = nic_settings.InterfaceRule(match="nic0", speed=quantity.Quantity.of("10G"))
     machine = kernel_port.KernelPort(own.name)
     author = nic_driver.NicDriver(machine, node="node-1", settings=nic_settings.NicSettings(exclude=("*-wire",), interfaces=(rule,)))
-    node = site.FakeSite(tmp_path)
+    node = fake_context.FakeContext(tmp_path)
     node.put(prepared(author, "nic0", 1))
     assert author.discover().by_name()["nic0"].attributes["shaping"] == "netns"
     author.start(node)
@@ -215,7 +221,7 @@ def test_on_the_kernel_a_deleted_qdisc_is_back_soon_and_health_tells_of_it(own: 
         eventually(lambda: "htb" in own.run("tc", "qdisc", "show", "dev", "nic0", "root"))
         # A look that meets the deletion or the repair half-way may report more often; the damage is told, and the end is sound.
         eventually(lambda: any("the root qdisc is not ours" in report.message for report in node.reports), lambda: node.reports)
-        eventually(lambda: node.reports[-1].health is context.Health.HEALTHY, lambda: node.reports)
+        eventually(lambda: node.reports[-1].health is contexts.Health.HEALTHY, lambda: node.reports)
     finally:
         author.stop()
         machine.close()
@@ -231,12 +237,12 @@ def eventually(holds: Callable[[], bool], evidence: Callable[[], object] = str) 
 def test_what_the_admin_allows_is_changed_in_place_and_is_no_damage(node: Node) -> None:
     share = node.prepared(1)
     wide = dataclasses.replace(share, ceil=5 * 10**9)
-    (grant,) = node.site.grants()
-    node.site.put(dataclasses.replace(grant, record=shares.to_record(wide)))
+    (grant,) = node.context.grants()
+    node.context.put(dataclasses.replace(grant, record=shares.to_record(wide)))
     for bound, ceil in ((None, 5 * 10**9), ("2G", 2 * 10**9), ("0", 0), (None, 5 * 10**9)):
         choices = nic_settings.NicSettings(ceil=None if bound is None else quantity.Quantity.of(bound))
         node.driver = nic_driver.NicDriver(node.machine, node="node-1", settings=choices)
         reconciler = node.reconciler()
         assert not any(reconciler.reconcile().values())
         assert node.machine.shares() == (dataclasses.replace(wide, ceil=ceil),)
-    assert not node.site.reports
+    assert not node.context.reports

@@ -1,8 +1,8 @@
-"""A ``DriverContext`` in memory: what a driver is told goes in by ``put`` and ``remove``, what it tells is kept to be looked at.
+"""A ``DriverContext`` in memory for tests of one driver class.
 
-It keeps the contract: notes live as long as their grant is prepared, a taint of the same key and effect is replaced, the last status of a device
-stands, equal notices are told once, and ``hold`` excludes the holders of equal names. Taints and notes live as long as the object: pass one to a
-second driver object to play a restart, and call ``reboot`` to play a reboot.
+It keeps the contract: state lives as long as its grant is prepared, a taint of the same key and effect is replaced, the last status of a device
+stands, equal events are recorded once, and ``hold`` excludes the holders of equal names. Taints and state live as long as the object: pass one to a
+second driver object to simulate a restart, and call ``reboot`` to simulate a reboot.
 """
 
 import contextlib
@@ -25,68 +25,68 @@ def key_of(grant: "drivers.Grant[object]") -> GrantKey:
     return (grant.claim.uid, grant.request, grant.pool, grant.device.name, grant.share_id or "")
 
 
-class FakeSite:
-    """``changes`` counts calls of ``changed``; ``reports``, ``statuses`` and ``notices`` are what was told, in order."""
+class FakeContext:
+    """``rediscoveries`` counts calls of ``rediscover``; ``reports``, ``statuses`` and ``events`` are the driver's calls, in order."""
 
-    def __init__(self, home: pathlib.Path, *, boot_id: str = "boot-1", grants: Iterable[Grant] = ()) -> None:
-        self.home = home
+    def __init__(self, data_dir: pathlib.Path, *, boot_id: str = "boot-1", grants: Iterable[Grant] = ()) -> None:
+        self.data_dir = data_dir
         self.boot_id = boot_id
-        self.changes = 0
+        self.rediscoveries = 0
         self.reports: list[context.HealthReport] = []
         self.statuses: list[tuple[claims.ClaimRef, claim_status.DeviceStatus]] = []
-        self.notices: list[tuple[claims.ClaimRef, context.Event]] = []
+        self.events: list[tuple[claims.ClaimRef, context.Event]] = []
         self.held: list[frozenset[str]] = []
-        self.told = threading.Condition()
+        self.updated = threading.Condition()
         self._grants = {key_of(grant): grant for grant in grants}
-        self._notes: dict[GrantKey, dict[str, records.Record]] = {}
+        self._state: dict[GrantKey, dict[str, records.Record]] = {}
         self._taints: dict[str, dict[tuple[str, devices.TaintEffect], devices.Taint]] = {}
         self._locks: dict[str, threading.Lock] = {}
 
     def put(self, grant: Grant) -> Grant:
-        """The grant is prepared now."""
-        with self.told:
+        """Make the grant a prepared one."""
+        with self.updated:
             self._grants[key_of(grant)] = grant
-            self.told.notify_all()
+            self.updated.notify_all()
         return grant
 
     def remove(self, grant: Grant) -> None:
-        """The grant is prepared no more; its notes go with it."""
-        with self.told:
+        """Remove the grant and its state, as unprepare does."""
+        with self.updated:
             self._grants.pop(key_of(grant), None)
-            self._notes.pop(key_of(grant), None)
-            self.told.notify_all()
+            self._state.pop(key_of(grant), None)
+            self.updated.notify_all()
 
     def reboot(self, boot_id: str) -> None:
-        """The node starts anew: taints are forgotten."""
-        with self.told:
+        """Set a new boot id and remove all taints, as a reboot does."""
+        with self.updated:
             self.boot_id = boot_id
             self._taints.clear()
 
     def health_of(self, device: str) -> context.HealthReport | None:
-        """What was last said of a device."""
+        """Return the last health report of a device."""
         return next((report for report in reversed(self.reports) if report.device == device), None)
 
     def status_of(self, uid: names.ClaimUid, device: str, share_id: names.ShareId | None = None) -> claim_status.DeviceStatus | None:
-        """What stands in the claim's status for a device."""
-        told = (status for ref, status in reversed(self.statuses) if ref.uid == uid)
-        return next((status for status in told if (status.device, status.share_id) == (device, share_id)), None)
+        """Return the last status of a device in a claim."""
+        matching = (status for ref, status in reversed(self.statuses) if ref.uid == uid)
+        return next((status for status in matching if (status.device, status.share_id) == (device, share_id)), None)
 
     def grants(self) -> Sequence[Grant]:
-        with self.told:
+        with self.updated:
             return tuple(self._grants.values())
 
     def grant(self, uid: names.ClaimUid, device: str, share_id: names.ShareId | None = None) -> Grant | None:
         return next((one for one in self.grants() if (one.claim.uid, one.device.name, one.share_id) == (uid, device, share_id)), None)
 
-    def notes(self, grant: Grant) -> Mapping[str, records.Record]:
-        with self.told:
-            return dict(self._notes.get(key_of(grant), {}))
+    def state(self, grant: Grant) -> Mapping[str, records.Record]:
+        with self.updated:
+            return dict(self._state.get(key_of(grant), {}))
 
-    def note(self, grant: Grant, key: str, record: records.Record | None) -> None:
-        with self.told:
+    def set_state(self, grant: Grant, key: str, record: records.Record | None) -> None:
+        with self.updated:
             if key_of(grant) not in self._grants:
-                raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {grant.claim} is not prepared; nothing can be noted of it")
-            kept = self._notes.setdefault(key_of(grant), {})
+                raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {grant.claim} is not prepared; it has no state")
+            kept = self._state.setdefault(key_of(grant), {})
             kept.pop(key, None)
             if record is not None:
                 kept[key] = records.freeze_record(record)
@@ -96,45 +96,45 @@ class FakeSite:
         wanted = sorted(set(lock_names))
         with contextlib.ExitStack() as stack:
             for name in wanted:
-                with self.told:
+                with self.updated:
                     lock = self._locks.setdefault(name, threading.Lock())
                 stack.enter_context(lock)
             self.held.append(frozenset(wanted))
             yield
 
-    def changed(self) -> None:
-        with self.told:
-            self.changes += 1
-            self.told.notify_all()
+    def rediscover(self) -> None:
+        with self.updated:
+            self.rediscoveries += 1
+            self.updated.notify_all()
 
     def taint(self, device: str, taint: devices.Taint) -> None:
-        with self.told:
+        with self.updated:
             self._taints.setdefault(device, {})[taint.key, taint.effect] = taint
-            self.told.notify_all()
+            self.updated.notify_all()
 
     def untaint(self, device: str, key: str) -> None:
-        with self.told:
+        with self.updated:
             kept = {of: taint for of, taint in self._taints.pop(device, {}).items() if taint.key != key}
             if kept:
                 self._taints[device] = kept
-            self.told.notify_all()
+            self.updated.notify_all()
 
     def taints(self) -> Mapping[str, Sequence[devices.Taint]]:
-        with self.told:
+        with self.updated:
             return {device: tuple(kept.values()) for device, kept in self._taints.items()}
 
-    def health(self, report: context.HealthReport) -> None:
-        with self.told:
+    def report_health(self, report: context.HealthReport) -> None:
+        with self.updated:
             self.reports.append(report)
-            self.told.notify_all()
+            self.updated.notify_all()
 
-    def status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
-        with self.told:
+    def set_status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
+        with self.updated:
             self.statuses.append((claim, dataclasses.replace(status, values=records.freeze_record(status.values))))
-            self.told.notify_all()
+            self.updated.notify_all()
 
-    def notice(self, claim: claims.ClaimRef, notice: context.Event) -> None:
-        with self.told:
-            if (claim, notice) not in self.notices:
-                self.notices.append((claim, notice))
-            self.told.notify_all()
+    def record_event(self, claim: claims.ClaimRef, event: context.Event) -> None:
+        with self.updated:
+            if (claim, event) not in self.events:
+                self.events.append((claim, event))
+            self.updated.notify_all()
