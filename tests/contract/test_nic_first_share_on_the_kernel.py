@@ -39,14 +39,14 @@ def alias(own: netns.Namespace) -> object:
 
 
 def test_the_names_before_are_a_driver_s_and_a_nic_s_own_and_fit() -> None:
-    names = {ifb_links.name_before(nic, owner) for nic in (1, 2**31 - 1) for owner in ("", OWNER, OTHER, "a" * 63)}
+    names = {ifb_links.private_name(nic, owner) for nic in (1, 2**31 - 1) for owner in ("", OWNER, OTHER, "a" * 63)}
     assert len(names) == 8
     assert {len(name) for name in names} == {15}
-    assert ifb_links.name_before(5, OWNER) == ifb_links.name_before(5, OWNER)
+    assert ifb_links.private_name(5, OWNER) == ifb_links.private_name(5, OWNER)
 
 
 def test_an_ifb_that_a_death_left_unnamed_is_taken_up_by_its_driver_and_in_nobody_s_way(own: netns.Namespace) -> None:
-    left = ifb_links.name_before(index(own), OWNER)
+    left = ifb_links.private_name(index(own), OWNER)
     own.ip("link", "add", left, "type", "ifb")
     made = own.links()[left]["ifindex"]
     with driver(own, OTHER) as other, driver(own) as owner:
@@ -62,7 +62,7 @@ def test_an_ifb_that_a_death_left_unnamed_is_taken_up_by_its_driver_and_in_nobod
 
 
 def test_an_ifb_that_a_death_left_unnamed_goes_when_its_share_is_taken_back_also_beside_another_driver_s(own: netns.Namespace) -> None:
-    left = ifb_links.name_before(index(own), OWNER)
+    left = ifb_links.private_name(index(own), OWNER)
     own.ip("link", "add", left, "type", "ifb")
     with driver(own, OTHER) as other, driver(own) as owner:
         other.install(uplink(own), share(own, 2))
@@ -73,13 +73,13 @@ def test_an_ifb_that_a_death_left_unnamed_goes_when_its_share_is_taken_back_also
 
 
 @pytest.mark.parametrize("kind", ["bridge", "ifb"])
-def test_a_link_of_somebody_else_s_that_has_the_name_before_is_refused_and_left(own: netns.Namespace, kind: str) -> None:
-    left = ifb_links.name_before(index(own), OWNER)
+def test_a_link_of_somebody_else_s_that_has_the_private_name_is_refused_and_left(own: netns.Namespace, kind: str) -> None:
+    left = ifb_links.private_name(index(own), OWNER)
     own.ip("link", "add", left, "type", kind)
     own.ip("link", "set", left, "alias", "of the admin")
     before = own.state()
     with driver(own) as owner:
-        with pytest.raises(errors.HardwareError, match=f"the name {left} belongs to a link of somebody else's; rename it"):
+        with pytest.raises(errors.HardwareError, match=f"the name {left} belongs to a link of another program; rename it"):
             owner.install(uplink(own), share(own))
         owner.remove("share-1", share(own))
     assert own.state() == before

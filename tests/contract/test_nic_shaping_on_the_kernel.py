@@ -33,7 +33,7 @@ def test_a_root_qdisc_of_the_admin_s_is_refused_by_name_and_left(
 ) -> None:
     tc(own, "qdisc", "add", "dev", "nic0", "root", "handle", "7:", *qdisc)
     before = own.state()
-    with pytest.raises(errors.HardwareError, match=rf"nic0 has a root qdisc of somebody else's \({qdisc[0]} 7:\)"):
+    with pytest.raises(errors.HardwareError, match=rf"nic0 has a root qdisc of another program \({qdisc[0]} 7:\)"):
         nics.install(uplink(own), share(own))
     assert own.state() == before
     found = nics.interface("nic0")
@@ -74,7 +74,7 @@ def test_our_ingress_qdisc_stays_where_somebody_has_come_to_use_it(own: netns.Na
 def test_a_link_that_has_the_name_we_need_is_refused_and_left(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     own.ip("link", "add", f"drb{index(own)}", "type", "bridge")
     before = own.state()
-    with pytest.raises(errors.HardwareError, match="belongs to a link of somebody else's"):
+    with pytest.raises(errors.HardwareError, match="belongs to a link of another program"):
         nics.install(uplink(own), share(own))
     assert own.state() == before
 

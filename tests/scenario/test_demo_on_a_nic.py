@@ -376,7 +376,7 @@ def test_shares_of_a_driver_are_not_touched(host: Host) -> None:
         (
             ("tc", "qdisc", "add", "dev", "nic0", "root", "pfifo"),
             ("--nic", "nic0", "--speed", "1G"),
-            "drakit: --nic: nic0 has a root qdisc of somebody else's (pfifo ",
+            "drakit: --nic: nic0 has a root qdisc of another program (pfifo ",
         ),
         ((), ("--nic", "nic0", "--speed", "1G", "--mock", "dgx-h100"), "drakit: --mock: a machine is pretended, or an interface is real"),
         ((), ("--traffic",), "drakit: --traffic: is about a real interface: name it with --nic\n"),

@@ -20,6 +20,7 @@ from drakit.devices.nic import config, pod_interfaces, port
 from drakit.devices.nic import share as shares
 from drakit.devices.nic.addresses import address_leases
 from drakit.devices.nic.attach import attachment_plan, outcomes, protocol, sandboxes
+from drakit.devices.nic.netlink import link_requests
 
 _log = logging.getLogger(__name__)
 
@@ -41,11 +42,11 @@ class Sandboxes(pod_interfaces.Pods, Protocol):
 
     def opened(self, descriptor: int) -> contextlib.AbstractContextManager[sandboxes.Sandbox]: ...
 
-    def children(self, nsid: int, nic: int) -> tuple[sandboxes.Link, ...]: ...
+    def children(self, nsid: int, nic: int) -> tuple[link_requests.Link, ...]: ...
 
-    def marked(self) -> tuple[tuple[int, sandboxes.Link], ...]: ...
+    def marked(self) -> tuple[tuple[int, link_requests.Link], ...]: ...
 
-    def delete(self, nsid: int, link: sandboxes.Link) -> None: ...
+    def delete(self, nsid: int, link: link_requests.Link) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ class Attacher:
         found = (attachment_plan.from_record(record) for key, record in notes.items() if attachment_plan.is_key(key))
         return tuple(attachment for attachment in found if attachment is not None)
 
-    def links(self, share: port.Share, attachment: attachment_plan.Attachment) -> tuple[sandboxes.Link, ...]:
+    def links(self, share: port.Share, attachment: attachment_plan.Attachment) -> tuple[link_requests.Link, ...]:
         """The links of an attachment that are there now, usually one or none."""
         own = attachment_plan.alias(share.id, attachment.sandbox)
         return tuple(link for link in self._kernel.children(attachment.nsid, share.ifindex) if _is_of(link, own, attachment.mac))
@@ -180,7 +181,7 @@ class Attacher:
                         f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}", outcomes.Reason.MAC_TAKEN
                     )
 
-    def _complete(self, call: Call, attachment: attachment_plan.Attachment, link: sandboxes.Link | None) -> None:
+    def _complete(self, call: Call, attachment: attachment_plan.Attachment, link: link_requests.Link | None) -> None:
         """Make what is not there yet. An address or a size that the pod has changed meanwhile stays as it is."""
         found = self._addresses(call, attachment)
         wanted = pod_interfaces.interface_config(_config(call.grant), name=attachment.name, mac=attachment.mac, addresses=found)
@@ -236,7 +237,7 @@ def _sandbox_id(attachment: attachment_plan.Attachment) -> address_leases.Sandbo
 
 def _make(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig, share: port.Share) -> None:
     try:
-        sandbox.make(wanted, share.ifindex)
+        sandbox.create(wanted, share.ifindex)
     except OSError as error:
         if error.errno != errno.ENODEV:
             raise
@@ -246,7 +247,7 @@ def _make(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig, sh
         ) from error
 
 
-def _is_of(link: sandboxes.Link, alias: str, mac: str) -> bool:
+def _is_of(link: link_requests.Link, alias: str, mac: str) -> bool:
     """Whether a child is the attachment's. A pod's root may change its mark or its address; whoever changes both has a child that nobody counts.
 
     An address that an admin chose says nothing beside a mark: the sandbox before may have had the same.
@@ -254,12 +255,12 @@ def _is_of(link: sandboxes.Link, alias: str, mac: str) -> bool:
     return link.alias == alias or (not attachment_plan.share_of(link.alias) and link.mac == mac)
 
 
-def _own(link: sandboxes.Link | None, share: port.Share, attachment: attachment_plan.Attachment) -> sandboxes.Link | None:
+def _own(link: link_requests.Link | None, share: port.Share, attachment: attachment_plan.Attachment) -> link_requests.Link | None:
     """The link where it is the attachment's; raises RefusedError where the name is another's."""
     if link is None:
         return None
     alias = attachment_plan.alias(share.id, attachment.sandbox)
-    if link.parent != share.ifindex or not _is_of(link, alias, attachment.mac):
+    if not sandboxes.is_child_of(link, share.ifindex) or not _is_of(link, alias, attachment.mac):
         raise outcomes.RefusedError(
             f"the pod has another interface named {link.name!r}; choose a different NicConfig.interfaceName", outcomes.Reason.NAME_TAKEN
         )

@@ -184,7 +184,7 @@ def _is_out_of_hand(interface: port.Interface, context: NodeContext) -> Refusal 
         change = f"an end of that driver's shares of it, and nic.exclude there (where it is gone for good: ip link delete drb{interface.ifindex})"
         return Refusal(reason=f"is shared out by the driver {interface.sharer}", change=change)
     if interface.queueing:
-        reason = f"has a root qdisc of somebody else's ({interface.queueing})"
+        reason = f"has a root qdisc of another program ({interface.queueing})"
         return Refusal(reason=reason, change=f"no setting: whoever made it removes it (tc qdisc delete dev {interface.name} root)")
     if context.shaping.missing:
         return Refusal(reason=context.shaping.missing, change="no setting: the host must have what is lacking")

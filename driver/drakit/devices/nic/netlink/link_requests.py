@@ -1,7 +1,7 @@
-"""The rtnetlink requests that dress an interface: addresses, routes, rules, neighbours, and the link's own figures.
+"""rtnetlink requests for one interface: the link itself, its addresses, routes, rules and neighbours.
 
-Each is asked for in the form that makes it exactly once: what is there already as wanted is success, what is there otherwise and not ours is
-refused. Layouts: linux/if_addr.h, linux/rtnetlink.h, linux/fib_rules.h, linux/neighbour.h. Raises OSError.
+Each request is idempotent: what already exists as wanted is success, and what exists otherwise and is not ours is refused. Layouts: linux/if_addr.h,
+linux/rtnetlink.h, linux/fib_rules.h, linux/neighbour.h. Raises OSError.
 """
 
 import errno
@@ -43,13 +43,15 @@ _GONE = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EAFNOSUPPORT})
 
 
 class Link:
-    """One link as the kernel answers it.
+    """One link as the kernel reports it.
 
-    ``place`` is what of hardware no pod can alter: its bus address and burnt-in MAC, empty for other links. ``other`` is the index of its other
-    end, and ``other_nsid`` the number of the namespace that has it, as the asking socket's namespace counts; None where it is in the link's own.
+    ``place`` is what no pod can change of hardware: its bus address and burnt-in MAC, empty for other links. ``other`` is the index of its other
+    end: a veth's peer, the NIC below a macvlan. ``other_nsid`` is the number of that end's namespace for the socket's namespace; None where it is in
+    the link's own.
     """
 
     def __init__(self, body: bytes) -> None:
+        self.ifindex: int
         _, _, self.ifindex, flags, _ = _IFINFO.unpack_from(body)
         attrs = rtnetlink.attributes(body[_IFINFO.size :])
         self.up = bool(flags & _UP)
@@ -66,7 +68,7 @@ class Link:
 
 
 def find(sock: rtnetlink.Socket, name: str) -> Link | None:
-    """The link of exactly this name."""
+    """Return the link of exactly this name."""
     try:
         answers = sock.ask(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + rtnetlink.text(_IFLA_IFNAME, name))
     except OSError as error:
@@ -76,10 +78,14 @@ def find(sock: rtnetlink.Socket, name: str) -> Link | None:
     return next((link for link in map(Link, answers) if link.name == name), None)
 
 
-def links(sock: rtnetlink.Socket, number: int | None = None) -> tuple[Link, ...]:
-    """Every link of the socket's namespace, or of the one that it knows by this number; none where there is no such namespace any more."""
-    target = b"" if number is None else netns_ids.target(number)
-    return tuple(map(Link, sock.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + target)))
+def links(sock: rtnetlink.Socket, number: int | None = None, *, kind: str = "") -> tuple[Link, ...]:
+    """Return every link of the socket's namespace, or of the one with this number; with ``kind`` only links of that kind.
+
+    A namespace that is gone has no links.
+    """
+    body = _IFINFO.pack(0, 0, 0, 0, 0) + (b"" if number is None else netns_ids.target(number))
+    body += rtnetlink.pack(_IFLA_LINKINFO, rtnetlink.text(_INFO_KIND, kind)) if kind else b""
+    return tuple(map(Link, sock.dump(_GETLINK, body)))
 
 
 def alter(
@@ -110,17 +116,17 @@ def move(sock: rtnetlink.Socket, ifindex: int, namespace: int, *, name: str = ""
     sock.ask(_SETLINK, body)
 
 
-def delete(sock: rtnetlink.Socket, ifindex: int, number: int) -> None:
-    """Delete a link in the namespace that the socket's knows by this number; one that is gone is success."""
+def delete(sock: rtnetlink.Socket, ifindex: int, number: int | None = None) -> None:
+    """Delete a link, in the namespace of this number where one is given; a link that is gone is success."""
     try:
-        sock.ask(_DELLINK, _IFINFO.pack(0, 0, ifindex, 0, 0) + netns_ids.target(number))
+        sock.ask(_DELLINK, _IFINFO.pack(0, 0, ifindex, 0, 0) + (b"" if number is None else netns_ids.target(number)))
     except OSError as error:
         if error.errno not in {errno.ENODEV, errno.EINVAL}:
             raise
 
 
 def addresses(sock: rtnetlink.Socket, ifindex: int) -> tuple[str, ...]:
-    """The addresses of a link in CIDR form, sorted, but for IPv6's link-local ones."""
+    """Return the addresses of a link in CIDR form, sorted, without IPv6 link-local ones."""
     found = []
     for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)):
         _, prefix, _, _, index = _IFADDR.unpack_from(body)
@@ -133,7 +139,7 @@ def addresses(sock: rtnetlink.Socket, ifindex: int) -> tuple[str, ...]:
 
 
 def add_address(sock: rtnetlink.Socket, ifindex: int, text: str) -> None:
-    """An address; IPv6's is used at once (no duplicate address detection), because a container starts now."""
+    """Add an address. An IPv6 address is usable at once (no duplicate address detection), because a container starts now."""
     wanted = ipaddress.ip_interface(text)
     flags = _NODAD if wanted.version == ip_pools.IPV6 else 0
     body = _IFADDR.pack(_FAMILY[wanted.version], wanted.network.prefixlen, flags, _UNIVERSE, ifindex)
@@ -142,7 +148,7 @@ def add_address(sock: rtnetlink.Socket, ifindex: int, text: str) -> None:
 
 
 def add_neighbour(sock: rtnetlink.Socket, ifindex: int, wanted: config.Neighbour) -> None:
-    """A permanent neighbour."""
+    """Add a permanent neighbour."""
     address = ipaddress.ip_address(wanted.address)
     body = _NDMSG.pack(_FAMILY[address.version], 0, ifindex, _PERMANENT, 0, 0)
     body += rtnetlink.pack(_NDA_DST, address.packed) + rtnetlink.pack(_NDA_LLADDR, bytes.fromhex(wanted.mac.replace(":", "")))
@@ -150,7 +156,7 @@ def add_neighbour(sock: rtnetlink.Socket, ifindex: int, wanted: config.Neighbour
 
 
 def add_route(sock: rtnetlink.Socket, ifindex: int, wanted: config.Route) -> None:
-    """A route by this link; one of the same destination, table and metric by another link is the pod's own and is refused."""
+    """Add a route by this link. Raises OSError where the pod has its own route of the same destination, table and metric by another link."""
     try:
         sock.ask(_NEWROUTE, _route(ifindex, wanted), rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
     except OSError as error:
@@ -162,7 +168,7 @@ def add_route(sock: rtnetlink.Socket, ifindex: int, wanted: config.Route) -> Non
 
 
 def add_rule(sock: rtnetlink.Socket, wanted: config.Rule) -> None:
-    """A rule of the namespace; the very same one is success."""
+    """Add a rule to the namespace; the same rule is success."""
     try:
         sock.ask(_NEWRULE, _rule(wanted), rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
     except OSError as error:
@@ -170,8 +176,8 @@ def add_rule(sock: rtnetlink.Socket, wanted: config.Rule) -> None:
             raise
 
 
-def drop_rule(sock: rtnetlink.Socket, wanted: config.Rule) -> None:
-    """Take a rule away; one that is not there is success."""
+def delete_rule(sock: rtnetlink.Socket, wanted: config.Rule) -> None:
+    """Delete a rule; a rule that is gone is success."""
     try:
         sock.ask(_DELRULE, _rule(wanted))
     except OSError as error:
@@ -193,7 +199,7 @@ def _route(ifindex: int, wanted: config.Route) -> bytes:
 
 
 def _hops(sock: rtnetlink.Socket, wanted: config.Route) -> Iterator[tuple[int, str]]:
-    """Link and gateway of every route with the wanted one's destination, table and metric."""
+    """Yield link and gateway of every route with the wanted one's destination, table and metric."""
     destination = ipaddress.ip_network(wanted.destination)
     metric = wanted.metric or (_IPV6_METRIC if destination.version == ip_pools.IPV6 else 0)
     for body in sock.dump(_GETROUTE, _RTMSG.pack(_FAMILY[destination.version], 0, 0, 0, 0, 0, 0, 0, 0)):

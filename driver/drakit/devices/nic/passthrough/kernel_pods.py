@@ -53,7 +53,7 @@ class KernelPods:
     def remove_config(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
         with rtnetlink.failing_as("remove_config"), self._sock_in(child.namespace) as sock:
             for rule in wanted.rules:
-                link_requests.drop_rule(sock, rule)
+                link_requests.delete_rule(sock, rule)
 
     def observed(self, child: pod_interfaces.InterfaceRef) -> pod_interfaces.ObservedInterface | None:
         with rtnetlink.failing_as("observed"), self._sock_in(child.namespace) as sock:

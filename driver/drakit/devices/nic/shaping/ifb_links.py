@@ -1,55 +1,46 @@
-"""The ifb of a NIC: the device its ingress passes through to be shaped. It is named after the NIC's index and marked by its alias.
+"""The ifb of a shared NIC: the device through which its ingress passes to be shaped. Its name has the NIC's index, its alias the driver's mark.
 
-The alias also remembers which driver shares the NIC out, by its name, and whether the NIC's ingress hook is ours, because neither an HTB nor a clsact
-qdisc has a place for a mark of its own. What has our name and another alias, or is no ifb, is somebody else's. A mark without a name, as older
-versions wrote it, is any driver's.
+The alias also records which driver shares the NIC and whether the NIC's ingress hook is ours, because neither an HTB nor a clsact qdisc has room for
+a mark. A link with our name that is no ifb or has another alias belongs to somebody else. A mark without a driver's name, as older versions wrote it,
+belongs to any driver.
 
-Which of two drivers has a NIC is decided by the kernel, which gives a name to one link. No alias can be given with a creation, so a driver makes
-its ifb under a name that is its own (``name_before``), and gives it the NIC's name and the mark in one request. So nobody sees that ifb unmarked, and
-a death in between leaves a link that nobody else looks at and its driver takes up or removes. An unmarked ifb of the NIC's name was left by an
-older version.
+The kernel decides which of two drivers gets a NIC, because a name belongs to one link. A link cannot get an alias when it is created, so a driver
+creates its ifb under a name of its own (``private_name``), then sets the NIC's name and the mark in one request. So nobody sees the ifb unmarked, and
+a crash in between leaves a link that only its driver uses again or deletes. An unmarked ifb with the NIC's name was left by an older version.
 """
 
 import base64
-import dataclasses
 import errno
 import hashlib
 import struct
 from collections.abc import Mapping
 
-from drakit.devices.nic.netlink import rtnetlink
+from drakit.devices.nic.netlink import link_requests, rtnetlink
 
-_NEWLINK, _DELLINK, _GETLINK, _SETLINK = 16, 17, 18, 19
+_NEWLINK, _GETLINK, _SETLINK = 16, 18, 19
 _IFINFO = struct.Struct("=BxHiII")
 _NAME, _LINKINFO, _ALIAS = 3, 18, 20
 _INFO_KIND = 1
 _UP = 1
 PREFIX = "drb"
-_PREFIX_BEFORE, _LETTERS_BEFORE = "drn", 12
+_PRIVATE_PREFIX, _PRIVATE_LETTERS = "drn", 12
 _MARK = "drakit ingress of "
 _BY = " by "
 _OWN_HOOK, _FOREIGN_HOOK = "own hook", "foreign hook"
 _LOST = frozenset({errno.EEXIST, errno.ENODEV})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Link:
-    """A link as found."""
-
-    ifindex: int
-    name: str
-    kind: str
-    alias: str
-    up: bool
+class Link(link_requests.Link):
+    """A link as found, with what its mark says."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether a driver of ours made it; one that has no alias was left so by an older version, or an admin took the alias away."""
+        """Whether a driver of ours created it. One without an alias was left by an older version, or an admin removed its alias."""
         return self.kind == "ifb" and (self.alias.startswith(_MARK) or not self.alias)
 
     @property
     def owner(self) -> str:
-        """The driver that shares the NIC out; empty where the mark names none."""
+        """The driver that shares the NIC; empty where the mark names none."""
         return self.alias.partition(",")[0].partition(_BY)[2] if self.alias.startswith(_MARK) else ""
 
     @property
@@ -59,18 +50,18 @@ class Link:
 
 
 def name_for(nic: int) -> str:
-    """The ifb's name for the NIC of this index."""
+    """Return the ifb's name for the NIC of this index."""
     return f"{PREFIX}{nic}"
 
 
-def name_before(nic: int, owner: str) -> str:
-    """The name under which a driver makes the ifb of this NIC: no other driver's, and the same in its next life. 15 letters, all that fit."""
+def private_name(nic: int, owner: str) -> str:
+    """Return the name under which a driver creates the ifb of this NIC: unlike any other driver's, and the same after a restart. 15 letters fit."""
     digest = hashlib.sha256(f"{nic}\0{owner}".encode()).digest()
-    return _PREFIX_BEFORE + base64.b32encode(digest).decode()[:_LETTERS_BEFORE].lower()
+    return _PRIVATE_PREFIX + base64.b32encode(digest).decode()[:_PRIVATE_LETTERS].lower()
 
 
 def find(sock: rtnetlink.Socket, nic: int) -> Link | None:
-    """The link with the name of this NIC's ifb."""
+    """Return the link with the name of this NIC's ifb."""
     return _named(sock, name_for(nic))
 
 
@@ -81,64 +72,64 @@ def _named(sock: rtnetlink.Socket, name: str) -> Link | None:
         if error.errno == errno.ENODEV:
             return None
         raise
-    return next(map(_link, answers), None)
+    return next(map(Link, answers), None)
 
 
 def name_of(sock: rtnetlink.Socket, ifindex: int) -> str:
-    """The name of the link of this index; empty where there is none."""
+    """Return the name of the link of this index; empty where there is none."""
     try:
         answers = sock.ask(_GETLINK, _IFINFO.pack(0, 0, ifindex, 0, 0))
     except OSError as error:
         if error.errno == errno.ENODEV:
             return ""
         raise
-    return next((_link(answer).name for answer in answers), "")
+    return next((Link(answer).name for answer in answers), "")
 
 
 def ours(sock: rtnetlink.Socket) -> Mapping[int, Link]:
-    """Every ifb of ours, by the index of its NIC, which need not be there any more."""
+    """Return every ifb of ours by the index of its NIC, which may be gone."""
     only = rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, "ifb"))
-    found = map(_link, sock.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + only))
+    found = map(Link, sock.dump(_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + only))
     return {int(link.name[len(PREFIX) :]): link for link in found if link.alias.startswith(_MARK) and link.name[len(PREFIX) :].isdecimal()}
 
 
-def make(sock: rtnetlink.Socket, name: str) -> None:
-    """Make an ifb, unmarked and down; EEXIST where the name is taken."""
+def create(sock: rtnetlink.Socket, name: str) -> None:
+    """Create an ifb, unmarked and down; EEXIST where the name is taken."""
     linkinfo = rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, "ifb"))
     sock.ask(_NEWLINK, _IFINFO.pack(0, 0, 0, 0, 0) + rtnetlink.text(_NAME, name) + linkinfo, rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
 
 
 def claim(sock: rtnetlink.Socket, nic: int, *, owner: str, owns_hook: bool) -> bool:
-    """Make the ifb, marked and up; False, with nothing left, where somebody else has it since. One that a death left unnamed is taken up."""
-    name = name_before(nic, owner)
+    """Create the ifb, marked and up; reuse one that a crash left under the private name. False, with nothing left, where another driver was first."""
+    name = private_name(nic, owner)
     try:
-        make(sock, name)
+        create(sock, name)
     except OSError as error:
         if error.errno != errno.EEXIST:
             raise
     made = _named(sock, name)
     if made is None:
         return False
-    if not _is_unnamed(made):
-        raise OSError(errno.EEXIST, f"the name {name} belongs to a link of somebody else's; rename it")
+    if not _is_unmarked(made):
+        raise OSError(errno.EEXIST, f"the name {name} belongs to a link of another program; rename it")
     try:
         sock.ask(_SETLINK, _marked(made.ifindex, nic, owner=owner, owns_hook=owns_hook) + rtnetlink.text(_NAME, name_for(nic)))
     except OSError as error:
         if error.errno not in _LOST:
             raise
-        delete(sock, made.ifindex)
+        link_requests.delete(sock, made.ifindex)
         return False
     return True
 
 
 def clear(sock: rtnetlink.Socket, nic: int, owner: str) -> None:
-    """Delete the ifb that a death left unnamed, if there is one."""
-    left = _named(sock, name_before(nic, owner))
-    if left is not None and _is_unnamed(left):
-        delete(sock, left.ifindex)
+    """Delete the ifb that a crash left under the private name, if there is one."""
+    left = _named(sock, private_name(nic, owner))
+    if left is not None and _is_unmarked(left):
+        link_requests.delete(sock, left.ifindex)
 
 
-def _is_unnamed(link: Link) -> bool:
+def _is_unmarked(link: Link) -> bool:
     return link.kind == "ifb" and not link.alias
 
 
@@ -150,25 +141,3 @@ def mark(sock: rtnetlink.Socket, ifindex: int, nic: int, *, owner: str, owns_hoo
 def _marked(ifindex: int, nic: int, *, owner: str, owns_hook: bool) -> bytes:
     alias = f"{_MARK}{nic}{_BY if owner else ''}{owner}, {_OWN_HOOK if owns_hook else _FOREIGN_HOOK}"
     return _IFINFO.pack(0, 0, ifindex, _UP, _UP) + rtnetlink.pack(_ALIAS, alias.encode())
-
-
-def delete(sock: rtnetlink.Socket, ifindex: int) -> None:
-    """Delete a link; one that is gone is success."""
-    try:
-        sock.ask(_DELLINK, _IFINFO.pack(0, 0, ifindex, 0, 0))
-    except OSError as error:
-        if error.errno != errno.ENODEV:
-            raise
-
-
-def _link(answer: bytes) -> Link:
-    _, _, ifindex, flags, _ = _IFINFO.unpack_from(answer)
-    attrs = rtnetlink.attributes(answer[_IFINFO.size :])
-    kind = rtnetlink.attributes(attrs.get(_LINKINFO, b"")).get(_INFO_KIND, b"")
-    return Link(
-        ifindex=ifindex,
-        name=rtnetlink.as_text(attrs[_NAME]),
-        kind=rtnetlink.as_text(kind),
-        alias=rtnetlink.as_text(attrs.get(_ALIAS, b"")),
-        up=bool(flags & _UP),
-    )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from drakit.core import errors
 from drakit.devices.nic import port
-from drakit.devices.nic.netlink import link_events, rtnetlink
+from drakit.devices.nic.netlink import link_events, link_requests, rtnetlink
 from drakit.devices.nic.shaping import htb, ifb_links, maps, parts, shared_nic, tc_messages
 
 _TRIAL = port.Share(id="trial", interface="", ifindex=0, mac="02:00:00:00:00:02", bandwidth=10**7, minor=htb.SHARES[0])
@@ -234,7 +234,7 @@ class KernelShares:
         """Delete the ifbs of NICs that are gone, and forget their maps."""
         for ifindex, link in ifb_links.ours(sock).items():
             if not ifb_links.name_of(sock, ifindex) and not parts.other_owner(link, self._owner):
-                ifb_links.delete(sock, link.ifindex)
+                link_requests.delete(sock, link.ifindex)
                 held = self._held.pop(ifindex, None)
                 if held is not None:
                     held.close()
@@ -269,7 +269,7 @@ def _try_out() -> port.Shaping:
 def _has_fair_queues() -> bool:
     """Whether this kernel has the queue that is fair between flows, found out by making one."""
     with rtnetlink.Socket.scratch() as sock:
-        ifb_links.make(sock, ifb_links.name_for(0))
+        ifb_links.create(sock, ifb_links.name_for(0))
         device = ifb_links.find(sock, 0)
         try:
             return device is not None and tc_messages.try_fair_queue(sock, device.ifindex)
@@ -279,7 +279,7 @@ def _has_fair_queues() -> bool:
 
 def _try(classifier: port.Classifier) -> None:
     with rtnetlink.Socket.scratch() as sock:
-        ifb_links.make(sock, ifb_links.name_for(0))
+        ifb_links.create(sock, ifb_links.name_for(0))
         device = ifb_links.find(sock, 0)
         if device is None:
             raise OSError("an ifb that was made is not there")

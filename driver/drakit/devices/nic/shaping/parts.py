@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from drakit.core import errors
 from drakit.devices.nic import port
-from drakit.devices.nic.netlink import bpf, rtnetlink
+from drakit.devices.nic.netlink import bpf, link_requests, rtnetlink
 from drakit.devices.nic.shaping import classifier_programs, htb, ifb_links, maps, tc_messages
 
 _OWN = "_own"
@@ -140,9 +140,9 @@ def refuse_foreign(found: Found, name: str) -> None:
     """Raise HardwareError where somebody else's root qdisc or link is in the way."""
     if chosen_by_others(found.root):
         fix = "remove it, or take the interface out of nic.include"
-        raise errors.HardwareError("RTM_NEWQDISC", f"{name} has a root qdisc of somebody else's ({found.root}); {fix}")
+        raise errors.HardwareError("RTM_NEWQDISC", f"{name} has a root qdisc of another program ({found.root}); {fix}")
     if found.link and not found.link.is_ours:
-        raise errors.HardwareError("RTM_NEWLINK", f"the name {found.link.name} belongs to a link of somebody else's; rename it")
+        raise errors.HardwareError("RTM_NEWLINK", f"the name {found.link.name} belongs to a link of another program; rename it")
 
 
 def memory_of(found: Found, held: maps.Maps | None) -> maps.Maps:
@@ -206,7 +206,7 @@ def release(place: NicContext) -> None:
     if is_our_root(found.root):
         tc_messages.delete_root(sock, nic)
     if found.link and found.link.is_ours:
-        ifb_links.delete(sock, found.link.ifindex)
+        link_requests.delete(sock, found.link.ifindex)
 
 
 def _is_used(sock: rtnetlink.Socket, nic: int) -> bool:
@@ -269,7 +269,7 @@ def _make_ifb(place: NicContext, memory: maps.Maps) -> None:
             ifb_links.mark(place.sock, found.link.ifindex, place.nic, owner=place.owner, owns_hook=is_own_hook)
             return
         else:  # Two drivers could mark it, but only one can put its own in its place.
-            ifb_links.delete(place.sock, found.link.ifindex)
+            link_requests.delete(place.sock, found.link.ifindex)
     raise OSError(errno.EBUSY, f"{ifb_links.name_for(place.nic)} is made and deleted again by somebody else")
 
 

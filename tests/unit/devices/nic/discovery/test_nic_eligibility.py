@@ -96,7 +96,7 @@ def test_only_what_an_admin_may_not_expect_is_worth_a_warning(
 
 def test_a_take_over_that_an_admin_s_queueing_prevents_says_who_must_act() -> None:
     told = refusal(nic(default_route=True, queueing="fq 8001:"), take_over=("eth0",), reserve=BITS("1G"))
-    assert told.reason == "has a root qdisc of somebody else's (fq 8001:)"
+    assert told.reason == "has a root qdisc of another program (fq 8001:)"
     assert told.change == "no setting: whoever made it removes it (tc qdisc delete dev eth0 root)"
 
 

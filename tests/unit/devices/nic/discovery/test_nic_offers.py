@@ -54,7 +54,7 @@ def test_a_plain_nic_is_offered_with_its_whole_speed() -> None:
         ({"encapsulation": "infiniband"}, "is not an Ethernet interface"),
         ({"mac": ""}, "is not an Ethernet interface"),
         ({"kind": "ifb"}, "only passes on what others receive (ifb)"),
-        ({"queueing": "fq 8001:"}, "has a root qdisc of somebody else's (fq 8001:)"),
+        ({"queueing": "fq 8001:"}, "has a root qdisc of another program (fq 8001:)"),
         ({"kind": "macvlan", "lower": 9}, "is itself a part (macvlan) of another interface"),
         ({"master": 9}, "is enslaved to other"),
         ({"master": 77}, "is enslaved to another interface"),
