@@ -146,7 +146,7 @@ class Directory:
             return _read(self.path / entry, content, self._driver)
         if entry not in self._told:
             self._told.add(entry)
-            _log.warning("a directory has the name of a CDI file, so there is no such file; remove it", path=str(self.path / entry))
+            _log.warning("CDI file ignored: path is a directory", path=str(self.path / entry))
         return None
 
     def _file(self, name: edits.CdiName, content: edits.Edits) -> tuple[str, bytes]:
@@ -198,12 +198,12 @@ def _read(path: pathlib.Path, content: bytes | None, driver: str) -> _Said | Non
     """Whose file this is, and its edits where they can be believed; None for a file that does not say what its name says."""
     name = None if content is None else spec.identity(content, driver)
     if content is None or name is None or spec.file_name(name) != path.name:
-        _log.warning("a CDI file does not say what its name says, so it counts as not there", path=str(path))
+        _log.warning("CDI file ignored: content does not match its name", path=str(path))
         return None
     try:
         return name, reading.decode(name, content)
     except errors.CdiError as error:
-        _log.warning("a CDI file is not as it was written, so its edits count as not there", path=str(path), error=str(error))
+        _log.warning("CDI file ignored: content was changed", path=str(path), error=str(error))
         return name, None
 
 

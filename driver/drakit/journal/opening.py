@@ -203,8 +203,13 @@ def replace(path: pathlib.Path, use: files.Use, damage: Damage, ladder: Sequence
         quarantine = Quarantine(path=target, reason=damage.reason, kept=len(damage.readable), lost=damage.lost)
         _write(path, quarantine, damage, ladder)
         _take_place(path, target)
-    event = "journal set aside" if moved else "journal is missing"
-    _log.error(event, path=str(target), reason=damage.reason, kept=quarantine.kept, lost=list(damage.lost))
+    _log.error(
+        "journal set aside" if moved else "journal is missing",
+        path=str(target),
+        reason=damage.reason,
+        kept=quarantine.kept,
+        lost=list(damage.lost),
+    )
 
 
 def note(database: sqlite3.Connection) -> Quarantine | None:

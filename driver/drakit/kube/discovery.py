@@ -58,7 +58,7 @@ class Description:
         lacks = None if self._has_schema else self._answer(SCHEMA_PATH, missing_gates)
         if lacks is not None:
             self._known, self._has_schema = dataclasses.replace(self._known, lacks=lacks), True
-            _log.info("API server described", version=self._known.version, lacks=sorted(lacks))
+            _log.info("API server discovered", version=self._known.version, lacks=sorted(lacks))
         is_complete = version is not None and self._has_schema
         self._read_at = self._clock.monotonic() + (VERSION_SECONDS if is_complete else self._pauses.next())
         if is_complete:
@@ -71,7 +71,7 @@ class Description:
             return read(self._api.request("GET", path))
         except fields.UNREADABLE as error:
             log = _log.warning if self._pauses.pause == FIRST_PAUSE else _log.debug
-            log("API server description failed", path=path, error=str(error), retry_in_s=self._pauses.pause)
+            log("API server discovery failed", path=path, error=str(error), retry_in_s=self._pauses.pause)
             return None
 
 

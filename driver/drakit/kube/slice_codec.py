@@ -146,7 +146,7 @@ def decode(found: transport.Object) -> resource_slice.Published:
     try:
         page, place = _read_page(spec), node_selection.of_pool(spec.object())
     except fields.UNREADABLE as error:
-        _log.warning("a stored slice cannot be read and will be replaced", slice=metadata["name"].text(), error=str(error))
+        _log.warning("stored slice unreadable", slice=metadata["name"].text(), error=str(error))
         page, count = resource_slice.Page(), 0
     return resource_slice.Published(
         name=metadata["name"].text(),

@@ -115,7 +115,7 @@ class ApiSlices:
         except errors.ApiError as error:
             name, uid, version = map(item.metadata_text, ("name", "uid", "resourceVersion"))
             has_identity = bool(name and uid and version)
-            _log.warning("slice cannot be read", slice=item.name(), error=str(error), removed=has_identity)
+            _log.warning("slice ignored: cannot be read", slice=item.name(), error=str(error), removed=has_identity)
             if not has_identity:
                 return ()
             pool = resource_slice.Pool(name=UNREADABLE_POOL, generation=0, count=0)

@@ -90,7 +90,7 @@ def _ask(
     """Pass the well-formed claims to the engine and log the result of each, all under one request id."""
     with logs.bound(request_id=next(_request_ids), method=call.method):
         for uid, fault in call.asked.refused.items():
-            _log.warning("malformed claim refused", claim_uid=uid, error=fault)
+            _log.warning("claim refused: malformed", claim_uid=uid, error=fault)
         if not call.asked.refs:
             return {}
         started = time.monotonic()
@@ -112,7 +112,7 @@ def _contained(
     except errors.DrakitError as error:
         return {ref.uid: failed(str(error) or type(error).__name__) for ref in refs}
     except Exception as error:  # noqa: BLE001 - a bug in one call must not end the process
-        _log.exception("bug in the claim engine", claims=[str(ref) for ref in refs])
+        _log.exception("claim engine failed", claims=[str(ref) for ref in refs])
         return {ref.uid: failed(f"internal error ({type(error).__name__}); see the driver's log") for ref in refs}
 
 

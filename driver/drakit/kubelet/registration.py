@@ -145,14 +145,14 @@ class Registrar:
 
     def _reappear(self) -> None:
         """Serve on a new socket in place of the one that was deleted; on failure the next look tries again."""
-        _log.warning("registration socket was deleted, making a new one", path=str(self._server.path))
+        _log.warning("registration socket deleted by another process", path=str(self._server.path))
         self._service.forget()
         self._server.stop(grace=0)
         replacement = self._new_server()
         try:
             replacement.start()
         except (errors.SettingsError, OSError) as error:
-            _log.warning("registration socket cannot be made", error=str(error))
+            _log.warning("creating registration socket failed", error=str(error))
         self._server = replacement
 
 
@@ -189,10 +189,10 @@ class _RegistrationService(services.RegistrationServicer):
     ) -> wire.RegistrationStatusResponse:
         if request.plugin_registered:
             self._tell(Status(state=State.REGISTERED))
-            _log.info("registered with the kubelet")
+            _log.info("driver registered")
             return wire.RegistrationStatusResponse()
         self._tell(Status(state=State.REFUSED, error=request.error))
-        _log.error("the kubelet refused the registration", error=request.error)
+        _log.error("registration refused by the kubelet", error=request.error)
         context.set_code(grpc.StatusCode.UNKNOWN)
         context.set_details(f"registration failed: {request.error}")
         return wire.RegistrationStatusResponse()

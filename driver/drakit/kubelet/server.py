@@ -76,7 +76,7 @@ class SocketServer:
                 undo.callback(self._lock.drop)
             self._serving = self._serve()
             undo.pop_all()
-        _log.info("serving", path=str(self.path), threads=self._threads)
+        _log.info("gRPC server started", path=str(self.path), threads=self._threads)
 
     def renew(self, grace: float) -> None:
         """Serve on a new socket in place of the one that was deleted; calls on the old one have ``grace`` seconds to finish.
@@ -94,7 +94,7 @@ class SocketServer:
         self._serving = self._serve()
         self._retired.append(former)
         former.server.stop(grace)
-        _log.warning("socket was deleted and has been made again", path=str(self.path))
+        _log.warning("socket recreated after a deletion", path=str(self.path))
 
     def stop(self, grace: float) -> None:
         """Remove the socket if it is still ours, refuse new calls, and give running ones ``grace`` seconds. Safe to call twice."""
@@ -117,7 +117,7 @@ class SocketServer:
         if self._lock is not None:
             self._lock.remove()
             self._lock.drop()
-        _log.info("stopped", path=str(self.path))
+        _log.info("gRPC server stopped", path=str(self.path))
 
     def is_at_path(self) -> bool:
         """Whether the file at the path is the socket this server made."""

@@ -146,7 +146,7 @@ class BackgroundServices:
         try:
             self._taints = self._local.context.taints()
         except errors.JournalError as error:
-            _log.error("taints cannot be read; those of before stay", error=str(error))
+            _log.error("reading taints failed", error=str(error))
         return inventory.with_taints(offered, self._taints)
 
     def _start_author(self) -> None:
@@ -154,10 +154,10 @@ class BackgroundServices:
         try:
             self._local.author.start(self._local.context)
         except errors.DrakitError as error:
-            _log.error("the driver's start() failed", driver=name, error=str(error))
+            _log.error("driver start failed", driver=name, error=str(error))
             raise
         except Exception as error:
-            _log.exception("bug in the driver's start()", driver=name)
+            _log.exception("driver start raised an unexpected error", driver=name)
             raise errors.HardwareError(f"{name} start()", f"{type(error).__name__}: {error}; see the log") from error
         self._started = True
 
@@ -168,7 +168,7 @@ class BackgroundServices:
         try:
             self._local.author.stop()
         except Exception:  # noqa: BLE001 - the process ends whatever the author says
-            _log.exception("the driver's stop() failed", driver=self._local.author.name)
+            _log.exception("driver stop failed", driver=self._local.author.name)
 
     def _vanished(self) -> orphans.OrphanCollector:
         return orphans.OrphanCollector(

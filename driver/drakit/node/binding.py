@@ -130,10 +130,10 @@ class Binding:
             with self._seats:
                 self._settle(ref, UntilStopped(stop))
         except errors.RetryError as error:
-            _log.info("not bound yet", claim=str(ref), claim_uid=ref.uid, error=str(error), retry_in_s=error.after)
+            _log.info("binding delayed", claim=str(ref), claim_uid=ref.uid, error=str(error), retry_in_s=error.after)
             return error.after
         except errors.DrakitError as error:
-            _log.warning("cannot be bound yet", claim=str(ref), claim_uid=ref.uid, error=str(error), retry_in_s=pause)
+            _log.warning("binding failed", claim=str(ref), claim_uid=ref.uid, error=str(error), retry_in_s=pause)
             return pause
         except Exception:  # noqa: BLE001 - an author's bug is that claim's failure, not the node's
             _log.exception("bug in driver", claim=str(ref), claim_uid=ref.uid)

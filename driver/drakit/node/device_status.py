@@ -223,7 +223,7 @@ class RetryQueue(Generic[Key, Load]):
             self._waiting[key] = _Parcel(joined, before.due if before else self._clock.monotonic(), before.pause if before else FIRST_PAUSE)
             dropped = self._waiting.popitem(last=False)[0] if len(self._waiting) > self._limit else None
         if dropped is not None:
-            _log.warning("too much waits to be told; the oldest is dropped", what=self._name, key=str(dropped))
+            _log.warning("status queue full: oldest entry dropped", what=self._name, key=str(dropped))
         self._wake.set()
 
     def run(self, stop: threading.Event) -> None:
@@ -261,7 +261,7 @@ class RetryQueue(Generic[Key, Load]):
         except errors.ApiError as error:
             return self._failed(key, parcel, error)
         except Exception:  # noqa: BLE001 - one message that cannot be sent must not silence the others
-            _log.exception("cannot be told; dropped", what=self._name, key=str(key))
+            _log.exception("status update raised an unexpected error: entry dropped", what=self._name, key=str(key))
         return None
 
     def _failed(self, key: Key, parcel: _Parcel[Load], error: errors.ApiError) -> _Failed | None:
@@ -270,10 +270,10 @@ class RetryQueue(Generic[Key, Load]):
             return _Failed(pause=REFUSED_PAUSE)
         is_wrong = error.status not in _TRANSIENT and error.status < _SERVER_ERROR
         if is_wrong and parcel.wrong + 1 >= TRIES_MAX:
-            _log.error("the API server does not take what it is told; dropped", what=self._name, key=str(key), error=str(error))
+            _log.error("status update rejected: entry dropped", what=self._name, key=str(key), error=str(error))
             return None
         write = _log.warning if is_wrong else _log.info
-        write("not told yet", what=self._name, key=str(key), error=str(error), retry_in_s=parcel.pause)
+        write("status update failed", what=self._name, key=str(key), error=str(error), retry_in_s=parcel.pause)
         return _Failed(pause=parcel.pause, is_wrong=is_wrong)
 
     def _warn_once(self, message: str) -> None:

@@ -186,11 +186,11 @@ class Node:
             self.health.discovered([device.name for device in self.local.offered.flat.devices])
             self.background.discovered()
         except errors.InventoryError as error:
-            _log.error("discover() offers what the API refuses; what was offered stays offered", error=str(error))
+            _log.error("inventory rejected: previous inventory kept", error=str(error))
         except errors.DrakitError as error:
-            _log.error("cannot read the hardware; what was offered stays offered", error=str(error))
+            _log.error("discovery failed: previous inventory kept", error=str(error))
         except Exception:  # noqa: BLE001 - claims can still be unprepared while discover() has a bug
-            _log.exception("bug in discover(); what was offered stays offered")
+            _log.exception("discovery raised an unexpected error: previous inventory kept")
 
     def _offer(self) -> None:
         """Publish what changed: the inventory, or no devices at all while the kubelet does not know the driver."""
@@ -200,9 +200,7 @@ class Node:
             if not now[0] or now == self._published:
                 return
             if known is not self._published[1]:
-                _log.warning(
-                    "the kubelet knows the driver again" if known else "the kubelet does not know the driver: no devices are offered"
-                )
+                _log.warning("driver registered again" if known else "driver not registered: no devices offered")
             self._published = now
             self.publisher.offer(self.background.tainted(self.local.offered.inventory) if known else inventory.Inventory())
 
@@ -216,7 +214,7 @@ class Node:
             try:
                 self._service.renew(RENEW_GRACE)
             except errors.SettingsError as error:
-                _log.error("the service socket was deleted and cannot be made again", error=str(error))
+                _log.error("recreating service socket failed", error=str(error))
                 self._fail()
                 return
 

@@ -123,7 +123,7 @@ class OrphanCollector:
         return False
 
     def _unprepare(self, ref: claims.ClaimRef) -> int:
-        _log.warning("a claim is gone and the kubelet has forgotten it; its devices are given back", claim=str(ref), claim_uid=ref.uid)
+        _log.warning("orphaned claim released", claim=str(ref), claim_uid=ref.uid)
         error = self._engine.unprepare([ref], recovery.Deadline())[ref.uid]
         if not error:
             self._silence.end(ref.uid)

@@ -49,7 +49,7 @@ class Certificate:
         try:
             self._context = self._load()
         except (OSError, ValueError) as error:
-            _log.warning("certificate not loaded, the previous one stays in use", path=str(self._chain), error=_reason(error))
+            _log.warning("certificate reload failed", path=str(self._chain), error=_reason(error))
             return
         self.loaded_at = time.time()
         _log.info("certificate loaded", path=str(self._chain))

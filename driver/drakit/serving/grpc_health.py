@@ -66,7 +66,7 @@ class HealthServer:
             ) from error
         server.start()
         self._server = server
-        _log.info("serving gRPC health", address=self._address, port=self.port)
+        _log.info("gRPC health server started", address=self._address, port=self.port)
         return True
 
     def stop(self) -> None:

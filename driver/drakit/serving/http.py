@@ -198,7 +198,7 @@ class _Listener(http.server.ThreadingHTTPServer):
             self._guard.wait_for(lambda: not self._open, seconds)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the library's signature
-        _log.debug("a connection broke", client=str(client_address))
+        _log.debug("connection failed", client=str(client_address))
 
 
 class _Requests(http.server.BaseHTTPRequestHandler):
@@ -312,7 +312,7 @@ class HttpServer:
         self._thread = threading.Thread(target=self._listener.serve_forever, name="http", daemon=True)
         self._thread.start()
         where = str(self.address if isinstance(self._wanted, Address) else self._wanted)
-        _log.info("serving HTTP", address=where, paths=sorted({*self._routes, *self._reviews}), tls=self._tls is not None)
+        _log.info("HTTP server started", address=where, paths=sorted({*self._routes, *self._reviews}), tls=self._tls is not None)
         return True
 
     def stop(self) -> None:
@@ -380,5 +380,5 @@ def _page(routes: Mapping[str, Route], path: str) -> Page:
     try:
         return route()
     except Exception:  # noqa: BLE001 - a bug in one page is that page's
-        _log.exception("bug in a page", path=path)
+        _log.exception("page failed", path=path)
         return Page(body=b"internal error; see the log\n", status=http.HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -56,7 +56,7 @@ class Waiting:
             try:
                 self.is_listening = self._listener.start()
             except errors.SettingsError as error:
-                _log.warning("listening failed", address=self._address, error=str(error))
+                _log.warning("listen failed", address=self._address, error=str(error))
             if self.is_listening:
                 return
             now = "driver" if self._is_driver() else "other"

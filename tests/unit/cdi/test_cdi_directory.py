@@ -264,7 +264,7 @@ def test_a_directory_in_place_of_a_file_is_no_file_and_told_once(
             cdi.write(NAME, EDITS)
     assert descriptors() == before
     told = capsys.readouterr().err
-    assert told.count("a directory has the name of a CDI file") == 1
+    assert told.count("CDI file ignored: path is a directory") == 1
     assert str(file_of(path)) in told
 
 

@@ -38,7 +38,7 @@ class Process:
         ports: dict[bool, int] = {}
         for line in self.process.stderr:
             told = json.loads(line)
-            if told["event"] == "serving HTTP":
+            if told["event"] == "HTTP server started":
                 ports[told["tls"]] = int(told["address"].rpartition(":")[2])
             if told["event"] == "webhook ready":
                 break

@@ -139,7 +139,7 @@ def test_slices_that_change_while_they_are_replaced_are_published_again_without_
     assert sorted(devices(store)) == sorted(item.name for item in offered("chip-1").devices)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert {line["level"] for line in lines} == {"info"}
-    assert "slice changed while it was written; publishing again" in [line["event"] for line in lines]
+    assert "slice update conflict: publishing again" in [line["event"] for line in lines]
 
 
 def test_slices_that_somebody_changes_at_every_write_are_an_error() -> None:
@@ -487,7 +487,7 @@ def renamed(page: resource_slice.Page) -> resource_slice.Page:
 
 @pytest.mark.parametrize(
     "change,said,unsaid",
-    [(without_conditions, "the API server drops fields", "somebody changes"), (renamed, "somebody changes slices", "drops fields")],
+    [(without_conditions, "slice fields dropped", "altered by"), (renamed, "slice altered by", "fields dropped")],
 )
 def test_what_is_left_as_stored_is_logged_for_what_it_is(
     change: Callable[[resource_slice.Page], resource_slice.Page], said: str, unsaid: str

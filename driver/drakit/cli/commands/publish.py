@@ -103,7 +103,7 @@ class Office:
         try:
             self._publisher.offer(offered)
             writes = self._publisher.reconcile()
-            _log.info("published", driver=self._driver, pools=[pool.name for pool in offered], writes=writes)
+            _log.info("slices published", driver=self._driver, pools=[pool.name for pool in offered], writes=writes)
         finally:
             self._election.release()
 
@@ -114,11 +114,11 @@ class Office:
         publishing = self._spawn("publisher", lambda: self._publisher.run(ending))
         self._spawn("slice-watch", lambda: self._publisher.follow(ending))
         electing = self._spawn("election", lambda: self._election.run(ending, self._publisher.wake))
-        _log.info("candidate", driver=self._driver, identity=self._me)
+        _log.info("publisher election started", driver=self._driver, identity=self._me)
         try:
             while not stop.wait(LIVENESS_SECONDS):
                 if self._failed.is_set():
-                    raise errors.HardwareError("drakit publish", "a part of the publisher died; see the log")
+                    raise errors.HardwareError("drakit publish", "publisher thread failed; see the log")
         finally:
             ending.set()
             self._publisher.wake()
@@ -132,7 +132,7 @@ class Office:
             try:
                 work()
             except Exception:  # noqa: BLE001 - whatever it was, the process must end and be started anew
-                _log.exception("a part of the publisher died", part=name)
+                _log.exception("publisher thread failed", part=name)
                 self._failed.set()
 
         thread = threading.Thread(target=guarded, name=name, daemon=True)

@@ -62,9 +62,9 @@ def run(
     if not settings.node.name:
         raise errors.SettingsError("is required to publish devices; give --node or DRAKIT_NODE__NAME", key="node.name")
     _check_places(settings)
-    told = composition.unserved(composition.narrowed(settings, families or ()))
-    if told:
-        _log.warning(told)
+    unserved = composition.unserved(composition.narrowed(settings, families or ()))
+    if unserved:
+        _log.warning("devices not served", reason=unserved)
     stop = threading.Event()
     process.at_signals(stop)
     process.bounded(stop)

@@ -84,7 +84,7 @@ def ask(
             return frozenset({"DRAListTypeAttributes"}), None
         if question is not Question.COUNTERS or error.status != UNPROCESSABLE or "sharedCounters" not in str(error):
             raise
-        _log.warning("the API server takes counter sets only beside their devices", error=str(error))
+        _log.warning("API server rejects counter sets in slices of their own", error=str(error))
         return frozenset({"DRAMixins"}), resource_slice.Layout.TOGETHER
     store.delete(stored)
     return frozenset(reconcile.dropped(page, stored.spec.page)), None

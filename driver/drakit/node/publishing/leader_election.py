@@ -43,10 +43,10 @@ class Election:
             try:
                 self.step()
             except errors.DrakitError as error:
-                _log.warning("cannot renew the lease" if led else "cannot get the lease", holder=self._me, error=str(error))
+                _log.warning("lease renewal failed" if led else "lease request failed", holder=self._me, error=str(error))
             if led != self.leads():
                 led = not led
-                _log.info("leading" if led else "not leading any more", holder=self._me)
+                _log.info("leadership acquired" if led else "leadership lost", holder=self._me)
                 changed()
             self._clock.wait(stop, self._terms.retry * _jitter.uniform(1.0, 1.2))
 
@@ -73,9 +73,9 @@ class Election:
         try:
             self._store.write(leader_election.released(lease, self._clock.now()))
         except errors.DrakitError as error:
-            _log.warning("cannot give the lease up; it ends by itself", duration_ms=round(self._terms.duration * 1000), error=str(error))
+            _log.warning("releasing lease failed", duration_ms=round(self._terms.duration * 1000), error=str(error))
 
     def _tell_holder(self) -> None:
         if self.holder != self._told:
-            _log.info("waiting: another publisher leads", holder=self.holder)
+            _log.info("lease held by another publisher", holder=self.holder)
             self._told = self.holder

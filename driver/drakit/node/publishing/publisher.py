@@ -25,8 +25,8 @@ from drakit.telemetry import logs
 _log = logs.get_logger(__name__)
 
 ROUNDS_MAX = 5
-_ALTERED = "somebody changes slices on their way to the API server; they are left as stored"
-_UNREDUCED = "the API server drops fields without which devices are offered all the same; slices are left as stored"
+_ALTERED = "slice altered by another program: kept as stored"
+_UNREDUCED = "slice fields dropped by the API server: kept as stored"
 
 Target = feature_probe.Target
 
@@ -116,7 +116,7 @@ class Publisher(reconcile_loop.SlicePublisher):
             try:
                 done, dropped = self._round(offered)
             except _OvertakenError as error:
-                _log.info("slice changed while it was written; publishing again", slice=error.name, error=str(error))
+                _log.info("slice update conflict: publishing again", slice=error.name, error=str(error))
                 continue
             writes += done
             if not dropped:
@@ -144,7 +144,7 @@ class Publisher(reconcile_loop.SlicePublisher):
             except errors.ApiError as error:
                 if not gates <= self._server.stores.keys():
                     raise
-                _log.warning("probe slice failed; the last answers are kept", question=question.value, error=str(error))
+                _log.warning("probe slice failed: last results kept", question=question.value, error=str(error))
                 continue
             if question is feature_probe.Question.COUNTERS:
                 layout = layout or resource_slice.Layout.APART
@@ -209,8 +209,7 @@ class Publisher(reconcile_loop.SlicePublisher):
         """
         dropped = frozenset(reconciles.dropped(sent.page, stored.page))
         if dropped and not dropped & GATES:
-            told = _ALTERED if feature_gates.UNKNOWN in dropped else _UNREDUCED
-            _log.error(told, index=index, fields=sorted(dropped))
+            _log.error(_ALTERED if feature_gates.UNKNOWN in dropped else _UNREDUCED, index=index, fields=sorted(dropped))
             self._altered[index] = stored.page
             return frozenset()
         return dropped

@@ -90,7 +90,7 @@ class ReconcileLoop:
                 self._clock.wait(stop, self._settle())
             except errors.DrakitError as error:
                 self._meter.failed_to_publish()
-                _log.warning("cannot publish", driver=self._driver, error=str(error), retry_in_s=pauses.pause)
+                _log.warning("publishing failed", driver=self._driver, error=str(error), retry_in_s=pauses.pause)
                 self._clock.wait(stop, pauses.next())
                 self._wake.set()
 
