@@ -28,6 +28,16 @@ AUTHORS: Mapping[str, Callable[[], Sequence[str]]] = {
     "drakit.testing": lambda: testing.__all__,
 }
 
+CONTRACT: Mapping[str, str] = {
+    "The contract, page one: what most drivers need": "drakit.core.driver",
+    "The contract, page two: optional protocols": "drakit.core.advanced",
+}
+
+# Types of the standard library and of drakit-cluster in public signatures.
+FOREIGN = frozenset(
+    {"abc.ABC", "enum.Enum", "pathlib.Path", "datetime.datetime", "contextlib.AbstractContextManager", "clusters.LocalCluster"}
+)
+
 _STYLE = re.compile(r"\[/?[a-z ]+\]")
 # In help texts a remark stands in a second column, some spaces after the command.
 _REMARK = re.compile(r" {3,}(\S.*)$")
@@ -35,7 +45,10 @@ _REMARK = re.compile(r" {3,}(\S.*)$")
 
 def pages() -> Mapping[str, str]:
     """The generated pages, by file name."""
-    return {"author.md": _joined(_author()), "cli.md": _joined(_cli()), "settings.md": _joined(_settings())}
+    author = _joined(_author())
+    if hidden := hidden_types(author):
+        raise SystemExit(f"public signatures use types that neither drakit nor drakit.testing exports: {', '.join(hidden)}")
+    return {"author.md": author, "cli.md": _joined(_cli()), "settings.md": _joined(_settings())}
 
 
 def _author() -> Iterator[str]:
@@ -43,7 +56,8 @@ def _author() -> Iterator[str]:
     yield "`import drakit` has what a driver is made of, `from drakit import testing` what tests of one are made of. To begin, read"
     yield "[the tutorial](../tutorial/write-a-driver.md). What each call of `DriverContext` promises is in [context.md](context.md); errors are in"
     yield "[errors.md](errors.md)."
-    yield from ["", "## The contract", "", *_doc(ast.get_docstring(_parsed("drakit.core.driver")) or "")]
+    for title, module in CONTRACT.items():
+        yield from ["", f"## {title}", "", *_doc(ast.get_docstring(_parsed(module)) or "")]
     for package, exported in AUTHORS.items():
         module = importlib.import_module(package)
         public = {name for one in AUTHORS.values() for name in one()}
@@ -75,6 +89,13 @@ def _class(node: ast.ClassDef, public: Collection[str]) -> Iterator[str]:
         if isinstance(member, ast.FunctionDef) and (not member.name.startswith("_") or (member.name == "__init__" and not is_value)):
             text = " ".join((ast.get_docstring(member) or "").split())
             yield from ["", f"- `{_signature(member, public)}`{f': {_spans(text)}' if text else ''}"]
+
+
+def hidden_types(text: str) -> Collection[str]:
+    """Return the names in a page of drakit's public API that belong to an internal module, such as ``claims.OpaqueConfig``."""
+    code = re.findall(r"```text\n(?:class|def|\w+ =|\w+\()(.*?)```|^- `([^`]*)`", text, flags=re.DOTALL | re.MULTILINE)
+    written = "\n".join(part for pair in code for part in pair)
+    return sorted({name for name in re.findall(r"\b[a-z_]+\.[A-Z]\w*", written) if name not in FOREIGN})
 
 
 def _definition(package: str, name: str) -> ast.stmt:

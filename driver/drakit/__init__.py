@@ -6,25 +6,40 @@ These are the names a driver's author needs; the contract is in ``drakit.core.dr
 from collections.abc import Callable as _Callable
 from typing import Any as _Any
 
+from drakit.core.advanced import (
+    Binder,
+    ClusterDevices,
+    ConfigDefaults,
+    ConfigFilter,
+    ConfigMerger,
+    IntentRecovery,
+    Metric,
+    MetricsProvider,
+    Removable,
+)
 from drakit.core.capacity import Capacity, RequestPolicy, ValidRange
-from drakit.core.claim import ClaimRef, ConfigSource
+from drakit.core.claim import ClaimRef, ConfigSource, OpaqueConfig
 from drakit.core.claim_status import Condition, DeviceStatus, NetworkStatus
 from drakit.core.context import DriverContext, Event, EventType, Health, HealthReport
 from drakit.core.device import AttributeValue, CounterConsumption, CounterSet, Device, Taint, TaintEffect, Version
 from drakit.core.driver import Driver, Grant, NoConfig, Prepared
 from drakit.core.edits import DeviceNode, Edits, Hook, HookName, Mount, NetDevice
 from drakit.core.errors import (
+    ClaimError,
     ConfigError,
     DeviceBusyError,
     DeviceGoneError,
     DrakitError,
     HardwareError,
     InventoryError,
+    QuantityError,
     RetryError,
 )
-from drakit.core.inventory import ConsumptionMixin, CounterSetMixin, DeviceMixin, Inventory, Mixins
-from drakit.core.quantity import Quantity
-from drakit.core.records import Record
+from drakit.core.inventory import ClusterPool, ConsumptionMixin, CounterSetMixin, DeviceMixin, Inventory, Mixins
+from drakit.core.names import ClaimUid, ShareId
+from drakit.core.node_selection import AllNodes, DeviceNodes, NodeSelector, OneNode, Operator, PerDevice, PoolNodes, Requirement
+from drakit.core.quantity import Format, Quantity
+from drakit.core.records import Json, Record
 
 
 def run(make: _Callable[[], Driver[_Any]]) -> None:
@@ -35,11 +50,20 @@ def run(make: _Callable[[], Driver[_Any]]) -> None:
 
 
 __all__ = [
+    "AllNodes",
     "AttributeValue",
+    "Binder",
     "Capacity",
+    "ClaimError",
     "ClaimRef",
+    "ClaimUid",
+    "ClusterDevices",
+    "ClusterPool",
     "Condition",
+    "ConfigDefaults",
     "ConfigError",
+    "ConfigFilter",
+    "ConfigMerger",
     "ConfigSource",
     "ConsumptionMixin",
     "CounterConsumption",
@@ -50,6 +74,7 @@ __all__ = [
     "DeviceGoneError",
     "DeviceMixin",
     "DeviceNode",
+    "DeviceNodes",
     "DeviceStatus",
     "DrakitError",
     "Driver",
@@ -57,24 +82,39 @@ __all__ = [
     "Edits",
     "Event",
     "EventType",
+    "Format",
     "Grant",
     "HardwareError",
     "Health",
     "HealthReport",
     "Hook",
     "HookName",
+    "IntentRecovery",
     "Inventory",
     "InventoryError",
+    "Json",
+    "Metric",
+    "MetricsProvider",
     "Mixins",
     "Mount",
     "NetDevice",
     "NetworkStatus",
     "NoConfig",
+    "NodeSelector",
+    "OneNode",
+    "OpaqueConfig",
+    "Operator",
+    "PerDevice",
+    "PoolNodes",
     "Prepared",
     "Quantity",
+    "QuantityError",
     "Record",
+    "Removable",
     "RequestPolicy",
+    "Requirement",
     "RetryError",
+    "ShareId",
     "Taint",
     "TaintEffect",
     "ValidRange",

@@ -4,31 +4,43 @@
 ``Cluster``       the local cluster with the driver as its kubelet plugin: real gRPC, real HTTPS, scheduler and container view.
 ``crash_points``  run something and die at every line of the driver and of the engine, one after the other.
 ``check_driver``  everything a driver owes drakit, checked on yours; raises one error that lists what is wrong.
-``FakeContext``      a ``drakit.DriverContext`` that remembers what it was told.
+``FakeContext``   a ``drakit.DriverContext`` that records the driver's calls.
 
 Needs no test framework; ``Cluster`` needs the extra ``drakit[cluster]``.
 """
 
+from drakit.core.claim import AllocationResult, Claim, Listed, Outcome, PreparedDevice
+from drakit.core.lifecycle import Entry, GrantEntry, State
 from drakit.testing.builders import claim, device_class, pod
 from drakit.testing.checking import Check, CheckError, Report, check_driver
 from drakit.testing.cluster import Cluster
 from drakit.testing.crashing import Crash, CrashPoint, Death, crash_points
 from drakit.testing.fake_context import FakeContext
-from drakit.testing.node import ContainerView, DriverReports, Node, RefusedError
+from drakit.testing.node import Claims, ContainerView, DriverFactory, DriverReports, Node, RefusedError
 
 __all__ = [
+    "AllocationResult",
     "Check",
     "CheckError",
+    "Claim",
+    "Claims",
     "Cluster",
     "ContainerView",
     "Crash",
     "CrashPoint",
     "Death",
+    "DriverFactory",
     "DriverReports",
+    "Entry",
     "FakeContext",
+    "GrantEntry",
+    "Listed",
     "Node",
+    "Outcome",
+    "PreparedDevice",
     "RefusedError",
     "Report",
+    "State",
     "check_driver",
     "claim",
     "crash_points",

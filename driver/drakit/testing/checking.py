@@ -44,7 +44,7 @@ class Report:
 
 
 def check_driver(
-    make: nodes.Make,
+    make: nodes.DriverFactory,
     *,
     hardware: Callable[[], object] | None = None,
     device_names: Sequence[str] = (),

@@ -34,7 +34,7 @@ Object = dict[str, Any]
 class Cluster:
     """A cluster whose nodes all run the driver that ``make`` makes. Use it as a context manager; everything is gone afterwards."""
 
-    def __init__(self, make: small.Make, *, node_names: Sequence[str] = ("node-1",), rescan_seconds: float = 1.0) -> None:
+    def __init__(self, make: small.DriverFactory, *, node_names: Sequence[str] = ("node-1",), rescan_seconds: float = 1.0) -> None:
         self._make = make
         self._names = tuple(node_names)
         self._rescan = rescan_seconds

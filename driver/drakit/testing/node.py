@@ -30,7 +30,7 @@ from drakit.journal import inspection
 from drakit.node import driver_context, engine, local_node
 from drakit.node.restore import rebuild
 
-Make = Callable[[], drivers.Driver[Any]]
+DriverFactory = Callable[[], drivers.Driver[Any]]
 POOL = "test-node"
 
 
@@ -104,7 +104,7 @@ class Node:
     ``folder`` keeps the node's state (journal, CDI files) there instead of in a temporary folder, so that another ``Node`` can go on with it.
     """
 
-    def __init__(self, make: Make, *, folder: pathlib.Path | None = None) -> None:
+    def __init__(self, make: DriverFactory, *, folder: pathlib.Path | None = None) -> None:
         self._make = make
         self._closing = contextlib.ExitStack()
         self.folder = folder or pathlib.Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="drakit-test-")))

@@ -39,7 +39,7 @@ class _TidyNode(nodes.Node):
 class Bench:
     """What is checked, and with what."""
 
-    make: nodes.Make
+    make: nodes.DriverFactory
     hardware: Callable[[], object]
     names: tuple[str, ...]
     parameters: tuple[Mapping[str, object], ...]

@@ -178,3 +178,10 @@ def _kind(path: pathlib.Path) -> str:
     if "driver-root" in path.parts:
         return "driver-root/usr/bin/<program>" if path.parent.name == "bin" else "driver-root/usr/lib64/<library>"
     return path.name.replace("nics.", "gpus.")
+
+
+def test_the_generator_finds_a_type_that_authors_cannot_import() -> None:
+    made = generator()
+    assert made.hidden_types("```text\ndef bind(grant: drivers.Grant) -> abc.ABC\n```") == ["drivers.Grant"]
+    assert made.hidden_types("- `merge(configs: Sequence[claims.OpaqueConfig])`: Joins them.") == ["claims.OpaqueConfig"]
+    assert made.hidden_types(page("author.md")) == []

@@ -140,7 +140,7 @@ def test_without_carriers_what_would_travel_is_logged(desk: Desk) -> None:
     desk.context.record_event(ref, contexts.Event(reason="Hot", message="too hot"))
     logs.setup(level=logs.Level.WARNING)
     told = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [one["event"] for one in told] == ["health", "status", "notice"]
+    assert [one["event"] for one in told] == ["health", "status", "event"]
     assert (told[0]["health"], told[1]["conditions"], told[2]["message"]) == ("Unhealthy", {"A": True}, "too hot")
 
 
