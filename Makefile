@@ -1,5 +1,7 @@
 # The commands a person needs. Each sets up what it needs by itself.
-.PHONY: demo test e2e check fmt protos bench crash fuzz setup clean image image-check help
+# Tests start hundreds of processes, each of which would compile drakit anew without its bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+.PHONY: demo test test-fast coverage e2e check fmt protos bench crash fuzz setup clean image image-check help
 
 VENV := .venv/bin
 
@@ -8,6 +10,13 @@ demo: setup  ## the main job on the embedded cluster with mock hardware
 
 test: setup  ## every test but the full matrices
 	$(VENV)/pytest -q -n 4 --dist worksteal -m "not full"
+
+test-fast: setup  ## the unit tests that start no process, need no root and no network: for the inner loop
+	$(VENV)/pytest -q -n 4 --dist worksteal -m "not full and not root and not process" tests/unit \
+	    $(addprefix --ignore=tests/unit/,bench docs examples packaging serving testing test_house_rules.py)
+
+coverage: setup  ## every test but the full matrices, with a table of the branches that they leave out
+	$(VENV)/pytest -q -n 4 --dist worksteal -m "not full" --cov --cov-report=term:skip-covered
 
 check: setup  ## style, types, import directions, manifests
 	$(VENV)/ruff check
@@ -58,4 +67,4 @@ setup:
 	@.ci/setup
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*

@@ -11,6 +11,9 @@ import pytest
 from drakit.telemetry import logs
 from fakes import demo, forked_cli
 
+_PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "driver_process", "demo", "LocalCluster", "clusters", "check_driver"})
+"""Names that a test module imports where its tests start processes or a whole cluster."""
+
 hypothesis.settings.register_profile("any-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("any-machine")
 
@@ -29,3 +32,10 @@ def commands() -> Iterator[forked_cli.Commands]:
         made = forked_cli.Commands(folder)
         yield made
         made.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests whose module starts processes, so that ``make test-fast`` can leave them out."""
+    for item in items:
+        if isinstance(item, pytest.Function) and ("commands" in item.fixturenames or _PROCESS_MODULES & vars(item.module).keys()):
+            item.add_marker("process")
