@@ -1,14 +1,14 @@
-"""The GPU driver: whole GPUs, and MIG partitions that exist from prepare to unprepare.
+"""The DRA driver for GPUs: whole GPUs, and MIG partitions that exist from prepare to unprepare.
 
-Ownership: an instance is drakit's if it fills a slot that an intent of this boot names. ``plan`` refuses a slot where anything lies already, so an
-intent is only ever written for an empty slot; from then on what appears there is the claim's. ``discover`` has to know the intents to tell drakit's
-instances from an admin's: ``intents`` gives those of all claims the journal knows.
+Ownership: a GPU instance is drakit's if it fills a slot that an intent of this boot names. ``plan`` rejects a slot that is occupied, so an intent is
+written only for an empty slot; an instance that appears there afterwards is the claim's. ``discover`` needs the intents to tell drakit's instances
+from an admin's; ``intents`` returns those of all claims in the journal.
 
-A partition that several claims share is theirs together: whichever is prepared first makes it, and the last to be unprepared removes it. Who else
-holds it is read from the intents under the GPU's lock, which every call for any of its devices holds.
+Several claims can share a partition. The first to be prepared creates it and the last to be unprepared deletes it. The driver reads the other holders
+from the intents under the GPU's lock, which every call for any of its devices holds.
 
-MIG mode is turned on for a partition and off for a whole GPU when they are prepared, where that takes no reset (Hopper and newer), and left as it
-is afterwards. Elsewhere it is never touched. A GPU that never answered is not offered, and the others are.
+Prepare turns MIG mode on for a partition and off for a whole GPU where that needs no reset (Hopper and newer), and leaves it so afterwards. Elsewhere
+the driver never changes it. A GPU that never answered is not offered; the others are.
 """
 
 import dataclasses
@@ -40,16 +40,16 @@ _log = logging.getLogger(__name__)
 
 
 def no_intents() -> Sequence[records.Record]:
-    """The intents of a node on which nothing was prepared."""
+    """Return no intents: those of a node without prepared claims."""
     return ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostResources:
-    """What a prepared device needs beside the hardware.
+    """What prepare needs of the host besides the GPUs.
 
-    The driver's ``files`` (None: containers get none), the folder below which ``dev`` is looked after (None: nobody looks), MPS ``daemons``, and
-    ``made``, where it is noted which instances were made.
+    ``files`` are the driver's files (None: containers get none). Device nodes are created below ``dev_root`` (None: they are not). ``daemons`` runs
+    MPS daemons, ``made`` stores the markers of the instances that drakit created.
     """
 
     files: driver_files.DriverFiles | None = None
@@ -60,18 +60,17 @@ class HostResources:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HealthOptions:
-    """How the GPUs are watched while the driver serves."""
+    """How the driver monitors GPU health."""
 
     policy: faults.HealthPolicy = dataclasses.field(default_factory=faults.HealthPolicy)
     intervals: monitor.PollIntervals = dataclasses.field(default_factory=monitor.PollIntervals)
 
 
 class GpuDriver(drivers.Driver[config.AnyConfig]):
-    """Offers the GPUs of one node.
+    """The GPUs of one node.
 
-    It is volatile. GPU instances end with the kernel, as does the MIG mode of the GPUs whose mode is changed here (MIG user guide), and compute
-    mode and time slice with the driver's hold on the GPU (NVIDIA, "Data Persistence"). MPS daemons are processes; a folder that one leaves is
-    swept at the start.
+    It is volatile: nothing it creates survives a reboot. That holds for GPU instances, for the MIG mode of the GPUs whose mode it changes (MIG user
+    guide), and for compute mode and time slice (NVIDIA, "Data Persistence"). MPS daemons are processes; their folders are removed at the start.
     """
 
     config_types = config.TYPES
@@ -102,10 +101,10 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._cache = discovery.InventoryCache()
 
     def start(self, context: contexts.DriverContext) -> None:
-        """Begin to watch the GPUs, and give prepared grants their settings once more, and their MPS daemons where they do not run.
+        """Restore the settings and MPS daemons of prepared claims, and start the health monitor.
 
-        A reset may have taken the settings along, and a container that this process was in the daemons. While GPUs are watched, the same is done
-        for those that may have lost something.
+        A reset may have cleared the settings, and the end of the driver's container the daemons. While health is monitored, the same is done for each
+        GPU that may have lost its settings.
         """
         self._context = context
         self._resources.daemons.sweep(lambda: identity.holders(self._intents()))
@@ -124,7 +123,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._monitor.start()
 
     def stop(self) -> None:
-        """End the watch, and let go of the context."""
+        """Stop the health monitor and the restore worker."""
         if self._monitor is not None:
             self._monitor.stop()
         if self._worker is not None:
@@ -132,7 +131,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._monitor = self._worker = self._context = None
 
     def metrics(self) -> Sequence[advanced.Metric]:
-        """MIG instances, memory slices, shares, MPS daemons and health of every GPU of the last look. Raises CallError."""
+        """Return counts of MIG instances, memory slices, shares and MPS daemons, and the health, of every discovered GPU. Raises CallError."""
         seen = metrics.HealthState(
             put=None if self._context is None or self._health is None else self._context.taints(),
             prefix=self.name,
@@ -141,10 +140,10 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         return metrics.collect(self._hardware, self._cache.offered, self._intents, self._resources.daemons, seen)
 
     def discover(self) -> inventory.Inventory:
-        """All GPUs that answer and their partitions, less what instances of others take, with the taints of their faults.
+        """Return all GPUs that answer and their partitions, without what foreign instances occupy, with the taints of their faults.
 
-        A GPU that answered before and is watched stays offered while the machine has it. Of one that answered only an earlier process, the devices
-        of prepared claims stay offered. Raises HardwareError when none of the GPUs answers.
+        A monitored GPU that answered before stays offered while it is in the machine. Of one that answered only an earlier process, the devices of
+        prepared claims stay offered. Raises HardwareError when no GPU answers.
         """
         put = {} if self._context is None else self._context.taints()
         is_watched = self._context is not None and self._health is not None
@@ -157,18 +156,18 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
 
     @property
     def unoffered(self) -> Sequence[discovery.UnavailableGpu]:
-        """The GPUs that gave the last look an error, or can be offered in no form."""
+        """The GPUs that returned an error at the last discovery, or cannot be offered in any form."""
         return self._cache.unoffered
 
     def plan(self, grant: Grant) -> records.Record:
         """Choose the slot and the settings.
 
-        Raises DeviceGoneError when the GPU is gone, DeviceBusyError when an instance is in the way or others share the GPU on other terms,
-        ConfigError for parameters that this GPU or this author may not have.
+        Raises DeviceGoneError when the GPU is gone, DeviceBusyError when an instance is in the way or other claims share the GPU with different
+        settings, ConfigError for parameters that this GPU does not support or a claim may not set.
         """
         wanted = identity.Identity.of(grant.device, boot=self._hardware.boot_id(), borrowed=grant.admin_access, holder=_holder(grant))
         gpu = self._gpu(wanted.gpu)
-        known = self._known(wanted.gpu) if wanted.shared else ()
+        known = self._grants_on(wanted.gpu) if wanted.shared else ()
         if not wanted.borrowed and not gpu.is_vgpu:
             self._check_free(grant.device.name, wanted, known)
         settings = gpu_settings.plan(grant, wanted, gpu, self._hardware, known)
@@ -176,16 +175,16 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
 
     def recall(self, grant: Grant) -> records.Record:
-        """What a device's name and form stand for. An instance that lies there whole may be an admin's as well: it counts as borrowed, and stays."""
+        """Return the intent that a device's attributes describe. An existing instance may be an admin's, so it counts as borrowed and is kept."""
         wanted = identity.Identity.of(grant.device, boot=self._hardware.boot_id(), borrowed=grant.admin_access, holder=_holder(grant))
         return wanted.to_record()
 
     def prepare(self, grant: Grant) -> drivers.Prepared:
-        """Make the MIG device, or find it; whole GPUs are ready as they are. Settings, device nodes and daemons are put right in any case.
+        """Create or find the MIG device; a whole GPU needs neither. Reconcile settings, device nodes and the MPS daemon in every case.
 
-        The device of a grant that was prepared before is only looked at. Where it is gone the record is empty, and the engine asks again as for the
-        first time, so that the journal never names an instance that is not there. Raises DeviceBusyError where somebody else's MIG device lies in
-        its place, which is left alone.
+        The device of a grant that was prepared before is only verified. Where it is gone, the returned record is empty and the engine prepares again
+        from the start, so that the journal never names a missing instance. Raises DeviceBusyError where a foreign MIG device took its place; that one
+        is kept.
         """
         wanted = identity.Identity.from_record(grant.intent)
         if wanted.boot != self._hardware.boot_id():
@@ -194,7 +193,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             raise errors.DeviceGoneError(f"{grant.device.name} was planned in an earlier boot")
         gpu = self._gpu(wanted.gpu)
         if not grant.record:
-            self._warn_of_several(grant)
+            self._warn_about_usage(grant)
         if wanted.slot is None:
             if not wanted.borrowed and not self._make_whole(grant, gpu):
                 return drivers.Prepared()
@@ -209,17 +208,17 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         return self._prepared(grant, wanted, ready, made.uuid, made.to_record())
 
     def unprepare(self, grant: Grant) -> None:
-        """Stop the daemon, put settings back, remove the MIG device; nothing to do for admin access, or when ``plan`` was never asked.
+        """Stop the MPS daemon, restore the settings and delete the MIG device. Admin access and a grant without an intent need none of it.
 
-        After a reboot all is gone but the daemon's folder. What other grants of the device still need is left to the last of them.
+        After a reboot only the daemon's folder is left. What other grants of the device still need stays until the last of them is unprepared.
         """
         if not grant.intent:
             return
         wanted = identity.Identity.from_record(grant.intent)
         settings = gpu_settings.Settings.from_record(wanted.settings)
-        # Also where the intent names no daemon: after a lost journal it was made again without its settings.
+        # Also where the intent names no daemon: after a lost journal the intent was rebuilt without its settings.
         self._resources.daemons.stop(wanted.holder)
-        if wanted.boot != self._hardware.boot_id() or self._others(wanted):
+        if wanted.boot != self._hardware.boot_id() or self._is_held_by_others(wanted):
             return
         gpu_settings.undo(self._hardware, wanted.gpu, settings, applied=bool(grant.record))
         if wanted.slot is not None and not wanted.borrowed:
@@ -229,17 +228,17 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             marker.remove()
 
     def accepts_config(self, device: devices.Device, config: object) -> bool:
-        """GpuConfig is for whole GPUs, MigConfig for partitions, under either name."""
+        """Return whether a configuration fits a device: GpuConfig a whole GPU, MigConfig a partition, under either API name."""
         return isinstance(config, type(self.default_config(device)))
 
     def default_config(self, device: devices.Device) -> config.AnyConfig:
-        """What a device is configured with when nobody says."""
+        """Return the configuration of a device without parameters."""
         return config.GpuConfig() if identity.is_whole(device) else config.MigConfig()
 
     def _prepared(
         self, grant: Grant, wanted: identity.Identity, ready: cdi_edits.Edits, uuid: str, record: records.Record
     ) -> drivers.Prepared:
-        """The device with all that surrounds it."""
+        """Return the prepared device with its device nodes, driver files, settings and MPS daemon."""
         parts = [ready]
         if self._resources.dev_root is not None:
             host.ensure_device_nodes(ready.device_nodes, self._resources.dev_root)
@@ -253,7 +252,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             parts.append(self._resources.daemons.access(wanted.holder))
         return drivers.Prepared(edits=container_edits.merged(*parts, cdi_edits.Edits(env=ready.env)), record=record)
 
-    def _warn_of_several(self, grant: Grant) -> None:
+    def _warn_about_usage(self, grant: Grant) -> None:
         if not usage_warnings.is_relevant(grant.intent):
             return
         for notice in usage_warnings.warnings(self._intents(), grant.intent):
@@ -270,15 +269,15 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             if self._context is not None:
                 self._context.record_event(grant.claim, notice)
 
-    def _known(self, gpu: port.GpuUuid) -> tuple[identity.Identity, ...]:
+    def _grants_on(self, gpu: port.GpuUuid) -> tuple[identity.Identity, ...]:
         return identity.from_intents(self._intents(), self._hardware.boot_id(), gpu=gpu)
 
-    def _others(self, wanted: identity.Identity) -> bool:
-        """Whether another grant still holds the same shared device."""
-        return wanted.shared and _is_held(wanted, self._known(wanted.gpu))
+    def _is_held_by_others(self, wanted: identity.Identity) -> bool:
+        """Return whether another grant still holds the same shared device."""
+        return wanted.shared and _is_held(wanted, self._grants_on(wanted.gpu))
 
     def _make_whole(self, grant: Grant, gpu: port.Gpu) -> bool:
-        """Make the GPU usable as a whole, where that is drakit's to do; whether it is, for one that was prepared before."""
+        """Turn MIG mode off where drakit may. Return False only for a prepared grant whose GPU is no longer usable as a whole."""
         if gpu.is_vgpu or (self._options.whole_beside_partitions and not gpu.switches_mig_at_once):
             return True
         if not grant.record and not instances.has_mode(self._hardware, gpu, enabled=False):
@@ -290,7 +289,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if grant.record:
             return False
         if gpu.switches_mig_at_once:
-            raise errors.DeviceBusyError(f"{grant.device.name} was put into MIG mode by somebody else meanwhile")
+            raise errors.DeviceBusyError(f"{grant.device.name} was switched to MIG mode by another process")
         raise errors.DeviceGoneError(
             f"{grant.device.name} is in MIG mode, so it cannot be used whole; its mode is the admin's, and takes a reset"
         )
@@ -312,11 +311,11 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             raise errors.DeviceBusyError(f"{device}: GPU instance {instance.id} ({instances.describe(slot)}) is in the way and {whose}")
 
     def _same_mig_device(self, grant: Grant, wanted: identity.Identity, slot: identity.Slot) -> identity.MigDevice | None:
-        """The MIG device that a grant was prepared with; None where it is gone, or another grant of a shared one made it again."""
+        """Return the MIG device of a prepared grant; None where it is gone, or where another grant of the shared device created it again."""
         made = instances.find(self._hardware, slot)
         if made is None or made.to_record() == grant.record:
             return made
-        if not wanted.borrowed and self._others(wanted):
+        if not wanted.borrowed and self._is_held_by_others(wanted):
             return None
         raise errors.DeviceBusyError(
             f"{grant.device.name}: the claim's MIG device {grant.record.get('uuid')} was replaced by {made.uuid}, which this driver did not create"
@@ -327,7 +326,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return self._same_mig_device(grant, wanted, slot)
         if not wanted.borrowed:
             instances.set_mode(self._hardware, gpu, enabled=True, pause=self._pause)
-            marker = ownership_markers.NO_MARKER if self._others(wanted) else self._resources.made.of(wanted)
+            marker = ownership_markers.NO_MARKER if self._is_held_by_others(wanted) else self._resources.made.of(wanted)
             return instances.ensure(self._hardware, slot, self._pause, marker)
         made = instances.find(self._hardware, slot)
         published = grant.device.attributes.get(attributes.UUID)
@@ -341,11 +340,11 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
 
 
 def _is_held(wanted: identity.Identity, known: Sequence[identity.Identity]) -> bool:
-    """Whether a grant other than this one holds the same shared device."""
-    same = (one for one in known if one.shared and not one.borrowed and (one.gpu, one.slot) == (wanted.gpu, wanted.slot))
-    return wanted.shared and any(one.holder != wanted.holder for one in same)
+    """Return whether another grant holds the same shared device."""
+    same = (other for other in known if other.shared and not other.borrowed and (other.gpu, other.slot) == (wanted.gpu, wanted.slot))
+    return wanted.shared and any(other.holder != wanted.holder for other in same)
 
 
 def _holder(grant: Grant) -> str:
-    """Whose grant it is: claim, device, and share or, for admin access, request; unlike any other grant's."""
+    """Return the unique name of a grant: claim, device, and share or, for admin access, request."""
     return "/".join((grant.claim.uid, grant.device.name, grant.share_id or (grant.request if grant.admin_access else "")))

@@ -64,7 +64,7 @@ def tainted(kept: fake_context.FakeContext) -> set[str]:
 
 def watch_threads() -> set[threading.Thread]:
     """Threads of watches that run in this process; those of earlier tests may be among them."""
-    return {thread for thread in threading.enumerate() if thread.name == "gpu-watch"}
+    return {thread for thread in threading.enumerate() if thread.name == "gpu-health"}
 
 
 def listening(hardware: mock_gpus.MockGpus, kept: fake_context.FakeContext) -> None:

@@ -1,13 +1,13 @@
-"""Faults of GPUs, as values, and how they come, grow and pass. Pure: what is seen goes in, what is to be said comes out.
+"""GPU faults as values: how events and polls create them, how they grow and clear, and the taints they set. Pure functions.
 
-A fault stands on one device, its anchor: ``gpu-N`` for what concerns a whole GPU, also where that device is not offered, a partition for what NVML
-says of one GPU instance. All forms and partitions of the anchor share it. Its taint's key says what kind of fault it is; of several of one kind the
-gravest is shown.
+A fault has an anchor, which is a device name: ``gpu-N`` for a whole GPU, also where that device is not offered, or a partition for what NVML reports
+of one GPU instance. All forms and partitions of the anchor are tainted. The taint's key names the kind of fault; of several faults of one kind the
+most severe is shown.
 
-A fault keeps new work away at once (NoSchedule). One that no program can survive also ends those that run (NoExecute), once it has stood for
-``settle`` seconds. A lost GPU ends them only while it does not answer: the looks that found it lost, with none between that found it answering,
-have to span ``settle`` seconds. A fault has passed when the GPU has been well for as long: it answers, and asks for no recovery action. An Xid of a
-GPU that never asked for one stands ``hold`` seconds. Where a GPU cannot tell what it asks for, an Xid passes when the GPU was lost and has come back.
+A fault keeps new pods away at once (NoSchedule). A fatal fault also evicts running pods (NoExecute) after ``settle`` seconds. A lost GPU evicts them
+only while it does not answer: the polls that found it lost must span ``settle`` seconds, and no poll between them may have succeeded. A fault clears
+when the GPU has been healthy for ``settle`` seconds: it answers and requests no recovery action. An Xid of a GPU that never requested one stays for
+``hold`` seconds. Where a GPU cannot report recovery actions, an Xid clears when the GPU was lost and has come back.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ _KINDS = (XID, ECC, LOST, RECOVERY, FABRIC)
 _WHOLE = re.compile(r"gpu-(\d+)")
 _PARTITION = re.compile(r"gpu-(\d+)-mig-[a-z0-9-]+-(\d+)-(\d+)")
 
-# A place on a GPU: hardware id of the profile, first memory slice.
+# The place of an instance on a GPU: hardware id of the profile, first memory slice.
 Spot = tuple[int, int]
 TaintsByDevice = Mapping[str, Sequence[devices.Taint]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HealthPolicy:
-    """How faults are judged; times in seconds. ``ignored`` are Xids that mean nothing here; without ``evicts`` no taint is NoExecute."""
+    """How faults are judged; times in seconds. ``ignored`` are Xids that are no faults; without ``evicts`` no taint is NoExecute."""
 
     ignored: frozenset[int] = frozenset()
     evicts: bool = True
@@ -40,10 +40,10 @@ class HealthPolicy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Observation:
-    """How a GPU was found: what it asks for (None: it does not tell), and where instances lie on it.
+    """What a poll read from a GPU: its recovery action (None: not reported), and the places of its instances.
 
-    ``error`` is what a lost one answered, ``fabric`` why it cannot use the NVLink fabric. ``mild`` says that the error is one that programs on the
-    GPU may survive. ``partial`` says that the GPU answers, but its recovery action, fabric or instances could not be read.
+    ``error`` is the error of a lost GPU, ``fabric`` the reason why it cannot use the NVLink fabric. ``mild`` marks an error that programs on the GPU
+    may survive. ``partial`` marks a GPU that answers, but whose recovery action, fabric or instances could not be read.
     """
 
     lost: bool = False
@@ -56,16 +56,16 @@ class Observation:
 
     @property
     def asks(self) -> bool:
-        """Whether something has to be done to the GPU."""
+        """Return whether the GPU requests a recovery action."""
         return self.action not in {None, signals.RecoveryAction.NONE}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A fault that stands. ``minor`` is the GPU's, ``spot`` is set where it is confined to the instance there.
+    """A current fault. ``minor`` is the GPU's; ``spot`` is set where the fault is confined to the instance at that place.
 
-    ``since`` is when it came, ``last`` when a look last showed it, ``well_since`` when the GPU was found well again. ``asked`` and ``away`` say
-    whether, meanwhile, the GPU asked for a recovery action or was lost.
+    ``since`` is when the fault began, ``last`` when a poll last confirmed it, ``well_since`` when the GPU was healthy again. ``asked`` and ``away``
+    say whether, since then, the GPU requested a recovery action or was lost.
     """
 
     anchor: str
@@ -83,22 +83,22 @@ class Fault:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What makes it the same fault when it comes again: of Xids the number too."""
+        """Return the identity of the fault, by which a repeated fault is recognized; for an Xid it includes the number."""
         return (self.anchor, self.kind, self.value if self.kind == XID else "")
 
 
 def gpu_anchor(minor: int) -> str:
-    """The anchor of what concerns a whole GPU."""
+    """Return the anchor of a whole GPU."""
     return f"gpu-{minor}"
 
 
 def affects(anchor: str, device: str) -> bool:
-    """Whether what stands on an anchor concerns a device."""
+    """Return whether a fault on an anchor affects a device."""
     return device == anchor or device.startswith(f"{anchor}-")
 
 
 def from_xid(xid: xids.Xid, anchor: str, now: float) -> Fault:
-    """The fault that an Xid is; one of a whole GPU where it is wide."""
+    """Return the fault of an Xid, on the whole GPU where the Xid affects all of it."""
     minor, spot = _parsed(anchor)
     if xid.wide:
         anchor, spot = gpu_anchor(minor), None
@@ -109,19 +109,19 @@ def from_xid(xid: xids.Xid, anchor: str, now: float) -> Fault:
 
 
 def from_memory_error(anchor: str, now: float) -> Fault:
-    """The fault that a double-bit memory error is."""
+    """Return the fault of a double-bit memory error."""
     minor, spot = _parsed(anchor)
     return Fault(anchor=anchor, minor=minor, kind=ECC, value="double-bit", text=_TEXTS[ECC], fatal=False, since=now, spot=spot)
 
 
 def with_last_observation(fault: Fault, standing: Iterable[Fault]) -> Fault:
-    """Return the fault of an event with what the last look found of its GPU: an event can arrive after the look that shows its effect."""
+    """Return an event's fault with the state of its GPU at the last poll: an event can arrive after the poll that shows its effect."""
     shown = {one.kind for one in standing if one.minor == fault.minor and one.well_since is None}
     return dataclasses.replace(fault, asked=RECOVERY in shown, away=LOST in shown)
 
 
 def from_observation(minor: int, observed: Observation, now: float) -> tuple[Fault, ...]:
-    """The faults that a look at a GPU shows by itself."""
+    """Return the faults that a poll of a GPU shows."""
     found: list[Fault] = []
     if observed.lost:
         text = f"{_TEXTS[LOST]} ({observed.error})" if observed.error else _TEXTS[LOST]
@@ -139,7 +139,7 @@ def from_observation(minor: int, observed: Observation, now: float) -> tuple[Fau
 
 
 def merged(standing: Iterable[Fault], fresh: Iterable[Fault]) -> tuple[Fault, ...]:
-    """All faults; one that comes again is the one that stands, and is not well any more."""
+    """Return all faults. A repeated fault continues the existing one, which no longer counts as healthy."""
     known = {one.key: one for one in standing}
     for one in fresh:
         before = known.get(one.key)
@@ -148,13 +148,13 @@ def merged(standing: Iterable[Fault], fresh: Iterable[Fault]) -> tuple[Fault, ..
 
 
 def updated(fault: Fault, observed: Observation, policy: HealthPolicy, now: float) -> Fault | None:
-    """The fault after a look at its GPU; None when it has passed. A GPU that was found well is lost anew when it is lost again."""
+    """Return the fault after a poll of its GPU; None when it has cleared. A GPU that was healthy in between counts as newly lost."""
     if observed.partial and fault.kind != LOST:
         return fault
     after = dataclasses.replace(fault, asked=fault.asked or observed.asks, away=fault.away or observed.lost)
     if not _is_well(after, observed):
-        is_anew = after.kind == LOST and after.well_since is not None
-        return dataclasses.replace(after, since=now if is_anew else after.since, well_since=None)
+        is_lost_again = after.kind == LOST and after.well_since is not None
+        return dataclasses.replace(after, since=now if is_lost_again else after.since, well_since=None)
     well_since = now if after.well_since is None else after.well_since
     known_to_pass = after.asked or after.away or after.kind in {LOST, RECOVERY, FABRIC} or _is_gone(after, observed)
     if now - well_since >= (policy.settle if known_to_pass else policy.hold):
@@ -163,12 +163,12 @@ def updated(fault: Fault, observed: Observation, policy: HealthPolicy, now: floa
 
 
 def taints(faults: Iterable[Fault], prefix: str, policy: HealthPolicy, now: float) -> dict[str, tuple[devices.Taint, ...]]:
-    """The taints of all faults, by anchor; ``prefix`` is the driver's name."""
-    gravest: dict[tuple[str, str], Fault] = {}
+    """Return the taints of all faults, by anchor; ``prefix`` is the driver's name."""
+    most_severe: dict[tuple[str, str], Fault] = {}
     for one in sorted(faults, key=lambda fault: (not fault.fatal, fault.since)):
-        gravest.setdefault((one.anchor, one.kind), one)
+        most_severe.setdefault((one.anchor, one.kind), one)
     found: dict[str, tuple[devices.Taint, ...]] = {}
-    for (anchor, kind), one in gravest.items():
+    for (anchor, kind), one in most_severe.items():
         told = devices.Taint(key=f"{prefix}/{kind}", value=one.value)
         ends = one.fatal and policy.evicts and _stood(one, now) >= policy.settle
         both = (told, dataclasses.replace(told, effect=devices.TaintEffect.NO_EXECUTE)) if ends else (told,)
@@ -177,14 +177,14 @@ def taints(faults: Iterable[Fault], prefix: str, policy: HealthPolicy, now: floa
 
 
 def health_taints(put: TaintsByDevice, prefix: str) -> dict[str, tuple[devices.Taint, ...]]:
-    """Of all taints that were put those of this module, by device."""
+    """Return those of all set taints that this module sets, by device."""
     keys = {f"{prefix}/{kind}" for kind in _KINDS}
     found = {device: tuple(taint for taint in kept if taint.key in keys) for device, kept in put.items()}
     return {device: kept for device, kept in found.items() if kept}
 
 
 def from_taints(put: TaintsByDevice, prefix: str, policy: HealthPolicy, now: float) -> tuple[Fault, ...]:
-    """The faults that taints of an earlier process stand for; they count as ones for which something was to be done. Ignored Xids are left out."""
+    """Return the faults behind the taints of an earlier process, as if the GPU had requested a recovery action. Ignored Xids are left out."""
     found: dict[tuple[str, str], Fault] = {}
     for device, kept in health_taints(put, prefix).items():
         for taint in kept:
@@ -195,7 +195,7 @@ def from_taints(put: TaintsByDevice, prefix: str, policy: HealthPolicy, now: flo
 
 
 def with_taints(offered: inventory.Inventory, put: TaintsByDevice, prefix: str) -> inventory.Inventory:
-    """The inventory with the taints of anchors on all devices that they reach."""
+    """Return the inventory with the taints of all anchors on the devices that they affect."""
     standing = health_taints(put, prefix)
     if not standing:
         return offered
@@ -203,7 +203,7 @@ def with_taints(offered: inventory.Inventory, put: TaintsByDevice, prefix: str) 
 
 
 def reports(faults: Collection[Fault], used: Iterable[str]) -> dict[str, context.HealthReport]:
-    """What the kubelet is told of the devices in use that have a fault."""
+    """Return the health reports for the kubelet, of the devices in use that have a fault."""
     found: dict[str, context.HealthReport] = {}
     for device in used:
         texts = [one.text for one in faults if affects(one.anchor, device)]
@@ -221,7 +221,7 @@ _TEXTS: Mapping[str, str] = {
 
 
 def _again(before: Fault, fresh: Fault) -> Fault:
-    """A standing fault that a look shows again. The time of a lost GPU begins anew where its error becomes grave, or mild."""
+    """Return an existing fault that a poll shows again. The time of a lost GPU restarts where its error becomes fatal or mild."""
     after = dataclasses.replace(before, value=fresh.value, text=fresh.text, last=fresh.since, well_since=None)
     if before.kind != LOST or before.fatal == fresh.fatal:
         return after
@@ -229,7 +229,7 @@ def _again(before: Fault, fresh: Fault) -> Fault:
 
 
 def _stood(fault: Fault, now: float) -> float:
-    """For how long a fault has stood. Of a lost GPU only the time between looks that found it lost counts, and none once it answers."""
+    """Return for how many seconds a fault has existed. Of a lost GPU only the time between polls that found it lost counts, until it answers."""
     if fault.kind != LOST:
         return now - fault.since
     if fault.well_since is not None or fault.last is None:
@@ -248,12 +248,12 @@ def _is_well(fault: Fault, observed: Observation) -> bool:
 
 
 def _is_gone(fault: Fault, observed: Observation) -> bool:
-    """Whether the instance that a fault is confined to is no more; what is made there anew is another."""
+    """Return whether the instance that a fault is confined to has been deleted; a new one in its place is another instance."""
     return fault.spot is not None and fault.spot not in observed.spots
 
 
 def _parsed(device: str) -> tuple[int, Spot | None]:
-    """GPU and place of an anchor; raises ValueError for any other name."""
+    """Return GPU and place of an anchor; raises ValueError for any other name."""
     if found := _WHOLE.fullmatch(device):
         return int(found[1]), None
     if found := _PARTITION.fullmatch(device):

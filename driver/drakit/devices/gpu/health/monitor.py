@@ -1,8 +1,7 @@
-"""The watch over a node's GPUs, beside the verbs: events and looks at the hardware in, taints, health and news of changed hardware out.
+"""The thread that monitors a node's GPUs: it reads events and polls the hardware, and sets taints, reports health and triggers publishing.
 
-One thread, which waits for nobody else. What stands is compared with what was put before at every look, so a call that failed is made again at the
-next one, and a restart takes up where the process before it ended. Errors of the hardware cost a pause that grows; they never end the watch and never
-spin.
+The thread waits for no other thread. At every poll it compares the faults with the taints that are set. So a call that failed is repeated at the next
+poll, and a restarted driver continues where the last one ended. After a hardware error the thread pauses with a growing back-off; it never ends.
 """
 
 import dataclasses
@@ -24,7 +23,7 @@ _JOIN_SECONDS = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _POLLS_BETWEEN_REFRESHES = 12
 _LOST = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
-# What a GPU answers while it is busy: no reason to end the programs that run on it.
+# A busy GPU returns these; they are no reason to evict the programs that run on it.
 _TRANSIENT = frozenset(
     {port.Code.TIMEOUT, port.Code.IN_USE, port.Code.NOT_READY, port.Code.INVALID_STATE, port.Code.INSUFFICIENT_RESOURCES}
 )
@@ -32,22 +31,22 @@ _MAY_LOSE_SETTINGS = frozenset({signals.EventKind.RECOVERY, signals.EventKind.UN
 
 
 def _ignore(_: Collection[port.GpuUuid]) -> None:
-    """Nobody wants to know."""
+    """Do nothing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PollIntervals:
-    """How long one wait for an event lasts, which bounds how long ``stop`` takes, and how often the GPUs are looked at; in seconds."""
+    """Seconds that one wait for an event takes at most, which bounds ``stop``, and seconds between two polls of the GPUs."""
 
     event_wait: float = 1.0
     poll: float = 5.0
 
 
 class HealthMonitor:
-    """Watches from ``start`` to ``stop``. ``prefix`` is the driver's name, the domain of its taints.
+    """Monitors the GPUs from ``start`` to ``stop``. ``prefix`` is the driver's name, the domain of its taints.
 
-    ``lost_settings`` is told of GPUs that may have lost their settings, once they answer: after a change of MIG mode, after a reset or recovery,
-    after the kernel driver was loaded anew, and after events could not be heard for a while. It has to return at once.
+    ``lost_settings`` is called with the GPUs that may have lost their settings, once they answer: after a change of MIG mode, a reset or recovery, a
+    reload of the kernel driver, and a time without events. It must return at once.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class HealthMonitor:
         self._intervals = intervals or PollIntervals()
         self._now = now
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gpu-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="gpu-health", daemon=True)
         self._faults: tuple[faults.Fault, ...] = faults.from_taints(context.taints(), prefix, policy, now())
         self._gpus: dict[int, port.Gpu] = {}
         self._modes: dict[port.GpuUuid, port.MigMode | None] = {}
@@ -84,26 +83,26 @@ class HealthMonitor:
 
     @property
     def unmonitored(self) -> frozenset[str] | None:
-        """UUIDs of the GPUs whose Xids are not heard; None until events were first opened."""
+        """UUIDs of the GPUs that send no Xids; None until events were first opened."""
         return self._unmonitored
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; returns within seconds, also when a call to the hardware hangs."""
+        """Stop the thread; returns within seconds even if a hardware call hangs."""
         self._stop.set()
         self._thread.join(_JOIN_SECONDS)
 
     def handle_event(self, event: signals.Event) -> bool:
-        """Judge an event; whether the GPUs should be looked at soon. What happens to MIG is news for the next look: most of it is drakit's own."""
+        """Handle an event and return whether to poll the GPUs soon. MIG events wait for the next poll: drakit itself causes most of them."""
         if event.kind in _MAY_LOSE_SETTINGS:
             self._maybe_lost_settings |= {port.GpuUuid(event.gpu)}
         if event.kind is signals.EventKind.MIG:
             self._repartitioned |= {event.gpu}
             return False
-        gpu = next((one for one in self._gpus.values() if one.uuid == event.gpu), None)
+        gpu = next((gpu for gpu in self._gpus.values() if gpu.uuid == event.gpu), None)
         if gpu is None:
             return True
         if event.kind is signals.EventKind.DOUBLE_BIT_ECC:
@@ -113,15 +112,15 @@ class HealthMonitor:
         return True
 
     def poll(self) -> bool:
-        """Look at all GPUs, and say what changed; whether events have to be opened anew, because GPUs came, went, or answer again."""
+        """Poll all GPUs and publish what changed. Return whether events have to be reopened, because GPUs came, went, or answer again."""
         now, lost = self._now(), self._lost
         is_new = self._refresh_gpus()
         found = self._observe()
-        self._lost = frozenset(minor for minor, vital in found.items() if vital.lost)
-        standing = (self._updated(one, found, now) for one in self._faults)
-        fresh = [fault for minor, vital in found.items() for fault in faults.from_observation(minor, vital, now)]
+        self._lost = frozenset(minor for minor, observation in found.items() if observation.lost)
+        standing = (self._updated(fault, found, now) for fault in self._faults)
+        fresh = [fault for minor, observation in found.items() for fault in faults.from_observation(minor, observation, now)]
         self._log_new(fresh)
-        self._faults = faults.merged((one for one in standing if one is not None), fresh)
+        self._faults = faults.merged((fault for fault in standing if fault is not None), fresh)
         if self._lost != lost or self._repartitioned:
             self._maybe_lost_settings |= {
                 gpu.uuid for gpu in self._gpus.values() if gpu.uuid in self._repartitioned and not self._has_mig(gpu)
@@ -148,13 +147,13 @@ class HealthMonitor:
         except errors.DrakitError as error:
             _log.warning("GPU watch interrupted", extra={"error": str(error)})
             return False
-        except Exception:  # noqa: BLE001 - whatever it was, faults must go on being seen
+        except Exception:  # noqa: BLE001 - no error may end the monitoring
             _log.exception("GPU watch interrupted")
             return False
         return True
 
     def _watch_events(self) -> None:
-        """Look and listen, until events have to be opened anew."""
+        """Wait for events and poll, until events have to be reopened."""
         with self._hardware.events() as events:
             self._unmonitored = events.unmonitored
             looked, is_due = self._now() - self._intervals.poll, False
@@ -169,7 +168,7 @@ class HealthMonitor:
                     is_due |= self.handle_event(event)
 
     def _refresh_gpus(self) -> bool:
-        """Learn which GPUs there are, when that may have changed; whether it has."""
+        """List the GPUs again where they may have changed; return whether they have."""
         population = self._hardware.population()
         is_new = population != self._population
         self._polls += 1
@@ -182,7 +181,7 @@ class HealthMonitor:
         kept = {minor: gpu for minor, gpu in before.items() if self._hardware.is_plugged(gpu)}
         self._gpus = kept | {gpu.minor: gpu for gpu in self._hardware.gpus()}
         self._faults = tuple(
-            one for one in self._faults if one.minor not in before or _is_same(before[one.minor], self._gpus.get(one.minor))
+            fault for fault in self._faults if fault.minor not in before or _is_same(before[fault.minor], self._gpus.get(fault.minor))
         )
         if is_new and self._population is not None:
             self._maybe_lost_settings |= {gpu.uuid for gpu in self._gpus.values()}
@@ -193,32 +192,32 @@ class HealthMonitor:
         return is_new or changed
 
     def _observe(self) -> dict[int, faults.Observation]:
-        """How the GPUs are, less those of which that cannot be told now. An error of the session says nothing about one GPU while none answers."""
+        """Return the observation of each GPU. While no GPU answers, a GPU with an error of the NVML session is left out: its state is unknown."""
         found: dict[int, faults.Observation] = {}
         unclear: dict[int, port.CallError] = {}
         for minor, gpu in self._gpus.items():
             try:
                 self._hardware.ping(gpu)
-                vital: faults.Observation | None = self._observe_answering(gpu)
+                observation: faults.Observation | None = self._observe_answering(gpu)
             except port.CallError as error:
                 if error.code in port.SESSION_ERRORS:
                     unclear[minor] = error
                     continue
-                vital = self._observe_failed(gpu, error)
-            if vital is not None:
-                found[minor] = vital
-        if any(not vital.lost for vital in found.values()):
+                observation = self._observe_failed(gpu, error)
+            if observation is not None:
+                found[minor] = observation
+        if any(not observation.lost for observation in found.values()):
             return found | {minor: faults.Observation(lost=True, mild=True, error=str(unknown)) for minor, unknown in unclear.items()}
         for minor, unknown in unclear.items():
             _log.warning("GPU health unknown", extra={"gpu": self._gpus[minor].uuid, "error": str(unknown)})
         return found
 
     def _observe_answering(self, gpu: port.Gpu) -> faults.Observation:
-        """How a GPU is that answers. Raises CallError only where it is lost or has to be reset after all."""
+        """Return the observation of a GPU that answers. Raises CallError only where it is lost or needs a reset."""
         try:
             mode = None if gpu.is_vgpu else self._hardware.mig_mode(gpu.uuid)
             fabric = self._hardware.fabric(gpu.uuid)
-            vital = faults.Observation(
+            observation = faults.Observation(
                 action=self._hardware.recovery_action(gpu.uuid), fabric="" if fabric is None else fabric.fault, spots=self._spots(gpu)
             )
         except port.CallError as error:
@@ -230,10 +229,10 @@ class HealthMonitor:
             self._modes[gpu.uuid] = mode
             self._maybe_lost_settings |= {gpu.uuid}
             self._context.rediscover()
-        return vital
+        return observation
 
     def _observe_failed(self, gpu: port.Gpu, error: port.CallError) -> faults.Observation | None:
-        """How a GPU is that answered with an error. One that is not in the machine is not lost."""
+        """Return the observation of a GPU that answers with an error; None where the GPU was removed from the machine."""
         if error.code is port.Code.RESET_REQUIRED:
             return faults.Observation(action=signals.RecoveryAction.RESET)
         if error.code is port.Code.NOT_FOUND and not self._hardware.is_plugged(gpu):
@@ -241,15 +240,15 @@ class HealthMonitor:
         return faults.Observation(lost=True, mild=error.code in _TRANSIENT, error=str(error))
 
     def _has_mig(self, gpu: port.Gpu) -> bool:
-        """Whether MIG mode was on at the last look. Where it is, instances come and go, and there is no setting to lose."""
+        """Return whether MIG mode was on at the last poll. A GPU in MIG mode has no settings to lose."""
         mode = self._modes.get(gpu.uuid)
         return mode is not None and mode.current
 
     def _report_lost_settings(self, found: dict[int, faults.Observation]) -> None:
-        """Tell of the GPUs that answer and may have lost their settings: also those that were lost, or asked for something, at the last look."""
-        well = {minor for minor, vital in found.items() if not (vital.lost or vital.partial or vital.asks)}
-        back = {gpu.uuid for minor, gpu in self._gpus.items() if minor in well & self._unhealthy}
-        self._unhealthy = frozenset(self._gpus.keys() - well)
+        """Report the GPUs that answer and may have lost their settings, also those that were lost or needed a recovery action at the last poll."""
+        healthy = {minor for minor, observation in found.items() if not (observation.lost or observation.partial or observation.asks)}
+        back = {gpu.uuid for minor, gpu in self._gpus.items() if minor in healthy & self._unhealthy}
+        self._unhealthy = frozenset(self._gpus.keys() - healthy)
         answering = {gpu.uuid for minor, gpu in self._gpus.items() if minor in found and not found[minor].lost}
         ready = (self._maybe_lost_settings | back) & answering
         self._maybe_lost_settings &= {gpu.uuid for gpu in self._gpus.values()} - ready
@@ -257,8 +256,8 @@ class HealthMonitor:
             self._lost_settings(ready)
 
     def _spots(self, gpu: port.Gpu) -> frozenset[faults.Spot]:
-        """Where instances lie, asked for only while a fault is confined to one."""
-        if all(one.minor != gpu.minor or one.spot is None for one in self._faults):
+        """Return where instances are; read only while a fault is confined to an instance."""
+        if all(fault.minor != gpu.minor or fault.spot is None for fault in self._faults):
             return frozenset()
         return frozenset((item.profile_id, item.placement.start) for item in self._hardware.gpu_instances(gpu.uuid))
 
@@ -280,7 +279,7 @@ class HealthMonitor:
             self._add(faults.from_xid(xid, anchor, self._now()))
 
     def _anchor(self, gpu: port.Gpu, instance_id: int | None) -> str:
-        """The partition of an instance, or the whole GPU where none is named or what is named cannot be found.
+        """Return the name of an instance's partition, or of the whole GPU where NVML names no instance or an unknown one.
 
         NVML names instance 0 on a GPU without MIG.
         """
@@ -300,7 +299,7 @@ class HealthMonitor:
         return gpu_devices.partition_name(gpu, partitioning.Partition(profile=profiles[found.profile_id], placement=found.placement))
 
     def _add(self, fault: faults.Fault) -> None:
-        is_new = fault.key not in {one.key for one in self._faults}
+        is_new = fault.key not in {standing.key for standing in self._faults}
         self._log_new([fault])
         self._faults = faults.merged(self._faults, [faults.with_last_observation(fault, self._faults)])
         if is_new:
@@ -308,21 +307,21 @@ class HealthMonitor:
             self._notify(fault.anchor, fault.text)
 
     def _log_new(self, fresh: Iterable[faults.Fault]) -> None:
-        known = {one.key for one in self._faults}
-        for one in fresh:
-            if one.key not in known:
-                _log.warning("GPU fault", extra=_keys(one))
-                if one.kind == faults.LOST:
-                    self._notify(one.anchor, one.text)
+        known = {fault.key for fault in self._faults}
+        for fault in fresh:
+            if fault.key not in known:
+                _log.warning("GPU fault", extra=_keys(fault))
+                if fault.kind == faults.LOST:
+                    self._notify(fault.anchor, fault.text)
 
     def _notify(self, anchor: str, text: str) -> None:
-        """Tell the users of the claims that a fault concerns."""
+        """Send an Event to each claim that a fault affects."""
         for grant in self._context.grants():
             if faults.affects(anchor, grant.device.name):
                 self._context.record_event(grant.claim, contexts.Event(reason="GpuFault", message=f"{grant.device.name}: {text}."))
 
     def _publish(self, now: float) -> None:
-        """Bring taints and health reports to what stands."""
+        """Set the taints and health reports of the current faults."""
         wanted = faults.taints(self._faults, self._prefix, self._policy, now)
         standing = faults.health_taints(self._context.taints(), self._prefix)
         moved = [
@@ -335,7 +334,7 @@ class HealthMonitor:
             self._report_health()
 
     def _update_taints(self, device: str, wanted: Sequence[devices.Taint], standing: Sequence[devices.Taint]) -> bool:
-        """Put a device's taints; whether anything was to be changed."""
+        """Set a device's taints; return whether any changed."""
         says = {(taint.key, taint.effect, taint.value) for taint in standing}
         surplus = {key for key, effect, _ in says if (key, effect) not in {(taint.key, taint.effect) for taint in wanted}}
         missing = [taint for taint in wanted if taint.key in surplus or (taint.key, taint.effect, taint.value) not in says]
@@ -356,7 +355,7 @@ class HealthMonitor:
 
 
 def remove_taints(context: contexts.DriverContext, prefix: str) -> None:
-    """Remove the taints of an earlier process that watched: nobody does any more."""
+    """Remove the taints that an earlier process set, because health monitoring is now off."""
     for device, kept in faults.health_taints(context.taints(), prefix).items():
         for key in sorted({taint.key for taint in kept}):
             context.untaint(device, key)

@@ -1,4 +1,4 @@
-"""What a GPU says of its own health: the events it sends, and what it asks to be done to it. NVML's terms, as words."""
+"""What a GPU reports about its own health, in NVML's terms: its events, and the recovery action it requests."""
 
 import dataclasses
 import enum
@@ -7,7 +7,7 @@ from typing import Protocol, Self
 
 
 class RecoveryAction(enum.Enum):
-    """What a GPU needs before it can be relied on again (nvml.h, nvmlDeviceGpuRecoveryAction_t)."""
+    """The action a GPU needs before it is reliable again (nvml.h, nvmlDeviceGpuRecoveryAction_t)."""
 
     NONE = "none"
     RESET = "reset"
@@ -24,7 +24,7 @@ ACTIONS: Mapping[int, RecoveryAction] = dict(enumerate(RecoveryAction))
 
 
 class EventKind(enum.Enum):
-    """The events that are waited for (nvml.h, nvmlEventType*)."""
+    """The kinds of events that drakit reads (nvml.h, nvmlEventType*)."""
 
     XID = "xid"
     DOUBLE_BIT_ECC = "double-bit-ecc"
@@ -35,7 +35,7 @@ class EventKind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happened on a GPU (nvmlEventData_t). ``gpu`` is its UUID.
+    """An event of a GPU (nvmlEventData_t). ``gpu`` is its UUID.
 
     ``xid`` is the number of an XID event. ``instance_id`` is the GPU instance it happened in, None where NVML names none.
     """
@@ -47,18 +47,18 @@ class Event:
 
 
 class Events(Protocol):
-    """The events of all GPUs from when this was opened; a context, closed at its end. One thread may wait."""
+    """The events of all GPUs since this was opened; a context manager. One thread may wait."""
 
     @property
     def unmonitored(self) -> frozenset[str]:
-        """UUIDs of the GPUs whose Xids are not heard, because they cannot be asked to send them."""
+        """UUIDs of the GPUs that cannot send Xids."""
         return frozenset()
 
     def wait(self, seconds: float) -> Event | None:
-        """The next event, or None when none came in that time. Raises CallError; then another one has to be opened."""
+        """Return the next event, or None when none came in that time. Raises CallError; then events have to be reopened."""
 
     def close(self) -> None:
-        """Let go of the GPUs; safe to call twice."""
+        """Release the events; safe to call twice."""
 
     def __enter__(self) -> Self: ...
 

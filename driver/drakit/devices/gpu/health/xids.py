@@ -1,8 +1,8 @@
-"""Xids: the numbers under which NVIDIA's driver reports what went wrong on a GPU, and what each means for whoever uses it.
+"""Xids: the numbers under which NVIDIA's driver reports GPU errors, and what each means for the users of the GPU.
 
-Source: NVIDIA, "Xid Errors", chapter "Analyzing Xid Errors with the Xid Catalog" (immediate action of each Xid on Ampere and newer). What the catalog
-answers with a restart of the application, or with nothing, says nothing against the GPU. What it answers with a reset or a reboot does. A number
-that is not here is one that nobody has judged: no new work is sent to the GPU.
+Source: NVIDIA, "Xid Errors", chapter "Analyzing Xid Errors with the Xid Catalog" (immediate action of each Xid on Ampere and newer). Where the
+catalog recommends a restart of the application, or nothing, the GPU is not at fault. Where it recommends a reset or a reboot, the GPU is. An unknown
+number keeps new work away from the GPU.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 
 class Gravity(enum.Enum):
-    """What an Xid means: nothing, a program's own fault, a GPU that gets no new work, a GPU on which no program can go on."""
+    """What an Xid means: nothing, a program's own error, a GPU that gets no new work, a GPU on which no program can continue."""
 
     NOTHING = "nothing"
     PROGRAM = "program"
@@ -21,7 +21,7 @@ class Gravity(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Xid:
-    """One number. ``wide`` is set where it is about the GPU as a whole even if NVML names a GPU instance."""
+    """One number. ``wide`` marks an Xid that affects the whole GPU even if NVML names a GPU instance."""
 
     number: int
     text: str
@@ -95,11 +95,11 @@ _KNOWN: Mapping[int, Xid] = {
 
 
 def known() -> tuple[Xid, ...]:
-    """All numbers that have been judged, in order."""
+    """Return all known Xids by number."""
     return tuple(_KNOWN[number] for number in sorted(_KNOWN))
 
 
 def of(number: int, ignored: Collection[int] = ()) -> Xid:
-    """An Xid by its number; one of those that the operator ignores means nothing."""
+    """Return the Xid of a number; one that the operator ignores means nothing."""
     found = _KNOWN.get(number, Xid(number=number, text="an error that this driver does not know", gravity=Gravity.SUSPECT))
     return dataclasses.replace(found, gravity=Gravity.NOTHING) if number in ignored else found

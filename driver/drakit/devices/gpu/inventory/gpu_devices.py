@@ -1,14 +1,14 @@
-"""From GPUs to what is offered: the whole GPU and every MIG partition as devices, one counter set for each GPU, written with mixins.
+"""GPUs as devices: the whole GPU and every MIG partition, one counter set for each GPU, written with mixins.
 
-A GPU is offered as all its partitions, small ones first, and whole at the end, where drakit can choose between the two when a claim comes: from
-Hopper on, whose MIG mode changes at once. On Ampere the mode is the admin's, because changing it takes a reset: on, the GPU is offered as
-partitions, off, as a whole without counters. GPUs without MIG and vGPUs are offered as a whole.
+From Hopper on a GPU is offered as all its partitions, small ones first, and as a whole at the end: drakit changes its MIG mode when a claim comes. On
+Ampere a change of MIG mode needs a reset, so the mode is the admin's: on, the GPU is offered as partitions; off, as a whole without counters. GPUs
+without MIG and vGPUs are offered as a whole.
 
-Where sharing is on, every form has a second one that many claims may hold at once: a device of its own, with ``-shared`` at the end of its name, that
-draws the same counters. So only one of the two forms is in use at a time, and the shares of one draw once.
+Where sharing is on, every device has a second form that several claims may hold at once: a device of its own, with ``-shared`` at the end of its
+name, that draws the same counters. So only one of the two forms is in use at a time, and all shares of one device draw its counters once.
 
-What an instance takes that drakit did not make is taken off the GPU's counters, and devices that no longer fit are withheld. If that instance is a
-whole MIG device, it is offered as it is, by the name its partition has, with its ``uuid`` and without counters.
+What a foreign instance occupies is subtracted from the GPU's counters, and devices that no longer fit are withheld. A foreign instance that is a
+complete MIG device is offered under the name of its partition, with its ``uuid`` and without counters.
 """
 
 import dataclasses
@@ -28,10 +28,10 @@ _ONE = {"device": quantity.ONE}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuView:
-    """A GPU as it was found: its partitions (none where it can have none now), and the instances on it that are not drakit's.
+    """A discovered GPU: its partitions (none where it cannot have any now), and the foreign instances on it.
 
-    ``static`` gives the UUIDs of those that are whole MIG devices, by instance. ``can_be_whole`` is unset where partitions are all it can be now.
-    ``peers`` and ``clique`` say which GPUs it reaches over NVLink. ``terms`` are those on which it is shared.
+    ``static`` maps the foreign instances that are complete MIG devices to their UUIDs. ``can_be_whole`` is False where the GPU can only be used as
+    partitions now. ``peers`` and ``clique`` are its NVLink neighbours. ``terms`` is how it is shared.
     """
 
     gpu: port.Gpu
@@ -46,32 +46,32 @@ class GpuView:
 
     @functools.cached_property
     def counting(self) -> partitioning.GpuCounters:
-        """How the GPU is counted."""
+        """The counters of the GPU."""
         return partitioning.counters_of(self.partitions)
 
     @functools.cached_property
     def left(self) -> partitioning.Counters:
-        """What drakit may give away of it."""
+        """What drakit may allocate of its counters."""
         return self.counting.remaining(self.foreign)
 
     @property
     def offered(self) -> tuple[partitioning.Partition, ...]:
-        """The partitions that fit what is left."""
+        """The partitions that fit into ``left``."""
         return tuple(item for item in self.partitions if partitioning.fits(self.counting.draw(item), self.left))
 
     @property
     def is_whole(self) -> bool:
-        """Whether the whole GPU can be given away."""
+        """Whether the whole GPU can be allocated."""
         return self.can_be_whole and not self.foreign
 
     @property
     def memory(self) -> quantity.Quantity | None:
-        """The memory of the whole GPU: of one that can have partitions, what its largest has."""
+        """The memory of the whole GPU; where it can have partitions, that of the largest."""
         whole = partitioning.largest_amounts(self.partitions)
         return whole["memory"] if whole else attributes.memory(self.gpu)
 
     def static_uuid(self, partition: partitioning.Partition) -> str | None:
-        """The UUID of a MIG device an admin made where this partition lies."""
+        """Return the UUID of an admin's MIG device in the place of this partition, or None."""
         found = (
             uuid for item, uuid in self.static.items() if (item.profile_id, item.placement) == (partition.profile.id, partition.placement)
         )
@@ -89,13 +89,13 @@ class GpuView:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the whole GPU is offered in a shared form: not where sharing divides memory and nobody knows how much there is."""
+        """Whether the whole GPU is offered in a shared form: not where sharing divides memory and its size is unknown."""
         return self.terms.whole and bool(self.terms.capacity(self.memory))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Product:
-    """GPUs that are described by the same mixins; ``slug`` is part of the mixins' names."""
+    """GPUs described by the same mixins; ``slug`` is part of the mixins' names."""
 
     slug: str
     sample: GpuView
@@ -117,26 +117,26 @@ class _Product:
 
 
 def whole_name(gpu: port.Gpu) -> str:
-    """Device name of a whole GPU."""
+    """Return the device name of a whole GPU."""
     return f"gpu-{gpu.minor}"
 
 
 def partition_name(gpu: port.Gpu, partition: partitioning.Partition) -> str:
-    """Device name of a partition: the profile's hardware id tells variants of one size apart."""
+    """Return the device name of a partition; the profile's hardware id distinguishes variants of one size."""
     return f"gpu-{gpu.minor}-mig-{partitioning.profile_slug(partition.profile)}-{partition.placement.start}"
 
 
 def shared_name(name: str) -> str:
-    """Device name of the form that many claims may hold."""
+    """Return the device name of the shared form."""
     return f"{name}-shared"
 
 
 def build_inventory(versions: port.Versions, views: Sequence[GpuView]) -> inventory.Inventory:
-    """The inventory of a node in the author's form, GPU by GPU."""
+    """Return the inventory of a node with mixins, GPU by GPU."""
     products = _products(views)
     return inventory.Inventory(
-        devices=tuple(device for view in views for device in _devices(view, products[_alike(view)])),
-        counter_sets=tuple(item for view in views for item in _counter_sets(view, products[_alike(view)])),
+        devices=tuple(device for view in views for device in _devices(view, products[_product_key(view)])),
+        counter_sets=tuple(item for view in views for item in _counter_sets(view, products[_product_key(view)])),
         mixins=inventory.Mixins(
             device=tuple(_device_mixins(versions, views, tuple(products.values()))),
             counter_set=tuple(
@@ -178,7 +178,7 @@ def _partition_device(view: GpuView, partition: partitioning.Partition, product:
 
 
 def _static_device(view: GpuView, partition: devices.Device, uuid: str) -> devices.Device:
-    """A partition that is there already: its part is off the GPU's counters, so it draws nothing of them, only what keeps its two forms apart."""
+    """Return a partition that exists already. Its part is subtracted from the GPU's counters, so it draws only the counter of its two forms."""
     own = devices.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE)
     return dataclasses.replace(partition, attributes={attributes.UUID: uuid}, consumes=(own,) if view.terms.mig else ())
 
@@ -282,10 +282,10 @@ def _consumption_mixins(views: Sequence[GpuView], products: Sequence[_Product]) 
 
 
 def _products(views: Sequence[GpuView]) -> Mapping[object, _Product]:
-    """The views' products, with a slug of its own for each: the name of the product, numbered where two differ in more than that."""
+    """Return the products of the GPUs. Each has a slug: the product's name, numbered where two products have the same name."""
     samples: dict[object, GpuView] = {}
     for view in views:
-        samples.setdefault(_alike(view), view)
+        samples.setdefault(_product_key(view), view)
     taken: dict[str, int] = {}
     products: dict[object, _Product] = {}
     for key, sample in samples.items():
@@ -295,8 +295,8 @@ def _products(views: Sequence[GpuView]) -> Mapping[object, _Product]:
     return products
 
 
-def _alike(view: GpuView) -> object:
-    """What two GPUs must agree in to share mixins."""
+def _product_key(view: GpuView) -> object:
+    """Return the key of a GPU's product: GPUs with equal keys share mixins."""
     gpu = view.gpu
     return (gpu.product_name, gpu.brand, gpu.architecture, gpu.compute_capability, gpu.addressing_mode, gpu.memory, view.partitions)
 
@@ -314,6 +314,6 @@ def _parent(view: GpuView) -> str:
 
 
 def _slug(text: str) -> str:
-    """Text as part of a DNS label."""
+    """Return text as part of a DNS label."""
     plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
     return "-".join(part for part in plain.split("-") if part)[:_SLUG_MAX].rstrip("-") or "gpu"
