@@ -1,7 +1,7 @@
-"""What a grant is of, in terms that outlive the process, the device's name and its place in the inventory.
+"""What a grant holds, in terms that outlive the process, the device's name and its place in the inventory.
 
-An identity is chosen by ``plan``, kept in the journal as the grant's intent, and is all that is needed to find again, or to know to be gone, what
-``prepare`` made. It carries the boot, because no GPU instance survives one.
+``plan`` chooses an identity, and the journal keeps it as the grant's intent. It is enough to find what ``prepare`` created, or to know that it is
+gone. It includes the boot, because no GPU instance survives one.
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ from drakit.devices.gpu.inventory import attributes
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slot:
-    """Where a partition lies: nothing else of drakit's can be there at the same time."""
+    """The place of a partition; drakit has at most one instance in it at a time."""
 
     gpu: port.GpuUuid
     profile_id: int
     placement: port.Placement
 
     def is_instance(self, instance: port.GpuInstance) -> bool:
-        """Whether an instance of this GPU fills the slot."""
+        """Return whether an instance of this GPU fills the slot."""
         return (instance.profile_id, instance.placement) == (self.profile_id, self.placement)
 
 
@@ -31,10 +31,10 @@ class Slot:
 class Identity:
     """A whole GPU (``slot`` is None) or a partition of one, in one boot.
 
-    ``borrowed`` is set where the grant uses what is there and makes nothing: for admin access, and for a MIG device that an admin made.
-    ``holder`` is whose grant it is (claim UID, and share id of a shared device), so that several grants of one device can be told apart; empty in
-    intents of before that was kept. ``marked`` is set where the making of the instance is noted by a mark (see ``marks``). ``settings`` are what is
-    changed of the GPU for the grant.
+    ``borrowed`` is set where the grant uses an existing device and creates none: for admin access, and for a MIG device that an admin created.
+    ``holder`` names the grant (claim UID, device, share id), to distinguish several grants of one device; it is empty in intents of older versions.
+    ``marked`` is set where a marker records the creation of the instance (see ``ownership_markers``). ``settings`` are the GPU settings that the
+    grant changes.
     """
 
     boot: str
@@ -48,18 +48,18 @@ class Identity:
 
     @classmethod
     def of(cls, device: devices.Device, *, boot: str, borrowed: bool, holder: str = "") -> Self:
-        """The identity of an offered device, read from its attributes."""
-        told, shared = device.attributes, device.allow_multiple_allocations
+        """Return the identity of an offered device, from its attributes."""
+        values, shared = device.attributes, device.allow_multiple_allocations
         if is_whole(device):
-            return cls(boot=boot, gpu=port.GpuUuid(_text(told, attributes.UUID)), borrowed=borrowed, holder=holder, shared=shared)
-        gpu = port.GpuUuid(_text(told, attributes.PARENT_UUID))
-        start, size = _integer(told, attributes.PLACEMENT_START), _integer(told, attributes.PLACEMENT_SIZE)
-        slot = Slot(gpu=gpu, profile_id=_integer(told, attributes.PROFILE_ID), placement=port.Placement(start=start, size=size))
-        return cls(boot=boot, gpu=gpu, slot=slot, borrowed=borrowed or attributes.UUID in told, holder=holder, shared=shared)
+            return cls(boot=boot, gpu=port.GpuUuid(_text(values, attributes.UUID)), borrowed=borrowed, holder=holder, shared=shared)
+        gpu = port.GpuUuid(_text(values, attributes.PARENT_UUID))
+        start, size = _integer(values, attributes.PLACEMENT_START), _integer(values, attributes.PLACEMENT_SIZE)
+        slot = Slot(gpu=gpu, profile_id=_integer(values, attributes.PROFILE_ID), placement=port.Placement(start=start, size=size))
+        return cls(boot=boot, gpu=gpu, slot=slot, borrowed=borrowed or attributes.UUID in values, holder=holder, shared=shared)
 
     @classmethod
     def from_record(cls, record: records.Record) -> Self:
-        """The identity kept in an intent; raises JournalError for one this driver did not write."""
+        """Return the identity of an intent; raises JournalError for an intent that this driver did not write."""
         gpu = port.GpuUuid(_text(record, "gpu"))
         slot = None
         if "profile" in record:
@@ -78,17 +78,23 @@ class Identity:
         )
 
     def to_record(self) -> records.Record:
-        """The identity as an intent."""
+        """Return the identity as an intent."""
         record: dict[str, object] = {"boot": self.boot, "gpu": self.gpu}
         if self.slot is not None:
             record |= {"profile": self.slot.profile_id, "start": self.slot.placement.start, "size": self.slot.placement.size}
-        told = {"borrowed": self.borrowed, "holder": self.holder, "shared": self.shared, "marked": self.marked, "settings": self.settings}
-        return records.freeze_record(record | {name: value for name, value in told.items() if value})
+        optional = {
+            "borrowed": self.borrowed,
+            "holder": self.holder,
+            "shared": self.shared,
+            "marked": self.marked,
+            "settings": self.settings,
+        }
+        return records.freeze_record(record | {name: value for name, value in optional.items() if value})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MigDevice:
-    """The MIG device that fills a slot, kept as the grant's record."""
+    """The MIG device that fills a slot; the journal keeps it as the grant's record."""
 
     uuid: str
     instance_id: int
@@ -96,39 +102,39 @@ class MigDevice:
 
     @classmethod
     def from_record(cls, record: records.Record) -> Self:
-        """What is remembered; raises JournalError for a record this driver did not write."""
+        """Return the MIG device of a record; raises JournalError for a record that this driver did not write."""
         return cls(uuid=_text(record, "uuid"), instance_id=_integer(record, "gi"), compute_id=_integer(record, "ci"))
 
     def to_record(self) -> records.Record:
-        """What to remember."""
+        """Return the MIG device as a record."""
         return records.freeze_record({"uuid": self.uuid, "gi": self.instance_id, "ci": self.compute_id})
 
 
 def is_whole(device: devices.Device) -> bool:
-    """Whether an offered device is a whole GPU, in either form."""
+    """Return whether an offered device is a whole GPU, in either form."""
     return device.attributes.get(attributes.TYPE) in {attributes.TYPE_GPU, attributes.TYPE_SHARED_GPU}
 
 
 def from_intents(intents: Iterable[records.Record], boot: str, *, gpu: port.GpuUuid | None = None) -> tuple[Identity, ...]:
-    """The identities of the intents of this boot, of one GPU where one is named; those that cannot be read are left out.
+    """Return the identities of this boot's intents, of one GPU where given. Unreadable intents are left out.
 
-    What is of another GPU or boot is not looked into, because a node may have many claims.
+    Intents of another GPU or boot are not decoded, because a node may have many claims.
     """
-    wanted = (one for one in intents if one.get("boot") == boot and (gpu is None or one.get("gpu") == gpu))
-    return tuple(found for one in wanted if (found := _readable(one)) is not None)
+    relevant = (intent for intent in intents if intent.get("boot") == boot and (gpu is None or intent.get("gpu") == gpu))
+    return tuple(grant for intent in relevant if (grant := _readable(intent)) is not None)
 
 
 def holders(intents: Iterable[records.Record]) -> frozenset[str]:
-    """Whose grants these are, of any boot."""
-    return frozenset(str(one.get("holder", "")) for one in intents)
+    """Return the holders of these intents, of any boot."""
+    return frozenset(str(intent.get("holder", "")) for intent in intents)
 
 
 def owned_slots(intents: Iterable[records.Record], boot: str) -> frozenset[Slot]:
-    """The slots that the intents of this boot may have filled.
+    """Return the slots that the intents of this boot may have filled.
 
-    An intent that cannot be read owns nothing: what it made is then left alone, and what overlaps it withheld.
+    An unreadable intent owns nothing: its instance is then kept, and devices that overlap it are withheld.
     """
-    return frozenset(one.slot for one in from_intents(intents, boot) if one.slot is not None and not one.borrowed)
+    return frozenset(grant.slot for grant in from_intents(intents, boot) if grant.slot is not None and not grant.borrowed)
 
 
 def _readable(intent: records.Record) -> Identity | None:

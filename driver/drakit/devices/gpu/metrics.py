@@ -1,7 +1,7 @@
-"""What is told of GPUs to the metrics, under the label ``gpu``, the name of the whole GPU as a device.
+"""Metrics of the GPUs, with the label ``gpu``: the device name of the whole GPU.
 
-GPUs and their tables are those of the last look, so a request for metrics asks each GPU one thing: which instances lie on it. A GPU that does not
-answer lacks the readings of that, and no others.
+GPUs and their tables are those of the last discovery, so one scrape makes one call per GPU: which instances are on it. A GPU that does not answer
+lacks only the metrics of that call.
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuCounts:
-    """What there is of one GPU; None is not told.
+    """The counts of one GPU; None is not reported.
 
-    MIG instances by who made them, memory slices that they take and that there are, shares that claims hold, MPS daemons that run, whether no fault
-    stands on the GPU or a part of it, and whether its Xids are heard.
+    ``owners`` counts MIG instances by owner, ``used`` and ``slices`` the memory slices in use and in total, ``shares`` those held by claims,
+    ``daemons`` the running MPS daemons. ``healthy`` is whether neither the GPU nor a part of it has a fault, ``monitored`` whether it sends Xids.
     """
 
     gpu: str
@@ -38,14 +38,14 @@ class GpuCounts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HealthState:
-    """What the watch found: the taints of the driver named ``prefix``, and the UUIDs of GPUs whose Xids are not heard. None where nobody watches."""
+    """The health monitor's state: the taints of the driver named ``prefix``, and the UUIDs of GPUs that send no Xids. None without a monitor."""
 
     put: faults.TaintsByDevice | None
     prefix: str
     unmonitored: Collection[str] | None = None
 
-    def told(self, gpu: port.Gpu, count: GpuCounts) -> GpuCounts:
-        """The count of a GPU with what was found of it."""
+    def applied_to(self, gpu: port.Gpu, count: GpuCounts) -> GpuCounts:
+        """Return the counts of a GPU with its health."""
         healthy = None if self.put is None else _is_healthy(gpu.minor, self.put, self.prefix)
         return dataclasses.replace(count, healthy=healthy, monitored=None if self.unmonitored is None else gpu.uuid not in self.unmonitored)
 
@@ -57,23 +57,23 @@ def collect(
     daemons: mps_port.Daemons,
     seen: HealthState,
 ) -> tuple[advanced.Metric, ...]:
-    """The readings of these GPUs. Raises CallError for the boot."""
+    """Return the metrics of these GPUs. Raises CallError where the boot id cannot be read."""
     boot = hardware.boot_id()
     before = identity.owned_slots(intents(), boot)
     present = {view.gpu.uuid: _present(hardware, view) for view in views}
     known = identity.from_intents(intents(), boot)
-    ours = before | {one.slot for one in known if one.slot is not None and not one.borrowed}
-    told: list[advanced.Metric] = []
+    ours = before | {grant.slot for grant in known if grant.slot is not None and not grant.borrowed}
+    metrics: list[advanced.Metric] = []
     for view in views:
         count = _counted(view, present[view.gpu.uuid], ours, known, daemons)
-        told += of_gpu(seen.told(view.gpu, count))
-    return tuple(told)
+        metrics += of_gpu(seen.applied_to(view.gpu, count))
+    return tuple(metrics)
 
 
 def of_gpu(count: GpuCounts) -> Iterator[advanced.Metric]:
-    """The readings of one GPU."""
+    """Return the metrics of one GPU."""
     for owner, number in (count.owners or {}).items():
-        yield _reading(count, "gpu_mig_instances", "MIG instances that lie on a GPU, by who made them.", number, owner=owner)
+        yield _metric(count, "gpu_mig_instances", "MIG instances that lie on a GPU, by who made them.", number, owner=owner)
     for name, documentation, value in (
         ("gpu_memory_slices", "Memory slices of a GPU that MIG instances can take.", count.slices),
         ("gpu_memory_slices_used", "Memory slices of a GPU that MIG instances take.", count.used),
@@ -83,15 +83,15 @@ def of_gpu(count: GpuCounts) -> Iterator[advanced.Metric]:
         ("gpu_monitored", "Whether a GPU sends its Xids, so that faults are heard of and not only looked for.", count.monitored),
     ):
         if value is not None:
-            yield _reading(count, name, documentation, value)
+            yield _metric(count, name, documentation, value)
 
 
-def _reading(count: GpuCounts, name: str, documentation: str, value: float, **labels: str) -> advanced.Metric:
+def _metric(count: GpuCounts, name: str, documentation: str, value: float, **labels: str) -> advanced.Metric:
     return advanced.Metric(name=name, documentation=documentation, value=float(value), labels={"gpu": count.gpu, **labels})
 
 
 def _present(hardware: port.GpuPort, view: gpu_devices.GpuView) -> Sequence[port.GpuInstance] | None:
-    """What lies on a GPU; None where it has no MIG, or does not answer."""
+    """Return the instances of a GPU; None where it has no MIG or does not answer."""
     if view.mig_mode is None:
         return None
     try:
@@ -108,11 +108,11 @@ def _counted(
     known: Sequence[identity.Identity],
     daemons: mps_port.Daemons,
 ) -> GpuCounts:
-    mine = [one for one in known if one.gpu == view.gpu.uuid]
+    grants = [grant for grant in known if grant.gpu == view.gpu.uuid]
     count = GpuCounts(
         gpu=gpu_devices.whole_name(view.gpu),
-        shares=sum(one.shared for one in mine),
-        daemons=sum("mps" in one.settings and daemons.is_alive(one.holder) for one in mine),
+        shares=sum(grant.shared for grant in grants),
+        daemons=sum("mps" in grant.settings and daemons.is_alive(grant.holder) for grant in grants),
         slices=len(partitioning.all_slice_counters(view.partitions)) or None,
     )
     if present is None:
@@ -123,5 +123,5 @@ def _counted(
 
 
 def _is_healthy(minor: int, put: faults.TaintsByDevice, prefix: str) -> bool:
-    """Whether no taint of the watch stands on a GPU or on a part of it."""
+    """Return whether neither a GPU nor a part of it has a health taint."""
     return not any(faults.affects(faults.gpu_anchor(minor), device) for device in faults.health_taints(put, prefix))

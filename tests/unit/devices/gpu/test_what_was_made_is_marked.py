@@ -104,7 +104,7 @@ def test_a_mark_that_is_cut_off_or_of_another_instance_notes_nothing(node: gpu_n
 
 def test_an_instance_whose_mark_cannot_be_written_is_removed_at_once(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
     made.write_text("in the way")
-    with pytest.raises(port.CallError, match="cannot be noted"):
+    with pytest.raises(port.CallError, match="marker cannot be written"):
         node.prepare(NAME)
     assert not node.instances()
 

@@ -39,7 +39,7 @@ Attributes = Mapping[str, device.AttributeValue]
 
 
 def system(versions: port.Versions) -> Attributes:
-    """What all GPUs of a node share."""
+    """Return the attributes that all GPUs of a node share."""
     return _known(
         {
             "driverVersion": device.Version.lenient(versions.driver),
@@ -50,7 +50,7 @@ def system(versions: port.Versions) -> Attributes:
 
 
 def product(gpu: port.Gpu) -> Attributes:
-    """What all GPUs of a product share."""
+    """Return the attributes that all GPUs of a product share."""
     capability = gpu.compute_capability
     return _known(
         {
@@ -64,7 +64,7 @@ def product(gpu: port.Gpu) -> Attributes:
 
 
 def board(gpu: port.Gpu) -> Attributes:
-    """Which GPU it is and where, the latter by the names Kubernetes defines for all drivers (KEP-4381 and after)."""
+    """Return identity and location of a GPU; the location has the names that Kubernetes defines for all drivers (KEP-4381)."""
     numa = gpu.numa_node if gpu.numa_node is not None and gpu.numa_node >= 0 else None
     return _known(
         {
@@ -79,9 +79,9 @@ def board(gpu: port.Gpu) -> Attributes:
 
 
 def links(gpu: port.Gpu, peers: Sequence[port.Gpu], clique: str | None) -> Attributes:
-    """How a whole GPU reaches others over NVLink; partitions do not.
+    """Return the NVLink attributes of a whole GPU; partitions have none.
 
-    ``nvlinkPeers`` are minor numbers with commas between, because attributes that are lists are behind a gate.
+    ``nvlinkPeers`` is a text of minor numbers, because list attributes are behind a feature gate.
     """
     joined = ",".join(str(peer.minor) for peer in peers)
     state = None if gpu.fabric is None else gpu.fabric.state
@@ -89,34 +89,34 @@ def links(gpu: port.Gpu, peers: Sequence[port.Gpu], clique: str | None) -> Attri
 
 
 def mig_mode(gpu: port.Gpu, mode: port.MigMode | None, *, is_partitioned: bool) -> str | None:
-    """``on-demand`` where drakit makes partitions as claims come, else ``on`` or ``off`` as the admin left it; None for a GPU without MIG."""
+    """Return ``on-demand`` where drakit creates partitions for claims, else the admin's ``on`` or ``off``; None for a GPU without MIG."""
     if mode is None:
         return None
     return "on-demand" if gpu.switches_mig_at_once and is_partitioned else ("on" if mode.current else "off")
 
 
 def profile(found: port.GpuInstanceProfile) -> Attributes:
-    """What all partitions of a profile share."""
+    """Return the attributes that all partitions of a profile share."""
     return {TYPE: TYPE_MIG, PROFILE: found.name, PROFILE_ID: found.id}
 
 
 def placement(found: port.Placement) -> Attributes:
-    """Where a partition lies on its GPU, in memory slices."""
+    """Return the place of a partition on its GPU, in memory slices."""
     return {PLACEMENT_START: found.start, PLACEMENT_SIZE: found.size}
 
 
 def capacity(counters: partitioning.Counters) -> Mapping[str, capacities.Capacity]:
-    """Capacities under NVIDIA's names from counters: ``copy-engines`` becomes ``copyEngines``; memory slices are no capacity."""
+    """Return counters as capacities under NVIDIA's names: ``copy-engines`` becomes ``copyEngines``. Memory slices are left out."""
     return {_camel(name): capacities.Capacity(value=amount) for name, amount in counters.items() if not name.startswith("memory-slice-")}
 
 
 def memory(gpu: port.Gpu) -> quantity.Quantity | None:
-    """The memory of a GPU."""
+    """Return the memory of a GPU."""
     return None if gpu.memory is None else quantity.Quantity.binary(gpu.memory)
 
 
 def memory_only(gpu: port.Gpu) -> Mapping[str, capacities.Capacity]:
-    """The capacity of a GPU that is not partitioned."""
+    """Return the capacity of a GPU that is not partitioned."""
     amount = memory(gpu)
     return {} if amount is None else {"memory": capacities.Capacity(value=amount)}
 
@@ -136,12 +136,12 @@ NvlinkPeers = Mapping[port.GpuUuid, tuple[port.Gpu, ...]]
 
 
 def nvlink_peers(gpus: Sequence[port.Gpu]) -> NvlinkPeers:
-    """The peers of every GPU, in the order given; empty for one without NVLink."""
+    """Return the peers of every GPU, in the given order; empty for one without NVLink."""
     return {gpu.uuid: tuple(other for other in gpus if other is not gpu and _are_joined(gpu, other)) for gpu in gpus}
 
 
 def nvlink_clique(gpu: port.Gpu, known: NvlinkPeers) -> str | None:
-    """The name of the GPU's clique: ``<cluster UUID>.<clique>`` of a multi-node fabric, else a GPU's UUID; None for one without peers."""
+    """Return the name of the GPU's clique: ``<cluster UUID>.<clique>`` of a multi-node fabric, else a GPU's UUID; None without peers."""
     fabric = gpu.fabric
     if fabric is not None and fabric.cluster not in (None, _NO_CLUSTER):
         return f"{fabric.cluster}.{fabric.clique}"
@@ -156,6 +156,6 @@ def nvlink_clique(gpu: port.Gpu, known: NvlinkPeers) -> str | None:
     return min(members.values(), key=lambda member: member.minor).uuid
 
 
-def _are_joined(one: port.Gpu, other: port.Gpu) -> bool:
-    wired = other.pci_bus_id in one.nvlinks.gpus or one.pci_bus_id in other.nvlinks.gpus
-    return wired or (one.nvlinks.switched and other.nvlinks.switched)
+def _are_joined(gpu: port.Gpu, other: port.Gpu) -> bool:
+    wired = other.pci_bus_id in gpu.nvlinks.gpus or gpu.pci_bus_id in other.nvlinks.gpus
+    return wired or (gpu.nvlinks.switched and other.nvlinks.switched)

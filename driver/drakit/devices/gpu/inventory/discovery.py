@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DiscoveryOptions:
-    """What an operator chose: see settings.GpuSettings."""
+    """The operator's choices about what is offered; see settings.GpuSettings."""
 
     whole_beside_partitions: bool = False
     terms: share_policy.SharePolicy = share_policy.NOT_SHARED
@@ -37,7 +37,7 @@ class DiscoveryOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _GpuReadout:
-    """A GPU as it answered."""
+    """What discovery read from one GPU."""
 
     gpu: port.Gpu
     mode: port.MigMode | None
@@ -47,16 +47,16 @@ class _GpuReadout:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnavailableGpu:
-    """A GPU that the last look found in no state to be offered. ``gpu`` is ``gpu-N`` where it said who it is, else its index in the library."""
+    """A GPU that the last discovery could not offer. ``gpu`` is ``gpu-N`` where its number is known, else its index in the library."""
 
     gpu: str
     reason: str
 
 
 class InventoryCache:
-    """The GPUs as they last answered, so that one that is lost can stay offered, with its taint, until it is gone.
+    """The GPUs as they last answered, so that a lost GPU stays offered, with its taint, until it is removed.
 
-    ``offered`` are those of the last look, ``unoffered`` the GPUs that gave it an error or can be offered in no form.
+    ``offered`` are those of the last discovery, ``unoffered`` the GPUs that returned an error or cannot be offered in any form.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class InventoryCache:
         self._authored: tuple[port.Versions, tuple[gpu_devices.GpuView, ...], inventory.Inventory] | None = None
 
     def completed(self, views: Sequence[gpu_devices.GpuView], is_kept: Callable[[port.Gpu], bool]) -> Sequence[gpu_devices.GpuView]:
-        """The views and those of GPUs that do not answer but are kept, by minor number; a number that is taken anew is not kept."""
+        """Return the views, and those of kept GPUs that do not answer, by minor number. A kept GPU whose number is in use again is dropped."""
         answering = {view.gpu.minor for view in views}
         kept = [view for view in self._views.values() if view.gpu.minor not in answering and is_kept(view.gpu)]
         self._views |= {view.gpu.uuid: view for view in views}
@@ -74,7 +74,7 @@ class InventoryCache:
         return self.offered
 
     def authored(self, versions: port.Versions) -> inventory.Inventory:
-        """The inventory of those that are offered; the one of the last look where nothing is different, because it takes long to make."""
+        """Return the inventory of the offered GPUs. It is slow to build, so an unchanged one is reused."""
         before = self._authored
         if before is not None and (versions, self.offered) == before[:2]:
             return before[2]
@@ -84,7 +84,7 @@ class InventoryCache:
 
 
 def keep_none(_: port.Gpu) -> bool:
-    """Nobody watches the GPUs, so each is offered only while it answers."""
+    """Keep no GPU: without health monitoring each is offered only while it answers."""
     return False
 
 
@@ -108,8 +108,8 @@ def discover(
     ours = before | identity.owned_slots(intents(), boot)
     peers = attributes.nvlink_peers(census.gpus)
     views: list[gpu_devices.GpuView] = []
-    for one in seen:
-        view = _or_none(one.gpu, functools.partial(_view, hardware, one, ours, peers, choices), failed, known.unoffered)
+    for readout in seen:
+        view = _or_none(readout.gpu, functools.partial(_view, hardware, readout, ours, peers, choices), failed, known.unoffered)
         views += [] if view is None else [view]
     stuck = [
         UnavailableGpu(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)
@@ -122,15 +122,15 @@ def discover(
 
 
 def silent_gpus(census: port.Census) -> list[UnavailableGpu]:
-    """The GPUs that do not say who they are."""
-    return [UnavailableGpu(gpu=f"index {one.index}", reason=one.error) for one in census.silent]
+    """Return the GPUs that cannot be identified."""
+    return [UnavailableGpu(gpu=f"index {gpu.index}", reason=gpu.error) for gpu in census.silent]
 
 
 def describe(unoffered: Iterable[UnavailableGpu]) -> str:
-    """The GPUs with their reasons, in one line, those of one reason together."""
+    """Return the GPUs with their reasons in one line, grouped by reason."""
     named: dict[str, list[str]] = {}
-    for one in unoffered:
-        named.setdefault(one.reason, []).append(one.gpu)
+    for unavailable in unoffered:
+        named.setdefault(unavailable.reason, []).append(unavailable.gpu)
     return "; ".join(f"{', '.join(gpus)}: {reason}" for reason, gpus in named.items())
 
 
@@ -138,14 +138,14 @@ _NO_PROFILES = "MIG mode is on and NVML lists no MIG profiles; update the NVIDIA
 
 
 def _is_stuck(mode: port.MigMode | None, partitions: Sequence[partitioning.Partition]) -> bool:
-    """Whether a GPU can be neither used as a whole nor partitioned."""
+    """Return whether a GPU can be used neither as a whole nor as partitions."""
     return mode is not None and mode.current and not partitions
 
 
 def _log_new(stuck: Iterable[UnavailableGpu], before: Collection[UnavailableGpu]) -> None:
-    for one in stuck:
-        if one not in before:
-            _log.warning("GPU not offered", extra={"gpu": one.gpu, "reason": one.reason})
+    for gpu in stuck:
+        if gpu not in before:
+            _log.warning("GPU not offered", extra={"gpu": gpu.gpu, "reason": gpu.reason})
 
 
 def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[UnavailableGpu], before: Collection[UnavailableGpu]) -> Result | None:
@@ -161,7 +161,7 @@ def _or_none(gpu: port.Gpu, look: Callable[[], Result], failed: list[Unavailable
 
 
 def _look(hardware: port.GpuPort, gpu: port.Gpu) -> _GpuReadout:
-    if gpu.is_vgpu:  # what its hypervisor made it of is no instance of this machine's
+    if gpu.is_vgpu:  # a vGPU's instances are its hypervisor's
         return _GpuReadout(gpu=gpu, mode=None, partitions=(), present=())
     mode = hardware.mig_mode(gpu.uuid)
     return _GpuReadout(gpu=gpu, mode=mode, partitions=_partitions(hardware, gpu, mode), present=hardware.gpu_instances(gpu.uuid))
@@ -178,8 +178,8 @@ def _view(
     hardware: port.GpuPort, seen: _GpuReadout, ours: frozenset[identity.Slot], peers: attributes.NvlinkPeers, choices: DiscoveryOptions
 ) -> gpu_devices.GpuView:
     gpu = seen.gpu
-    mine = [slot for slot in ours if slot.gpu == gpu.uuid]
-    foreign = tuple(item for item in seen.present if not any(slot.is_instance(item) for slot in mine))
+    own_slots = [slot for slot in ours if slot.gpu == gpu.uuid]
+    foreign = tuple(item for item in seen.present if not any(slot.is_instance(item) for slot in own_slots))
     static = {item: uuid for item in foreign if (uuid := _static_uuid(hardware, gpu.uuid, item)) is not None}
     return gpu_devices.GpuView(
         gpu=gpu,
@@ -196,7 +196,7 @@ def _view(
 
 
 def _static_uuid(hardware: port.GpuPort, gpu: port.GpuUuid, found: port.GpuInstance) -> str | None:
-    """The UUID of an instance that is a whole MIG device; None for any other, and for one that is gone meanwhile."""
+    """Return the UUID of an instance that is a complete MIG device; None for any other instance and for one that is gone."""
     made = instances.find_static(hardware, identity.Slot(gpu=gpu, profile_id=found.profile_id, placement=found.placement))
     return None if made is None else made.uuid
 

@@ -1,10 +1,10 @@
-"""Making, finding and removing the instance that fills a slot: the steps that touch hardware, in the order that survives a crash between any two.
+"""Create, find and delete the GPU instance of a slot: the steps that change hardware, in an order that survives a crash between any two.
 
-A MIG device is a GPU instance with one compute instance that fills it. Both are looked for by listing instances, because one without a compute
-instance has no UUID and is in no list of MIG devices. Nothing is destroyed unless its profile and placement match, and, once they are known, its
-ids and UUID as well: NVML gives ids out again, and probably UUIDs too.
+A MIG device is a GPU instance with one compute instance that fills it. Both are found by listing instances, because a GPU instance without a
+compute instance has no UUID and is in no list of MIG devices. An instance is deleted only if its profile and placement match and, once known, its
+ids and UUID: NVML reuses ids, and probably UUIDs.
 
-What a process still uses is asked for again a few times, because a container's last process may be a moment behind its end.
+A call on an instance that a process still uses is retried a few times, because the last process of a container may end a moment later.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from drakit.devices.gpu.mig import ownership_markers
 
 Pause = Callable[[float], None]
 
-# Seconds before each further attempt at what is in use; the kubelet tries again after them.
+# Seconds before each retry of a call on an instance in use; afterwards the kubelet retries.
 PAUSES = (0.1, 0.2, 0.4, 0.8)
 
 _log = logging.getLogger(__name__)
@@ -27,14 +27,14 @@ _LOST = _GONE | {port.Code.GPU_IS_LOST}
 
 
 def blocking(hardware: port.GpuPort, wanted: identity.Identity) -> tuple[port.GpuInstance, ...]:
-    """The instances in the way: those that overlap the slot, or any at all for a whole GPU."""
+    """Return the instances in the way: those that overlap the slot, or all for a whole GPU."""
     found = hardware.gpu_instances(wanted.gpu)
     slot = wanted.slot
     return tuple(item for item in found if slot is None or item.placement.overlaps(slot.placement))
 
 
 def find(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevice | None:
-    """The MIG device that fills the slot, or None when there is none or only half of one."""
+    """Return the MIG device that fills the slot; None when there is none, or only a GPU instance without its compute instance."""
     instance = _find_instance(hardware, slot)
     if instance is None:
         return None
@@ -43,7 +43,7 @@ def find(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevice | No
 
 
 def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevice | None:
-    """The MIG device that fills the slot alone; None where its GPU instance is empty or shared by several compute instances."""
+    """Return the MIG device that fills the slot alone; None where its GPU instance has no compute instance or several."""
     with port.ignoring(_GONE):
         made = find(hardware, slot)
         if made is not None and len(hardware.compute_instances(slot.gpu, made.instance_id)) == 1:
@@ -54,11 +54,11 @@ def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevi
 def ensure(
     hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: ownership_markers.Marker = ownership_markers.NO_MARKER
 ) -> identity.MigDevice:
-    """The MIG device that fills the slot, made as far as it is not there.
+    """Return the MIG device that fills the slot; create what is missing.
 
-    Raises DeviceBusyError when something else lies there, also a whole MIG device that has no mark, DeviceGoneError when the GPU or its MIG mode is
-    gone, CallError otherwise. When the mark or the compute instance cannot be made, a GPU instance that was made here is removed at once. One that
-    was found is left to whoever knows what else it is used for: it may be a device that another claim shares.
+    Raises DeviceBusyError when another instance is there, also a complete MIG device without a marker, DeviceGoneError when the GPU or its MIG mode
+    is gone, CallError otherwise. When the marker or the compute instance cannot be created, a GPU instance created here is deleted at once. One
+    that existed before is kept, because another claim may share it.
     """
     found = _find_instance(hardware, slot)
     if found is not None and _is_foreign(hardware, slot, found, marker):
@@ -81,10 +81,10 @@ def remove(
     pause: Pause,
     marker: ownership_markers.Marker = ownership_markers.NO_MARKER,
 ) -> None:
-    """Destroy what fills the slot, if it is what is known of it (None: it was being made, and its mark is all that is known).
+    """Delete the instance that fills the slot, if it is the ``known`` one (None: its creation was interrupted, and only its marker is known).
 
-    Whatever is gone already is success, once a second look agrees. Raises DeviceBusyError with the pids while processes still use it, HardwareError
-    otherwise.
+    An instance that is gone already is success, once a second listing agrees. Raises DeviceBusyError with the pids while processes still use it,
+    HardwareError otherwise.
     """
     instance = _find_present(hardware, slot)
     if instance is None or (known is not None and instance.id != known.instance_id):
@@ -109,7 +109,7 @@ def remove(
 
 
 def set_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool, pause: Pause) -> None:
-    """Turn MIG on or off where that takes no reset; elsewhere, and where the mode is right already, nothing happens.
+    """Turn MIG on or off where that needs no reset. Elsewhere, and where the mode is right already, do nothing.
 
     Raises DeviceBusyError with the pids while processes keep the GPU from changing.
     """
@@ -118,18 +118,18 @@ def set_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool, pause: Pau
 
 
 def has_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool) -> bool:
-    """Whether MIG is on, or off, as wanted; a GPU without MIG has it off."""
+    """Return whether MIG mode is as given; a GPU without MIG has it off."""
     mode = hardware.mig_mode(gpu.uuid)
     return (mode is not None and mode.current) == enabled
 
 
 def describe(slot: identity.Slot) -> str:
-    """A slot in words for an error."""
+    """Return the text of a slot for errors and logs."""
     return f"profile {slot.profile_id} at memory slice {slot.placement.start} of {slot.gpu}"
 
 
 def _is_foreign(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, marker: ownership_markers.Marker) -> bool:
-    """Whether an instance that fills the slot is not this driver's: it has compute instances, which are made after the mark, and no mark."""
+    """Return whether an instance is foreign: it has compute instances, which drakit creates after the marker, and no marker."""
     return not marker.matches(instance) and bool(hardware.compute_instances(slot.gpu, instance.id))
 
 
@@ -138,9 +138,9 @@ def _find_instance(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInsta
 
 
 def _find_present(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
-    """What fills the slot; nothing does once the GPU or its MIG mode is gone, but one error is not believed to say so.
+    """Return the instance that fills the slot; None once the GPU or its MIG mode is gone, which a second call has to confirm.
 
-    A GPU that is lost comes back by a reset or a reboot, and neither leaves it an instance.
+    A lost GPU comes back after a reset or a reboot, and keeps no instance over either.
     """
     try:
         return _find_instance(hardware, slot)
@@ -158,7 +158,7 @@ def _has_mig(hardware: port.GpuPort, gpu: port.GpuUuid) -> bool:
 
 
 def _full_profile(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstanceProfile:
-    """The profile that fills the GPU instance: the most slices, and of those the plain one (lowest enum)."""
+    """Return the profile that fills the GPU instance: the one with most slices, and of those the plain one (lowest enum)."""
     profiles = hardware.compute_instance_profiles(slot.gpu, instance.id)
     return max(profiles, key=lambda item: (item.slices, -item.enum))
 
@@ -204,7 +204,7 @@ def _mig_device(instance: port.GpuInstance, compute: port.ComputeInstance) -> id
 def _retry_while_in_use(
     hardware: port.GpuPort, gpu: port.GpuUuid, act: Callable[[], None], pause: Pause, instance: port.GpuInstance | None = None
 ) -> None:
-    """Act, again after each pause while something is in use."""
+    """Run ``act``; retry after each pause while the instance or GPU is in use."""
     for seconds in PAUSES:
         try:
             return act()
@@ -222,7 +222,7 @@ def _retry_while_in_use(
 
 
 def _users(hardware: port.GpuPort, gpu: port.GpuUuid, instance: port.GpuInstance | None) -> str:
-    """Who uses an instance, or a GPU, in words; one that NVML does not name may be in a container of its own."""
+    """Return who uses an instance or a GPU, for an error. NVML may not see a process in another PID namespace."""
     with contextlib.suppress(port.CallError):
         pids = hardware.running_processes(gpu, None if instance is None else instance.id)
         if pids:

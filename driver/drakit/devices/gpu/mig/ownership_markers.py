@@ -17,13 +17,13 @@ _DIRECTORY_MODE, _FILE_MODE = 0o700, 0o600
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Marker:
-    """The mark of a slot in one boot. Without a ``file`` nothing is noted, and everything counts as noted."""
+    """The marker of a slot in one boot. Without a ``file`` nothing is written, and every instance matches."""
 
     boot: str = ""
     file: pathlib.Path | None = None
 
     def write(self, instance: port.GpuInstance) -> None:
-        """Note that this instance was made in the slot; raises CallError where that cannot be written."""
+        """Record that this instance was created in the slot; raises CallError where that cannot be written."""
         if self.file is None:
             return
         try:
@@ -32,11 +32,11 @@ class Marker:
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 json.dump(self._content(instance), stream)
         except OSError as error:
-            detail = f"made, but that cannot be noted in {self.file}: {error.strerror}"
+            detail = f"created, but its marker cannot be written to {self.file}: {error.strerror}"
             raise port.CallError(port.CALLS["create_gpu_instance"], port.Code.UNKNOWN, detail) from error
 
     def matches(self, instance: port.GpuInstance) -> bool:
-        """Whether this instance was noted; a file that is cut off notes nothing."""
+        """Return whether the marker names this instance; a truncated file names none."""
         if self.file is None:
             return True
         try:
@@ -45,7 +45,7 @@ class Marker:
             return False
 
     def remove(self) -> None:
-        """Forget what was made in the slot."""
+        """Delete the marker."""
         if self.file is not None:
             self.file.unlink(missing_ok=True)
 
@@ -58,12 +58,12 @@ NO_MARKER = Marker()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MarkerStore:
-    """The marks in a folder, which is made when the first is put; None: nothing is noted."""
+    """The markers in a folder, which is created with the first; None: no markers are written."""
 
     folder: pathlib.Path | None = None
 
     def of(self, wanted: identity.Identity) -> Marker:
-        """The mark of a partition that is to be made; of one planned without marks there is none."""
+        """Return the marker of a partition, or NO_MARKER for one that was planned without markers."""
         slot = wanted.slot
         if self.folder is None or slot is None or not wanted.marked:
             return NO_MARKER

@@ -30,10 +30,10 @@ class Partition:
 
 
 def partitions(profiles: Iterable[tuple[port.GpuInstanceProfile, Sequence[port.Placement]]]) -> tuple[Partition, ...]:
-    """All partitions of a GPU in the order to offer them.
+    """Return all partitions of a GPU in the order in which they are offered.
 
-    The scheduler takes the first that fits, so the order decides how a GPU fills up: small before large, profiles without media engines before
-    their siblings with them, and within a profile the placement that leaves most other partitions possible first, the rearmost on a tie.
+    The scheduler takes the first that fits, so this order chooses the placement: small before large, profiles without media engines before their
+    variants with them, and within a profile the placement that leaves most other partitions possible first, the last one on a tie.
     """
     found = [Partition(profile=profile, placement=placement) for profile, placements in profiles for placement in placements]
     freedom = {partition: _compatible(partition, found) for partition in found}
@@ -47,38 +47,38 @@ def _rank(partition: Partition) -> tuple[int, int, int, int]:
 
 
 def _compatible(partition: Partition, others: Iterable[Partition]) -> int:
-    """How many other partitions an otherwise empty GPU can still have beside this one."""
+    """Return how many other partitions an otherwise empty GPU can have beside this one."""
     return sum(not partition.placement.overlaps(other.placement) for other in others)
 
 
 def profile_counters(profile: port.GpuInstanceProfile) -> Counters:
-    """What an instance of a profile has, by counter name, wherever it lies; memory in bytes. Zeros are kept: they say that there is none."""
+    """Return the amounts of a profile by counter name, memory in bytes. Zeros are kept: they state that there is none."""
     amounts = {_counter_name(name): quantity.Quantity.of(getattr(profile, name)) for name in _ENGINES}
     return {**amounts, "memory": quantity.Quantity.binary(profile.memory_mib * _MIB)}
 
 
 def slice_counters(placement: port.Placement) -> Counters:
-    """The memory slices of a placement, by counter name."""
+    """Return the memory slices of a placement, by counter name."""
     return {f"memory-slice-{index}": quantity.ONE for index in range(placement.start, placement.end)}
 
 
 def profile_slug(profile: port.GpuInstanceProfile) -> str:
-    """A profile's name as part of a DNS label, and its hardware id: ``1g.5gb+me`` gives ``1g5gb-me-20``."""
+    """Return a profile's name and hardware id as part of a DNS label: ``1g.5gb+me`` gives ``1g5gb-me-20``."""
     return f"{profile.name.lower().replace('.', '').replace('+', '-')}-{profile.id}"
 
 
 def largest_amounts(found: Sequence[Partition]) -> Counters:
-    """Of each engine the largest amount any partition takes; empty without partitions."""
+    """Return the largest amount of each engine that any partition takes; empty without partitions."""
     return functools.reduce(_largest, (profile_counters(item.profile) for item in found)) if found else {}
 
 
 def all_slice_counters(found: Sequence[Partition]) -> Counters:
-    """Every memory slice of a GPU."""
+    """Return all memory slices of a GPU."""
     return slice_counters(port.Placement(start=0, size=max((item.placement.end for item in found), default=0)))
 
 
 def engine_pool(found: Sequence[Partition]) -> Counters:
-    """All a GPU has, counted by engines: the largest amount of each, and every memory slice."""
+    """Return the pool of engine counters: the largest amount of each engine, and all memory slices."""
     return {**largest_amounts(found), **all_slice_counters(found)}
 
 
@@ -87,7 +87,7 @@ def _largest(left: Counters, right: Counters) -> Counters:
 
 
 def fits(taken: Counters, left: Counters) -> bool:
-    """Whether all that would be taken is there."""
+    """Return whether ``left`` covers ``taken``."""
     return all(amount <= left.get(name, quantity.ZERO) for name, amount in taken.items())
 
 
@@ -95,7 +95,7 @@ def _counter_name(field: str) -> str:
     return field.replace("_", "-")
 
 
-# Sets looked at before engine counters are given up as unproven; A100, the most there is, has 5535.
+# Sets of partitions checked before engine counters are rejected as unproven. A100 has 5535, the most of all models.
 SETS_MAX = 100_000
 
 Amounts = Mapping[str, int]
@@ -109,11 +109,11 @@ class GpuCounters:
     shared: Mapping[int, Counters]
 
     def draw(self, partition: Partition) -> Counters:
-        """All a partition takes from its GPU."""
+        """Return what a partition draws from its GPU's counters."""
         return {**self.shared[partition.profile.id], **slice_counters(partition.placement)}
 
     def remaining(self, instances: Iterable[port.GpuInstance]) -> Counters:
-        """What is left once these instances have taken their part, never below zero; one of an unknown profile takes its memory slices."""
+        """Return the counters without these instances, never below zero. An instance of an unknown profile takes its memory slices."""
         left = dict(self.pool)
         for instance in instances:
             taken = {**self.shared.get(instance.profile_id, {}), **slice_counters(instance.placement)}
@@ -124,7 +124,7 @@ class GpuCounters:
 
 @functools.lru_cache(maxsize=64)
 def counters_of(found: tuple[Partition, ...]) -> GpuCounters:
-    """The exact counters of a GPU with these partitions; empty without partitions. Cached, because GPUs of one kind have equal tables."""
+    """Return the exact counters of a GPU with these partitions; empty without partitions. Cached, because GPUs of one model have equal tables."""
     profiles = {item.profile.id: item.profile for item in found}
     engines = {profile.id: profile_counters(profile) for profile in profiles.values()}
     if is_exact(found, engines):
@@ -135,12 +135,12 @@ def counters_of(found: tuple[Partition, ...]) -> GpuCounters:
 
 
 def counter_name(profile: port.GpuInstanceProfile) -> str:
-    """The counter of a profile's instances: ``mig-1g6gb-me-21``."""
+    """Return the name of a profile's instance counter: ``mig-1g6gb-me-21``."""
     return f"mig-{profile_slug(profile)}"
 
 
 def is_exact(found: Sequence[Partition], engines: Mapping[int, Counters], sets_max: int = SETS_MAX) -> bool:
-    """Whether engine counters accept a set of partitions exactly when it is within all instance counts, for every set that does not overlap."""
+    """Return whether engine counters and instance limits accept the same sets, for every set of partitions that do not overlap."""
     limit = {name: amount.nanos for name, amount in engine_pool(found).items()}
     amounts = {key: {name: amount.nanos for name, amount in drawn.items()} for key, drawn in engines.items()}
     limits = {item.profile.id: item.profile.instances for item in found}
@@ -163,7 +163,7 @@ def _within(counts: Mapping[int, int], amounts: Mapping[int, Amounts], pool: Amo
 
 
 def _counts_of_disjoint_sets(found: Sequence[Partition]) -> Iterator[Mapping[int, int]]:
-    """How many partitions of each profile there are, for every set of which no two overlap."""
+    """Return the number of partitions of each profile, for every set of partitions that do not overlap."""
     masks = [(item.profile.id, ((1 << item.placement.size) - 1) << item.placement.start) for item in found]
     waiting: list[tuple[int, int, dict[int, int]]] = [(0, 0, {})]
     while waiting:

@@ -1,7 +1,7 @@
-"""What a grant's parameters change of its GPU: decided when the grant is planned, kept in its intent, carried out at prepare, undone at unprepare.
+"""GPU settings that a grant's parameters change: compute mode, time slice and MPS. Chosen at plan, kept in the intent, applied at prepare, undone.
 
-A GPU has one time slice and one compute mode for everybody. So all claims that share a GPU must want the same of it, the mode found before the first
-is remembered by all, and only the last to leave puts it back. Admin access changes nothing. A reboot undoes everything by itself.
+A GPU has one time slice and one compute mode for all its users. So all claims that share a GPU must request the same ones. Each intent keeps the
+compute mode that the first claim found, and the last claim to leave restores it. Admin access changes nothing. A reboot clears all settings.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ _GONE = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mps:
-    """What is wanted of a control daemon; ``memory`` is the limit of each process in bytes."""
+    """The limits of an MPS daemon; ``memory`` is that of each process in bytes."""
 
     percentage: int | None = None
     memory: int | None = None
@@ -31,7 +31,7 @@ class Mps:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is changed for a grant; ``before`` is the compute mode to put back, None where none is changed or the GPU tells none."""
+    """The settings that a grant changes; ``before`` is the compute mode to restore, None where it is not changed or the GPU reports none."""
 
     time_slice: port.TimeSlice | None = None
     compute_mode: port.ComputeMode | None = None
@@ -40,7 +40,7 @@ class Settings:
 
     @classmethod
     def from_record(cls, record: records.Record) -> Self:
-        """The settings kept in an intent; raises JournalError for what this driver did not write."""
+        """Return the settings of an intent; raises JournalError for a record that this driver did not write."""
         try:
             return cls(
                 time_slice=port.TimeSlice(record["timeSlice"]) if "timeSlice" in record else None,
@@ -52,37 +52,40 @@ class Settings:
             raise errors.JournalError(f"what is remembered of the GPU's settings cannot be read: {error}") from error
 
     def to_record(self) -> records.Record:
-        """The settings as part of an intent; what is not changed is left out."""
-        told: dict[str, object] = {}
+        """Return the settings as part of an intent, without those that are not changed."""
+        record: dict[str, object] = {}
         for name, value in (("timeSlice", self.time_slice), ("computeMode", self.compute_mode), ("before", self.before)):
             if value is not None:
-                told[name] = value.value
+                record[name] = value.value
         if self.mps is not None:
-            told["mps"] = dataclasses.asdict(self.mps)
-        return records.freeze_record(told)
+            record["mps"] = dataclasses.asdict(self.mps)
+        return records.freeze_record(record)
 
     @property
     def gpu_wide(self) -> tuple[port.TimeSlice | None, port.ComputeMode | None]:
-        """What everybody on the GPU feels."""
+        """The settings that affect all users of the GPU."""
         return self.time_slice, self.compute_mode
 
     @property
     def description(self) -> str:
-        """The same in words."""
-        told = [f"time slice {self.time_slice.value}" if self.time_slice else ""]
-        told.append(f"compute mode {self.compute_mode.value}" if self.compute_mode else "")
-        return " and ".join(filter(None, told)) or "nothing"
+        """The GPU-wide settings as text."""
+        parts = [f"time slice {self.time_slice.value}" if self.time_slice else ""]
+        parts.append(f"compute mode {self.compute_mode.value}" if self.compute_mode else "")
+        return " and ".join(filter(None, parts)) or "nothing"
 
 
 def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.GpuPort, known: Iterable[identity.Identity]) -> Settings:
-    """What the grant's parameters change; ``known`` are the identities of all grants of this boot.
+    """Return the settings that the grant's parameters change; ``known`` are the identities of all grants of this boot.
 
-    Raises ConfigError for a field that only a class may set and for what this GPU cannot, DeviceBusyError where others share it on other terms.
+    Raises ConfigError for a field that only a class may set or that this GPU does not support, DeviceBusyError where other claims share the GPU with
+    different settings.
     """
     sharing = grant.config.sharing
     if wanted.borrowed and grant.admin_access:
         return Settings()
-    others = [Settings.from_record(one.settings) for one in known if one.gpu == wanted.gpu and one.slot is None and not one.borrowed]
+    others = [
+        Settings.from_record(grant.settings) for grant in known if grant.gpu == wanted.gpu and grant.slot is None and not grant.borrowed
+    ]
     if sharing is None:
         chosen = Settings()
     else:
@@ -97,7 +100,7 @@ def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.
 
 
 def apply(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None:
-    """Make the GPU as the settings say; what is so already is left."""
+    """Apply the settings to the GPU; those that match already are left."""
     if settings.compute_mode is not None and hardware.compute_mode(gpu) not in (None, settings.compute_mode):
         hardware.set_compute_mode(gpu, settings.compute_mode)
     if settings.time_slice is not None:
@@ -105,9 +108,9 @@ def apply(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None
 
 
 def undo(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings, *, applied: bool) -> None:
-    """Put back what ``apply`` changed, which is known to have come to its end (``applied``) or not.
+    """Undo ``apply``, which is known to have finished (``applied``) or not.
 
-    A GPU that is gone or lost needs nothing, but one error is not believed to say so.
+    A GPU that is gone or lost needs no change; a second call has to confirm that it is.
     """
     try:
         if settings.before is not None and hardware.compute_mode(gpu) not in (None, settings.before):
@@ -120,7 +123,7 @@ def undo(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings, *, appli
 
 
 def _undo_time_slice(hardware: port.GpuPort, gpu: port.GpuUuid, *, applied: bool) -> None:
-    """The default again. A GPU that never had another, or that is in MIG mode now, may say that it has no time slices at all."""
+    """Restore the default. A GPU whose time slice never changed, or that is in MIG mode now, may not support time slices."""
     try:
         hardware.set_time_slice(gpu, port.TimeSlice.DEFAULT)
     except port.CallError as error:
@@ -132,7 +135,7 @@ def _undo_time_slice(hardware: port.GpuPort, gpu: port.GpuUuid, *, applied: bool
 
 
 def _check_mode(gpu: port.Gpu, sharing: config.Sharing, hardware: port.GpuPort) -> None:
-    """A whole GPU that stays in MIG mode has neither time slices nor MPS; one whose mode can be changed is out of it once it is prepared."""
+    """Reject time slices and MPS for a whole GPU that stays in MIG mode. Prepare turns the mode off where it can."""
     mode = None if gpu.switches_mig_at_once or not _changes(sharing) else hardware.mig_mode(gpu.uuid)
     if mode is not None and mode.current:
         what = "MPS" if sharing.strategy is config.Strategy.MPS else "time slices"
@@ -147,8 +150,8 @@ def _changes(sharing: config.Sharing) -> bool:
 def _check_gpu(gpu: port.Gpu, sharing: config.Sharing) -> None:
     changes = _changes(sharing)
     if changes and gpu.compute_capability is not None and gpu.compute_capability < _VOLTA:
-        told = "{}.{}".format(*gpu.compute_capability)
-        raise errors.ConfigError(f"{gpu.product_name} cannot: it has compute capability {told}, and 7.0 (Volta) is needed", field=_FIELD)
+        version = "{}.{}".format(*gpu.compute_capability)
+        raise errors.ConfigError(f"{gpu.product_name} cannot: it has compute capability {version}, and 7.0 (Volta) is needed", field=_FIELD)
     if changes and gpu.is_vgpu:
         raise errors.ConfigError(f"{gpu.product_name} is a vGPU, whose settings are its hypervisor's", field=_FIELD)
 
@@ -166,7 +169,7 @@ def _chosen(grant: Grant, sharing: config.Sharing, wanted: identity.Identity) ->
 
 
 def _mps(grant: Grant, wanted: config.Mps) -> Mps:
-    """The limit is what the share has of the memory, or less where the parameters say so."""
+    """Return the MPS limits. The memory limit is the share's memory, or the parameters' limit where that is lower."""
     uuid = grant.device.attributes.get("uuid")
     limits: list[quantity.Quantity] = [limit for limit in (wanted.limit(str(uuid)), _share(grant)) if limit]
     memory = min(limits).value if limits else None
@@ -195,7 +198,7 @@ def _check_agreement(chosen: Settings, others: Iterable[Settings], device: str) 
 
 
 def _with_previous_mode(chosen: Settings, others: Iterable[Settings], gpu: port.Gpu, hardware: port.GpuPort) -> Settings:
-    """With the compute mode to put back: that which the first of those who share the GPU found."""
+    """Return the settings with the compute mode to restore: the one that the first claim on the GPU found."""
     if chosen.compute_mode is None:
         return chosen
     found = next((other.before for other in others if other.before is not None), None) or hardware.compute_mode(gpu.uuid)

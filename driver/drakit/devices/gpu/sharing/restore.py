@@ -1,9 +1,9 @@
-"""Giving prepared claims again what their GPU has lost: compute mode and time slice, which a reset or a change of MIG mode takes along, and their
-MPS daemons where they do not run.
+"""Restore the settings of prepared claims after their GPU lost them: compute mode and time slice, and MPS daemons that do not run.
 
-At a start all prepared claims are gone through. While the driver serves, the watch says which GPUs may have lost something, and a thread of its own
-goes through their claims: it waits for a GPU's lock and for nvidia-smi, and the watch over the other GPUs must not. Under the lock a claim is looked
-up once more, so a GPU is touched only while a prepared claim uses it. What is so already is left, and what fails is tried again.
+A reset or a change of MIG mode clears settings. At the start the driver checks all prepared claims. While it serves, the health monitor reports
+GPUs that may have lost settings, and a worker thread checks their claims. The worker waits for a GPU's lock and for nvidia-smi, and the monitor
+must not. Under the lock a claim is read again, so a GPU is changed only while a prepared claim uses it. Settings that match are left, and failures
+are retried.
 """
 
 import logging
@@ -24,12 +24,12 @@ _PATROL_SECONDS, _SWEEP_EVERY = 60.0, 10
 
 Grant = drivers.Grant[object]
 Intents = Callable[[], Iterable[records.Record]]
-# What was set of which GPU in one going through: those who share a GPU want the same of it, and it is set once.
+# The settings applied in one pass: claims that share a GPU have the same ones, which are applied once.
 Settled = set[tuple[port.GpuUuid, tuple[port.TimeSlice | None, port.ComputeMode | None]]]
 
 
 class Restorer:
-    """Goes through prepared claims, in the thread of whoever calls."""
+    """Restores prepared claims in the caller's thread."""
 
     def __init__(
         self, hardware: port.GpuPort, context: contexts.DriverContext, daemons: mps_port.Daemons, intents: Intents = tuple
@@ -40,9 +40,9 @@ class Restorer:
         self._intents = intents
 
     def restore(self, gpus: Collection[port.GpuUuid] | None) -> frozenset[port.GpuUuid]:
-        """Give the prepared claims of these GPUs (None: of all) their own; the GPUs where that failed.
+        """Restore the prepared claims of these GPUs (None: of all); return the GPUs where that failed.
 
-        A daemon that runs is left, whatever it is busy with: it is not even asked.
+        A running MPS daemon is left alone and gets no request.
         """
         settled: Settled = set()
         failed: set[port.GpuUuid] = set()
@@ -64,11 +64,11 @@ class Restorer:
         return frozenset(found)
 
     def sweep(self) -> None:
-        """Remove what is left of MPS daemons whose claims are gone."""
+        """Remove the remains of MPS daemons whose claims are gone."""
         self._daemons.sweep(lambda: identity.holders(self._intents()))
 
     def _restore(self, grant: Grant, settled: Settled) -> bool:
-        """Whether the claim has its own now, or needs nothing."""
+        """Restore one claim; return False where that failed."""
         try:
             wanted = identity.Identity.from_record(grant.intent)
             settings = gpu_settings.Settings.from_record(wanted.settings)
@@ -82,7 +82,7 @@ class Restorer:
         except errors.DrakitError as error:
             _log.warning("restoring claim settings failed", extra={**_keys(grant), "error": str(error)})
             return False
-        except Exception:  # noqa: BLE001 - one claim's trouble must not keep the others from getting their own
+        except Exception:  # noqa: BLE001 - one claim's failure must not block the others
             _log.exception("restoring claim settings failed", extra=_keys(grant))
             return False
         return True
@@ -99,15 +99,15 @@ class Restorer:
         _log.info("claim settings restored", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.description})
 
     def _is_prepared(self, grant: Grant) -> bool:
-        """Whether the claim is as it was when it was listed; it may have gone, and come again, before the lock was had."""
+        """Return whether the claim is still as it was listed; it may have been unprepared, and prepared again, before the lock was acquired."""
         now = self._context.grant(grant.claim.uid, grant.device.name, grant.share_id)
         return now is not None and now.intent == grant.intent
 
 
 class RestoreWorker:
-    """The thread, from ``start`` to ``stop``; it sleeps until a GPU is due. What failed is due again after ``pause`` seconds, then after longer.
+    """The worker thread, from ``start`` to ``stop``; it sleeps until a GPU is queued. A failure is retried after ``pause`` seconds, then later.
 
-    Every ``patrol`` seconds without work it starts the MPS daemons that do not run, and at every tenth time removes what is left of others.
+    After every ``patrol`` seconds without work it starts MPS daemons that do not run; every tenth time it also removes the remains of others.
     """
 
     def __init__(self, restorer: Restorer, *, pause: float = _FIRST_PAUSE, patrol: float = _PATROL_SECONDS) -> None:
@@ -121,18 +121,18 @@ class RestoreWorker:
         self._thread = threading.Thread(target=self._run, name="gpu-restore", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; returns within seconds, also when a call to the hardware hangs."""
+        """Stop the thread; returns within seconds even if a hardware call hangs."""
         with self._condition:
             self._is_over = True
             self._condition.notify_all()
         self._thread.join(_JOIN_SECONDS)
 
     def enqueue(self, gpus: Iterable[port.GpuUuid]) -> None:
-        """These GPUs may have lost their settings; returns at once."""
+        """Queue GPUs that may have lost their settings; returns at once."""
         with self._condition:
             self._queue |= frozenset(gpus)
             self._condition.notify_all()
@@ -158,19 +158,19 @@ class RestoreWorker:
         except errors.DrakitError as error:
             _log.warning("listing prepared claims failed", extra={"error": str(error)})
             return gpus
-        except Exception:  # noqa: BLE001 - whatever it was, settings must go on coming back
+        except Exception:  # noqa: BLE001 - no error may end the worker
             _log.exception("listing prepared claims failed")
             return gpus
 
     def _next(self) -> frozenset[port.GpuUuid] | None:
-        """The GPUs that are due, once there are any, or none when it is time for a patrol; None when it is over."""
+        """Wait for queued GPUs and return them; return an empty set when a patrol is due, and None after ``stop``."""
         with self._condition:
             self._condition.wait_for(lambda: self._queue or self._is_over, self._patrol)
             found, self._queue = self._queue, frozenset()
             return None if self._is_over else found
 
     def _wait(self, seconds: float) -> None:
-        """Until that time is over, another GPU is due, or all is over."""
+        """Wait until the time is over, a GPU is queued, or the worker stops."""
         with self._condition:
             self._condition.wait_for(lambda: self._queue or self._is_over, seconds)
 

@@ -1,10 +1,10 @@
-"""On what terms a device is shared by several claims: what a share takes of it, as request policies (KEP-5075).
+"""How several claims share a device: what a share takes of it, as request policies (KEP-5075).
 
-Memory is given out in steps of 1Mi, and a device may have a number of shares. What a claim gets that does not ask:
+Memory is allocated in steps of 1Mi, and a device may have a number of shares. A claim that requests nothing gets:
 
-- memory alone: all of it, so that a claim that knows nothing of sharing is alone on its device;
-- a number alone: one share and no memory, that is, memory is not divided;
-- both: one share and as much memory as every share would get.
+- with memory alone: all of it, so that a claim that does not know about sharing is alone on its device;
+- with a number alone: one share and no memory, because memory is not divided;
+- with both: one share and an equal part of the memory.
 
 Engines are not divided, so a shared device has no capacities for them.
 """
@@ -46,7 +46,7 @@ class SharePolicy:
         return self.whole and self.partitions
 
     def capacity(self, memory: quantity.Quantity | None) -> Mapping[str, capacities.Capacity]:
-        """What there is to share of a device with so much memory, None where that is unknown."""
+        """Return the capacities of a shared device with this memory (None: unknown)."""
         found = {} if memory is None or memory.value < _MIB else {MEMORY: self._memory(memory.value // _MIB)}
         if self.number:
             most = quantity.Quantity.of(self.number)

@@ -1,7 +1,7 @@
-"""What to tell the users of a claim that has several devices which one container cannot use together. Pure; said once, at the claim's last one.
+"""Warnings to the users of a claim whose devices one container cannot use together; each is sent once, with the claim's last device.
 
-CUDA enumerates a single MIG device in a process (MIG user guide). An MPS daemon serves one grant, and a container reaches one daemon: the mounts of a
-second take the place of the first's.
+A CUDA process sees one MIG device (MIG user guide). An MPS daemon serves one grant, and a container reaches one daemon: the mounts of a second daemon
+replace those of the first.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,17 +15,17 @@ _MPS = (
 
 
 def warnings(intents: Iterable[records.Record], mine: records.Record) -> Iterator[context.Event]:
-    """What is to be said when the grant of an intent is prepared; ``intents`` are those of all claims, that one included."""
+    """Return the warnings for the grant of intent ``mine``; ``intents`` are those of all claims, including it."""
     claim = _claim(mine)
-    same = [one for one in intents if _claim(one) == claim]
-    if _is_last(mine, [one for one in same if "profile" in one]):
+    same = [intent for intent in intents if _claim(intent) == claim]
+    if _is_last(mine, [intent for intent in same if "profile" in intent]):
         yield context.Event(reason="SeveralMigDevices", message=_MIG)
-    if _is_last(mine, [one for one in same if _has_mps(one)]):
+    if _is_last(mine, [intent for intent in same if _has_mps(intent)]):
         yield context.Event(reason="SeveralMpsDaemons", message=_MPS)
 
 
 def is_relevant(mine: records.Record) -> bool:
-    """Whether others of the claim matter at all."""
+    """Return whether a grant can cause a warning at all."""
     return "profile" in mine or _has_mps(mine)
 
 
