@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bench import allocator_inputs as inputs
 from drakit_cluster.cel import EnvType, Selectors
-from drakit_cluster.objects import json_types, ports
+from drakit_cluster.objects import devices, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator.allocator import Allocator
@@ -184,7 +184,7 @@ def _answer(question: Question, allocator: Allocator) -> None:
                 used.add({**claim, "status": {"allocation": result}})
                 fitted += 1
     if fitted != question.fits:
-        raise ports.AllocationError(f"{fitted} claims were allocated, {question.fits} fit")
+        raise devices.AllocationError(f"{fitted} claims were allocated, {question.fits} fit")
 
 
 def _measured(template: pathlib.Path, name: str, seed: int) -> Times:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "driver"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "cluster"))
 
 from conformance import validate_case
-from drakit_cluster.objects import capacity, json_types, ports, quantity, taints
+from drakit_cluster.objects import capacity, devices, json_types, quantity, taints
 from drakit_cluster.objects.devices import DeviceId, DeviceView, view_of
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
@@ -54,10 +54,10 @@ def gates(case: Object) -> FeatureGates:
     return FeatureGates(enabled=(FeatureGates().enabled - set(known.values())) | on)
 
 
-def selectors(features: FeatureGates) -> ports.SelectorPort:
+def selectors(features: FeatureGates) -> devices.SelectorPort:
     """Return the CEL selectors, imported on first use so that the other kinds need none of their libraries."""
     module = importlib.import_module("drakit_cluster.cel")
-    port: ports.SelectorPort = module.Selectors(features)
+    port: devices.SelectorPort = module.Selectors(features)
     return port
 
 
@@ -73,7 +73,7 @@ def allocate(case: Object) -> Object:
             allocated=allocated(case),
             new_share_id=lambda: next(share_ids),
         )
-    except ports.AllocationError as error:
+    except devices.AllocationError as error:
         return {"outcome": "error", "error": str(error)}
     if results is None:
         return {"outcome": "none"}

@@ -8,7 +8,8 @@ from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import devices, shape
 from drakit_cluster.objects.schema import table as shapes
-from drakit_cluster.objects.validation import capacities, compiler, context, table
+from drakit_cluster.objects.validation import context, table
+from drakit_cluster.objects.validation import devices as device_rules
 from drakit_cluster.objects.validation.failure import Failure
 
 NAMESPACED = ("ResourceClaim", "ResourceClaimTemplate")
@@ -29,9 +30,9 @@ def failures(case: Object) -> list[Failure]:
     """Return what the rules say of a case."""
     if json_types.text(case, "objectKind") == "DeviceCapacity":
         capacity = shape.Decoder().decode(devices.CAPACITY, case.get("object"), "")
-        return list(capacities.shared(capacity, CAPACITY_PATH))
+        return list(device_rules.check_shared_capacity(capacity, CAPACITY_PATH))
     resource, named = resource_of(case), gates(case)
-    rules = context.Context(gates=named, expressions=compiler.SelectorCompiler(named))
+    rules = context.Context(gates=named, expressions=context.SelectorCompiler(named))
     operation = json_types.text(case, "operation")
     new, _ = shapes.decode(resource, case.get("object"))
     old = None if operation == "create" else before(resource, case)

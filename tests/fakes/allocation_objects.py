@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from drakit_cluster.objects import json_types, ports
+from drakit_cluster.objects import devices, json_types
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.scheduling.allocator import allocator, known_errors
@@ -127,7 +127,7 @@ def decide(
     features: FeatureGates = ALL_FEATURES,
     classes: Mapping[str, Object] | None = None,
     node: Object | None = None,
-    selectors: ports.SelectorPort | None = None,
+    selectors: devices.SelectorPort | None = None,
     errors: KnownErrors = known_errors.NONE,
 ) -> list[Object] | None:
     """Allocate all claims together; share ids are share-1, share-2, ..."""

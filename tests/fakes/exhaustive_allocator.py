@@ -7,7 +7,7 @@ State is copied, never undone. Every driver has one pool, and all pools have the
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from drakit_cluster.objects import json_types, ports, quantity, taints
+from drakit_cluster.objects import devices, json_types, quantity, taints
 from drakit_cluster.objects.json_types import Object
 
 
@@ -38,7 +38,7 @@ class Model:
         devices: Sequence[tuple[str, Object]],
         counters: Mapping[str, Mapping[str, int]],
         classes: Mapping[str, Object],
-        selectors: ports.SelectorPort,
+        selectors: devices.SelectorPort,
         views: Mapping[tuple[str, str], object],
     ) -> None:
         self.devices = devices
@@ -141,7 +141,7 @@ class Model:
             return None
         if not self._constraints_hold(claim, index, name, driver, device, state):
             if must:
-                raise ports.AllocationError("a constraint forbids all devices")
+                raise devices.AllocationError("a constraint forbids all devices")
             return None
         if not self._fits(option, driver, device, state):
             return None
@@ -166,8 +166,8 @@ class Model:
         view = self.views[driver, json_types.text(device, "name")]
         try:
             return all(self.selectors.matches(json_types.text(one, "cel", "expression"), view) for one in selectors)  # type: ignore[arg-type]  # Views by key.
-        except ports.SelectorError as error:
-            raise ports.AllocationError(str(error)) from error
+        except devices.SelectorError as error:
+            raise devices.AllocationError(str(error)) from error
 
     def _amount(self, option: Object, device: Object) -> int:
         """Return what the option takes of the device's bandwidth, 0 without one; raise ValueError where the policy forbids it."""

@@ -5,7 +5,7 @@ Terms joined by ``&&``: driver, allowMultipleAllocations, an attribute equal to 
 
 import re
 
-from drakit_cluster.objects import ports, quantity
+from drakit_cluster.objects import devices, quantity
 from drakit_cluster.objects.devices import DeviceView
 
 _DRIVER = re.compile(r'device\.driver == "([^"]*)"')
@@ -26,7 +26,7 @@ class SimpleSelectors:
         self.asked.append((expression, device))
         for name, value in device.attributes.items():
             if not any(kind in value for kind in self.kinds):
-                raise ports.SelectorError(f"attribute {name}: unsupported attribute value")
+                raise devices.SelectorError(f"attribute {name}: unsupported attribute value")
         return all(self._term(term.strip(), device) for term in expression.split("&&"))
 
     def _term(self, term: str, device: DeviceView) -> bool:
@@ -37,11 +37,11 @@ class SimpleSelectors:
         if found := _ATTRIBUTE.fullmatch(term):
             attribute = device.attributes.get(found[2]) if found[1] == device.driver else None
             if attribute is None:
-                raise ports.SelectorError(f"no such key: {found[2]}")
+                raise devices.SelectorError(f"no such key: {found[2]}")
             return attribute.get("string") == found[3]
         if found := _CAPACITY.fullmatch(term):
             name = found[2] or found[3]
             if found[1] != device.driver or name not in device.capacity:
-                raise ports.SelectorError(f"no such key: {name}")
+                raise devices.SelectorError(f"no such key: {name}")
             return quantity.parse(device.capacity[name]) >= quantity.parse(found[4])
-        raise ports.SelectorError(f"{term}: unknown term")
+        raise devices.SelectorError(f"{term}: unknown term")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 
-from drakit_cluster.objects import json_types, ports
+from drakit_cluster.objects import devices, json_types
 from drakit_cluster.scheduling.allocator import search
 from fakes.small_worlds import Small, small
 
@@ -23,9 +23,9 @@ def exhaustive(world: Small) -> list[Choice] | None:
 def agree(world: Small, decide: Callable[[], list[Choice] | None]) -> None:
     try:
         expected = exhaustive(world)
-    except ports.AllocationError:
+    except devices.AllocationError:
         event("error")
-        with pytest.raises(ports.AllocationError):
+        with pytest.raises(devices.AllocationError):
             decide()
         return
     assert decide() == expected

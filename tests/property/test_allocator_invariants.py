@@ -4,7 +4,7 @@ from collections import Counter
 
 from hypothesis import HealthCheck, assume, given, settings
 
-from drakit_cluster.objects import json_types, ports, quantity
+from drakit_cluster.objects import devices, json_types, quantity
 from drakit_cluster.objects.devices import DeviceId, view_of
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator.state import AllocatedState
@@ -17,7 +17,7 @@ BOUNDED = settings(max_examples=40, deadline=None, suppress_health_check=[Health
 def decided(world: Small) -> list[Object]:
     try:
         results = world.decide()
-    except ports.AllocationError:
+    except devices.AllocationError:
         results = None
     assume(results is not None)
     return results or []

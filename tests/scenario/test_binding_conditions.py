@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit_cluster.components import Components
-from drakit_cluster.objects import errors, json_types, moments
+from drakit_cluster.objects import errors, json_types, naming
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, POD, SLICE
 from unit.cluster_kubelet import objects
@@ -57,7 +57,7 @@ def _report(town: Town, *kinds: str, claim: str = "c") -> None:
         found = town.claim(claim)
         [result] = json_types.objects(found, "status", "allocation", "devices", "results")
         conditions: list[Json] = [
-            {"type": kind, "status": "True", "reason": "Done", "message": "", "lastTransitionTime": moments.now()} for kind in kinds
+            {"type": kind, "status": "True", "reason": "Done", "message": "", "lastTransitionTime": naming.now()} for kind in kinds
         ]
         entry: Object = {field: result[field] for field in ("driver", "pool", "device")}
         json_types.child(found, "status")["devices"] = [entry | {"conditions": conditions}]

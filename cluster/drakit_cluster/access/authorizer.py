@@ -1,10 +1,13 @@
-"""Who may do what: administrators all, kubelets what their node needs, everybody else what roles give them."""
+"""Who may do what: administrators all, kubelets what their node needs, everybody else what roles give them.
+
+RBAC's rules: does one rule allow one request? Pure. Source: the rule matching of Kubernetes' RBAC authorizer.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from drakit_cluster.access import nodes, rules
+from drakit_cluster.access import nodes
 from drakit_cluster.access.users import Attributes, User
 from drakit_cluster.api.storage.query import parse
 from drakit_cluster.api.storage.store import Key, Store
@@ -51,7 +54,7 @@ class Rbac:
         """Say whether administration, the node authorizer or any rule allows the request."""
         if user.is_admin or (user.node and nodes.allows(self.store, user.node, wanted)):
             return True
-        return any(rules.allows(rule, wanted) for rule in self._rules(user, wanted.namespace))
+        return any(allows(rule, wanted) for rule in self._rules(user, wanted.namespace))
 
     def rules_of(self, user: User, namespace: str) -> list[Object]:
         """Return every rule that bindings give the user in the cluster or the namespace."""
@@ -91,4 +94,46 @@ class Rbac:
 
 def _binds(binding: Object, user: User, namespace: str) -> bool:
     subjects = json_types.objects(binding, "subjects")
-    return any(rules.is_subject(one, user.name, user.groups, user.account, namespace) for one in subjects)
+    return any(is_subject(one, user.name, user.groups, user.account, namespace) for one in subjects)
+
+
+ANY = "*"
+
+
+def allows(rule: Object, wanted: Attributes) -> bool:
+    """Say whether a PolicyRule allows the request. Rules only ever add rights."""
+    if not _has(json_types.strings(rule, "verbs"), wanted.verb):
+        return False
+    if wanted.path:
+        return any(_is_path(pattern, wanted.path) for pattern in json_types.strings(rule, "nonResourceURLs"))
+    names = json_types.strings(rule, "resourceNames")
+    return (
+        _has(json_types.strings(rule, "apiGroups"), wanted.group)
+        and _is_resource(json_types.strings(rule, "resources"), wanted)
+        and (not names or wanted.name in names)
+    )
+
+
+def _has(listed: list[str], word: str) -> bool:
+    return ANY in listed or word in listed
+
+
+def _is_resource(listed: list[str], wanted: Attributes) -> bool:
+    if _has(listed, wanted.qualified):
+        return True
+    return bool(wanted.subresource) and f"{ANY}/{wanted.subresource}" in listed
+
+
+def _is_path(pattern: str, path: str) -> bool:
+    """A pattern is a path, or the beginning of one with ``*`` as its last character."""
+    return pattern == path or (pattern.endswith(ANY) and path.startswith(pattern[:-1]))
+
+
+def is_subject(subject: Object, name: str, groups: tuple[str, ...], account: tuple[str, str] | None, namespace: str) -> bool:
+    """Say whether a binding's subject means this user; a service account without a namespace is one of the binding's own."""
+    kind, called = json_types.text(subject, "kind"), json_types.text(subject, "name")
+    if kind == "User":
+        return called == name
+    if kind == "Group":
+        return called in groups
+    return kind == "ServiceAccount" and account == (json_types.text(subject, "namespace") or namespace, called)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from drakit_cluster.access import rules
+from drakit_cluster.access import authorizer
 from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.users import Attributes, User
 from drakit_cluster.api.reviewing import Change
@@ -66,7 +66,7 @@ def _sentence(user: User, uncovered: list[Object]) -> str:
 
 
 def _uncovered(given: list[Object], held: list[Object]) -> list[Object]:
-    return [rule for rule in given if not all(any(rules.allows(one, part) for one in held) for part in _parts(rule))]
+    return [rule for rule in given if not all(any(authorizer.allows(one, part) for one in held) for part in _parts(rule))]
 
 
 def _parts(rule: Object) -> Iterator[Attributes]:

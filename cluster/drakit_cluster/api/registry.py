@@ -23,8 +23,7 @@ from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.validation import table as rules
-from drakit_cluster.objects.validation.compiler import SelectorCompiler
-from drakit_cluster.objects.validation.context import Context
+from drakit_cluster.objects.validation.context import Context, SelectorCompiler
 
 DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _REVIEW_ATTEMPTS = 8

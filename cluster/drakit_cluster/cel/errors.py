@@ -4,14 +4,14 @@
 `&&`, `||` and loops absorb an `EvalError` of one side; nothing absorbs a `BudgetError`.
 """
 
-from drakit_cluster.objects import ports
+from drakit_cluster.objects import devices
 
 
-class CompileError(ports.SelectorError):
+class CompileError(devices.SelectorError):
     """The expression does not compile in this environment. The author of the claim or class must change it."""
 
 
-class RunError(ports.SelectorError):
+class RunError(devices.SelectorError):
     """The expression compiles, but has no verdict for this device."""
 
 

@@ -2,9 +2,12 @@
 
 A :class:`Loop` joins several informers into one thread that first takes in what changed and then acts: its state needs no locks, and a
 burst of changes costs one action.
+
+How long to wait before trying again.
 """
 
 import queue
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +18,6 @@ from drakit.telemetry import logs
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.api.storage.watching import Event, EventType, Watch
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.backoff import Backoff
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import Resource
@@ -247,3 +249,25 @@ class Loop:
         except Exception:  # noqa: BLE001 - a bug in one decision must not end all later ones.
             _log.exception("loop failed", loop=self._name)
             return _AFTER_BUG_SECONDS
+
+
+_FACTOR = 2.0
+
+
+class Backoff:
+    """Delays in seconds that double from ``initial`` up to ``limit``. ``jitter`` adds up to that fraction of each delay."""
+
+    def __init__(self, initial: float, limit: float, *, jitter: float = 0.0) -> None:
+        self._initial = initial
+        self._limit = limit
+        self._jitter = jitter
+        self._next = initial
+
+    def next(self) -> float:
+        """Return the delay before the coming attempt."""
+        delay, self._next = self._next, min(self._next * _FACTOR, self._limit)
+        return delay * (1 + self._jitter * random.random())  # noqa: S311 - spreads retries; guards nothing.
+
+    def reset(self) -> None:
+        """Begin again: the last attempt went well."""
+        self._next = self._initial

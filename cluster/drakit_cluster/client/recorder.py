@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from drakit.telemetry import logs
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.client.api import Api
-from drakit_cluster.objects import errors, json_types, moments
+from drakit_cluster.objects import errors, json_types, naming
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import EVENT, Resource
 
@@ -65,7 +65,7 @@ class Recorder:
         self._note(resource, subject, WARNING, reason, message)
 
     def _note(self, resource: Resource, subject: Object, kind: str, reason: str, message: str) -> None:
-        note = _Note(resource=resource, subject=subject, type=kind, reason=reason, message=message, time=moments.now_micro())
+        note = _Note(resource=resource, subject=subject, type=kind, reason=reason, message=message, time=naming.now_micro())
         self._notes.put(note)
 
     def _run(self) -> None:

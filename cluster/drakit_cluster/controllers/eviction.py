@@ -3,27 +3,161 @@
 Taints are those that the driver publishes in slices of the pool's highest generation, and those of DeviceTaintRules, which also concern
 a device that is published no more. A pod is evicted if the claim is reserved for it, or for a workload that lets any pod use it: such
 pods are found by what they refer to. Source: KEP-5055, KEP-5194, Kubernetes' device taint eviction controller.
+
+When the users of a claim have to go because of its devices' taints. Pure. Source: KEP-5055.
+
+A NoExecute taint counts from its timeAdded. Tolerations are those of the allocation's results, as they were when the claim was allocated:
+the shortest tolerationSeconds of those that match rules, and one without it tolerates for ever. Admin access makes no difference.
+
+The condition EvictionInProgress of a DeviceTaintRule: what its taint does, in words for the admin. Pure.
+
+It is kept up to date for the effect NoExecute. For None it is a forecast, made once for each generation of the rule's spec.
 """
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from drakit.telemetry import logs
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.backoff import Backoff
-from drakit_cluster.client.informer import Change, key_of, uid_of
+from drakit_cluster.client.informer import Backoff, Change, key_of, uid_of
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.controllers import deadlines, rule_status
-from drakit_cluster.controllers.deadlines import Deadline, Taint
 from drakit_cluster.controllers.pod_index import PodIndex
-from drakit_cluster.objects import errors, json_types, moments
+from drakit_cluster.objects import errors, json_types, naming, taints
 from drakit_cluster.objects.devices import DeviceId
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, POD, SLICE, TAINT_RULE
 from drakit_cluster.scheduling import taint_rules
+
+TYPE = "EvictionInProgress"
+_COMPARED = ("status", "reason", "message", "observedGeneration")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effects:
+    """Devices that a rule selects, in slices and in claims; pods that have to go, in how many namespaces; and pods that went."""
+
+    published: int
+    allocated: int
+    pods: int
+    namespaces: int
+    evicted: int
+
+
+def is_final(rule: Object) -> bool:
+    """Say whether the condition is the forecast for the present spec, which is not made again."""
+    known = _known(rule)
+    generation = json_types.number(rule, "metadata", "generation")
+    return taint_rules.taint_of(rule).get("effect") == "None" and known.get("observedGeneration") == generation
+
+
+def differs(rule: Object, condition: Object) -> bool:
+    """Say whether the rule's condition has to be written."""
+    known = _known(rule)
+    return any(known.get(field) != condition.get(field) for field in _COMPARED)
+
+
+def condition_of(rule: Object, effects: Effects) -> Object:
+    """Return the condition for the rule."""
+    effect = json_types.text(taint_rules.taint_of(rule), "effect")
+    pending = effect == "NoExecute" and effects.pods > 0
+    if effect == "NoExecute":
+        reason = "PodsPendingEviction" if pending else "Completed" if effects.evicted else "NotStarted"
+        message = f"{_count(effects.pods, 'pod')} must still be evicted in {_count(effects.namespaces, 'namespace')}." if pending else ""
+    elif effect == "None":
+        reason = "NoEffect"
+        message = (
+            f"The rule selects {_count(effects.published, 'published device')} and {_count(effects.allocated, 'allocated device')}. "
+            f"With the effect NoExecute it would evict {_count(effects.pods, 'pod')} in {_count(effects.namespaces, 'namespace')}."
+        )
+    else:
+        reason, message = "OtherEffect", "Only the effect NoExecute evicts pods."
+    if effects.evicted:
+        message = f"{message} {_count(effects.evicted, 'pod')} evicted so far.".strip()
+    return {
+        "type": TYPE,
+        "status": "True" if pending else "False",
+        "reason": reason,
+        "message": message,
+        "observedGeneration": json_types.number(rule, "metadata", "generation"),
+        "lastTransitionTime": naming.now(),
+    }
+
+
+def _known(rule: Object) -> Object:
+    conditions = json_types.objects(rule, "status", "conditions")
+    return next((one for one in conditions if one.get("type") == TYPE), {})
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+_LONG_AGO = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+_NEVER = datetime.datetime.max.replace(tzinfo=datetime.UTC)
+_MAX_SECONDS = 10**9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taint:
+    """A taint on a device, and the name of the rule that put it there; ``""`` for the driver."""
+
+    body: Object
+    rule: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadline:
+    """When the users of a claim have to be gone, which taint says so, and every rule that has a part in it."""
+
+    time: datetime.datetime
+    taint: str
+    rules: frozenset[str]
+
+
+def results(claim: Object) -> list[tuple[DeviceId, Object]]:
+    """Return the claim's allocated devices with their results."""
+    found = json_types.objects(pod_claims.allocation(claim), "devices", "results")
+    return [(DeviceId(*(json_types.text(one, field) for field in ("driver", "pool", "device"))), one) for one in found]
+
+
+def of_claim(claim: Object, taints_of: Callable[[DeviceId], Iterable[Taint]]) -> Deadline | None:
+    """Return the earliest time at which a device's taint ends the claim's use; None where every taint is tolerated."""
+    pressing = [
+        (time, taint)
+        for device, result in results(claim)
+        for taint in taints_of(device)
+        if taint.body.get("effect") == "NoExecute" and (time := _time(taint.body, json_types.objects(result, "tolerations"))) is not None
+    ]
+    if not pressing:
+        return None
+    time, first = min(pressing, key=lambda one: one[0])
+    rules = frozenset(taint.rule for _, taint in pressing if taint.rule)
+    return Deadline(time=time, taint=json_types.text(first.body, "key"), rules=rules)
+
+
+def _time(taint: Object, tolerations: Iterable[Object]) -> datetime.datetime | None:
+    """Return when the taint takes effect, None where it is tolerated for ever."""
+    matching = [one for one in tolerations if taints.tolerates(one, taint)]
+    if any(one.get("tolerationSeconds") is None for one in matching):
+        return None
+    added = _added(taint)
+    seconds = min((json_types.number(one, "tolerationSeconds") for one in matching), default=0)
+    if added == _LONG_AGO or seconds <= 0:
+        return added
+    return _NEVER if seconds > _MAX_SECONDS else added + datetime.timedelta(seconds=seconds)
+
+
+def _added(taint: Object) -> datetime.datetime:
+    try:
+        added = datetime.datetime.fromisoformat(json_types.text(taint, "timeAdded"))
+    except ValueError:
+        return _LONG_AGO
+    return added if added.tzinfo else added.replace(tzinfo=datetime.UTC)
+
 
 _log = logs.get_logger(__name__)
 
@@ -36,7 +170,7 @@ _PoolKey = tuple[str, str]
 class TaintEvictor:
     """Evicts pods. ``pods`` is kept by others; slices, rules and claims are taken in by :meth:`observe`."""
 
-    def __init__(self, api: Api, recorder: Recorder, pods: PodIndex, now: Callable[[], datetime.datetime] = moments.present) -> None:
+    def __init__(self, api: Api, recorder: Recorder, pods: PodIndex, now: Callable[[], datetime.datetime] = naming.present) -> None:
         self._api = api
         self._recorder = recorder
         self._pods = pods
@@ -87,20 +221,20 @@ class TaintEvictor:
     def _observe_claim(self, change: Change) -> None:
         key = key_of(change.object)
         known = self._claims.pop(key, None)
-        for device, _ in deadlines.results(known) if known else ():
+        for device, _ in results(known) if known else ():
             self._claims_of.get((device.driver, device.pool), set()).discard(key)
         self._stale.add(key)
         if change.deleted or not pod_claims.is_allocated(change.object):
             return
         self._claims[key] = change.object
-        for device, _ in deadlines.results(change.object):
+        for device, _ in results(change.object):
             self._claims_of.setdefault((device.driver, device.pool), set()).add(key)
 
     def act(self) -> float | None:
         """Evict who is due and report on the rules; return after how many seconds someone else will be, None for nobody."""
         for key in self._stale:
             claim = self._claims.get(key)
-            deadline = deadlines.of_claim(claim, self._taints) if claim is not None else None
+            deadline = of_claim(claim, self._taints) if claim is not None else None
             if deadline is None:
                 self._deadlines.pop(key, None)
             else:
@@ -158,7 +292,7 @@ class TaintEvictor:
             "status": "True",
             "reason": REASON,
             "message": "Device Taint manager: deleting due to NoExecute taint",
-            "lastTransitionTime": moments.now(),
+            "lastTransitionTime": naming.now(),
         }
         patch: Object = {"metadata": {"uid": uid_of(pod)}, "status": {"conditions": [condition]}}
         self._api.patch(POD, name, patch, namespace=namespace, kind=PatchKind.STRATEGIC, subresource="status")
@@ -173,17 +307,17 @@ class TaintEvictor:
     def _report(self) -> None:
         """Say in each rule's status how far its eviction is."""
         for name, rule in list(self._rules.items()):
-            if rule_status.is_final(rule):
+            if is_final(rule):
                 continue
-            condition = rule_status.condition(rule, self._effects(name, rule))
-            if rule_status.differs(rule, condition):
+            condition = condition_of(rule, self._effects(name, rule))
+            if differs(rule, condition):
                 patch: Object = {"metadata": {"uid": uid_of(rule)}, "status": {"conditions": [condition]}}
                 try:
                     self._rules[name] = self._api.patch(TAINT_RULE, name, patch, kind=PatchKind.STRATEGIC, subresource="status")
                 except (errors.NotFoundError, errors.ConflictError):
                     _log.debug("rule went before its status was written", rule=name)
 
-    def _effects(self, name: str, rule: Object) -> rule_status.Effects:
+    def _effects(self, name: str, rule: Object) -> Effects:
         """Count the pods that have to go for the rule; for the effect None what it selects, and the pods that would have to go."""
         if taint_rules.taint_of(rule).get("effect") != "None":
             return self._counted(rule, [key for key, deadline in self._deadlines.items() if name in deadline.rules])
@@ -192,14 +326,14 @@ class TaintEvictor:
         def taints_of(device: DeviceId) -> list[Taint]:
             return [taint] if taint_rules.selects(rule, device) else []
 
-        concerned = [key for key, claim in self._claims.items() if deadlines.of_claim(claim, taints_of)]
+        concerned = [key for key, claim in self._claims.items() if of_claim(claim, taints_of)]
         published = sum(taint_rules.selects(rule, device) for device in self._published())
-        allocated = sum(taint_rules.selects(rule, device) for claim in self._claims.values() for device, _ in deadlines.results(claim))
+        allocated = sum(taint_rules.selects(rule, device) for claim in self._claims.values() for device, _ in results(claim))
         return self._counted(rule, concerned, published=published, allocated=allocated)
 
-    def _counted(self, rule: Object, claims: Iterable[Key], *, published: int = 0, allocated: int = 0) -> rule_status.Effects:
+    def _counted(self, rule: Object, claims: Iterable[Key], *, published: int = 0, allocated: int = 0) -> Effects:
         pods = {uid_of(pod): key_of(pod).namespace for key in claims for pod in self._users(key)}
-        return rule_status.Effects(
+        return Effects(
             published=published,
             allocated=allocated,
             pods=len(pods),

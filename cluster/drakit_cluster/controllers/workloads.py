@@ -16,7 +16,7 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import key_of, uid_of
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.objects import errors, json_types, moments, taints
+from drakit_cluster.objects import errors, json_types, naming, taints
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import DAEMON_SET, DEPLOYMENT, NODE, POD, Resource
 
@@ -217,5 +217,5 @@ def _condition(known: Object, name: str, reason: str, holds: bool) -> Json:  # n
     status = "True" if holds else "False"
     if (known.get("status"), known.get("reason")) == (status, reason):
         return known
-    now = moments.now()
+    now = naming.now()
     return {"type": name, "status": status, "reason": reason, "lastTransitionTime": now, "lastUpdateTime": now}

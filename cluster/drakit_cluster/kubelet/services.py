@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.kubelet.pods.pod_health import PodHealth
+from drakit_cluster.kubelet.pods.pod_status import PodHealth
 from drakit_cluster.kubelet.pods.preparation import Preparation
 from drakit_cluster.kubelet.timing import Timing
 from drakit_cluster.runtime import Runtime

@@ -8,10 +8,11 @@ from drakit_cluster.lint import findings
 from drakit_cluster.lint.catalogue import Catalogue, Offer
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import Accepted, Document
-from drakit_cluster.objects import json_types, ports, quantity, resources, taints
+from drakit_cluster.objects import json_types, quantity, resources, taints
+from drakit_cluster.objects.devices import SelectorError, SelectorPort
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.validation import names
-from drakit_cluster.scheduling.allocator import constraints
+from drakit_cluster.scheduling.allocator import world
 from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS
 
 _NAMED = 3
@@ -36,7 +37,7 @@ class Demand:
 
     offered: Catalogue
     classes: Mapping[str, Accepted]
-    selectors: ports.SelectorPort
+    selectors: SelectorPort
     lists: bool
     tainting: bool
 
@@ -118,7 +119,7 @@ class Demand:
             try:
                 if self.selectors.matches(expression, device.view):
                     selected.append(device)
-            except ports.SelectorError as error:
+            except SelectorError as error:
                 failed.append((device, str(error)))
         return selected, failed
 
@@ -150,7 +151,7 @@ class Demand:
 
     def _has(self, device: Offer, attribute: str) -> bool:
         attributes = json_types.mapping(device.spec, "attributes")
-        return constraints.value_of(attributes, device.pool.driver, attribute, lists=self.lists) is not None
+        return world.value_of(attributes, device.pool.driver, attribute, lists=self.lists) is not None
 
     @staticmethod
     def _qualified(device: Offer, name: str) -> str:

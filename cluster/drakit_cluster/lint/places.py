@@ -6,8 +6,8 @@ from drakit_cluster.lint import findings
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import Accepted
 from drakit_cluster.objects import json_types, nodes
+from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.ports import AllocationError
 
 
 def check(slices: Sequence[Accepted], known: Sequence[Object]) -> Iterator[Finding]:

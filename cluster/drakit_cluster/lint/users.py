@@ -11,7 +11,7 @@ from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import DEFAULT_NAMESPACE, Accepted, Document, Problem
 from drakit_cluster.objects import errors, json_types, resources
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.schema import core, shape
+from drakit_cluster.objects.schema import shape, workloads
 from drakit_cluster.objects.validation import fields
 from drakit_cluster.scheduling import extended
 
@@ -97,7 +97,7 @@ class _Pod:
 
     def _problems(self) -> Iterator[Problem]:
         """Yield what the server refuses in the fields of the pods that it would be asked to make."""
-        known, decoder = core.POD.fields["spec"], shape.Decoder()
+        known, decoder = workloads.POD.fields["spec"], shape.Decoder()
         try:
             found = decoder.decode(known, self._spec, self._path)
         except errors.BadRequestError as error:

@@ -2,11 +2,13 @@
 
 A :class:`DeviceView` holds exactly what a CEL expression may read (``device`` in the environment of a DeviceClass or claim selector);
 it is frozen, and one view exists per published device, so that verdicts can be cached by the view itself (identity).
+
+What the allocator needs from outside, and the errors it speaks.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
@@ -53,3 +55,22 @@ def _objects(values: Object) -> Mapping[str, Mapping[str, Json]]:
     """Return the entries that are objects: the mapping itself where all are, as the API has it."""
     objects = {name: value for name, value in values.items() if isinstance(value, dict)}
     return values if len(objects) == len(values) else objects  # type: ignore[return-value]  # All values are objects here.
+
+
+class SelectorError(Exception):
+    """An expression that does not compile, or that fails on a device. The message says which and why."""
+
+
+class SelectorPort(Protocol):
+    """Evaluates CEL device selectors."""
+
+    def matches(self, expression: str, device: DeviceView) -> bool:
+        """Return the verdict of ``expression`` on ``device``; raise :class:`SelectorError` if there is none."""
+        ...
+
+
+class AllocationError(Exception):
+    """Allocation cannot be decided: a claim, class, selector or pool is wrong. Not the same as "does not fit", which is no error.
+
+    The message names claim, request and field.
+    """

@@ -1,5 +1,9 @@
-"""Names that the server makes up, and names for people."""
+"""Names that the server makes up, and names for people.
 
+Times as the API writes them.
+"""
+
+import datetime
 import secrets
 
 from drakit_cluster.objects import json_types
@@ -23,3 +27,18 @@ def label(obj: Object) -> str:
     namespace, base = json_types.text(metadata, "namespace"), json_types.text(metadata, "generateName")
     name = json_types.text(metadata, "name") or (f"{base}*" if base else "")
     return f"{namespace}/{name}" if namespace else name
+
+
+def present() -> datetime.datetime:
+    """Return the present in UTC."""
+    return datetime.datetime.now(datetime.UTC)
+
+
+def now() -> str:
+    """Return the present in RFC 3339 with whole seconds, as metav1.Time."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def now_micro() -> str:
+    """Return the present in RFC 3339 with microseconds, as metav1.MicroTime."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

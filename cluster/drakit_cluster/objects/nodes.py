@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 
 from drakit_cluster.objects import json_types
+from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.ports import AllocationError
 from drakit_cluster.objects.schema import formats
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)

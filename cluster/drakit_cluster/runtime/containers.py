@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from drakit_cluster.objects import moments
+from drakit_cluster.objects import naming
 from drakit_cluster.runtime.edits import Edits
 
 _START_ERROR_CODE = 128
@@ -92,7 +92,7 @@ class Container:
         self._on_exit = on_exit
         self._env = {**config.env, **dict(_pair(value) for value in edits.env)}
         self._lock = threading.Lock()
-        self._started_at = moments.now()
+        self._started_at = naming.now()
         self._finished_at = ""
         self._exit_code: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -178,7 +178,7 @@ class Container:
             if self._exit_code is not None:
                 return
             self._exit_code = code
-            self._finished_at = moments.now()
+            self._finished_at = naming.now()
         self._exited.set()
         self._on_exit()
 

@@ -12,8 +12,8 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.informer import uid_of
 from drakit_cluster.client.pod_claims import MAX_RESERVATIONS
 from drakit_cluster.objects import json_types, nodes, taints
+from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.ports import AllocationError
 from drakit_cluster.scheduling import extended, reservation
 from drakit_cluster.scheduling.allocator.allocator import Allocator
 from drakit_cluster.scheduling.allocator.state import AllocatedState

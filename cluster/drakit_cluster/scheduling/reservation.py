@@ -8,7 +8,7 @@ that it did not know. The claim's delete-protection finalizer is there before, a
 
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.objects import json_types, moments
+from drakit_cluster.objects import json_types, naming
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM
 
@@ -35,7 +35,7 @@ def allocate(api: Api, claim: Object, allocation: Object, pod: Object, *, for_wo
     held = _with_finalizer(api, claim)
     status = json_types.child(held, "status")
     workload = pod_claims.workload_of(claim) if for_workloads else {}
-    status["allocation"] = granted(claim, allocation, for_workloads=for_workloads) | {"allocationTimestamp": moments.now()}
+    status["allocation"] = granted(claim, allocation, for_workloads=for_workloads) | {"allocationTimestamp": naming.now()}
     status["reservedFor"] = [workload or pod_claims.reservation(pod)]
     return api.update(CLAIM, held, subresource="status")
 

@@ -18,13 +18,12 @@ from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.backoff import Backoff
-from drakit_cluster.client.informer import Change, Loop, Selection, key_of, uid_of, version_of
+from drakit_cluster.client.informer import Backoff, Change, Loop, Selection, key_of, uid_of, version_of
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.objects import errors, json_types, moments
+from drakit_cluster.objects import errors, json_types, naming
+from drakit_cluster.objects.devices import SelectorPort
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.ports import SelectorPort
 from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE, TAINT_RULE
 from drakit_cluster.scheduling import binding_wait, extended, placement, reservation, taint_rules
 from drakit_cluster.scheduling.affinity import Neighbours
@@ -33,7 +32,7 @@ from drakit_cluster.scheduling.allocator.allocator import Allocator
 from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.scheduling.binding_wait import Failed, Readiness
-from drakit_cluster.scheduling.node_amounts import NodeAmounts
+from drakit_cluster.scheduling.extended import NodeAmounts
 from drakit_cluster.scheduling.placement import Placement, Refusal, Site, Special
 
 _log = logs.get_logger(__name__)
@@ -59,7 +58,7 @@ class Scheduler:
         gates: FeatureGates | None = None,
         new_share_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         binding_timeout: float = BINDING_SECONDS,
-        now: Callable[[], datetime.datetime] = moments.present,
+        now: Callable[[], datetime.datetime] = naming.present,
         metrics: Metrics | None = None,
         known: KnownErrors = known_errors.NONE,
     ) -> None:
@@ -355,7 +354,7 @@ class Scheduler:
             self._recorder.warning(POD, pod, "FailedScheduling", message)
 
     def _set_condition(self, pod: Object, fields: Object) -> Object:
-        condition: Object = {"type": "PodScheduled", "lastTransitionTime": moments.now(), "reason": None, "message": None} | fields
+        condition: Object = {"type": "PodScheduled", "lastTransitionTime": naming.now(), "reason": None, "message": None} | fields
         patch: Object = {"metadata": {"uid": uid_of(pod)}, "status": {"conditions": [condition]}}
         key = key_of(pod)
         return self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.STRATEGIC, subresource="status")

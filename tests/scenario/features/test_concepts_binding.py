@@ -7,7 +7,7 @@ import pytest
 
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.components import Components
-from drakit_cluster.objects import errors, json_types, moments
+from drakit_cluster.objects import errors, json_types, naming
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE
@@ -42,7 +42,7 @@ def _report(town: Town, kind: str) -> None:
     while True:
         found = town.claim("c")
         [result] = json_types.objects(found, "status", "allocation", "devices", "results")
-        condition: Object = {"type": kind, "status": "True", "reason": "Done", "message": "", "lastTransitionTime": moments.now()}
+        condition: Object = {"type": kind, "status": "True", "reason": "Done", "message": "", "lastTransitionTime": naming.now()}
         entry: Object = {field: result[field] for field in ("driver", "pool", "device")}
         json_types.child(found, "status")["devices"] = [entry | {"conditions": [condition]}]
         with contextlib.suppress(errors.ConflictError):

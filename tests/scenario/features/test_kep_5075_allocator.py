@@ -3,7 +3,7 @@
 import pytest
 
 from drakit_cluster.api.registry import Registry
-from drakit_cluster.objects import json_types, ports
+from drakit_cluster.objects import devices, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, SLICE
@@ -221,7 +221,7 @@ def test_an_older_scheduler_refuses_claims_that_request_capacity(desk: Desk) -> 
     desk.offer(_shared("eth0", "10"))
     wanted = desk.ask(_wanting("1"))
     desk.gates = OFF
-    with pytest.raises(ports.AllocationError, match="feature DRAConsumableCapacity is off"):
+    with pytest.raises(devices.AllocationError, match="feature DRAConsumableCapacity is off"):
         desk.results(wanted)
 
 

@@ -5,14 +5,14 @@ from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import table as shapes
-from drakit_cluster.objects.validation import compiler, context, table
+from drakit_cluster.objects.validation import context, table
 
 GATES = FeatureGates()
 
 
 def problems(resource: Resource, new: Object, old: Object | None = None, gates: FeatureGates = GATES, *, subresource: str = "") -> set[str]:
     """Return "Type field" for each failure. Objects get the name, namespace and version that the test does not care about."""
-    rules = context.Context(gates=gates, expressions=compiler.SelectorCompiler(gates))
+    rules = context.Context(gates=gates, expressions=context.SelectorCompiler(gates))
     before = None if old is None else _stored(resource, old)
     found = table.check(resource, _stored(resource, new), before, rules, subresource=subresource)
     return {f"{one.type.removeprefix('FieldValue')} {one.field}" for one in found}

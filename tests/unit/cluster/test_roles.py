@@ -5,7 +5,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from drakit_cluster.access import rules, users
+from drakit_cluster.access import authorizer, users
 from drakit_cluster.access.authorizer import KnownUsers, Rbac
 from drakit_cluster.access.users import Attributes, User
 from drakit_cluster.api import apiserver, registry, tls
@@ -69,7 +69,7 @@ def grant(memory: registry.Registry, user: str, *given: Json, namespace: str = "
     ],
 )
 def test_a_rule_allows_what_it_names_and_nothing_else(given: Object, wanted: Attributes, allowed: bool) -> None:  # noqa: FBT001
-    assert rules.allows(given, wanted) is allowed
+    assert authorizer.allows(given, wanted) is allowed
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_rule_allows_what_it_names_and_nothing_else(given: Object, wanted: Att
 )
 def test_a_binding_means_users_groups_and_service_accounts(subject: Object, bound: bool) -> None:  # noqa: FBT001
     name, groups = users.account_name("a", "x"), users.account_groups("a")
-    assert rules.is_subject(subject, name, groups, ("a", "x"), "a") is bound
+    assert authorizer.is_subject(subject, name, groups, ("a", "x"), "a") is bound
 
 
 def test_strangers_to_every_role_may_only_look_around(guarded: apiserver.ApiServer, connect: Connect) -> None:

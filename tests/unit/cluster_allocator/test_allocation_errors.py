@@ -2,10 +2,9 @@
 
 import pytest
 
-from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.features import Gate
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.ports import AllocationError
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from fakes.allocation_objects import (
     bandwidth,

@@ -3,9 +3,9 @@
 import pytest
 
 from drakit_cluster.objects import json_types
+from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.features import Gate
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.ports import AllocationError
 from fakes.allocation_objects import (
     CLASSES,
     bandwidth,

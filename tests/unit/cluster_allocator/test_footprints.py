@@ -5,8 +5,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from drakit_cluster.cel import Selectors
+from drakit_cluster.objects.devices import SelectorError
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.ports import SelectorError
 from drakit_cluster.scheduling.allocator.footprints import Footprint, is_plain
 from drakit_cluster.scheduling.allocator.inventory import Device, Inventory
 from drakit_cluster.scheduling.allocator.pools import SliceIndex

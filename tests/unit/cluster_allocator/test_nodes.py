@@ -1,8 +1,8 @@
 import pytest
 
 from drakit_cluster.objects import nodes
+from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.ports import AllocationError
 
 NODE: Object = {"metadata": {"name": "n1", "labels": {"zone": "a", "cores": "16", "underscored": "1_0"}}}
 

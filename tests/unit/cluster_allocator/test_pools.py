@@ -1,10 +1,9 @@
 import pytest
 
 from drakit_cluster.objects import json_types
-from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.ports import AllocationError
 from drakit_cluster.scheduling.allocator.pools import Condition, Pool, SliceIndex
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from fakes.allocation_objects import ALL_FEATURES, NODE, chosen, claim, decide, device, partitioned, request, resource_slice, without

@@ -6,9 +6,9 @@ import pytest
 
 from drakit_cluster.api.registry import Registry
 from drakit_cluster.api.storage.store import Key
-from drakit_cluster.controllers import pool_counts
+from drakit_cluster.controllers import pool_requests
 from drakit_cluster.controllers.pool_requests import ANSWERED_FOR, WAITING_FOR, PoolCounter
-from drakit_cluster.objects import json_types, moments
+from drakit_cluster.objects import json_types, naming
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, POOL_STATUS_REQUEST, SLICE, TAINT_RULE
 from unit.cluster_kubelet import objects
@@ -39,7 +39,7 @@ def held(*devices: str, pool: str = "n1", **more: Json) -> Object:
 
 
 def counts(slices: list[Object], claims: list[Object], rules: list[Object], **spec: Json) -> list[Object]:
-    status = pool_counts.status(request(**spec), slices, claims, rules)
+    status = pool_requests.answer_to(request(**spec), slices, claims, rules)
     assert status is not None
     return json_types.objects(status, "pools")
 
@@ -76,10 +76,10 @@ def test_only_the_highest_generation_counts_and_pools_are_in_order() -> None:
 
 def test_the_limit_shortens_the_list_and_the_count_stays() -> None:
     slices = [published(device("a"), pool=name) for name in "abc"]
-    status = pool_counts.status(request(limit=2), slices, [], []) or {}
+    status = pool_requests.answer_to(request(limit=2), slices, [], []) or {}
     assert (status["poolCount"], len(json_types.objects(status, "pools"))) == (3, 2)
     assert [one["poolName"] for one in counts(slices, [], [], poolName="b")] == ["b"]
-    nothing = pool_counts.status(request(driver="other.example.com"), slices, [], []) or {}
+    nothing = pool_requests.answer_to(request(driver="other.example.com"), slices, [], []) or {}
     assert nothing["poolCount"] == 0
     assert "pools" not in nothing
 
@@ -109,7 +109,7 @@ def test_an_incomplete_pool_is_waited_for(town: Town) -> None:
 
 @pytest.mark.parametrize("complete, kept", [(True, ANSWERED_FOR), (False, WAITING_FOR)])
 def test_requests_are_deleted_after_a_while(complete: bool, kept: datetime.timedelta) -> None:  # noqa: FBT001
-    present = [moments.present()]
+    present = [naming.present()]
     api = Registry()
     counter = PoolCounter(api, with_rules=True, now=lambda: present[0])
     api.create(SLICE, {"metadata": {"name": "one"}, **published(device("a"), count=1 if complete else 2)})

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from drakit_cluster.cel import CompileError, EnvType, RunError, Selectors
-from drakit_cluster.objects import ports
+from drakit_cluster.objects import devices
 from drakit_cluster.objects.devices import DeviceView, view_of
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json
@@ -96,10 +96,10 @@ def test_new_expressions_see_only_what_the_gates_allow_and_stored_ones_everythin
 
 
 def test_the_scheduler_asks_through_its_port() -> None:
-    port: ports.SelectorPort = Selectors(FeatureGates(enabled=frozenset({Gate.CONSUMABLE_CAPACITY})))
+    port: devices.SelectorPort = Selectors(FeatureGates(enabled=frozenset({Gate.CONSUMABLE_CAPACITY})))
     assert port.matches("!device.allowMultipleAllocations", FISH)
     for expression in ("nope", "1 / 0 > 0"):
-        with pytest.raises(ports.SelectorError):
+        with pytest.raises(devices.SelectorError):
             port.matches(expression, FISH)
 
 
@@ -145,5 +145,5 @@ def test_many_threads_get_the_verdicts_of_one() -> None:
 
 
 def test_errors_are_of_the_selectors_port() -> None:
-    assert issubclass(CompileError, ports.SelectorError)
-    assert issubclass(RunError, ports.SelectorError)
+    assert issubclass(CompileError, devices.SelectorError)
+    assert issubclass(RunError, devices.SelectorError)

@@ -1,18 +1,27 @@
-"""One gRPC connection to a driver's service socket: watched, so that the kubelet knows without a call whether the driver is there."""
+"""One gRPC connection to a driver's service socket: watched, so that the kubelet knows without a call whether the driver is there.
+
+The versions of the DRA service that this kubelet speaks: v1 within, v1beta1 by translation, which has no share ids.
+
+Both versions have the same field numbers, so a message of one is read as the other; what the other does not know is dropped.
+"""
 
 import contextlib
 import pathlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from drakit._proto import dra_v1_pb2
+from drakit._proto import dra_v1_pb2 as v1
+from drakit._proto import dra_v1_pb2_grpc as v1_services
+from drakit._proto import dra_v1beta1_pb2 as v1beta1
+from drakit._proto import dra_v1beta1_pb2_grpc as v1beta1_services
 from drakit_cluster.faults import Faults
-from drakit_cluster.kubelet.plugins.dialects import DIALECTS
 from drakit_cluster.kubelet.pods.records import PreparedDevice
 from drakit_cluster.kubelet.timing import Timing
 
@@ -179,3 +188,43 @@ def _device(device: dra_v1_pb2.Device) -> PreparedDevice:
         cdi_ids=tuple(device.cdi_device_ids),
         share_id=device.share_id if device.HasField("share_id") else None,
     )
+
+
+_Message = TypeVar("_Message", bound=Message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """The two calls of one version, in v1's messages; the last argument is the deadline in seconds."""
+
+    prepare: Callable[[grpc.Channel, v1.NodePrepareResourcesRequest, float], v1.NodePrepareResourcesResponse]
+    unprepare: Callable[[grpc.Channel, v1.NodeUnprepareResourcesRequest, float], v1.NodeUnprepareResourcesResponse]
+
+
+def _prepare_v1beta1(channel: grpc.Channel, request: v1.NodePrepareResourcesRequest, timeout: float) -> v1.NodePrepareResourcesResponse:
+    stub = v1beta1_services.DRAPluginStub(channel)
+    answer = stub.NodePrepareResources(_as(v1beta1.NodePrepareResourcesRequest, request), timeout=timeout)
+    return _as(v1.NodePrepareResourcesResponse, answer)
+
+
+def _unprepare_v1beta1(
+    channel: grpc.Channel, request: v1.NodeUnprepareResourcesRequest, timeout: float
+) -> v1.NodeUnprepareResourcesResponse:
+    stub = v1beta1_services.DRAPluginStub(channel)
+    answer = stub.NodeUnprepareResources(_as(v1beta1.NodeUnprepareResourcesRequest, request), timeout=timeout)
+    return _as(v1.NodeUnprepareResourcesResponse, answer)
+
+
+def _as(kind: type[_Message], message: Message) -> _Message:
+    message.DiscardUnknownFields()
+    return kind.FromString(message.SerializeToString())
+
+
+DIALECTS: Mapping[str, Dialect] = {
+    "v1.DRAPlugin": Dialect(
+        prepare=lambda channel, request, timeout: v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=timeout),
+        unprepare=lambda channel, request, timeout: v1_services.DRAPluginStub(channel).NodeUnprepareResources(request, timeout=timeout),
+    ),
+    "v1beta1.DRAPlugin": Dialect(prepare=_prepare_v1beta1, unprepare=_unprepare_v1beta1),
+}
+"""By the name under which drivers advertise it; a driver's own order decides."""

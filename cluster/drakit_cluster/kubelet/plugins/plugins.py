@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from drakit_cluster.faults import Faults
-from drakit_cluster.kubelet.plugins.dialects import DIALECTS
-from drakit_cluster.kubelet.plugins.endpoint import Endpoint
-from drakit_cluster.kubelet.plugins.health_streams import HealthStreams
+from drakit_cluster.kubelet.plugins.endpoint import DIALECTS, Endpoint
+from drakit_cluster.kubelet.plugins.health import HealthStreams
 from drakit_cluster.kubelet.plugins.wiping import SliceWiper
 from drakit_cluster.kubelet.timing import Timing
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from drakit.telemetry import logs
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.backoff import Backoff
+from drakit_cluster.client.informer import Backoff
 from drakit_cluster.kubelet.timing import Timing
 from drakit_cluster.objects import errors
 from drakit_cluster.objects.resources import SLICE

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from drakit.telemetry import logs
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.client import pod_claims
-from drakit_cluster.client.backoff import Backoff
-from drakit_cluster.client.informer import key_of, uid_of, version_of
+from drakit_cluster.client.informer import Backoff, key_of, uid_of, version_of
 from drakit_cluster.kubelet.pods import pod_status
 from drakit_cluster.kubelet.pods.pod_status import Phase
 from drakit_cluster.kubelet.pods.preparation import PreparationError

@@ -4,8 +4,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from drakit_cluster.client.backoff import Backoff
-from drakit_cluster.client.informer import uid_of
+from drakit_cluster.client.informer import Backoff, uid_of
 from drakit_cluster.kubelet.pods import pod_status
 from drakit_cluster.kubelet.pods.pod_status import Waiting
 from drakit_cluster.kubelet.services import Services

@@ -1,4 +1,9 @@
-"""Shapes of what a ResourceSlice offers: devices, capacities, counters, taints, and our mixins."""
+"""Shapes of what a ResourceSlice offers: devices, capacities, counters, taints, and our mixins.
+
+Shape of a DeviceTaintRule (v1alpha3 and v1beta2): a taint that an admin puts on devices.
+
+Shape of a ResourcePoolStatusRequest (v1alpha3): a question about the pools of a driver, answered once.
+"""
 
 from drakit_cluster.objects.schema import meta
 from drakit_cluster.objects.schema.shape import BOOLEAN, INTEGER, QUANTITY, STRING, TIME, ListOf, MapOf, Struct
@@ -93,3 +98,49 @@ SLICE_SPEC = Struct(
     required=("driver", "pool"),
 )
 SLICE = meta.kind({"spec": SLICE_SPEC}, required=("spec",))
+
+
+TAINT_RULE = meta.kind(
+    {
+        "spec": Struct(
+            fields={
+                "deviceSelector": Struct(fields={"driver": STRING, "pool": STRING, "device": STRING}),
+                "taint": TAINT,
+            },
+            required=("taint",),
+        ),
+        "status": Struct(fields={"conditions": ListOf(item=meta.CONDITION, keys=("type",), merge_key="type")}),
+    },
+    required=("spec",),
+)
+
+
+_POOL = Struct(
+    fields={
+        "driver": STRING,
+        "poolName": STRING,
+        "generation": INTEGER,
+        "resourceSliceCount": INTEGER,
+        "totalDevices": INTEGER,
+        "allocatedDevices": INTEGER,
+        "availableDevices": INTEGER,
+        "unavailableDevices": INTEGER,
+        "nodeName": STRING,
+        "validationError": STRING,
+    },
+    required=("driver", "poolName", "generation"),
+)
+POOL_REQUEST = meta.kind(
+    {
+        "spec": Struct(fields={"driver": STRING, "poolName": STRING, "limit": INTEGER}, required=("driver",)),
+        "status": Struct(
+            fields={
+                "poolCount": INTEGER,
+                "pools": ListOf(item=_POOL),
+                "conditions": ListOf(item=meta.CONDITION, keys=("type",), merge_key="type"),
+            },
+            required=("poolCount",),
+        ),
+    },
+    required=("metadata", "spec"),
+)

@@ -3,7 +3,7 @@
 from drakit_cluster.objects import errors, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
-from drakit_cluster.objects.schema import admission, claims, core, devices, pool_requests, rbac, shape, taint_rules, workloads
+from drakit_cluster.objects.schema import admission, claims, devices, rbac, shape, workloads
 from drakit_cluster.objects.schema.shape import Struct
 
 _DRA = resources.RESOURCE_GROUP
@@ -12,10 +12,10 @@ SHAPES: dict[tuple[str, str], Struct] = {
     (_DRA, "ResourceClaim"): claims.CLAIM,
     (_DRA, "ResourceClaimTemplate"): claims.TEMPLATE,
     (_DRA, "DeviceClass"): claims.CLASS,
-    (_DRA, "DeviceTaintRule"): taint_rules.TAINT_RULE,
-    (_DRA, "ResourcePoolStatusRequest"): pool_requests.POOL_REQUEST,
-    ("", "Pod"): core.POD,
-    ("", "Node"): core.NODE,
+    (_DRA, "DeviceTaintRule"): devices.TAINT_RULE,
+    (_DRA, "ResourcePoolStatusRequest"): devices.POOL_REQUEST,
+    ("", "Pod"): workloads.POD,
+    ("", "Node"): workloads.NODE,
     ("", "Secret"): workloads.SECRET,
     ("", "ConfigMap"): workloads.CONFIG_MAP,
     ("", "ServiceAccount"): workloads.SERVICE_ACCOUNT,
@@ -43,7 +43,7 @@ SHAPES: dict[tuple[str, str], Struct] = {
 
 def shape_of(resource: Resource) -> Struct:
     """Return the shape of a kind; kinds without a row are open objects with ObjectMeta."""
-    return SHAPES.get((resource.group, resource.kind), core.OTHER)
+    return SHAPES.get((resource.group, resource.kind), workloads.OTHER)
 
 
 def decode(resource: Resource, body: Json) -> tuple[Object, list[str]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json
-from drakit_cluster.objects.validation import binding, conditions, each, failure, names, node_selectors, opaque, requests, taints
+from drakit_cluster.objects.validation import devices, each, failure, metadata, names, nodes, requests, taints
 from drakit_cluster.objects.validation.failure import Failure
 
 MAX_RESULTS = 32
@@ -26,19 +26,19 @@ def check(allocation: Json, wanted: Json, path: str) -> Iterator[Failure]:
     def result(value: Json, where: str) -> Iterator[Failure]:
         yield from refers(json_types.text(value, "request"), f"{where}.request")
         yield from _named(value, where)
-        yield from binding.conditions(value, where)
+        yield from devices.check_binding_conditions(value, where)
         yield from each.item(json_types.items(value, "tolerations"), f"{where}.tolerations", taints.toleration)
 
     def config(value: Json, where: str) -> Iterator[Failure]:
         yield from _source(json_types.text(value, "source"), f"{where}.source")
         yield from requests.references(value, where, refers)
-        yield from opaque.configuration(value, where)
+        yield from requests.check_configuration(value, where)
 
     results, configs = (json_types.items(allocation, "devices", field) for field in ("results", "config"))
     yield from each.item(results, f"{path}.devices.results", result, limit=MAX_RESULTS)
     yield from each.item(configs, f"{path}.devices.config", config, limit=MAX_CONFIGS)
     if (selector := json_types.at(allocation, "nodeSelector")) is not None:
-        yield from node_selectors.check(selector, f"{path}.nodeSelector")
+        yield from nodes.check_selector(selector, f"{path}.nodeSelector")
 
 
 def statuses(values: list[Json], allocation: Json, path: str) -> Iterator[Failure]:
@@ -52,9 +52,9 @@ def statuses(values: list[Json], allocation: Json, path: str) -> Iterator[Failur
             yield failure.invalid(
                 where, {**named}, "must be an allocated device in the claim: driver, pool, device and shareID as in a result"
             )
-        yield from conditions.check(json_types.items(value, "conditions"), f"{where}.conditions", limit=MAX_CONDITIONS)
+        yield from metadata.check_conditions(json_types.items(value, "conditions"), f"{where}.conditions", limit=MAX_CONDITIONS)
         if (data := json_types.at(value, "data")) is not None:
-            yield from opaque.raw(data, f"{where}.data")
+            yield from requests.check_raw(data, f"{where}.data")
         yield from _network(json_types.at(value, "networkData"), f"{where}.networkData")
 
     return each.item(values, path, one, key=_identity)

@@ -1,11 +1,14 @@
-"""Rules of ResourceClaims and their templates."""
+"""Rules of ResourceClaims and their templates.
+
+Rules of DeviceClasses.
+"""
 
 from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.schema import claims
-from drakit_cluster.objects.validation import allocations, each, equality, failure, metadata, requests
+from drakit_cluster.objects.schema import claims, formats
+from drakit_cluster.objects.validation import allocations, each, failure, fields, metadata, requests
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
@@ -20,7 +23,7 @@ def create(new: Object, context: Context) -> Iterator[Failure]:
 
 def update(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
     """Yield the failure of a changed spec. One that did not change is not looked at again: it obeyed the rules of its time."""
-    if not equality.same(claims.CLAIM_SPEC, new.get("spec"), old.get("spec")):
+    if not fields.same(claims.CLAIM_SPEC, new.get("spec"), old.get("spec")):
         yield failure.immutable("spec", new.get("spec"))
 
 
@@ -33,7 +36,7 @@ def create_template(new: Object, context: Context) -> Iterator[Failure]:
 
 def update_template(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
     """Yield the failure of a changed template."""
-    if not equality.same(claims.TEMPLATE_SPEC, new.get("spec"), old.get("spec")):
+    if not fields.same(claims.TEMPLATE_SPEC, new.get("spec"), old.get("spec")):
         yield failure.immutable("spec", new.get("spec"))
 
 
@@ -52,7 +55,7 @@ def _allocation(allocation: Json, before: Json, wanted: Json) -> Iterator[Failur
         return
     if before is None:
         yield from allocations.check(allocation, wanted, path)
-    elif not equality.same(claims.ALLOCATION, allocation, before):
+    elif not fields.same(claims.ALLOCATION, allocation, before):
         yield failure.immutable(path, allocation)
 
 
@@ -85,3 +88,37 @@ def _user(user: Json, path: str) -> Iterator[Failure]:
     for field in ("resource", "name", "uid"):
         if not json_types.text(user, field):
             yield failure.required(f"{path}.{field}", "must identify the object that uses the claim")
+
+
+MAX_CONFIGS = 32
+
+
+def create_class(new: Object, context: Context) -> Iterator[Failure]:
+    """Yield the failures of a new class."""
+    return _spec(new, {}, context)
+
+
+def update_class(new: Object, old: Object, context: Context) -> Iterator[Failure]:
+    """Yield the failures of a changed class. Selectors, and configurations, that are all as before count as stored ones."""
+    return _spec(new, json_types.mapping(old, "spec"), context)
+
+
+def _spec(new: Object, old: Object, context: Context) -> Iterator[Failure]:
+    spec = json_types.mapping(new, "spec")
+    selectors_kept = fields.same(claims.SELECTORS, spec.get("selectors"), old.get("selectors"))
+    configs_kept = fields.same(claims.CONFIG, spec.get("config"), old.get("config"))
+
+    def config(value: Json, where: str) -> Iterator[Failure]:
+        return requests.check_configuration(value, where, stored=configs_kept)
+
+    yield from requests.check_selectors(spec, "spec", context, stored=selectors_kept)
+    yield from each.item(json_types.items(spec, "config"), "spec.config", config, limit=MAX_CONFIGS)
+    if (name := spec.get("extendedResourceName")) is not None and not _is_extended(str(name)):
+        detail = "must be domain/name, neither of kubernetes.io nor beginning with requests."
+        yield failure.invalid("spec.extendedResourceName", name, detail)
+
+
+def _is_extended(name: str) -> bool:
+    """Say whether a name can be that of an extended resource, and of the quota for it."""
+    native = "/" not in name or "kubernetes.io/" in name
+    return not native and not name.startswith("requests.") and not formats.label_key(f"requests.{name}")

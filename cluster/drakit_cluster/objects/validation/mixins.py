@@ -6,9 +6,8 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects import mixins as flattening
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import formats
-from drakit_cluster.objects.validation import attributes, each, failure, names
-from drakit_cluster.objects.validation.counters import MAX_COUNTERS
-from drakit_cluster.objects.validation.devices import MAX_NAMES
+from drakit_cluster.objects.validation import devices, each, failure, names
+from drakit_cluster.objects.validation.devices import MAX_COUNTERS, MAX_NAMES
 from drakit_cluster.objects.validation.failure import Failure
 
 MAX_TOGETHER = 127
@@ -73,7 +72,7 @@ def _mixin(mixin: Json, path: str) -> Iterator[Failure]:
     yield from names.label(_name(mixin), f"{path}.name")
     if (total := _described(mixin)) > MAX_NAMES:
         yield failure.invalid(path, total, f"attributes and capacities together must not be more than {MAX_NAMES}")
-    yield from attributes.check(json_types.mapping(mixin, "attributes"), f"{path}.attributes")
+    yield from devices.check_attributes(json_types.mapping(mixin, "attributes"), f"{path}.attributes")
     capacity, counters = json_types.mapping(mixin, "capacity"), json_types.mapping(mixin, "counters")
     yield from each.entry(capacity, f"{path}.capacity", names.qualified, each.anything, shown=names.QUALIFIED_BYTES)
     yield from each.entry(counters, f"{path}.counters", names.label, each.anything, limit=MAX_COUNTERS, shown=formats.LABEL_BYTES)

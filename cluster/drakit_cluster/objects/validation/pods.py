@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.schema import core
+from drakit_cluster.objects.schema import workloads
 from drakit_cluster.objects.validation import each, failure, fields, names
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
@@ -17,7 +17,7 @@ _SOURCES = ("resourceClaimName", "resourceClaimTemplateName")
 def create(new: Object, _context: Context) -> Iterator[Failure]:
     """Yield the failures of a new pod."""
     spec = json_types.mapping(new, "spec")
-    yield from fields.check(core.POD, new, "")
+    yield from fields.check(workloads.POD, new, "")
     yield from _containers(spec)
     yield from each.item(json_types.items(spec, "resourceClaims"), "spec.resourceClaims", _claim)
 

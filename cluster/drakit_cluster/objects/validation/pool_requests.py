@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.schema import pool_requests
-from drakit_cluster.objects.validation import conditions, each, equality, failure, names
+from drakit_cluster.objects.schema import devices
+from drakit_cluster.objects.validation import each, failure, fields, metadata, names
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
@@ -14,7 +14,7 @@ MAX_CONDITIONS = 10
 MAX_ERROR_BYTES = 256
 
 _COUNTS = ("totalDevices", "allocatedDevices", "availableDevices", "unavailableDevices")
-_SPEC, _STATUS = (pool_requests.POOL_REQUEST.fields[name] for name in ("spec", "status"))
+_SPEC, _STATUS = (devices.POOL_REQUEST.fields[name] for name in ("spec", "status"))
 
 
 def create(new: Object, _context: Context) -> Iterator[Failure]:
@@ -30,7 +30,7 @@ def create(new: Object, _context: Context) -> Iterator[Failure]:
 
 def update(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
     """Yield the failure of a changed spec."""
-    if not equality.same(_SPEC, new.get("spec"), old.get("spec")):
+    if not fields.same(_SPEC, new.get("spec"), old.get("spec")):
         yield failure.immutable("spec", new.get("spec"))
 
 
@@ -38,12 +38,12 @@ def update_status(new: Object, old: Object, _context: Context) -> Iterator[Failu
     """Yield the failures of an answer, or of a second one."""
     status, before = new.get("status"), old.get("status")
     if before is not None:
-        if not equality.same(_STATUS, status, before):
+        if not fields.same(_STATUS, status, before):
             yield failure.immutable("status", status)
     elif status is not None:
         yield from _not_negative(status, "poolCount", "status")
         yield from each.item(json_types.items(status, "pools"), "status.pools", _pool, limit=MAX_POOLS)
-        yield from conditions.check(json_types.items(status, "conditions"), "status.conditions", limit=MAX_CONDITIONS)
+        yield from metadata.check_conditions(json_types.items(status, "conditions"), "status.conditions", limit=MAX_CONDITIONS)
 
 
 def _pool(pool: Json, path: str) -> Iterator[Failure]:

@@ -1,12 +1,18 @@
-"""Rules of what a claim or a template asks for: requests, constraints and configuration."""
+"""Rules of what a claim or a template asks for: requests, constraints and configuration.
 
+Rules of CEL device selectors in claims, templates and classes.
+
+Rules of raw JSON that only a driver understands, and of the configuration that holds it.
+"""
+
+import json
 from collections.abc import Iterator, Mapping
 
-from drakit_cluster.objects import json_types
+from drakit_cluster.objects import devices, json_types
 from drakit_cluster.objects.features import Gate
 from drakit_cluster.objects.json_types import Json
 from drakit_cluster.objects.schema import formats
-from drakit_cluster.objects.validation import each, expressions, failure, names, opaque, taints
+from drakit_cluster.objects.validation import each, failure, names, taints
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.each import NameRule
 from drakit_cluster.objects.validation.failure import Failure
@@ -33,7 +39,7 @@ def check(wanted: Json, path: str, context: Context) -> Iterator[Failure]:
 
     def config(value: Json, where: str) -> Iterator[Failure]:
         yield from references(value, where, refers)
-        yield from opaque.configuration(value, where)
+        yield from check_configuration(value, where)
 
     yield from each.item(json_types.items(wanted, "requests"), f"{path}.requests", request, limit=MAX_REQUESTS, key=_name)
     yield from each.item(json_types.items(wanted, "constraints"), f"{path}.constraints", constraint, limit=MAX_CONSTRAINTS)
@@ -90,7 +96,7 @@ def _request(request: Json, path: str, context: Context) -> Iterator[Failure]:
 def _devices(request: Json, path: str, context: Context) -> Iterator[Failure]:
     """Check what is alike in a request and in an alternative."""
     yield from names.class_name(json_types.text(request, "deviceClassName"), f"{path}.deviceClassName")
-    yield from expressions.selectors(request, path, context)
+    yield from check_selectors(request, path, context)
     yield from _amount(request, path)
     yield from each.item(json_types.items(request, "tolerations"), f"{path}.tolerations", taints.toleration)
 
@@ -115,3 +121,68 @@ def _constraint(constraint: Json, path: str, context: Context) -> Iterator[Failu
         yield failure.required(path, "write either matchAttribute or distinctAttribute")
     else:
         yield failure.required(f"{path}.matchAttribute", "name the attribute that all devices must have in common")
+
+
+MAX_SELECTORS = 32
+MAX_BYTES = 10 * 1024
+MAX_COST = 1_000_000
+
+
+def check_selectors(holder: Json, path: str, context: Context, *, stored: bool = False) -> Iterator[Failure]:
+    """Yield the failures of ``holder.selectors``; ``stored`` ones are those that the stored object has too."""
+
+    def one(selector: Json, where: str) -> Iterator[Failure]:
+        if json_types.at(selector, "cel") is None:
+            yield failure.required(f"{where}.cel", "a selector is a CEL expression")
+        else:
+            expression = json_types.text(selector, "cel", "expression")
+            yield from _expression(expression, f"{where}.cel.expression", context, stored=stored)
+
+    return each.item(json_types.items(holder, "selectors"), f"{path}.selectors", one, limit=MAX_SELECTORS)
+
+
+def _expression(expression: str, path: str, context: Context, *, stored: bool) -> Iterator[Failure]:
+    if len(expression.encode()) > MAX_BYTES:
+        yield failure.too_long(path, MAX_BYTES)
+        return
+    if context.expressions is None:
+        return
+    try:
+        cost = context.expressions.worst_case(expression, stored=stored)
+    except devices.SelectorError as error:
+        yield failure.invalid(path, expression, str(error))
+        return
+    if cost > MAX_COST:
+        yield failure.forbidden(path, f"may cost {cost}, more than the limit of {MAX_COST}: use fewer or smaller loops")
+
+
+MAX_OPAQUE_BYTES = 10 * 1024
+"""Of parameters, and of a device status' data.
+
+Kubernetes counts the bytes that the client sent. They are gone once decoded, so JSON is counted here as most clients outside Go write
+it: with a space after each colon and comma.
+"""
+
+
+def check_configuration(holder: Json, path: str, *, stored: bool = False) -> Iterator[Failure]:
+    """Yield the failures of ``holder.opaque``. ``stored`` parameters may be larger: they are older than the limit."""
+    opaque = json_types.at(holder, "opaque")
+    if opaque is None:
+        yield failure.required(f"{path}.opaque", "a configuration is a driver's opaque parameters")
+        return
+    yield from names.driver(json_types.text(opaque, "driver"), f"{path}.opaque.driver")
+    yield from check_raw(json_types.at(opaque, "parameters"), f"{path}.opaque.parameters", stored=stored)
+
+
+def check_raw(value: Json, path: str, *, stored: bool = False) -> Iterator[Failure]:
+    """Yield the failures of raw JSON: an object of limited size."""
+    if value is None:
+        yield failure.required(path, "a JSON object")
+    elif not stored and _size(value) > MAX_OPAQUE_BYTES:
+        yield failure.too_long(path, MAX_OPAQUE_BYTES)
+    elif not isinstance(value, dict):
+        yield failure.invalid(path, value, "must be a JSON object")
+
+
+def _size(value: Json) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import Gate
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.validation import attributes, counters, devices, each, failure, mixins, names, nodes
+from drakit_cluster.objects.validation import devices, each, failure, mixins, names, nodes
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
@@ -34,7 +34,7 @@ def _spec(spec: Object, old: Object, context: Context) -> Iterator[Failure]:
     if "devices" in spec and "sharedCounters" in spec and not context.gates.on(Gate.COUNTERS_BESIDE_DEVICES):
         yield failure.invalid("spec", "", "only one of devices and sharedCounters may be set: publish counters in a slice of their own")
     yield from _devices(spec, old)
-    yield from counters.sets(json_types.items(spec, "sharedCounters"), "spec.sharedCounters")
+    yield from devices.check_counter_sets(json_types.items(spec, "sharedCounters"), "spec.sharedCounters")
     yield from mixins.check(spec)
 
 
@@ -60,5 +60,5 @@ def _devices(spec: Object, old: Object) -> Iterator[Failure]:
 
 
 def _is_advanced(device: Json) -> bool:
-    lists = any(map(attributes.has_list, json_types.mapping(device, "attributes").values()))
+    lists = any(map(devices.has_list, json_types.mapping(device, "attributes").values()))
     return bool(json_types.items(device, "taints") or json_types.items(device, "consumesCounters") or lists)

@@ -9,7 +9,7 @@ from drakit_cluster.objects import resources
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import table
-from drakit_cluster.objects.validation import claims, classes, fields, metadata, names, pods, pool_requests, slices, taints
+from drakit_cluster.objects.validation import claims, fields, metadata, names, pods, pool_requests, slices, taints
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.each import NameRule
 from drakit_cluster.objects.validation.failure import Failure
@@ -37,7 +37,7 @@ _RULES: dict[tuple[str, str], Rules] = {
     (_DRA, "ResourceSlice"): Rules(create=slices.create, update=slices.update),
     (_DRA, "ResourceClaim"): Rules(create=claims.create, update=claims.update, update_status=claims.update_status, whole=True),
     (_DRA, "ResourceClaimTemplate"): Rules(create=claims.create_template, update=claims.update_template),
-    (_DRA, "DeviceClass"): Rules(create=classes.create, update=classes.update, whole=True),
+    (_DRA, "DeviceClass"): Rules(create=claims.create_class, update=claims.update_class, whole=True),
     (_DRA, "DeviceTaintRule"): Rules(create=taints.create, update=taints.update, update_status=taints.update_status),
     (_DRA, "ResourcePoolStatusRequest"): Rules(
         create=pool_requests.create, update=pool_requests.update, update_status=pool_requests.update_status

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.validation import conditions, failure, names
+from drakit_cluster.objects.validation import failure, metadata, names
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
@@ -61,7 +61,7 @@ def update(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
 
 def update_status(new: Object, _old: Object, _context: Context) -> Iterator[Failure]:
     """Yield the failures of what a DeviceTaintRule's controller reports."""
-    return conditions.check(json_types.items(new, "status", "conditions"), "status.conditions", limit=MAX_CONDITIONS)
+    return metadata.check_conditions(json_types.items(new, "status", "conditions"), "status.conditions", limit=MAX_CONDITIONS)
 
 
 def _rule(new: Object, old: Json) -> Iterator[Failure]:

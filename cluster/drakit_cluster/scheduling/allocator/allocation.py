@@ -4,9 +4,9 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from drakit_cluster.objects import json_types
+from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.ports import AllocationError
 from drakit_cluster.objects.quantity import Format, Quantity
 from drakit_cluster.scheduling.allocator.requests import Claim, Option, Request
 from drakit_cluster.scheduling.allocator.world import Pick

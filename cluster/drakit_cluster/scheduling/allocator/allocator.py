@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from drakit_cluster.objects import json_types
+from drakit_cluster.objects.devices import AllocationError, SelectorPort
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.ports import AllocationError, SelectorPort
 from drakit_cluster.scheduling.allocator import known_errors, search
 from drakit_cluster.scheduling.allocator.allocation import Writer
 from drakit_cluster.scheduling.allocator.inventory import Inventory

@@ -7,13 +7,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from drakit_cluster.scheduling.allocator import constraints
-from drakit_cluster.scheduling.allocator.constraints import Chosen, Value
+from drakit_cluster.scheduling.allocator import world
 from drakit_cluster.scheduling.allocator.inventory import CompiledPool, Device
 from drakit_cluster.scheduling.allocator.known_errors import KnownError
 from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Constraint, ConstraintSpec, Mode, Option
-from drakit_cluster.scheduling.allocator.world import Pick, World
+from drakit_cluster.scheduling.allocator.world import Chosen, Pick, Value, World
 
 _Counter = tuple[str, str]
 """Counter set and name."""
@@ -61,7 +60,7 @@ class FlawedWorld(World):
 
     def _unused(self, spec: ConstraintSpec) -> Chosen | _Last:
         by_request = spec.kind is Constraint.DISTINCT and self._has(KnownError.DISTINCT_LAST)
-        return _Last(0, {}) if by_request else constraints.NONE_CHOSEN
+        return _Last(0, {}) if by_request else world.NONE_CHOSEN
 
     def choose(self, claim: int, option: Option, device: Device, bit: int) -> Pick | None:
         """Choose an available and suitable device, or return None; what a refusal leaves behind stays."""
@@ -143,7 +142,7 @@ class FlawedWorld(World):
 
     def _added(self, spec: ConstraintSpec, option: Option, state: Chosen | _Last, value: Value | None) -> Chosen | _Last | None:
         if isinstance(state, Chosen):
-            return constraints.add(spec, state, value, lists=self._problem.lists)
+            return world.add(spec, state, value, lists=self._problem.lists)
         if value is None or (state.devices and (not value or any(value & other for other in state.by_request.values()))):
             return None
         return _Last(state.devices + 1, {**state.by_request, option.base: value})

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from drakit_cluster.objects import capacity, devices, json_types, quantity
 from drakit_cluster.objects.capacity import Amounts, Capacity
-from drakit_cluster.objects.devices import DeviceId, DeviceView
+from drakit_cluster.objects.devices import AllocationError, DeviceId, DeviceView
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.ports import AllocationError
 from drakit_cluster.scheduling.allocator import footprints
 from drakit_cluster.scheduling.allocator.pools import Condition, Pool, Slice
 from drakit_cluster.scheduling.allocator.state import AllocatedState

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from drakit_cluster.objects import json_types, mixins, nodes
+from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.ports import AllocationError
 
 
 class PoolId(NamedTuple):

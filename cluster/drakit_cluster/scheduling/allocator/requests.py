@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from drakit_cluster.objects import capacity, json_types, naming, quantity
 from drakit_cluster.objects.capacity import Amounts
+from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.ports import AllocationError
 
 
 class Mode(enum.Enum):

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterator
 from itertools import islice
 
-from drakit_cluster.objects.ports import AllocationError
+from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.scheduling.allocator.bounds import Bounds
 from drakit_cluster.scheduling.allocator.flawed_world import FlawedWorld
 from drakit_cluster.scheduling.allocator.inventory import Device

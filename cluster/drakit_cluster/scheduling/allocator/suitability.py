@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from drakit_cluster.objects import json_types, nodes, taints
+from drakit_cluster.objects.devices import AllocationError, SelectorError
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.ports import AllocationError, SelectorError
 from drakit_cluster.scheduling.allocator.inventory import Device, Inventory
 from drakit_cluster.scheduling.allocator.requests import Want
 from drakit_cluster.scheduling.allocator.state import UNUSED, AllocatedState, Use

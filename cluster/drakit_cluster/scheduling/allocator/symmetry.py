@@ -13,12 +13,11 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from drakit_cluster.objects.ports import AllocationError
-from drakit_cluster.scheduling.allocator.constraints import Element, Value
+from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.scheduling.allocator.inventory import Device
 from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Constraint, Option, Want
-from drakit_cluster.scheduling.allocator.world import World
+from drakit_cluster.scheduling.allocator.world import Element, Value, World
 
 Token = tuple[Hashable, ...]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-from drakit_cluster.objects.ports import SelectorPort
+from drakit_cluster.objects.devices import SelectorPort
 from drakit_cluster.scheduling.allocator.footprints import Footprint
 from drakit_cluster.scheduling.allocator.inventory import Device
 

@@ -3,18 +3,77 @@
 Every choice belongs to a step of the search, given as one bit. For each thing that can run out the world remembers the steps that used
 it: when a device is refused, ``blame`` collects the steps without which it might not have been. The search uses this to go back to a
 step that matters, and never to one that does not.
+
+matchAttribute and distinctAttribute while devices are being chosen.
+
+A device's value is a set: one (type, value) for a scalar, several for a list where the ListTypeAttributes gate is on. All devices of a
+matchAttribute share at least one element; the sets of a distinctAttribute are pairwise disjoint. A device without the attribute satisfies
+neither. Values of different types are different.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from drakit_cluster.objects import json_types
-from drakit_cluster.scheduling.allocator import constraints
-from drakit_cluster.scheduling.allocator.constraints import Chosen, Value
+from drakit_cluster.objects.json_types import Json
 from drakit_cluster.scheduling.allocator.inventory import Device, Draws, Inventory
-from drakit_cluster.scheduling.allocator.requests import Claim, ConstraintSpec, Option
+from drakit_cluster.scheduling.allocator.requests import Claim, Constraint, ConstraintSpec, Option
 from drakit_cluster.scheduling.allocator.suitability import Demand, Suitability
+
+Element = tuple[str, Json]
+Value = frozenset[Element]
+"""What a device says for one attribute; empty for a type this version does not know."""
+
+_SCALARS = {"string": "strings", "int": "ints", "bool": "bools", "version": "versions"}
+
+
+class Chosen(NamedTuple):
+    """The state of one constraint: how many devices count, and the common (match) or all used (distinct) elements."""
+
+    devices: int
+    elements: Value
+
+
+NONE_CHOSEN = Chosen(0, frozenset())
+
+
+def value_of(attributes: Mapping[str, Json], driver: str, name: str, *, lists: bool) -> Value | None:
+    """Return the value of the fully qualified attribute ``name``; None where the device lacks it.
+
+    An attribute may be published under its full name or, in the driver's own domain, without one; the full name wins.
+    """
+    attribute = attributes.get(name)
+    domain, _, identifier = name.partition("/")
+    if attribute is None and identifier and domain == driver:
+        attribute = attributes.get(identifier)
+    if attribute is None:
+        return None
+    for scalar, plural in _SCALARS.items():
+        if (one := json_types.at(attribute, scalar)) is not None:
+            return _elements(scalar, [one])
+        if lists and (many := json_types.at(attribute, plural)) is not None:
+            return _elements(scalar, json_types.items(many))
+    return frozenset()
+
+
+def _elements(scalar: str, values: list[Json]) -> Value:
+    return frozenset((scalar, one) for one in values if isinstance(one, (str, int)))
+
+
+def add(spec: ConstraintSpec, chosen: Chosen, value: Value | None, *, lists: bool) -> Chosen | None:
+    """Return the state with one more device, or None where its value is not allowed."""
+    if value is None or (lists and not value):
+        return None
+    if not chosen.devices:
+        return Chosen(1, value)
+    if spec.kind is Constraint.MATCH:
+        common = chosen.elements & value
+        return Chosen(chosen.devices + 1, common) if common else None
+    if not value or chosen.elements & value:
+        return None
+    return Chosen(chosen.devices + 1, chosen.elements | value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +106,7 @@ class World:
         """How often a shared device was chosen by others than admins."""
         self.taken: defaultdict[int, dict[str, int]] = defaultdict(dict)
         """What was taken of shared devices, in nanos by capacity, by the device's index."""
-        self.chosen: list[tuple[Chosen, ...]] = [(constraints.NONE_CHOSEN,) * len(specs) for specs in self._specs]
+        self.chosen: list[tuple[Chosen, ...]] = [(NONE_CHOSEN,) * len(specs) for specs in self._specs]
         self.counts = [0] * len(claims)
         """Results per claim."""
         self.blame = 0
@@ -61,7 +120,7 @@ class World:
         key = (attribute, device.index)
         if key not in self._values:
             attributes = json_types.mapping(device.spec, "attributes")
-            self._values[key] = constraints.value_of(attributes, device.id.driver, attribute, lists=self._lists)
+            self._values[key] = value_of(attributes, device.id.driver, attribute, lists=self._lists)
         return self._values[key]
 
     def available(self, option: Option, claim: int, device: Device) -> bool:
@@ -105,7 +164,7 @@ class World:
         for position, spec in enumerate(self._specs[claim]):
             chosen = self.chosen[claim][position]
             if spec.applies(option):
-                added = constraints.add(spec, chosen, self.value(spec.attribute, device), lists=self._lists)
+                added = add(spec, chosen, self.value(spec.attribute, device), lists=self._lists)
                 if added is None:
                     self.blame |= self.bound_by[claim][position]
                     return None

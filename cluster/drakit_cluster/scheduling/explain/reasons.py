@@ -7,7 +7,7 @@ could be served, they do not fit together, and that is said instead.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from drakit_cluster.objects.ports import AllocationError
+from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.quantity import Quantity
 from drakit_cluster.scheduling.allocator.inventory import Device
 from drakit_cluster.scheduling.allocator.pools import Condition

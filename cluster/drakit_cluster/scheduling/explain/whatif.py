@@ -13,10 +13,9 @@ from drakit_cluster import cel as selectors
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.objects import json_types, naming, resources
-from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.ports import AllocationError
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.scheduling import extended, placement, reservation, taint_rules
 from drakit_cluster.scheduling.affinity import Neighbours
@@ -26,7 +25,7 @@ from drakit_cluster.scheduling.allocator.known_errors import KnownError, KnownEr
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.scheduling.explain import obstacles
 from drakit_cluster.scheduling.explain.obstacles import Obstacle
-from drakit_cluster.scheduling.node_amounts import NodeAmounts
+from drakit_cluster.scheduling.extended import NodeAmounts
 from drakit_cluster.scheduling.placement import Placement, Refusal
 
 DEFAULT_NODE = "node"

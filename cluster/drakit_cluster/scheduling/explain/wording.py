@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from drakit_cluster.objects import capacity, json_types, quantity, taints
 from drakit_cluster.objects.capacity import RequestPolicy
-from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.ports import AllocationError
 from drakit_cluster.objects.quantity import Format, Quantity
 from drakit_cluster.scheduling.allocator.inventory import Device
 from drakit_cluster.scheduling.allocator.problem import Problem
