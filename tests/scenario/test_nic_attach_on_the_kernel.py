@@ -391,7 +391,7 @@ def late(driver: nic_attach.Running, pod: nic_attach.Pod, answers: list[bool]) -
 @pytest.mark.parametrize("answers", [[False], [True, False]], ids=["before the work", "after the work"])
 def test_an_interface_that_comes_too_late_is_undone(driver: nic_attach.Running, pod: nic_attach.Pod, answers: list[bool]) -> None:
     ref = driver.prepare(nic_attach.claim(1, parameters={"addresses": ["10.99.1.2/16"]}))
-    with pytest.raises(outcomes.RefusedError, match="nobody waits"):
+    with pytest.raises(outcomes.RefusedError, match="no longer waits"):
         late(driver, pod, list(answers))
     assert not children(pod)
     assert not driver.members()

@@ -384,7 +384,7 @@ def test_hardware_that_no_namespace_shows_is_not_forgotten(world: nic_attach.Wor
         asked = pod_interfaces.Passthrough(mark="drakit whole x", host_state=dataclasses.replace(former, name="eth9", identity=place))
         assert machine.locate(asked) is where
         if where is pod_interfaces.Location.RETURNING:
-            with pytest.raises(errors.HardwareError, match="it is the host's again when the namespace that has it ends"):
+            with pytest.raises(errors.HardwareError, match="it returns to the host when the namespace that has it ends"):
                 machine.return_to_host(asked)
         else:
             assert not machine.return_to_host(asked)

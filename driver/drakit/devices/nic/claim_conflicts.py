@@ -1,7 +1,7 @@
-"""What the grants of one claim must not ask for together: every pod that uses the claim has all of them.
+"""Conflicts between the grants of one claim: every pod that uses the claim gets all of them.
 
-Checked when they are planned, one after the other and in one thread, before anything is touched. What the claims of one pod ask for together is only
-known when it attaches.
+Grants are checked while they are planned, one after the other in one thread, before anything is changed. Conflicts between claims of one pod are only
+known when the pod attaches.
 """
 
 import dataclasses

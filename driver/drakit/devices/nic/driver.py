@@ -1,8 +1,8 @@
-"""The NIC driver: interfaces shared by many claims, one share for each share id, its bandwidth enforced in both directions.
+"""The NIC driver: interfaces shared by many claims, one share for each share id, with its bandwidth enforced in both directions.
 
-``prepare`` installs a share's class on the NIC and tells the container of it; the container's interface is made when its runtime calls the hook (see
-``attach``). Beside the verbs, a ``keeper`` puts back what somebody alters. A mock machine keeps the shares as hardware would, but shapes and attaches
-nothing.
+``prepare`` installs a share's class on the NIC and returns the container's edits; the interface in the pod is created when the container runtime
+calls the hook (``attach``). In the background ``tc_reconciler`` restores what was changed on a NIC, and ``link_monitor`` publishes changes of
+interfaces. A mock machine records shares but shapes and attaches nothing.
 """
 
 import dataclasses
@@ -105,7 +105,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         named = functools.partial(shares.container_edits, announced, request=grant.request, device=grant.device.name)
         if self._attachment is None:
             if self._link_monitor is not None:
-                self._link_monitor.wake()  # Nobody attaches, after which there would be a look.
+                self._link_monitor.wake()  # Without attachment no attach wakes the monitor.
             return driver.Prepared(edits=named(interface_name=grant.config.interface_name), record=shares.to_record(share))
         client = self._attachment.client_for(grant.record)
         container_edits = named(
@@ -133,7 +133,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._numbers.forget(identity)
 
     def start(self, context: contexts.DriverContext) -> None:
-        """Begin to attach sandboxes, and to look after what is installed."""
+        """Start to attach sandboxes, to reconcile traffic control and to monitor links."""
         if self._attachment is not None:
             self._attachment.start(context, self._intents)
         health = reporting.DeviceHealth(context)
@@ -246,7 +246,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         )
 
     def _minor(self, identity: str, intent: records.Record, interface: port.Interface) -> int:
-        """The share's class: as planned, else the one it has already, else a free one that nobody was promised."""
+        """Return the share's class: as planned, else the one it has, else a free one that no intent names."""
         planned = intent.get("minor")
         if isinstance(planned, int):
             return planned

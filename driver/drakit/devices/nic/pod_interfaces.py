@@ -1,8 +1,8 @@
-"""What the driver does inside pods' network namespaces, as a protocol, and the values it is told.
+"""Interfaces inside pods' network namespaces: the protocol by which the driver configures and moves them, and its values.
 
-Two things happen there: a child of a NIC is dressed with all its pod is to have of it, and a whole interface is moved in and brought back. Both are
-idempotent. Nothing that a pod can write decides what is brought back (``identity``). Adapters: the kernel (``netlink_pods``) and a mock machine
-(``mock_pods``). Every failure is a HardwareError that names the call.
+The configuration of a claim is applied to a child of a NIC, and a whole interface is moved into a pod and returned to the host. Both are idempotent.
+Nothing that a pod can write decides which interface is returned (``passthrough.identity``). Adapters: the kernel (``passthrough.kernel_pods``) and a
+mock machine (``mock.mock_pods``). Every failure is a HardwareError that names the call.
 """
 
 import dataclasses
@@ -28,7 +28,10 @@ class InterfaceRef:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InterfaceConfig:
-    """All that an interface in a pod is to be. ``mtu`` 0 and ``mac`` "" leave what it has; ``sysctls`` are values by name (``ipv4.arp_ignore``)."""
+    """The wanted configuration of an interface in a pod.
+
+    ``mtu`` 0 and ``mac`` "" leave what it has; ``sysctls`` are values by name (``ipv4.arp_ignore``).
+    """
 
     name: str
     mtu: int = 0
@@ -54,9 +57,9 @@ class ObservedInterface:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostState:
-    """A whole interface as the host had it, by which it is restored. ``alias`` is what an admin had written there (ifalias).
+    """A whole interface as the host had it, from which it is restored. ``alias`` is what an admin wrote there (ifalias).
 
-    ``identity`` is what tells it from every other; ``routes`` are the host's by it, ``host_routes.MOST`` at most, without those that the kernel or a
+    ``identity`` distinguishes it from every other; ``routes`` are the host's by it, ``host_routes.MOST`` at most, without those that the kernel or a
     routing daemon makes; ``routes_left_out`` says how many more there were, and is not kept: an interface that has some is not given away.
     """
 
@@ -94,7 +97,7 @@ class Passthrough:
 
     @property
     def identity(self) -> identities.Identity:
-        """What tells it from every other, as it was when it was last seen on the host."""
+        """What distinguishes it from every other, as last seen on the host."""
         moved = self.placement
         return self.host_state.identity if moved is None or moved.is_of_earlier_version else moved.identity
 
@@ -103,25 +106,25 @@ class Pods(Protocol):
     """The part of the port that reaches into pods."""
 
     def apply(self, child: InterfaceRef, wanted: InterfaceConfig) -> None:
-        """Give the interface everything of the outfit and set it up; it must be there under the outfit's name. What is there already stays.
+        """Configure the interface as wanted and set it up; it must exist under the wanted name. What it has already stays.
 
-        Raises HardwareError; what was given before the error goes with the interface, but for rules, which ``undress`` takes away.
+        Raises HardwareError; what was applied before the error ends with the interface, except rules, which ``remove_config`` removes.
         """
 
     def remove_config(self, child: InterfaceRef, wanted: InterfaceConfig) -> None:
-        """Take away what would outlive the interface in the pod (its rules); nothing to take away is success. Raises HardwareError."""
+        """Remove what would outlive the interface in the pod (its rules); rules that are gone are success. Raises HardwareError."""
 
     def observed(self, child: InterfaceRef) -> ObservedInterface | None:
-        """The interface as it is in the pod now; None when it is not there. Raises HardwareError."""
+        """Return the interface as it is in the pod now; None where it does not exist. Raises HardwareError."""
 
     def host_state(self, name: str) -> HostState | None:
-        """An interface of the host, to be remembered before it is moved; None when there is none of this name. Raises HardwareError."""
+        """Return the state of an interface of the host, to be recorded before it is moved; None where there is none. Raises HardwareError."""
 
     def mark(self, host_state: HostState, mark: str) -> None:
-        """Mark an interface of the host as somebody's (by its ifalias), for people and for drivers. Raises HardwareError."""
+        """Write whose an interface of the host is (into its ifalias), for people and for drivers. Raises HardwareError."""
 
     def locate(self, whole: Passthrough, sandbox: InterfaceRef | None = None) -> Location:
-        """Where the interface is; HERE is the namespace of ``sandbox``. Raises HardwareError."""
+        """Return where the interface is; HERE is the namespace of ``sandbox``. Raises HardwareError."""
 
     def planned_placement(self, whole: Passthrough, sandbox: InterfaceRef, pod: str) -> identities.Placement:
         """Return what to record before the interface is moved from the host into the sandbox.
@@ -130,23 +133,23 @@ class Pods(Protocol):
         """
 
     def move_in(self, whole: Passthrough, child: InterfaceRef, wanted: InterfaceConfig) -> None:
-        """Move the interface from the host into the pod under the outfit's name, and dress it. In the pod already: only dress it.
+        """Move the interface from the host into the pod under the wanted name, and configure it. Where it is in the pod already, only configure it.
 
         Raises HardwareError when the host does not have it, or the pod has another interface of that name.
         """
 
     def return_to_host(self, whole: Passthrough, sandbox: InterfaceRef | None = None) -> bool:
-        """Make the interface the host's again, as it was; ``sandbox`` is a namespace that is open already and may have it.
+        """Return the interface to the host, as it was; ``sandbox`` is a namespace that is open already and may have it.
 
-        False when it is gone (a virtual one ends with its pod), or no pod's interface can be proved to be it: then nothing is changed. Routes are
-        restored where it has been away; one that cannot be is logged, and does not keep the rest from coming back.
+        False when it is gone (a virtual one ends with its pod), or no pod's interface is proved to be it: then nothing is changed. Routes are
+        restored where it has been away; one that cannot be is logged, and the rest is restored.
 
         Raises HardwareError, for example when the host has another interface of its name by now, or a namespace has it that cannot be entered.
         """
 
 
 def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addresses: tuple[str, ...] = ()) -> InterfaceConfig:
-    """What a configuration makes of an interface, under a name and with addresses chosen for one sandbox (``addresses.Book``)."""
+    """Return the wanted configuration of an interface, with a name and with addresses chosen for one sandbox (``addresses.address_leases``)."""
     forwarding = dict.fromkeys(config.FORWARDING_SYSCTLS, 1) if chosen.forwarding else {}
     return InterfaceConfig(
         name=name,
@@ -162,17 +165,17 @@ def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addr
 
 
 def mark_of(share_id: str) -> str:
-    """The mark of an interface that is one grant's whole."""
+    """Return the mark of an interface that one grant has whole."""
     return f"drakit whole {share_id}"
 
 
 def returning_mark(mark: str) -> str:
-    """The mark of an interface that has been away and is not yet all that it was: whoever finds it so goes on putting back."""
+    """Return the mark of an interface that was in a pod and is not restored completely: a driver that finds it continues to restore."""
     return f"{mark} coming back"
 
 
 def to_record(host_state: HostState) -> records.Record:
-    """A former interface as the journal keeps it."""
+    """Return a host state as the journal keeps it."""
     return {
         "name": host_state.name,
         "mac": host_state.mac,
@@ -186,16 +189,16 @@ def to_record(host_state: HostState) -> records.Record:
 
 
 def from_record(record: object) -> HostState | None:
-    """The former interface a record describes; None for anything else."""
+    """Return the host state that a record describes; None for anything else."""
     if not isinstance(record, Mapping):
         return None
     match record:
         case {"name": str(name), "mac": str(mac), "mtu": int(mtu), "up": bool(up), "addresses": (*addresses,)}:
-            alias, told = str(record.get("alias") or ""), identities.from_record(record.get("identity") or record)
+            alias, identity = str(record.get("alias") or ""), identities.from_record(record.get("identity") or record)
             listed = record.get("routes")
             found = map(host_routes.from_record, listed if isinstance(listed, list | tuple) else ())
             kept = tuple(route for route in found if route is not None)
             listed_addresses = tuple(map(str, addresses))
-            return HostState(name=name, mac=mac, mtu=mtu, up=up, addresses=listed_addresses, alias=alias, identity=told, routes=kept)
+            return HostState(name=name, mac=mac, mtu=mtu, up=up, addresses=listed_addresses, alias=alias, identity=identity, routes=kept)
         case _:
             return None

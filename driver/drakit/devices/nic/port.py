@@ -1,7 +1,7 @@
-"""What the NIC driver needs of the machine, as a protocol, and the facts it is told.
+"""What the NIC driver needs of a machine, as a protocol (``Port``), and the values that it exchanges.
 
-Two adapters: the kernel (``netlink``) and a machine file (``mock``). ``interfaces`` is a pure read; every other call is idempotent.
-Every failure of a call is a HardwareError that names the call. Rates are bits per second.
+"Port" is meant as in ports and adapters. The adapters are the kernel (``kernel_port``) and a machine's file (``mock``). ``interfaces`` only reads;
+every other call is idempotent. Every failure of a call is a HardwareError that names the call. Rates are bits per second.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class Interface:
     ``speed`` is what the driver reports in bits per second, also where it is made up, as a veth's is; None when it reports none. ``state`` is the
     operational state of RFC 2863 in lower case. ``master`` is the index of the bond or bridge it is enslaved to; ``lower`` of the interface it
     sits on, in the same namespace. ``default_route`` says that a default route leaves by it; ``addressed`` that it has an address of global scope.
-    ``queueing`` names a root qdisc that somebody chose for it (``fq 8001:``); empty for the kernel's default and for ours. ``sharer`` is the other
+    ``queueing`` names another program's root qdisc (``fq 8001:``); empty for the kernel's default and for ours. ``sharer`` is the other
     driver that shares it out, if any.
     """
 
@@ -76,7 +76,7 @@ class Interface:
 
 
 class Classifier(enum.Enum):
-    """How egress frames are told apart: by the sender's network namespace, by source address, or not at all."""
+    """How egress frames are classified: by the sender's network namespace, by source address, or not at all."""
 
     NETNS = "netns"
     MAC = "mac"
@@ -173,7 +173,7 @@ class Interest:
 
 
 class Watch(Protocol):
-    """Waits for what somebody does to the machine's interfaces or their queueing."""
+    """Waits for changes of the machine's interfaces or their queueing."""
 
     def narrow(self, interest: Interest) -> bool:
         """Receive only events of these interfaces from now on; before the first call, all events.
@@ -182,38 +182,38 @@ class Watch(Protocol):
         """
 
     def wait(self, seconds: float) -> bool:
-        """Whether something happened, or ``wake`` was called, within so many seconds."""
+        """Return whether an event came, or ``wake`` was called, within this many seconds."""
 
     def drain(self) -> None:
-        """Forget what has happened until now."""
+        """Discard the events until now."""
 
     def wake(self) -> None:
         """End a wait, now or the next; from any thread."""
 
     def close(self) -> None:
-        """Give back what it holds; nobody may be waiting."""
+        """Close what it holds; no thread may be waiting."""
 
 
 class Port(pod_interfaces.Pods, sriov.Functions, Protocol):
     """The machine's network hardware."""
 
     def interfaces(self) -> tuple[Interface, ...]:
-        """All interfaces there are now, by rising index; raises HardwareError."""
+        """Return all interfaces by rising index. Raises HardwareError."""
 
     def interface(self, name: str) -> Interface | None:
         """The interface of exactly this name, or None; its cost does not grow with the number of interfaces. Raises HardwareError."""
 
     def shaping(self) -> Shaping:
-        """What can be enforced here; found out once."""
+        """Return what can be enforced here; tried once."""
 
     def install(self, uplink: Uplink, share: Share) -> None:
         """Make the share real in both directions; installing it again, or over an older form of itself, leaves exactly this one and its members.
 
-        Raises HardwareError, which names a root qdisc of somebody else's.
+        Raises HardwareError, which names a root qdisc of another program.
         """
 
     def remove(self, share_id: str, hint: Share | None = None) -> None:
-        """Take the share away with its members; nothing to take away is success. The last one of a NIC leaves it as it was before the first.
+        """Remove the share with its members; a share that is gone is success. Removing the last one restores the NIC as it was before the first.
 
         ``hint`` is the share as it was planned; without it the share is searched for. Raises HardwareError.
         """
@@ -243,10 +243,10 @@ class Port(pod_interfaces.Pods, sriov.Functions, Protocol):
         """
 
     def check(self, uplink: Uplink, shares: Sequence[Share]) -> tuple[str, ...]:
-        """What on this NIC differs from exactly these shares, in words for the operator; nothing is changed. Raises HardwareError."""
+        """Return what on this NIC differs from exactly these shares, in words for the operator; change nothing. Raises HardwareError."""
 
     def repair(self, uplink: Uplink, shares: Sequence[Share]) -> tuple[str, ...]:
-        """Make the NIC carry exactly these shares at these rates, in place and without a break for what is right already; what was mended.
+        """Make the NIC carry exactly these shares at these rates, in place and without a break for what is right already; return what was fixed.
 
         Raises HardwareError.
         """

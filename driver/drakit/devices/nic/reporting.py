@@ -1,7 +1,7 @@
-"""What is told of NICs and their shares: health with its reasons, statuses in claims, and numbers for the metrics.
+"""Reports about NICs and their shares: device health with its reasons, statuses in claims, and metrics.
 
-A status says what is really there: the rates that the kernel gives back, and the interfaces as they were noted when sandboxes were attached. A claim
-that no sandbox uses yet is told nothing; one whose share the kernel does not have is told so. Nothing is written twice.
+A status has what is in effect: the rates read back from the kernel, and the interfaces recorded when sandboxes were attached. A claim that no sandbox
+uses yet has no status; one whose share the kernel lacks says so. An unchanged status is not written again.
 """
 
 import dataclasses
@@ -45,9 +45,9 @@ class DeviceHealth:
             if known.get(source, "") == message:
                 return
             known[source] = message
-            told = "; ".join(text for _, text in sorted(known.items()) if text)
-            health = contexts.Health.UNHEALTHY if told else contexts.Health.HEALTHY
-            self._context.report_health(contexts.HealthReport(device=device, health=health, message=told))
+            message = "; ".join(text for _, text in sorted(known.items()) if text)
+            health = contexts.Health.UNHEALTHY if message else contexts.Health.HEALTHY
+            self._context.report_health(contexts.HealthReport(device=device, health=health, message=message))
 
     def report(self, source: str) -> "HealthSource":
         """One source's way to report health as a context takes it."""
@@ -151,21 +151,21 @@ class StatusReporter:
         attached = sorted((one for one in noted if one is not None), key=lambda one: one.cookie)
         found = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
         if found is None:
-            return _status(grant, (_condition("ShareMissing", "the NIC does not have the share; it is being put back", holds=False),))
+            return _status(grant, (_condition("ShareMissing", "the NIC does not have the share; the driver restores it", holds=False),))
         if not self._attaches:
             return self._of_prepared(grant, found)
         if not attached:
             return None
-        leases = self._leases.of(grant)
-        told = tuple(dict.fromkeys(text for lease in leases for text in lease.addresses))[:_ADDRESSES_MAX]
+        leases = self._leases.leases_of(grant)
+        pod_addresses = tuple(dict.fromkeys(text for lease in leases for text in lease.addresses))[:_ADDRESSES_MAX]
         network = claim_status.NetworkStatus(
-            interface=attached[0].name, addresses=told, hardware_address=attached[0].mac if len(attached) == 1 else ""
+            interface=attached[0].name, addresses=pod_addresses, hardware_address=attached[0].mac if len(attached) == 1 else ""
         )
         message = f"{found.egress.rate} bit/s out, {found.ingress.rate} bit/s in, read back from the kernel; {len(attached)} in use"
         return _status(grant, (_condition("Attached", message),), values=_rates(found), network=network)
 
     def _of_prepared(self, grant: Grant, found: port.Traffic) -> claim_status.DeviceStatus:
-        """Return the status of a share that nobody attaches to: the interface that its container is told of by variables."""
+        """Return the status of a share that nobody attaches to: the interface that its container's variables name."""
         chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
         prepared = shares.from_record(grant.record)
         network = claim_status.NetworkStatus(
@@ -183,11 +183,11 @@ class StatusReporter:
         if planned is None or not (is_attached or service.RECORDED not in grant.record):
             return None
         chosen = grant.config if isinstance(grant.config, config.NicConfig) else config.NicConfig()
-        leases = self._leases.of(grant)
-        told = leases[0].addresses if leases else chosen.addresses
+        leases = self._leases.leases_of(grant)
+        pod_addresses = leases[0].addresses if leases else chosen.addresses
         network = claim_status.NetworkStatus(
             interface=chosen.interface_name or planned.host_state.name,
-            addresses=told,
+            addresses=pod_addresses,
             hardware_address=chosen.mac or planned.host_state.mac,
         )
         function = None if planned.function is None else self._machine.function(planned.function)

@@ -1,8 +1,10 @@
-"""Which addresses a sandbox has: taken from its class's pools or written in its configuration, noted durably, and given back.
+"""Leases of addresses to sandboxes: from the class's pools or from the configuration, recorded durably, and released.
 
-The book is kept in the notes of grants, so that it lives exactly as long as they do: what is not given back when a sandbox ends is free when its
-claim is unprepared. A sandbox that asks again gets what it has. Who takes holds the lock ``LOCK`` beside the device's (``locks_for``), so that
-addresses of all shares of a node are told apart, also between processes.
+Leases are notes of grants, so they end with them: what a sandbox did not release is free when its claim is unprepared. A sandbox that asks again gets
+what it has. ``acquire`` runs under the lock ``LOCK`` beside the device's (``locks_for``), so that all addresses of a node differ, also between
+processes.
+
+``AddressIndex`` finds the holder of an address without reading every claim's notes.
 """
 
 import contextlib
@@ -116,7 +118,7 @@ class Lease:
 
     @property
     def place(self) -> NoteLocation:
-        """Where it is noted."""
+        """Where the lease is recorded."""
         of = self.grant
         return NoteLocation(claim=of.claim.uid, device=of.device.name, share_id=of.share_id, key=self.sandbox_id.key)
 
@@ -135,12 +137,12 @@ def _is_alive(lease: Lease) -> bool:
 
 
 def locks_for(chosen: config.NicConfig) -> tuple[str, ...]:
-    """The lock to hold beside the device's while ``take`` is called: none where there is nothing to take."""
+    """The lock to hold beside the device's while ``acquire`` is called; none where the configuration has no addresses."""
     return (LOCK,) if chosen.addresses or chosen.address_pools else ()
 
 
 class _Taken:
-    """Addresses that a pool may not give out: those in the register but for those that are about to be given back."""
+    """Addresses that a pool must not use: those in the index, except those about to be released."""
 
     def __init__(self, known: AddressIndex, freed: frozenset[str]) -> None:
         self._known, self._freed = known, freed
@@ -150,11 +152,10 @@ class _Taken:
 
 
 class AddressLeases:
-    """Who has which address on this node. ``lives`` says whether the sandbox of a lease is still there; ``survey`` looks once at all that are there,
-    and gives what says the same of any lease.
+    """The leases of this node. ``is_alive`` says whether a lease's sandbox exists; ``survey`` reads all sandboxes once and returns the same check.
 
-    Books of one process share a ``register``; what an address costs grows neither with the claims nor with the addresses of the node, until a pool
-    seems to be used up: then all notes are read once, and what ended sandboxes had is given back.
+    All objects of one process share the index ``known``. The cost of an address grows neither with the claims nor with the addresses of the node,
+    until a pool seems to be used up: then all notes are read once, and the addresses of ended sandboxes are released.
     """
 
     def __init__(
@@ -170,30 +171,30 @@ class AddressLeases:
         self._survey = survey or (lambda: is_alive)
         self._index = known or AddressIndex(context.data_dir)
 
-    def take(self, grant: Grant, chosen: config.NicConfig, sandbox_id: SandboxId) -> tuple[str, ...]:
-        """The sandbox's addresses, noted before anything is made; those of an earlier call if it has any.
+    def acquire(self, grant: Grant, chosen: config.NicConfig, sandbox_id: SandboxId) -> tuple[str, ...]:
+        """Return the sandbox's addresses, recorded before they are configured; those of an earlier call where it has any.
 
         Raises ConfigError for a static address that another pod of this node has, DeviceBusyError when a pool is used up.
         """
-        own = self.of(grant)
+        own = self.leases_of(grant)
         kept = next((lease for lease in own if lease.sandbox_id.cookie == sandbox_id.cookie), None)
         if kept is not None:
             return kept.addresses
         if not self._index.is_current():
-            self._index.learn(_noted(self.leases()))
+            self._index.learn(_noted(self.all_leases()))
         over = [lease for lease in own if self._is_over(lease, grant, sandbox_id)]
         over += self._over_holders(chosen, grant, sandbox_id, over)
         try:
             found = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(over)))
         except errors.DeviceBusyError:
-            every = tuple(self.leases())
+            every = tuple(self.all_leases())
             self._index.learn(_noted(every))
             is_alive = self._survey()
             over = [lease for lease in every if self._is_over(lease, grant, sandbox_id, is_alive)]
             found = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(over)))
         for lease in over:
             with contextlib.suppress(errors.ClaimError):  # Its claim has just been unprepared, and its notes are gone with it.
-                self.give_back(lease.grant, lease.sandbox_id)
+                self.release(lease.grant, lease.sandbox_id)
         if found:
             lease = Lease(grant=grant, sandbox_id=sandbox_id, addresses=found)
             for host in lease.hosts:
@@ -201,34 +202,34 @@ class AddressLeases:
             self._context.set_state(grant, sandbox_id.key, {"cookie": f"{sandbox_id.cookie:x}", "pod": sandbox_id.pod, "addresses": found})
         return found
 
-    def give_back(self, grant: Grant, sandbox_id: SandboxId) -> None:
-        """The sandbox's addresses are free again; none is success. Raises ClaimError when the claim is no longer prepared: then they are free."""
-        for lease in self.of(grant):
+    def release(self, grant: Grant, sandbox_id: SandboxId) -> None:
+        """Release the sandbox's addresses; none is success. Raises ClaimError where the claim, and so its leases, are gone."""
+        for lease in self.leases_of(grant):
             if lease.sandbox_id.cookie == sandbox_id.cookie:
                 self._forget(lease)
         self._context.set_state(grant, sandbox_id.key, None)
 
     def end(self, grant: Grant) -> None:
-        """The grant is about to be unprepared, and its notes go with it."""
-        for lease in self.of(grant):
+        """Drop a grant that is about to be unprepared; its notes end with it."""
+        for lease in self.leases_of(grant):
             self._forget(lease)
 
-    def of(self, grant: Grant) -> tuple[Lease, ...]:
-        """The leases of one grant."""
+    def leases_of(self, grant: Grant) -> tuple[Lease, ...]:
+        """Return the leases of one grant."""
         found = (_lease(grant, record) for key, record in self._context.state(grant).items() if key.startswith(_NOTE))
         return tuple(lease for lease in found if lease is not None)
 
-    def leases(self) -> Iterator[Lease]:
-        """Every lease of the node; costs as much as there are claims."""
+    def all_leases(self) -> Iterator[Lease]:
+        """Yield every lease of the node; the cost grows with the number of claims."""
         for grant in self._context.grants():
-            yield from self.of(grant)
+            yield from self.leases_of(grant)
 
     def _forget(self, lease: Lease) -> None:
         for host in lease.hosts:
             self._index.forget(host, lease.place)
 
     def _holders(self, host: str) -> Iterator[Lease]:
-        """The leases that have an address now: the register's places, looked up."""
+        """Yield the leases that have an address now: the index's locations, read again."""
         for place in sorted(self._index.places(host), key=lambda place: (place.claim, place.key)):
             grant = self._context.grant(place.claim, place.device, place.share_id)
             record = None if grant is None else self._context.state(grant).get(place.key)
@@ -239,7 +240,7 @@ class AddressLeases:
                 self._index.forget(host, place)
 
     def _is_over(self, lease: Lease, grant: Grant, sandbox_id: SandboxId, is_alive: IsAlive | None = None) -> bool:
-        """Whether a lease's sandbox is gone, or is the earlier one of the same pod, which has a new one now.
+        """Return whether a lease's sandbox is gone, or is the earlier one of a pod that has a new one.
 
         A whole interface is in one pod at a time and is no member of a share: its lease ends when another sandbox takes it.
         """
@@ -254,7 +255,7 @@ class AddressLeases:
         return replaced or not (is_alive or self._is_alive)(lease)
 
     def _over_holders(self, chosen: config.NicConfig, grant: Grant, sandbox_id: SandboxId, over: Sequence[Lease]) -> Iterator[Lease]:
-        """The leases of configured addresses whose sandboxes are gone, beside those known; raises ConfigError for one that somebody still has."""
+        """The leases of configured addresses whose sandboxes are gone, beside those known. Raises ConfigError for an address in use."""
         found = list(over)
         for address in sorted(hosts_of(chosen)):
             for lease in self._holders(address):

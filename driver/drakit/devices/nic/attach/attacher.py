@@ -1,9 +1,8 @@
-"""What is done when a runtime asks for a share's interface in a sandbox, and how it is undone.
+"""Attaches a sandbox to a share when a runtime calls for its interface, and rolls an attachment back.
 
-All of it is under the NIC's device lock, so no verb is half-way. Order: what is going to be made is noted durably; the child is made, down, and
-marked; its frames are led to the share's class; it is dressed, which sets it up; and only if the caller still waits and the claim is still prepared
-does it stay. Any step may be repeated: the next container of the sandbox, or the next try after a driver died half-way, goes through the same steps
-and finds them done.
+Everything runs under the NIC's device lock. Order: record the attachment durably; create the child, down, and mark it; lead its frames to the share's
+class; configure it, which sets it up; keep it only if the caller still waits and the claim is still prepared. Every step may be repeated: the next
+container of the sandbox, or the next try after a driver died, runs the same steps and finds them done.
 """
 
 import contextlib
@@ -109,7 +108,7 @@ class Attacher:
             self._kernel.delete(attachment.nsid, link)
         self._machine.dismiss(share, cookie=attachment.cookie, mac=attachment.mac)
         with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
-            self._leases.give_back(grant, _sandbox_id(attachment))
+            self._leases.release(grant, _sandbox_id(attachment))
             self._context.set_state(grant, attachment.key, None)
 
     def end(self, grant: Grant) -> None:
@@ -201,9 +200,9 @@ class Attacher:
         self._kernel.apply(child, dataclasses.replace(wanted, mac="", mtu=0) if was_up else wanted)
 
     def _addresses(self, call: Call, attachment: attachment_plan.Attachment) -> tuple[str, ...]:
-        """The sandbox's addresses. The book of the node is opened only for a configuration that asks for some."""
+        """Return the sandbox's addresses; leases are only read for a configuration that asks for addresses."""
         chosen = _config(call.grant)
-        return self._leases.take(call.grant, chosen, _sandbox_id(attachment)) if address_leases.locks_for(chosen) else ()
+        return self._leases.acquire(call.grant, chosen, _sandbox_id(attachment)) if address_leases.locks_for(chosen) else ()
 
     def _is_alive(self, lease: address_leases.Lease) -> bool:
         """Whether the sandbox of a lease is there: it is as long as its frames are led to a class."""
@@ -211,7 +210,7 @@ class Attacher:
         return share is not None and any(member.cookie == lease.sandbox_id.cookie for member in self._machine.members(of=share))
 
     def _survey(self) -> address_leases.IsAlive:
-        """The same of any lease, from one look at the kernel."""
+        """Return the same check for any lease, from one read of the kernel."""
         there = {(member.share_id, member.cookie) for member in self._machine.members()}
 
         def is_alive(lease: address_leases.Lease) -> bool:
@@ -223,7 +222,7 @@ class Attacher:
     def _wanted(self, request: protocol.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
         """The grant as it is now. Raises RefusedError where the interface comes too late: a runtime that has given up never takes it back."""
         if not is_waited_for():
-            raise outcomes.RefusedError("nobody waits for the interface any more", outcomes.Reason.TOO_LATE)
+            raise outcomes.RefusedError("the container runtime no longer waits for the interface", outcomes.Reason.TOO_LATE)
         return self._prepared(request)
 
 
@@ -248,7 +247,7 @@ def _make(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig, sh
 
 
 def _is_of(link: link_requests.Link, alias: str, mac: str) -> bool:
-    """Whether a child is the attachment's. A pod's root may change its mark or its address; whoever changes both has a child that nobody counts.
+    """Return whether a child is the attachment's. A pod's root may change its mark or its address; if it changes both, the child is nobody's.
 
     An address that an admin chose says nothing beside a mark: the sandbox before may have had the same.
     """

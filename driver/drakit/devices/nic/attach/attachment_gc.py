@@ -1,12 +1,11 @@
-"""Looks after attachments beside the verbs.
+"""Repairs and removes attachments in the background.
 
-At start, children with our mark whose share nobody knows are removed: a driver died between a claim's end and the child's. A share is known while
-the journal plans or holds it, or while it is installed; so after the journal was lost, pods keep what they have. Then and at intervals, each noted
-attachment is compared with the kernel: where its sandbox is gone it is forgotten, and where its frames are no longer led to the share's class they
-are again.
+At start, children with our mark and an unknown share are removed: a driver died between a claim's end and the child's. A share is known while the
+journal plans or has it, or while it is installed, so that pods keep what they have while the journal is incomplete. At intervals, each recorded
+attachment is compared with the kernel: it is removed where its sandbox is gone, and its frames are led to the share's class again where they are not.
 
-A claim that no container lists is prepared and never attached: kubelet and runtime see nothing wrong with it, so its pods are told by an Event. It
-comes once for a claim, after a while in which an image may be pulled, and never for one that was attached at any time.
+A claim that no container lists is prepared and never attached. Kubelet and runtime see no error, so an Event reports it: once for a claim, after a
+while in which an image may be pulled, and never for a claim that was attached at any time.
 """
 
 import contextlib
@@ -64,7 +63,7 @@ class AttachmentCollector:
         self._thread.join(_JOIN_SECONDS)
 
     def remove_orphans(self) -> None:
-        """Remove children with our mark whose share nobody knows. Raises HardwareError."""
+        """Remove children with our mark whose share is unknown. Raises HardwareError."""
         marked = self._kernel.marked()
         if not marked:
             return
@@ -81,10 +80,10 @@ class AttachmentCollector:
             share = shares.from_record(grant.record)
             if share is None:
                 continue
-            self._mend(grant, share, admitted)
+            self._repair(grant, share, admitted)
             self._warn(grant)
 
-    def _mend(self, grant: Grant, share: port.Share, admitted: set[tuple[str, int, str]]) -> None:
+    def _repair(self, grant: Grant, share: port.Share, admitted: set[tuple[str, int, str]]) -> None:
         for attachment in self._attacher.attachments(grant):
             here = bool(self._attacher.links(share, attachment))
             if here and (share.id, attachment.cookie, attachment.mac) in admitted:
@@ -105,7 +104,7 @@ class AttachmentCollector:
         _log.info("attachment of a deleted sandbox removed", extra=attacher.log_keys(grant, attachment, interface=attachment.name))
 
     def _warn(self, grant: Grant) -> None:
-        """Tell the users of a claim, once, that nothing attached to it for long: counted from the first look, also that of an earlier process."""
+        """Report once that no container attached to a claim for a while, counted from the first check, also by an earlier process."""
         notes, now = self._context.state(grant), self._monotonic()
         if notes.keys() - {_WAITING}:
             return

@@ -79,7 +79,7 @@ class Copies:
             raise errors.HardwareError("attach client", f"{path} cannot be run: {error}") from error
 
     def sweep(self, used: Collection[str]) -> None:
-        """Remove copies that no prepared claim names and nobody has put there lately."""
+        """Remove copies that no prepared claim names and that are older than a day."""
         for path in self._folder.glob(f"{_PREFIX}*"):
             if path.name not in used and time.time() - path.stat().st_mtime > _KEPT_SECONDS:
                 path.unlink(missing_ok=True)

@@ -1,9 +1,8 @@
 """The socket at which the driver listens for the hook's client.
 
-Only root of this host may speak; a message has a bound, and a connection a deadline. The socket is made under another name and renamed, so that a new
-instance of a rolling update takes it over without a moment in which nobody listens, and it stays when the server stops, because by then it may be
-another's; a client that finds nobody behind it waits for a while and then says so. Where the new instance dies while this one still lives, this one
-takes it back.
+Only root of this host may call; a message is bounded, and a connection has a deadline. The socket is created under another name and renamed, so that
+a new instance of a rolling update takes it over without a gap. It stays when the server stops, because it may then be another instance's; a client
+without a listener waits for a while and then reports it. Where the new instance dies while this one runs, this one takes the socket back.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ SECONDS = 8
 """How long a client waits for its answer."""
 CALLS_MAX = 16
 LOOK_SECONDS = 2.0
-"""How often a server looks whether somebody listens at its path."""
+"""How often a server checks that its path has a listener."""
 
 _RECEIVE_SECONDS = 2.0
 _BACKLOG = 128
@@ -76,7 +75,7 @@ class Server:
                 self._take(self._socket.accept()[0])
 
     def _take_back(self) -> None:
-        """Listen at the path again where nobody does: a newer instance took it over and died, or somebody removed it."""
+        """Listen at the path again where there is no listener: a newer instance took it over and died, or the socket was removed."""
         if _is_served(self._path, self._inode):
             return
         try:
@@ -96,7 +95,7 @@ class Server:
         try:
             with connection:
                 connection.settimeout(_RECEIVE_SECONDS)
-                if _is_root(connection) and not _is_a_look(connection):
+                if _is_root(connection) and not _is_probe(connection):
                     connection.send(self._answer(connection))
         except OSError as error:
             _log.info("attach client disconnected", extra={"error": str(error)})
@@ -141,7 +140,7 @@ def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
 
 
 def _is_served(path: pathlib.Path, own: int) -> bool:
-    """Whether somebody listens at the path: this instance, whose socket has the inode ``own`` there, or another."""
+    """Whether the path has a listener: this instance, whose socket has the inode ``own`` there, or another."""
     try:
         if path.stat().st_ino == own:
             return True
@@ -155,8 +154,8 @@ def _is_served(path: pathlib.Path, own: int) -> bool:
     return True
 
 
-def _is_a_look(connection: socket.socket) -> bool:
-    """Whether the caller hung up without a word: another instance, which wanted to know whether somebody listens."""
+def _is_probe(connection: socket.socket) -> bool:
+    """Whether the caller hung up without a message: another instance that checked for a listener."""
     return not connection.recv(1, socket.MSG_PEEK)
 
 

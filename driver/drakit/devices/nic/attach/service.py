@@ -1,4 +1,4 @@
-"""Attachment as the driver uses it: the hook that a claim's CDI file names, what runs beside the verbs, and the end of a share's interfaces."""
+"""Attachment as the driver uses it: the hook in a claim's CDI file, the server, the background check, and the removal of a share's interfaces."""
 
 import dataclasses
 import logging
@@ -61,7 +61,7 @@ class Service:
         return ""
 
     def client_for(self, record: records.Record) -> str:
-        """The name of the client for a grant: the one it was prepared with while that is there, so that an upgrade disturbs nobody."""
+        """The name of the client for a grant: the one it was prepared with while that exists, so that an upgrade changes no running claim."""
         recorded = record.get(RECORDED)
         return recorded if isinstance(recorded, str) and self._copies.has(recorded) else self._copies.ensure()
 
@@ -77,7 +77,7 @@ class Service:
         )
 
     def start(self, context: contexts.DriverContext, intents: Callable[[], Iterable[records.Record]]) -> None:
-        """Begin to answer. Raises HardwareError where nobody can listen."""
+        """Start to answer calls. Raises HardwareError where the socket cannot be created."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in context.grants()})
         known = address_leases.AddressIndex(context.data_dir)
         self._attacher = attacher.Attacher(self._machine, self._kernel, context, node=self._node, known=known)

@@ -1,6 +1,6 @@
-"""Why an interface is not offered, and what would change that; pure.
+"""Decides which interfaces are offered, and says why one is not and how to change that; pure.
 
-Verdicts are asked in a fixed order, from what nobody can change to what one figure changes, and the first that objects is the reason that is told.
+Checks run in a fixed order, from what no setting can change to what one figure changes. The first that refuses gives the reason.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ _LEFT_TO_THE_HOST = quantity.Quantity.of(htb.SMALL)
 class Refusal:
     """A reason, and in ``change`` what would make the interface be offered: a setting by its key, or a step on the host; empty where nothing would.
 
-    ``expected`` says that it is so on most nodes or as the admin wrote it, so that nobody needs to be warned; ``is_of_speed`` that only
+    ``expected`` says that it is so on most nodes or as the admin wrote it, so that no warning is logged; ``is_of_speed`` that only
     its speed is lacking, which an admin may give.
     """
 
@@ -35,14 +35,14 @@ class Refusal:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Caution:
-    """What an admin should know of an interface that is offered, after its name (``reason``), and the setting that would mend it."""
+    """What an admin should know of an interface that is offered, after its name (``reason``), and the setting that fixes it."""
 
     reason: str
     change: str
 
 
 class NodeContext:
-    """What the verdict on one interface needs to know of the others."""
+    """What a check of one interface needs to know of the others."""
 
     def __init__(self, interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, machine: port.Shaping) -> None:
         self.settings = settings
@@ -70,8 +70,8 @@ class NodeContext:
 
 def speed_of(interface: port.Interface, context: NodeContext) -> int | Refusal:
     """The speed in bits per second to be shared out, or why there is none: a refusal of the interface as such comes before one of its speed."""
-    for verdict in _VERDICTS:
-        refusal = verdict(interface, context)
+    for check in _CHECKS:
+        refusal = check(interface, context)
         if refusal is not None:
             return refusal
     speed = context.speed(interface)
@@ -199,7 +199,7 @@ def _unknown_speed(interface: port.Interface, context: NodeContext) -> Refusal:
     return Refusal(reason=reason, change=_GIVE_SPEED, expected=expected, is_of_speed=True)
 
 
-_VERDICTS: tuple[Callable[[port.Interface, NodeContext], Refusal | None], ...] = (
+_CHECKS: tuple[Callable[[port.Interface, NodeContext], Refusal | None], ...] = (
     _is_unusable,
     _is_filtered,
     _is_of_the_host,

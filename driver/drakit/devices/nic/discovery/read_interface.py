@@ -1,8 +1,8 @@
-"""One interface of the kernel, read by its name through plain rtnetlink: the same facts as a look at all of them gives, in a fraction of the time.
+"""Reads one interface of the kernel by its name through plain rtnetlink: the same facts as a listing, in a fraction of the time.
 
-Every prepare and every plan asks for one, so nothing here grows with the number of interfaces, and no table is dumped whole: addresses and routes are
-asked for by the interface's index (NETLINK_GET_STRICT_CHK; a kernel that does not know it answers with all, and the rest is passed over here).
-Constants and layouts: linux/if_link.h, linux/if_addr.h, linux/rtnetlink.h. Raises OSError.
+Every prepare and every plan needs one, so the cost does not grow with the number of interfaces: addresses and routes are requested by the interface's
+index (NETLINK_GET_STRICT_CHK; an older kernel answers with all, and the others are skipped here). Constants and layouts: linux/if_link.h,
+linux/if_addr.h, linux/rtnetlink.h. Raises OSError.
 """
 
 import errno

@@ -1,7 +1,15 @@
-"""What others do to links and queueing, as the kernel tells every listener (RTNLGRP_LINK, RTNLGRP_TC).
+"""Events of links and queueing from the kernel (RTNLGRP_LINK, RTNLGRP_TC), and the socket filter that drops those that do not matter.
 
-Our own requests are told too, so whoever looks after an event drains what the look itself caused. Messages are not read, only noticed: what is true
-is found by looking. Once narrowed, the kernel leaves out what does not matter: on a busy node nearly all changes are those of other pods' veths.
+The kernel also sends events of the driver's own requests, so a check drains what it caused itself. Messages are not decoded: a check reads the state.
+
+On a busy node nearly all events are those of other pods' veths. A classic BPF filter (Documentation/networking/filter.rst) on the socket passes
+
+- every event of interfaces given by their index,
+- link events of interfaces without a kind, which are hardware, and of bonds and teams,
+- link events of interfaces whose name has a given prefix,
+
+and drops the rest, also the events of a driver's own reads of queueing (rtnetlink.READING). Layouts: struct nlmsghdr, ifinfomsg and tcmsg
+(linux/netlink.h, linux/rtnetlink.h); the index is at the same offset in both.
 """
 
 import contextlib
@@ -136,7 +144,7 @@ def _steps(ifindexes: Collection[int], prefixes: Collection[str]) -> Iterator[St
     yield _DROP
     yield _LOAD_BYTE, 0, 0, _FAMILY_AT
     yield _IF_EQUAL, 1, 0, 0
-    yield _DROP  # Of bridge ports the kernel tells twice: as links, and as ports.
+    yield _DROP  # The kernel reports bridge ports twice: as links, and as ports.
     yield from _find(_LINKINFO)
     yield from _pass_if_equal(0)
     yield _SET_X, 0, 0, _INFO_KIND

@@ -1,7 +1,7 @@
 """The numbers (nsid) by which one network namespace knows others.
 
-With a number, links in another namespace can be listed without a descriptor, and without a right to enter it. A number stays as long as both
-namespaces live, and may then mean another one. Constants and layouts: linux/net_namespace.h. Raises OSError.
+With a number, links in another namespace can be listed without a descriptor and without the right to enter it. A number is valid as long as both
+namespaces exist; the kernel may then reuse it. Constants and layouts: linux/net_namespace.h. Raises OSError.
 """
 
 import contextlib

@@ -40,13 +40,13 @@ _NAMESPACES = pathlib.Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
 
 READING, READING_MASK = 0xDA0A0000, 0xFFFF0000
-"""How the sequence number of a request starts that only reads: of an answer about queueing the kernel tells every listener, with that number."""
+"""The first bits of the sequence number of a request that only reads: the kernel sends answers about queueing to every listener, with this number."""
 
 Attributes = Mapping[int, bytes]
 
 
 def _nothing() -> None:
-    """What happens after a request where nobody waits for it."""
+    """Do nothing after a request: the default of ``after_effect``."""
 
 
 class Socket:

@@ -1,7 +1,8 @@
-"""The host's routes by an interface that leaves for a pod, as they are remembered; pure.
+"""The host's routes by an interface that moves to a pod: recorded, read from the kernel, and restored.
 
-Only what somebody gave the host is remembered: what the kernel makes of addresses and of routers' advertisements it makes again, and so does a
-routing daemon with what it has learnt. What is remembered is part of a claim's intent, which is read often, so there is a bound (``MOST``).
+Only routes that an admin or a program set are recorded. Not recorded are routes that the kernel creates itself (for addresses, redirects and router
+advertisements), those of routing daemons, which set them again, those that expire, and link-local ones. The record is part of a claim's intent, which
+is read often, so it is bounded (``MOST``). An existing route is never replaced. Layouts: linux/rtnetlink.h. Raises OSError.
 """
 
 import dataclasses
@@ -40,7 +41,7 @@ _FAMILY: Mapping[int, int] = {ip_pools.IPV4: socket.AF_INET, ip_pools.IPV6: sock
 
 
 def is_by_daemon(protocol: int) -> bool:
-    """Whether routes of this protocol are a routing daemon's, which makes them anew itself when the interface is there again."""
+    """Whether routes of this protocol are a routing daemon's, which sets them again when the interface is back."""
     return protocol in _BY_DAEMONS
 
 
@@ -134,21 +135,21 @@ def _hop_from_record(record: object) -> Hop | None:
 
 
 def read(sock: rtnetlink.Socket, ifindex: int) -> tuple[tuple[HostRoute, ...], int]:
-    """The routes of all tables that leave by an interface and that somebody gave the host, in the kernel's order; and how many there are beyond
+    """Return the routes by an interface that are recorded, of all tables, in the kernel's order, and how many there are beyond
     ``MOST``, which are left out.
     """
-    names, bodies = _Names(sock), _given(sock, ifindex)
+    names, bodies = _Names(sock), _recorded(sock, ifindex)
     kept = bodies[:MOST]
     return tuple(_route(body, names) for body in kept), len(bodies) - len(kept)
 
 
 def restore(sock: rtnetlink.Socket, ifindex: int, name: str, wanted: Sequence[HostRoute]) -> Iterator[tuple[HostRoute, OSError]]:
-    """Put back what is not there any more; yields each route that cannot be, and why. Those by which gateways are reached come first.
+    """Restore routes that are missing; yield each that cannot be restored, with the error. Those by which gateways are reached come first.
 
     Routes of daemons, which earlier versions remembered, are passed over.
     """
     names = _Names(sock)
-    present = {_route(body, names) for body in _given(sock, ifindex)}
+    present = {_route(body, names) for body in _recorded(sock, ifindex)}
     for route in sorted(wanted, key=lambda route: not route.is_onlink):
         if route not in present and not is_by_daemon(route.protocol):
             try:
@@ -171,14 +172,14 @@ class _Names:
         return self._known[ifindex]
 
 
-def _given(sock: rtnetlink.Socket, ifindex: int) -> tuple[bytes, ...]:
-    """The routes by an interface that somebody gave the host. The kernel is asked for those alone; one before 4.20 tells of all the same."""
+def _recorded(sock: rtnetlink.Socket, ifindex: int) -> tuple[bytes, ...]:
+    """Return the routes by an interface that are recorded. The kernel filters by interface; one before 4.20 answers with all."""
     asked = ((_RTMSG.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + rtnetlink.number(_OIF, ifindex)) for family in _FAMILIES)
-    return tuple(body for wanted in asked for body in sock.dump(_GETROUTE, wanted) if _is_given(body) and ifindex in _indices(body))
+    return tuple(body for wanted in asked for body in sock.dump(_GETROUTE, wanted) if _is_recorded(body) and ifindex in _indices(body))
 
 
-def _is_given(body: bytes) -> bool:
-    """Whether somebody gave the host this route, for good. A daemon may have thousands by one interface, so the cheapest is asked first."""
+def _is_recorded(body: bytes) -> bool:
+    """Return whether a route is recorded. A daemon may have thousands by one interface, so the cheapest check comes first."""
     family, length, _, _, _, protocol, _, _, flags = _RTMSG.unpack_from(body)
     if protocol in _MADE_BY_THE_KERNEL or is_by_daemon(protocol) or flags & _CLONED:
         return False

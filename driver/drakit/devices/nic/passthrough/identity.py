@@ -1,4 +1,4 @@
-"""What tells a whole interface from any other that a pod could make: facts that a pod's root cannot write; pure.
+"""What distinguishes a whole interface from any other that a pod could create: facts that a pod's root cannot write; pure.
 
 Name, MAC and alias belong to whoever has NET_ADMIN in the pod, so none of them counts. Hardware is known by its bus address and its burnt-in MAC. A
 virtual interface is known by its other end, which is outside the pod: the peer of a veth pair, the NIC under a VLAN. Only a peer in the host's

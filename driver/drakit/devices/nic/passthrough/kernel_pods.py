@@ -1,8 +1,8 @@
-"""Pods' namespaces on the real kernel: dressing an interface there, moving a whole one in, and bringing it back.
+"""Interfaces in pods' namespaces on the kernel: configured there, moved in whole, and returned to the host.
 
-Where an interface is, ``passthrough`` finds out from the host. It is moved by a socket inside the namespace that has it: of a sandbox that the
-caller has open, else of one that a process or /run/netns shows. A virtual interface ends with its namespace, and hardware is then the host's again,
-so there may be nothing to bring back.
+``locator`` finds out from the host where an interface is. It is moved by a socket inside the namespace that has it: of a sandbox that the caller has
+open, else of one that a process or /run/netns shows. A virtual interface ends with its namespace, and hardware returns to the host by itself, so
+there may be nothing to return.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ _NAMED = pathlib.Path("/run/netns")
 _PROC = pathlib.Path("/proc")
 _OWN = pathlib.Path("/proc/self/ns/net")
 _CANNOT_ENTER = (
-    "a pod's network namespace has the interface and cannot be entered from here; it is brought back when the namespace ends, or when the driver can "
+    "a pod's network namespace has the interface and cannot be entered from here; it is returned when the namespace ends, or when the driver can "
     "see /run/netns"
 )
-_RETURNING = "the hardware is in no network namespace that can be seen; it is the host's again when the namespace that has it ends"
+_RETURNING = "the hardware is in no network namespace that can be seen; it returns to the host when the namespace that has it ends"
 _ENDING_SECONDS, _PAUSE_SECONDS = 1.0, 0.02
 """How long to wait for a namespace that may be about to end: the kernel takes some milliseconds after its last process."""
 _log = logging.getLogger(__name__)
@@ -148,13 +148,13 @@ class KernelPods:
         while True:
             try:
                 with rtnetlink.failing_as("return_to_host"), self._host() as host:
-                    return self._bring_back(host, whole, sandbox)
+                    return self._return_to_host(host, whole, sandbox)
             except errors.HardwareError as error:
                 if not isinstance(error.__cause__, _OutOfReachError) or time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_SECONDS)
 
-    def _bring_back(self, host: locator.Host, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None) -> bool:
+    def _return_to_host(self, host: locator.Host, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None) -> bool:
         there = locator.find_on_host(host, whole)
         here = there or self._fetch(host, whole, sandbox)
         if here is None:

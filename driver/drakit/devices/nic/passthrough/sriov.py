@@ -86,7 +86,7 @@ def from_record(record: object) -> Settings | None:
 
 
 class KernelFunctions:
-    """Physical functions of a namespace, as of ``netlink_pods.KernelPods``."""
+    """Physical functions of a namespace, as in ``kernel_pods.KernelPods``."""
 
     _namespace: str | int | None
     _after_effect: Callable[[], None]

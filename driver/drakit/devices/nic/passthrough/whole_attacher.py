@@ -89,7 +89,7 @@ class WholeAttacher:
         grant = cast("Grant", call.grant)
         if not call.placement.is_attached:
             self._context.set_state(grant, _NOTE, identity.placement_to_record(call.placement))
-        found = self._leases.take(grant, _config(grant), call.sandbox_id)
+        found = self._leases.acquire(grant, _config(grant), call.sandbox_id)
         self._whole.attach(call.grant, call.placement, call.sandbox, found)
         self._wanted(call.request, is_waited_for)
         if not call.placement.is_attached:
@@ -107,7 +107,7 @@ class WholeAttacher:
             _log.error("interface gone", extra=_keys(call))
             return "the interface is lost: no interface in the pod has its identity"
         with contextlib.suppress(errors.ClaimError):  # The notes of a claim that is prepared no more are gone with it, or about to be.
-            self._leases.give_back(grant, call.sandbox_id)
+            self._leases.release(grant, call.sandbox_id)
             self._context.set_state(grant, _NOTE, None)
         _log.info("interface returned to host", extra=_keys(call))
         try:
@@ -124,7 +124,7 @@ class WholeAttacher:
                 outcomes.Reason.NOT_PREPARED,
             )
         if not is_waited_for():
-            raise outcomes.RefusedError("nobody waits for the interface any more", outcomes.Reason.TOO_LATE)
+            raise outcomes.RefusedError("the container runtime no longer waits for the interface", outcomes.Reason.TOO_LATE)
         return current
 
 

@@ -1,9 +1,9 @@
-"""The exclusive form: a whole interface given to one claim, moved into its pod and brought back as it was.
+"""The exclusive form: a whole interface given to one claim, moved into its pod and returned as it was.
 
 What the interface was (name, MAC, MTU, addresses, up or down; of a virtual function also what its parent held it to) is planned, so it is on disk
 before anything is changed. ``prepare`` marks it and, for a virtual function, sets address, VLAN and rates by its parent. It is moved by the attach
-hook, or by the container runtime where that knows CDI's netDevices. ``unprepare`` brings it back from wherever it is: the pod's namespace, or where
-the kernel puts hardware whose namespace ended. A virtual interface (veth, VLAN) ends with its pod; then there is nothing to bring back.
+hook, or by the container runtime where that knows CDI's netDevices. ``unprepare`` returns it from wherever it is: the pod's namespace, or where
+the kernel puts hardware whose namespace ended. A virtual interface (veth, VLAN) ends with its pod; then there is nothing to return.
 
 An interface that is away is still offered, from what the intents say of it: a device that is in use must not vanish from its slice.
 """
@@ -53,7 +53,7 @@ class Intent:
 
 
 def is_whole(device: devices.Device) -> bool:
-    """Whether a device is the exclusive form of an interface."""
+    """Return whether a device is the exclusive form of an interface."""
     return device.attributes.get(attributes.FORM) == attributes.WHOLE
 
 
@@ -83,7 +83,7 @@ def intent_of(record: records.Record) -> Intent | None:
 
 
 def away(intents: Iterable[records.Record], present: Sequence[port.Interface]) -> Iterator[port.Interface]:
-    """The interfaces that are somebody's whole and not among those present, as they were."""
+    """Yield the interfaces that claims have whole and that are not present, as they were."""
     there = {(item.name, item.mac) for item in present} | {item.pci.bus_id for item in present if item.pci}
     for record in intents:
         found = intent_of(record)
@@ -102,7 +102,7 @@ class Whole:
         self._settings, self._runtime_moves = settings, settings.net_devices
 
     def plan(self, grant: Grant, interface: port.Interface) -> records.Record:
-        """What the interface is now, and what it will be; raises ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
+        """Return what the interface is now and what it will be; raises ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
         config.check(grant.config, node=self._node)
         self._check_config(grant.config, interface)
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
@@ -128,7 +128,7 @@ class Whole:
         ).to_record()
 
     def prepare(self, grant: Grant, hook: edits.Hook | None) -> drivers.Prepared:
-        """Mark the interface, set its virtual function, and say how it gets into the container. In the pod already: nothing is changed."""
+        """Mark the interface, set its virtual function, and return the container's edits. Where it is in the pod already, nothing is changed."""
         planned = _planned(grant)
         if planned.function is not None and planned.function_is is not None:
             self._machine.set_function(planned.function, planned.function_is)
@@ -152,7 +152,7 @@ class Whole:
         )
 
     def unprepare(self, grant: Grant, placement: identity.Placement | None = None) -> None:
-        """Bring the interface back, and give its virtual function back what it had. Raises HardwareError while it is somewhere out of reach."""
+        """Return the interface to the host and restore its virtual function. Raises HardwareError while it is out of reach."""
         planned = intent_of(grant.intent) or intent_of(grant.record)
         host_state = planned.host_state if planned else _host_state_of(grant.device)
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
@@ -230,7 +230,7 @@ def _check_routes(host_state: pod_interfaces.HostState) -> None:
     """Raise HardwareError where not all routes can be remembered: they would be lost with the first pod, silently."""
     if host_state.routes_left_out:
         found = len(host_state.routes) + host_state.routes_left_out
-        bound = f"of which at most {host_routes.MOST} can be put back"
+        bound = f"of which at most {host_routes.MOST} can be restored"
         raise errors.HardwareError(
             "plan", f"the host has {found} routes by {host_state.name}, {bound}; remove some, or take it out of nic.whole"
         )
@@ -261,14 +261,14 @@ def _variables(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
 
 
 def _host_state_of(device: devices.Device) -> pod_interfaces.HostState:
-    """The interface as it was published, where memory was lost: its addresses are not known."""
+    """Return the interface as it was published, where its intent is lost: its addresses are unknown."""
     mtu = device.attributes.get("mtu")
     name, mac = (str(device.attributes.get(key, "")) for key in (attributes.IF_NAME, "mac"))
     return pod_interfaces.HostState(name=name, mac=mac, mtu=mtu if isinstance(mtu, int) else 1500, up=True)
 
 
 def _interface(record: Mapping[str, object]) -> port.Interface:
-    """An interface as ``dataclasses.asdict`` wrote it; fields of a later version are passed over."""
+    """An interface as ``dataclasses.asdict`` wrote it; fields of a later version are skipped."""
     known = {field.name for field in dataclasses.fields(port.Interface)}
     values = {key: value for key, value in record.items() if key in known}
     pci = values.get("pci")

@@ -1,12 +1,11 @@
-"""Class numbers for new shares: never one that an installed share has, the journal promises, or an earlier plan of this process was given.
+"""Class numbers for new shares: never one that an installed share has, an intent names, or an earlier plan of this process got.
 
-What is installed and promised is read as a whole once, and again by whoever reads it anyway (``learn``); between, plans and ends of shares keep it
-up, so that a number costs the same with one share and with thousands. Another process may have given one away meanwhile: a number is looked up in
-the kernel before it is given. What another process promises it also installs under the same device's lock; what was installed and then lost to
-somebody's hand, ``learn`` tells within moments.
+Installed shares and intents are read once, and again by the reconciler, which passes them on (``learn``). In between, plans and removals keep the
+numbers current, so that a number costs the same with one share and with thousands. Another process may have assigned a number meanwhile, so a number
+is looked up in the kernel before it is used; another process installs what it plans under the same device's lock.
 
-The shares of one claim are all planned before the journal hears of the first, so the journal alone would promise them one number. A number given
-here is forgotten when the journal knows it, or its share is planned again or ends.
+All shares of one claim are planned before the journal has the first, so the journal alone would give them one number. A number assigned here is
+dropped when the journal has it, or its share is planned again or ends.
 """
 
 import threading
@@ -32,11 +31,11 @@ class NumberPool:
         return self._from if self._from in self._whole else None
 
     def take(self, number: int) -> None:
-        """It is somebody's now."""
+        """Mark a number as taken."""
         self._taken.add(number)
 
-    def give_back(self, number: int) -> None:
-        """It is nobody's now."""
+    def release(self, number: int) -> None:
+        """Mark a number as free."""
         self._taken.discard(number)
         self._from = min(self._from, max(number, self._whole.start))
 
@@ -51,7 +50,7 @@ class ShareNumbers:
         self._numbers = NumberPool(htb.SHARES)
 
     def learn(self, installed: Iterable[port.Share], intents: Iterable[records.Record]) -> None:
-        """What is installed and promised, as just read: it takes the place of what was known."""
+        """Replace what is known by the installed shares and the intents that were just read."""
         with self._lock:
             self._learn(installed, intents)
 
@@ -93,7 +92,7 @@ class ShareNumbers:
         known = self._known if self._known is not None else {}
         for minor in (known.pop(share_id, None), self._given.pop(share_id, None)):
             if minor is not None:
-                self._numbers.give_back(minor)
+                self._numbers.release(minor)
 
     def _free(self, share_id: str, at: Callable[[int], port.Share | None]) -> int | None:
         while (minor := self._numbers.lowest()) is not None:

@@ -1,7 +1,7 @@
-"""The shares of all NICs of one network namespace: the port's calls on the real kernel.
+"""The shares of all NICs of one network namespace: the port's calls on the kernel.
 
-Calls of one object never overlap. It keeps descriptors of the maps of every NIC it has seen, so that what they hold survives an admin who deletes the
-qdiscs and filters that use them; a process that starts later finds them by the filters.
+Calls of one object are serialized. It keeps descriptors of the maps of every NIC it has seen, so that their content survives an admin who deletes the
+qdiscs and filters that use them. A process that starts later finds the maps by the filters.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class KernelShares:
         self._shaping: port.Shaping | None = None
 
     def close(self) -> None:
-        """Give back what is held open; the kernel keeps all that is installed."""
+        """Close what is held open; the kernel keeps all that is installed."""
         with self._lock:
             while self._held:
                 self._held.popitem()[1].close()

@@ -157,11 +157,11 @@ class Maps:
             self._enter(share, macs)
 
     def member_numbers(self) -> class_numbers.NumberPool:
-        """The class numbers that members have, read from the map once; kept up by ``seat`` and ``unseat``."""
+        """The class numbers that members have, read from the map once; updated by ``add_member`` and ``remove_member``."""
         return self.reload_member_numbers() if self._members is None else self._members
 
     def reload_member_numbers(self) -> class_numbers.NumberPool:
-        """The same, read anew."""
+        """Return the same, read again."""
         self._members = class_numbers.NumberPool(htb.MEMBERS, (member.minor for member in self.read_members()))
         return self._members
 
@@ -187,7 +187,7 @@ class Maps:
         bpf.delete(self.routes, _ROUTE.pack(_octets(mac)))
 
         if member is not None:
-            self.member_numbers().give_back(member.minor)
+            self.member_numbers().release(member.minor)
             self.set_listed_members(member.share, {item.mac for item in self.members_of(member.share)})
 
     def addresses(self) -> frozenset[str]:

@@ -77,8 +77,7 @@ class NicContext:
 def find(sock: rtnetlink.Socket, nic: int) -> Found:
     """Read all parts of a NIC, which need not be there.
 
-    The ifb is the first that is made and the last that goes. Where it is not there and others are, somebody may have made it since, and what is there
-    is that driver's: it is looked for again.
+    The ifb is created first and deleted last. Where it is missing and other parts exist, another driver may have created it since: it is read again.
     """
     found = _read(sock, nic)
     if found.link is None and found.any_of_ours and ifb_links.find(sock, nic) is not None:
@@ -114,7 +113,7 @@ def is_our_root(root: tc_messages.Qdisc | None) -> bool:
 
 
 def chosen_by_others(root: tc_messages.Qdisc | None) -> str:
-    """The root qdisc as text where somebody chose it; empty for the kernel's default (handle 0) and for ours."""
+    """Return the root qdisc as text where another program configured it; empty for the kernel's default (handle 0) and for ours."""
     return str(root) if root and root.handle and not is_our_root(root) else ""
 
 
@@ -137,7 +136,7 @@ def has_egress_hook(hook: tc_messages.Qdisc | None) -> bool:
 
 
 def refuse_foreign(found: Found, name: str) -> None:
-    """Raise HardwareError where somebody else's root qdisc or link is in the way."""
+    """Raise HardwareError where another program's root qdisc or link is in the way."""
     if chosen_by_others(found.root):
         fix = "remove it, or take the interface out of nic.include"
         raise errors.HardwareError("RTM_NEWQDISC", f"{name} has a root qdisc of another program ({found.root}); {fix}")
@@ -246,7 +245,7 @@ def _uses(item: tc_messages.Filter | None, names: frozenset[str], memory: maps.M
 
 
 def _ifb(place: NicContext) -> int:
-    """The index of the ifb, which tells it from any other that had or will have its name."""
+    """Return the index of the ifb, which unlike its name is never another link's."""
     link = ifb_links.find(place.sock, place.nic)
     if link is None:
         raise OSError(errno.ENODEV, f"{ifb_links.name_for(place.nic)} has just gone")
@@ -270,7 +269,7 @@ def _make_ifb(place: NicContext, memory: maps.Maps) -> None:
             return
         else:  # Two drivers could mark it, but only one can put its own in its place.
             link_requests.delete(place.sock, found.link.ifindex)
-    raise OSError(errno.EBUSY, f"{ifb_links.name_for(place.nic)} is made and deleted again by somebody else")
+    raise OSError(errno.EBUSY, f"{ifb_links.name_for(place.nic)} is created and deleted by another program")
 
 
 def _make_ifb_root(place: NicContext, memory: maps.Maps) -> None:

@@ -1,8 +1,8 @@
-"""The shares of one NIC in the kernel: installed, removed, joined and left, compared and mended.
+"""The shares of one NIC in the kernel: installed, removed, given members, compared and repaired.
 
-Everything that is known is read from the kernel at each call: parts and classes by netlink, shares and members from the maps. So two processes of a
-rolling update, or one that was killed between any two steps, go on from what is there. Order: a share is in the ledger before it has classes, and
-leaves it after them; a member has its class before frames are led there.
+Each call reads everything from the kernel: parts and classes by netlink, shares and members from the maps. So two processes of a rolling update, or
+one that was killed between any two steps, continue from what exists. Order: a share is in the ledger before it has classes, and leaves it after them;
+a member has its class before frames are led to it.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ class Nic:
             parts.release(self.place)
 
     def tidy(self) -> None:
-        """Leave the NIC as it was where nobody has a share of it: a death in the first ``install`` or the last ``remove`` leaves parts alone.
+        """Restore the NIC where it has no share: a crash in the first ``install`` or the last ``remove`` leaves parts without one.
 
         Where classes of shares are there and the memory of whose they are is lost, all stays: their pods go on with what they have.
         """
@@ -78,7 +78,7 @@ class Nic:
         parts.release(self.place)
 
     def admit(self, share: port.Share, cookie: int, mac: str) -> None:
-        """Seat a member. An address that another member had is this one's now; the host's own is refused."""
+        """Add a member. An address of another member moves to this one; the host's own is refused."""
         if self.memory.route(mac) == htb.HOST:
             raise errors.HardwareError("admit", f"{mac} is the address of {self.place.name} itself")
         member = self.memory.member_at(mac)
@@ -136,10 +136,10 @@ class Nic:
         )
 
     def differences(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> Iterator[Step]:
-        """What is not as wanted, each with what mends it. To mend, run each before asking for the next."""
+        """Yield what is not as wanted, each with the step that fixes it. Run each step before taking the next."""
         if not shares:
             if self.found.any_of_ours:
-                yield "the NIC carries our queueing though nobody uses it", self._empty
+                yield "the NIC has our queueing and no share", self._empty
             return
         yield from self._part_steps(uplink)
         yield from self._ledger_steps(shares)
@@ -171,7 +171,7 @@ class Nic:
             shares = self.memory.read_shares(self.place.nic, self.place.name).values()
             ifindex = self._sides.get(_OUT if part is parts.Part.ROOT else _IN)
             if ifindex is None:
-                raise errors.HardwareError("RTM_NEWQDISC", f"somebody has just taken the root qdisc for {self.place.name} away")
+                raise errors.HardwareError("RTM_NEWQDISC", f"another program has just removed the root qdisc of {self.place.name}")
             for spec in htb.classes_for(uplink, shares, self.memory.read_members()).values():
                 tc_messages.put_class(self.place.sock, ifindex, spec, fair=self.place.fair)
 
@@ -188,7 +188,7 @@ class Nic:
                 yield f"share {share.id} has other figures", functools.partial(self.memory.write_share, share)
 
     def _listing_steps(self, shares: Iterable[port.Share], members: Iterable[htb.ShareMember]) -> Iterator[Step]:
-        """Where a share's entry lists fewer members than there are: somebody else wrote one of the two."""
+        """Yield the shares whose entry lists fewer members than exist, because another process wrote one of the two."""
         present: dict[int, set[str]] = {}
         for member in members:
             present.setdefault(member.share, set()).add(member.mac)
@@ -220,7 +220,7 @@ class Nic:
         """The NIC as it is shaped now: by its root class."""
         root = tc_messages.class_at(self.place.sock, self.place.nic, htb.ROOT)
         if root is None:
-            raise errors.HardwareError("RTM_GETTCLASS", f"{self.place.name} has lost its classes; they are put back at the next check")
+            raise errors.HardwareError("RTM_GETTCLASS", f"{self.place.name} has lost its classes; the next check restores them")
         return port.Uplink(interface=self.place.name, ifindex=self.place.nic, mac="", speed=root.spec.rate)
 
     def _put(self, specs: Iterable[htb.HtbClass]) -> None:
@@ -237,7 +237,7 @@ class Nic:
         self.memory.delete_share(minor)
 
     def _delete(self, ifindex: int, minor: int) -> None:
-        """Delete a share's class, and below it what a death left between a member's class and its seat."""
+        """Delete a share's class, and below it what a crash left of a member's class without its map entry."""
         try:
             tc_messages.delete_class(self.place.sock, ifindex, minor)
         except OSError as error:

@@ -2,7 +2,7 @@
 
 Layouts: struct tcmsg, tc_htb_glob, tc_htb_opt, tc_fifo_qopt, tc_mirred (linux/pkt_sched.h, linux/tc_act/tc_mirred.h). A class or qdisc that is
 put is made or changed in place; one that is deleted may be gone already. Errors are OSError. The kernel answers a request for one object only when
-asked to echo, and tells every listener of it too, as if it were new.
+asked to echo, and sends the answer to every listener too, like an event.
 """
 
 import dataclasses

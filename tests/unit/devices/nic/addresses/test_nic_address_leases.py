@@ -41,56 +41,56 @@ def sandbox_id(cookie: int, pod: str = "") -> address_leases.SandboxId:
     return address_leases.SandboxId(cookie=cookie, pod=pod or f"pod-{cookie}")
 
 
-def book(context: fake_context.FakeContext, gone: frozenset[int] = frozenset()) -> address_leases.AddressLeases:
+def leases(context: fake_context.FakeContext, gone: frozenset[int] = frozenset()) -> address_leases.AddressLeases:
     return address_leases.AddressLeases(context, node="node-1", is_alive=lambda one: one.sandbox_id.cookie not in gone)
 
 
 def test_every_sandbox_has_addresses_of_its_own_and_keeps_them(context: fake_context.FakeContext) -> None:
     shares = [context.put(grant(number)) for number in (1, 2)]
-    first = book(context).take(shares[0], POOLED, sandbox_id(7))
-    second = book(context).take(shares[1], POOLED, sandbox_id(8))
+    first = leases(context).acquire(shares[0], POOLED, sandbox_id(7))
+    second = leases(context).acquire(shares[1], POOLED, sandbox_id(8))
     assert {text.partition("/")[2] for text in (*first, *second)} == {"16", "64"}
     assert not set(first) & set(second)
-    assert book(context).take(shares[0], POOLED, sandbox_id(7)) == first, "also in another process, which has only the notes"
+    assert leases(context).acquire(shares[0], POOLED, sandbox_id(7)) == first, "also in another process, which has only the notes"
 
 
 def test_two_pods_of_one_share_have_two_addresses(context: fake_context.FakeContext) -> None:
     share = context.put(grant())
-    assert not set(book(context).take(share, POOLED, sandbox_id(7))) & set(book(context).take(share, POOLED, sandbox_id(8)))
+    assert not set(leases(context).acquire(share, POOLED, sandbox_id(7))) & set(leases(context).acquire(share, POOLED, sandbox_id(8)))
 
 
 def test_a_pool_that_is_used_up_is_told_and_what_is_given_back_is_given_again(context: fake_context.FakeContext) -> None:
     one = config.NicConfig(address_pools=(POOL,))
     share = context.put(grant(chosen=one))
-    given = [book(context).take(share, one, sandbox_id(cookie)) for cookie in (1, 2, 3)]
+    given = [leases(context).acquire(share, one, sandbox_id(cookie)) for cookie in (1, 2, 3)]
     assert {text for texts in given for text in texts} == {f"10.9.1.{host}/16" for host in (1, 2, 3)}
     with pytest.raises(errors.DeviceBusyError, match=r"^the address pool for IPv4 of this node is used up$"):
-        book(context).take(share, one, sandbox_id(4))
+        leases(context).acquire(share, one, sandbox_id(4))
     for _ in range(2):
-        book(context).give_back(share, sandbox_id(2))
-    assert book(context).take(share, one, sandbox_id(4)) == given[1]
+        leases(context).release(share, sandbox_id(2))
+    assert leases(context).acquire(share, one, sandbox_id(4)) == given[1]
 
 
 def test_what_a_sandbox_that_is_gone_had_is_free(context: fake_context.FakeContext) -> None:
     one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
     share = context.put(grant(chosen=one))
-    assert book(context).take(share, one, sandbox_id(1)) == ("10.9.1.1/16",)
-    assert book(context, frozenset({1})).take(share, one, sandbox_id(2)) == ("10.9.1.1/16",)
-    assert [lease.sandbox_id.cookie for lease in book(context).of(share)] == [2]
+    assert leases(context).acquire(share, one, sandbox_id(1)) == ("10.9.1.1/16",)
+    assert leases(context, frozenset({1})).acquire(share, one, sandbox_id(2)) == ("10.9.1.1/16",)
+    assert [lease.sandbox_id.cookie for lease in leases(context).leases_of(share)] == [2]
 
 
 def test_an_unprepared_claim_has_given_all_back(context: fake_context.FakeContext) -> None:
     one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
-    book(context).take(context.put(grant(chosen=one)), one, sandbox_id(1))
+    leases(context).acquire(context.put(grant(chosen=one)), one, sandbox_id(1))
     context.remove(grant(chosen=one))
-    assert book(context).take(context.put(grant(2, one)), one, sandbox_id(2)) == ("10.9.1.1/16",)
+    assert leases(context).acquire(context.put(grant(2, one)), one, sandbox_id(2)) == ("10.9.1.1/16",)
 
 
 def test_a_static_address_with_a_second_pod_is_refused_by_name(context: fake_context.FakeContext) -> None:
     share = context.put(grant(chosen=STATIC))
-    assert book(context).take(share, STATIC, sandbox_id(7)) == ("10.1.2.3/24",)
+    assert leases(context).acquire(share, STATIC, sandbox_id(7)) == ("10.1.2.3/24",)
     with pytest.raises(errors.ConfigError) as refused:
-        book(context).take(share, STATIC, sandbox_id(8))
+        leases(context).acquire(share, STATIC, sandbox_id(8))
     assert str(refused.value) == (
         "parameters.addresses: 10.1.2.3 is used by another pod of the claim default/claim-1 in pod pod-7; pods that share a claim need an "
         "address pool in the DeviceClass"
@@ -100,25 +100,25 @@ def test_a_static_address_with_a_second_pod_is_refused_by_name(context: fake_con
 def test_a_new_sandbox_of_the_same_pod_takes_the_address_over(context: fake_context.FakeContext) -> None:
     share = context.put(grant(chosen=STATIC))
     for cookie in (7, 8):
-        assert book(context).take(share, STATIC, sandbox_id(cookie, "pod-a")) == ("10.1.2.3/24",)
-    assert [lease.sandbox_id.cookie for lease in book(context).of(share)] == [8]
+        assert leases(context).acquire(share, STATIC, sandbox_id(cookie, "pod-a")) == ("10.1.2.3/24",)
+    assert [lease.sandbox_id.cookie for lease in leases(context).leases_of(share)] == [8]
 
 
 @pytest.mark.parametrize(
     "cookie, message", [(7, "which is this pod's too"), (8, "10.1.2.3 is used by the claim default/claim-1 in pod pod-7")]
 )
 def test_two_claims_with_one_static_address_are_refused_by_name(context: fake_context.FakeContext, cookie: int, message: str) -> None:
-    book(context).take(context.put(grant(1, STATIC)), STATIC, sandbox_id(7))
+    leases(context).acquire(context.put(grant(1, STATIC)), STATIC, sandbox_id(7))
     with pytest.raises(errors.ConfigError, match=message):
-        book(context).take(context.put(grant(2, STATIC)), STATIC, sandbox_id(cookie))
+        leases(context).acquire(context.put(grant(2, STATIC)), STATIC, sandbox_id(cookie))
 
 
 def test_two_shares_of_one_claim_with_one_address_are_refused_though_they_were_prepared(context: fake_context.FakeContext) -> None:
     """When they are planned they are refused by both names (see test_nic_claim_conflicts)."""
     first, second = (context.put(grant(1, STATIC, request)) for request in ("uplink", "storage"))
-    book(context).take(first, STATIC, sandbox_id(7))
+    leases(context).acquire(first, STATIC, sandbox_id(7))
     with pytest.raises(errors.ConfigError, match=r"10.1.2.3 is used by the claim default/claim-1 in pod pod-7, which is this pod's too"):
-        book(context).take(second, STATIC, sandbox_id(7))
+        leases(context).acquire(second, STATIC, sandbox_id(7))
 
 
 class CountingContext(fake_context.FakeContext):
@@ -151,9 +151,9 @@ def test_what_an_address_costs_does_not_grow_with_the_claims(tmp_path: pathlib.P
         register = registers.AddressIndex(tmp_path)
         own = address_leases.AddressLeases(context, node="node-1", known=register)
         for number in range(others):
-            own.take(context.put(grant(number, WIDE)), WIDE, sandbox_id(number))
+            own.acquire(context.put(grant(number, WIDE)), WIDE, sandbox_id(number))
         context.read = 0
-        own.take(context.put(grant(others, chosen)), chosen, sandbox_id(others))
+        own.acquire(context.put(grant(others, chosen)), chosen, sandbox_id(others))
         costs.append(context.read)
     assert costs[0] == costs[1] <= 3
 
@@ -171,10 +171,10 @@ def test_a_pool_that_is_used_up_costs_one_reading_of_all_notes_and_one_look_at_t
 
     full = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.100"),))
     own = address_leases.AddressLeases(context, node="node-1", is_alive=is_alive, survey=survey, known=registers.AddressIndex(tmp_path))
-    given = [own.take(context.put(grant(number, full)), full, sandbox_id(number)) for number in range(100)]
+    given = [own.acquire(context.put(grant(number, full)), full, sandbox_id(number)) for number in range(100)]
     last = context.put(grant(100, full))
     context.read = 0
-    assert own.take(last, full, sandbox_id(100)) == given[50], "what the sandbox that is gone had"
+    assert own.acquire(last, full, sandbox_id(100)) == given[50], "what the sandbox that is gone had"
     assert looks == [1]
     assert asked == []
     assert context.read <= 2 * 101 + 5, "the grants and their notes, once each"
@@ -184,28 +184,28 @@ def test_what_another_process_gave_out_is_not_given_again(context: fake_context.
     one = config.NicConfig(address_pools=(POOL,))
     share = context.put(grant(chosen=one))
     old, new = (address_leases.AddressLeases(context, node="node-1", known=registers.AddressIndex(context.data_dir)) for _ in range(2))
-    given = [process.take(share, one, sandbox_id(cookie)) for cookie, process in ((1, old), (2, new), (3, old))]
+    given = [process.acquire(share, one, sandbox_id(cookie)) for cookie, process in ((1, old), (2, new), (3, old))]
     assert len(set(given)) == 3
     with pytest.raises(errors.DeviceBusyError):
-        new.take(share, one, sandbox_id(4))
+        new.acquire(share, one, sandbox_id(4))
 
 
 def test_what_another_process_took_back_is_free(context: fake_context.FakeContext) -> None:
     first, second = context.put(grant(1, STATIC)), context.put(grant(2, STATIC))
-    old, new = book(context), book(context)
-    old.take(first, STATIC, sandbox_id(7))
-    new.give_back(first, sandbox_id(7))
-    assert old.take(second, STATIC, sandbox_id(8)) == ("10.1.2.3/24",)
+    old, new = leases(context), leases(context)
+    old.acquire(first, STATIC, sandbox_id(7))
+    new.release(first, sandbox_id(7))
+    assert old.acquire(second, STATIC, sandbox_id(8)) == ("10.1.2.3/24",)
 
 
 def test_addresses_of_an_unprepared_claim_are_known_to_be_free_and_those_nobody_told_of_are_found(
     context: fake_context.FakeContext,
 ) -> None:
     one = config.NicConfig(address_pools=(dataclasses.replace(POOL, last="10.9.1.1"),))
-    own = book(context)
+    own = leases(context)
     for number, told in ((1, True), (2, False), (3, True)):
         share = context.put(grant(number, one))
-        assert own.take(share, one, sandbox_id(number)) == ("10.9.1.1/16",)
+        assert own.acquire(share, one, sandbox_id(number)) == ("10.9.1.1/16",)
         if told:
             own.end(share)
         context.remove(share)
@@ -215,14 +215,14 @@ def test_nothing_is_given_out_where_other_processes_could_not_be_told(tmp_path: 
     context = fake_context.FakeContext(tmp_path / "no such folder")
     share = context.put(grant())
     with pytest.raises(errors.HardwareError, match=r"addresses.by cannot be written"):
-        book(context).take(share, POOLED, sandbox_id(1))
+        leases(context).acquire(share, POOLED, sandbox_id(1))
     assert context.state(share) == {}
 
 
 def test_own_addresses_leave_the_pool_of_their_family_alone(context: fake_context.FakeContext) -> None:
     both = dataclasses.replace(POOLED, addresses=("10.1.2.3/24",))
-    assert book(context).take(context.put(grant(chosen=both)), both, sandbox_id(7))[0] == "10.1.2.3/24"
-    assert len(book(context).of(grant(chosen=both))[0].addresses) == 2
+    assert leases(context).acquire(context.put(grant(chosen=both)), both, sandbox_id(7))[0] == "10.1.2.3/24"
+    assert len(leases(context).leases_of(grant(chosen=both))[0].addresses) == 2
 
 
 def test_only_what_is_taken_is_locked_for() -> None:

@@ -173,7 +173,7 @@ def test_an_interface_with_more_routes_than_can_be_remembered_is_refused_before_
     node.machine.mark(crowded, "")
     with pytest.raises(
         errors.HardwareError,
-        match=r"^plan: the host has 300 routes by eth1, of which at most 256 can be put back; remove some, or take it out of nic\.whole$",
+        match=r"^plan: the host has 300 routes by eth1, of which at most 256 can be restored; remove some, or take it out of nic\.whole$",
     ):
         node.driver.plan(node.grant())
     assert node.machine.host_state("eth1") == crowded

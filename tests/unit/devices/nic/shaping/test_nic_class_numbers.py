@@ -115,5 +115,5 @@ def test_the_lowest_number_that_is_free_is_given(taken: Sequence[int]) -> None:
     for number in free:
         numbers.take(number)
     assert numbers.lowest() is None
-    numbers.give_back(0x101)
+    numbers.release(0x101)
     assert numbers.lowest() == 0x101

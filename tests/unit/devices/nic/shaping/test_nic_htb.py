@@ -164,7 +164,7 @@ def test_a_thousand_shares_that_came_and_went_leave_nothing(seed: int) -> None:
             state |= {spec.minor: spec for spec in new}
         elif live:
             gone = live.pop(chance.randrange(len(live))).minor
-            numbers.give_back(gone)
+            numbers.release(gone)
             del state[gone]
     assert not live
     assert state == empty
