@@ -322,7 +322,7 @@ class Between:
 def test_a_claim_that_is_deallocated_while_its_status_is_written_is_gone_and_no_fault_of_ours(real: RealWorld) -> None:
     api: Any = Between(real.store._api, real.deallocate)
     racing = status.ApiStatuses(api, status.Writer(driver=DRIVER, node=NODE, pool=NODE), real_clock.RealClock())
-    with pytest.raises(errors.ClaimError, match="is gone, another by now, or not allocated"):
+    with pytest.raises(errors.ClaimError, match="was deleted, replaced, or is not allocated"):
         racing.write(real.ref, said("gpu-0", LINK))
     assert real.standing() == {}
 

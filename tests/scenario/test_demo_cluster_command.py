@@ -80,7 +80,7 @@ def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path) -> None:
             "--gate etcd:DRAMixins=true: unknown component 'etcd'; known are apiserver, scheduler, controllers, kubelet\n",
         ),
         (("--gate", "kubelet:Teleport=true"), "--gate: unknown feature gates Teleport; known are "),
-        (("--keep-state",), "--keep-state: say in which folder: --folder DIR\n"),
+        (("--keep-state",), "--keep-state: give the folder: --folder DIR\n"),
         (("--node", "Big_Node"), "--node: "),
         (("--folder", f"/tmp/{'x' * 80}"), "--folder: "),
     ],

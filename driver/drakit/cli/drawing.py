@@ -155,8 +155,8 @@ def at_best(offered: inventory.Inventory, taken: Collection[str]) -> Mapping[str
 
 
 def verdict(possible: int, best: int) -> str:
-    """What is to be said where more devices would fit if those in use lay better; empty where they lie as well as they can."""
-    return f"fragmented: {best} would fit if what is in use lay better" if best > possible else ""
+    """Return how many devices would fit after defragmentation, in words; empty where no more would fit."""
+    return f"fragmented: {best} would fit after defragmentation" if best > possible else ""
 
 
 def _best(pool: devices.CounterSet, used: Sequence[devices.Device], offered: Sequence[devices.Device]) -> int | None:

@@ -122,8 +122,8 @@ _JOURNAL: Mapping[str, _Offered] = {
         command=journal.verify,
         meaning="""Check that the journal is whole, that every row can be read, and that CDI files are what the journal says.
 
-        Ends with status 1 when something is wrong, and says what mends it. Files of claims in work at this moment may be told as wrong while the
-        driver runs; check again then.""",
+        Ends with status 1 when something is wrong, and says how to fix it. While the driver runs, the files of claims in
+        progress may be reported too; check again then.""",
         example="journal verify",
     ),
 }

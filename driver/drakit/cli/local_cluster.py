@@ -1,4 +1,4 @@
-"""A local cluster in this process, for the commands that need one: its folder, its log, and its errors as a person can mend them."""
+"""A local cluster in this process, for the commands that need one: its folder, its log, and its errors as a person can fix them."""
 
 import contextlib
 import fcntl

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from drakit.devices.gpu.inventory import discovery
     from drakit.devices.nic.discovery import eligibility, offers
 
-COLUMNS = ("INTERFACE", "WHY", "WHAT WOULD CHANGE IT")
-NOTHING = "nothing"
+COLUMNS = ("INTERFACE", "WHY", "TO OFFER IT")
+NOTHING = "cannot be offered"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Told:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """The interfaces that one reason keeps from being offered, and what would change it; ``expected`` says that nobody needs to be warned."""
+    """The interfaces that are not offered for one reason, and how to offer them; ``expected`` says that it needs no warning."""
 
     names: tuple[str, ...]
     reason: str

@@ -54,7 +54,7 @@ class FileClaims:
         for found in _claims_in(path):
             ref = claim_codec.ref_of(found)
             if (ref.namespace, ref.name) in self._refs:
-                raise found.error(f"the claim {ref} is there twice")
+                raise found.error(f"the claim {ref} is given twice")
             self._refs[ref.namespace, ref.name] = ref
             self._claims[ref.namespace, ref.name] = found.object()
         if len(self._refs) == before:

@@ -241,7 +241,7 @@ class ApiStatuses:
 
 
 def _gone(fault: errors.ClaimFault) -> errors.ClaimError:
-    return errors.ClaimError(fault, "the claim whose status was to be written is gone, another by now, or not allocated")
+    return errors.ClaimError(fault, "the claim was deleted, replaced, or is not allocated; its status is not written")
 
 
 def _key(item: fields.Field) -> claim_status.DeviceKey:

@@ -20,7 +20,7 @@ VALID_SECONDS = 30
 STALE_SECONDS = 300.0
 MESSAGE_MAX_BYTES = 1024
 WATCHERS_MAX = 8
-UNSEEN = "the driver has not been able to look at its hardware for a while"
+UNSEEN = "the driver could not read its hardware for a while"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ def test_a_claim_that_only_its_cdi_files_still_tell_of_is_given_back_and_said_so
     assert desk.on_node("prepare", desk.claim_file(desks.mig())).status == 0
     journal = desk.folder / "node" / "plugins" / "gpu.drakit.dev" / "journal.db"
     journal.write_bytes(b"not a database" * 100)
-    assert desk.on_node("unprepare", desks.UID, OTHER).out == f"unprepared {desks.UID}\n{OTHER} was not prepared; nothing to give back\n"
+    assert desk.on_node("unprepare", desks.UID, OTHER).out == f"unprepared {desks.UID}\n{OTHER} is not prepared; nothing to release\n"
     assert not list((desk.folder / "node" / "cdi").iterdir())
 
 

@@ -203,7 +203,7 @@ def test_a_driver_that_runs_is_named_and_nothing_is_touched(used: desks.Desk) ->
         for force in ((), ("--force",)):
             ran = used.on_node("uninstall-node", "--no-api", "--yes", *force)
             assert ran.status == 1
-            assert "nic.drakit.dev is running on this node; end it first: delete its DaemonSet" in ran.err
+            assert "nic.drakit.dev is running on this node; stop it first: delete its DaemonSet" in ran.err
         listed = used.on_node("uninstall-node", "--no-api", "-o", "json")
         assert listed.status == 0, listed.err
         assert kinds(listed)["claim"] == 2, "to list is allowed, before the driver is ended"

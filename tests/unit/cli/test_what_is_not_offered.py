@@ -1,4 +1,4 @@
-"""``drakit show`` and ``drakit doctor`` name each interface that is not offered, why, and the setting that would change it."""
+"""``drakit show`` and ``drakit doctor`` name each interface that is not offered, why, and the setting that offers it."""
 
 import json
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ def interfaces(desk: desks.Desk, *more: str) -> Mapping[str, Mapping[str, str]]:
 def test_the_doctor_says_it_without_alarm_where_it_is_as_the_admin_wanted(desk: desks.Desk) -> None:
     found = interfaces(desk, *WITHOUT_ETH1)
     assert {name: one["verdict"] for name, one in found.items()} == {"eth0": "ok", "eth1": "ok"}
-    assert found["eth0"]["message"] == f"not offered: {UPLINK['reason']}; what would change it: {UPLINK['change']}"
+    assert found["eth0"]["message"] == f"not offered: {UPLINK['reason']}; to offer it: {UPLINK['change']}"
 
 
 def test_the_doctor_warns_of_a_take_over_that_would_cut_the_host_off(desk: desks.Desk) -> None:
@@ -66,7 +66,7 @@ def test_interfaces_with_one_reason_are_told_in_one_line_and_cautions_beside_the
     )
     found = [(one.subject, one.verdict, one.message, one.fix) for one in hardware.of_interfaces(told)]
     assert found == [
-        ("lo", Verdict.OK, "not offered: is the loopback; what would change it: nothing", ""),
-        ("veth1, veth2", Verdict.OK, f"not offered: {virtual.reason}; what would change it: nic.rules", ""),
+        ("lo", Verdict.OK, "not offered: is the loopback", ""),
+        ("veth1, veth2", Verdict.OK, f"not offered: {virtual.reason}; to offer it: nic.rules", ""),
         ("eth1", Verdict.WARNING, "has no reserve", "nic.reserve"),
     ]

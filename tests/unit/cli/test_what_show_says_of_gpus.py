@@ -53,7 +53,7 @@ def test_the_figure_is_what_counting_by_hand_gives(desk: desks.Desk, device: str
     assert fitting(desk)["gpu-0-counter-set"] == {"fit": left, "best": best, "of": 26}
     said = lines_of(desk)["gpu-0-counter-set"]
     assert said[0] == f"{left} of 26 devices still fit"
-    assert said[2:] == ([f"fragmented: {best} would fit if what is in use lay better"] if best > left else [])
+    assert said[2:] == ([f"fragmented: {best} would fit after defragmentation"] if best > left else [])
 
 
 def test_several_partitions_are_moved_together(desk: desks.Desk) -> None:
@@ -89,5 +89,5 @@ def test_the_demo_says_of_a_gpu_what_show_says(desk: desks.Desk) -> None:
     given = {"mock.machine": desks.MACHINE, "node.name": "node-1", **options.places(desk.folder / "node")}
     told = observer.Onlooker(values.load(given, environ={})).memory_map()
     assert told[0] == "gpu-0-counter-set: 10 of 26 devices still fit"
-    assert told[5] == "fragmented: 14 would fit if what is in use lay better"
+    assert told[5] == "fragmented: 14 would fit after defragmentation"
     assert told[6] == "gpu-1-counter-set: 26 of 26 devices still fit"

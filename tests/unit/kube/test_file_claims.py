@@ -94,7 +94,7 @@ def test_a_number_where_a_name_belongs_is_told_by_its_field(tmp_path: pathlib.Pa
             "kind: ResourceClaim\napiVersion: resource.k8s.io/v1\nmetadata: {name: a, uid: x}",
             "claims.yaml[0].metadata.uid: is not a lower-case UUID",
         ),
-        (f"{YAML_WITH_A_DATE}---{YAML_WITH_A_DATE}", "claims.yaml[1]: the claim default/c is there twice"),
+        (f"{YAML_WITH_A_DATE}---{YAML_WITH_A_DATE}", "claims.yaml[1]: the claim default/c is given twice"),
         ("? !!binary aGk=\n: 1\n", "claims.yaml: is neither YAML nor JSON: line 1, column 1: the key b'hi' is nothing that JSON has"),
         ("? !!timestamp 2026-01-02\n: 1\n", "is nothing that JSON has"),
     ],

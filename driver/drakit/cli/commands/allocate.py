@@ -61,7 +61,7 @@ def allocate(
         wanted = [*(given or []), *(files or [])]
         extras.require_local_cluster()
         if not wanted and not live and kubeconfig is None:
-            raise errors.ConfigError("nothing to look at: give FILE, -f FILE, or --live")
+            raise errors.ConfigError("no claims given: give FILE, -f FILE, or --live")
         chosen, repeated = sources.feature_gates(gates or []), sources.errors_of(as_kubernetes)
         world = _from_files(wanted, chosen)
         if live or kubeconfig is not None:

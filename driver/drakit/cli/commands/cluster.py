@@ -69,7 +69,7 @@ def cluster(
     if len(set(names)) != len(names):
         raise errors.SettingsError("each node needs a name of its own", key="--node")
     if keep_state and folder is None:
-        raise errors.SettingsError("say in which folder: --folder DIR", key="--keep-state")
+        raise errors.SettingsError("give the folder: --folder DIR", key="--keep-state")
     logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
     stop = threading.Event()
     process.at_signals(stop, (*process.SIGNALS, signal.SIGQUIT))

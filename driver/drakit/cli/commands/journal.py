@@ -146,8 +146,8 @@ def verify(
 ) -> None:
     """Check that the journals are whole, that every row can be read, and that CDI files are what the journals say.
 
-    Ends with status 1 when something is wrong, and says what mends it. Files of claims in work at this moment may be told as wrong while the
-    driver runs; check again then.
+    Ends with status 1 when something is wrong, and says how to fix it. While the driver runs, the files of claims in
+    progress may be reported too; check again then.
 
     [bold]Examples[/bold]
 
@@ -204,7 +204,7 @@ def _row(family: composition.Family, entry: lifecycle.Entry) -> dict[str, object
 
 
 def _problems(family: composition.Family) -> Iterator[str]:
-    """What is wrong with a family's journal and its CDI files, each with what mends it."""
+    """What is wrong with a family's journal and its CDI files, each with its fix."""
     home = family.folders.home
     aside = files.last_aside(home / inspection.DATABASE)
     if aside is not None:
@@ -231,7 +231,7 @@ def _cdi_problems(family: composition.Family, entries: Sequence[lifecycle.Entry]
             name = resolution.cdi_name(driver, entry.claim, kept)
             expected.add(spec.file_name(name))
             if current and kept.edits and _content(folder / spec.file_name(name)) != spec.encode(name, kept.edits):
-                yield f"{folder / spec.file_name(name)} is missing or altered; the driver's next start, or the next prepare of the claim, mends it"
+                yield f"{folder / spec.file_name(name)} is missing or altered; the next start of the driver or prepare of the claim writes it again"
     present = {path.name for path in folder.glob(f"{spec.file_prefix(driver)}*.json")} if folder.is_dir() else set()
     for stray in sorted(present - expected):
         yield f"{folder / stray} is of a claim that the journal does not know; the driver's next start removes it, or remembers the claim"

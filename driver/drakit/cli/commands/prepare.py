@@ -119,7 +119,7 @@ def unprepare(
     if failed:
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
     for ref in refs:
-        said = f"unprepared {ref.uid}" if ref.uid in known else f"{ref.uid} was not prepared; nothing to give back"
+        said = f"unprepared {ref.uid}" if ref.uid in known else f"{ref.uid} is not prepared; nothing to release"
         output.console().print(said, soft_wrap=True)
 
 

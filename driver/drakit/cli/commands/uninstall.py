@@ -119,7 +119,9 @@ def _check_ended(settings: values.Settings, family: composition.Family) -> None:
     if sockets.has_living(settings.node.registry_dir, name, besides=nowhere) or any(
         unix_sockets.occupant(path) is unix_sockets.Occupant.LISTENER for path in serving
     ):
-        raise errors.DeviceBusyError(f"{name} is running on this node; end it first: delete its DaemonSet, and wait until its pod is gone")
+        raise errors.DeviceBusyError(
+            f"{name} is running on this node; stop it first: delete its DaemonSet and wait until its pod has ended"
+        )
 
 
 @contextlib.contextmanager

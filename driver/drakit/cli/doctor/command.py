@@ -32,7 +32,7 @@ def doctor(
     without_api: options.WithoutApi = False,
     style: options.Output = options.Format.TABLE,
 ) -> None:
-    """Look at everything the driver needs on this node and in this cluster, and say how to mend what is missing.
+    """Look at everything the driver needs on this node and in this cluster, and say how to fix what is missing.
 
     Changes nothing. The status is 0 when the driver would work (warnings or not), 1 when it would not.
 
@@ -78,6 +78,6 @@ def _print(found: Sequence[Finding]) -> None:
             if one.topic == topic:
                 out.print(f"{one.verdict.value:8} {one.subject}: {one.message}", markup=False, soft_wrap=True)
                 if one.fix:
-                    out.print(f"{'':8} mend: {one.fix}", markup=False, soft_wrap=True)
+                    out.print(f"{'':8} fix: {one.fix}", markup=False, soft_wrap=True)
     count = Counter(one.verdict for one in found)
     out.print("\n" + ", ".join(f"{count[verdict]} {verdict.value}" for verdict in Verdict if count[verdict]), markup=False)

@@ -18,7 +18,7 @@ class Verdict(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing, how it is, and, unless all is well, how to mend it."""
+    """The result of one check, with a fix unless the check passed."""
 
     topic: str
     subject: str

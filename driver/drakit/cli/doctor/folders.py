@@ -62,7 +62,9 @@ def _cdi(path: pathlib.Path) -> Iterator[Finding]:
         yield from _folder(path, "node.cdi_dir", "in a pod, mount it from the host")
     if str(path) not in CDI_PLACES:
         fix = f"add {path} to the runtime's cdi_spec_dirs (containerd, CRI-O), or use /var/run/cdi"
-        yield finding.warning(TOPIC, str(path), "runtimes look for CDI files in /etc/cdi and /var/run/cdi only, unless told otherwise", fix)
+        yield finding.warning(
+            TOPIC, str(path), "runtimes look for CDI files in /etc/cdi and /var/run/cdi only, unless configured otherwise", fix
+        )
 
 
 def _home(family: composition.Family, instance: str) -> Iterator[Finding]:
@@ -87,7 +89,7 @@ def _socket(path: pathlib.Path, driver: str) -> Finding:
     if found is unix_sockets.Occupant.LISTENER:
         return finding.ok("sockets", str(path), f"{driver} is served")
     if found is unix_sockets.Occupant.OTHER:
-        return finding.failed("sockets", str(path), "something that is no socket is in the way", f"rm {path}")
+        return finding.failed("sockets", str(path), "the file at the path is not a socket", f"rm {path}")
     said = (
         "a socket that nobody serves; it is replaced at the next start"
         if found is unix_sockets.Occupant.STALE

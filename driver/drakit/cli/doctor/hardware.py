@@ -61,11 +61,13 @@ def _family(family: composition.Family) -> Iterator[Finding]:
 
 
 def of_interfaces(told: not_offered.Told) -> Iterator[Finding]:
-    """Each reason for which interfaces are not offered, with what would change it, and each caution. What most nodes have is well."""
+    """Each reason for which interfaces are not offered, with how to offer them, and each caution. What most nodes have passes."""
     for group in not_offered.groups(told):
         named, message = ", ".join(group.names), f"not offered: {group.reason}"
         if group.expected:
-            yield finding.ok("interfaces", named, f"{message}; what would change it: {group.change}")
+            yield finding.ok(
+                "interfaces", named, message if group.change == not_offered.NOTHING else f"{message}; to offer it: {group.change}"
+            )
         else:
             yield finding.warning("interfaces", named, message, group.change)
     for name, caution in told.cautions.items():
