@@ -9,12 +9,15 @@ import hypothesis
 import pytest
 
 from drakit.telemetry import logs
-from fakes import demo, forked_cli
+from fakes import demo, examples, forked_cli
 
 _PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "driver_process", "demo", "LocalCluster", "clusters", "check_driver"})
 """Names that a test module imports where its tests start processes or a whole cluster."""
 
-hypothesis.settings.register_profile("any-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+SLOW = hypothesis.HealthCheck.too_slow
+hypothesis.settings.register_profile(
+    "any-machine", deadline=None, max_examples=examples.count(100), suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("any-machine")
 
 

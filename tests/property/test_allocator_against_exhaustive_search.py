@@ -7,9 +7,10 @@ from hypothesis import HealthCheck, event, given, settings
 
 from drakit_cluster.objects import devices, json_types
 from drakit_cluster.scheduling.allocator import search
+from fakes import examples
 from fakes.small_worlds import Small, small
 
-BOUNDED = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+BOUNDED = settings(max_examples=examples.count(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 Choice = tuple[int, str, str, str]
 
 

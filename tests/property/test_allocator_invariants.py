@@ -8,10 +8,13 @@ from drakit_cluster.objects import devices, json_types, quantity
 from drakit_cluster.objects.devices import DeviceId, view_of
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator.state import AllocatedState
+from fakes import examples
 from fakes.simple_selectors import SimpleSelectors
 from fakes.small_worlds import CLASSES, Small, small
 
-BOUNDED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+BOUNDED = settings(
+    max_examples=examples.count(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
 
 
 def decided(world: Small) -> list[Object]:

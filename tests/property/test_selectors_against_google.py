@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from drakit_cluster.cel import CompileError, RunError, Selectors
 from drakit_cluster.cel.syntax import parsing
+from fakes import examples
 from unit.cluster_selectors.asking import ALL_ON
 
 
@@ -111,7 +112,7 @@ def truths(depth: int) -> Strategy:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples.count(200), deadline=None)
 @given(truths(3))
 def test_verdicts_are_those_of_googles_implementation(google: Any, expression: str) -> None:
     assume("bind" not in expression or ".all" not in expression)  # Google loses the variable after a loop beside it.
@@ -126,7 +127,7 @@ pieces = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples.count(300), deadline=None)
 @given(st.lists(pieces, min_size=1, max_size=8).map("".join))
 def test_what_is_an_expression_is_what_google_says(google: Any, text: str) -> None:
     try:

@@ -19,6 +19,7 @@ from drakit.devices.gpu import driver as gpu_driver
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.tpu import driver as tpu_driver
 from drakit.kube import claim_codec
+from fakes import examples
 from fakes import parameters as p
 
 UID = "11111111-2222-4333-8444-555555555555"
@@ -101,7 +102,7 @@ def webhook_refuses(kind: str, name: str, parameters: object) -> bool:
     return review.answer(json.dumps(body).encode(), RULES).verdict is review.Verdict.DENIED
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples.count(300))
 @given(written())
 def test_the_webhook_refuses_exactly_what_prepare_refuses(entry: tuple[str, object]) -> None:
     for kind, source in (
