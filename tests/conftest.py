@@ -14,7 +14,6 @@ from fakes import demo, examples, forked_cli
 _PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "driver_process", "demo", "LocalCluster", "clusters", "check_driver"})
 """Names that a test module imports where its tests start processes or a whole cluster."""
 
-SLOW = hypothesis.HealthCheck.too_slow
 hypothesis.settings.register_profile(
     "any-machine", deadline=None, max_examples=examples.count(100), suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
