@@ -54,6 +54,13 @@ def test_strangers_are_refused_everywhere_else(raw: httpx.Client, header: str) -
         assert answer.json()["reason"] == "Unauthorized"
 
 
+@pytest.mark.parametrize("header", ["Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-node"])
+def test_a_request_in_the_name_of_another_user_is_refused(raw: httpx.Client, header: str) -> None:
+    refused = raw.get(SLICE.path(), headers={header: "bob"})
+    assert refused.status_code == 400
+    assert refused.json()["message"] == "Impersonate-User: the local cluster has no impersonation; use a token of that user"
+
+
 def test_a_revoked_token_is_unknown(server: apiserver.ApiServer) -> None:
     token = server.issue_token("system:node:n1", ("system:nodes",))
     with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token) as connected:

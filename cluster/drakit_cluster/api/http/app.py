@@ -12,7 +12,7 @@ from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.tokens import Tokens
 from drakit_cluster.access.users import Attributes, User, denial
 from drakit_cluster.admission.request_review import RequestReview
-from drakit_cluster.api.http import answers, discovery, impersonation, openapi, targets, verbs
+from drakit_cluster.api.http import answers, discovery, openapi, targets, verbs
 from drakit_cluster.api.http.paging import Pages
 from drakit_cluster.api.http.reviews import Reviews
 from drakit_cluster.api.http.streams import Streams
@@ -91,14 +91,10 @@ class App:
         return await self._act(request, user, target)
 
     def _user(self, request: Request) -> User:
-        """Return who asks, or as whom."""
-        user = self._tokens.user(request.headers.get("authorization", ""))
-        acted = impersonation.wanted(request.headers)
-        if acted is None:
-            return user
-        for right in impersonation.rights(acted):
-            self._authorize(user, right)
-        return impersonation.completed(acted)
+        """Return who asks; raises BadRequestError for a request in another's name, which would otherwise be done as the asker's own."""
+        if any(name.startswith("impersonate-") for name in request.headers):
+            raise errors.BadRequestError("Impersonate-User: the local cluster has no impersonation; use a token of that user")
+        return self._tokens.user(request.headers.get("authorization", ""))
 
     async def _act(self, request: Request, user: User, target: Target) -> Response:
         verb = targets.verb(target, request.method, request.query_params)
