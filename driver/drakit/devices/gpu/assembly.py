@@ -1,4 +1,4 @@
-"""A GPU driver from what an operator chose: real GPUs or a mock machine, and what surrounds them."""
+"""Build the GPU driver from the operator's settings: on real GPUs or a mock machine, with the host's resources."""
 
 from drakit.core import errors
 from drakit.devices import machines
@@ -14,38 +14,38 @@ from drakit.devices.gpu.sharing.mps import port as mps_port
 
 _LIBRARY = "libnvidia-ml.so.1"
 _DAEMONS = "mps"
-_MADE = "instances"
+_MARKERS = "instances"
 
 
 def assemble(
     options: settings.GpuSettings, *, name: str | None, machine: machines.Choice | None, intents: discovery.Intents
 ) -> driver.GpuDriver:
-    """The driver; raises SettingsError for options that contradict each other, HardwareError when the hardware cannot be opened.
+    """Return the driver; raises SettingsError for contradicting settings, HardwareError when the hardware cannot be opened.
 
-    A mock machine has a made-up driver root, and nobody makes device nodes for hardware that is not there.
+    A mock machine has a driver root of empty files, and no device nodes are created for it.
     """
     terms = share_policy.SharePolicy(memory=options.share_memory, number=options.shares, partitions=options.share_mig)
-    beside = options.whole_beside_partitions
+    whole_beside = options.whole_beside_partitions
     if machine is None:
         root = driver_root.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host)
         hardware: port.GpuPort = _real_gpus(options, root)
     else:
         mocked = mock_gpus.MockGpus(machine)
-        hardware, root = mocked, _made_up_root(machine, mocked)
-        beside = mocked.whole_beside_partitions if beside is None else beside
+        hardware, root = mocked, _mock_root(machine, mocked)
+        whole_beside = mocked.whole_beside_partitions if whole_beside is None else whole_beside
     return driver.GpuDriver(
         hardware,
         name=name or driver.NAME,
         intents=intents,
-        options=discovery.DiscoveryOptions(whole_beside_partitions=bool(beside), terms=terms),
+        options=discovery.DiscoveryOptions(whole_beside_partitions=bool(whole_beside), terms=terms),
         health=driver.HealthOptions(policy=faults.HealthPolicy(ignored=options.ignored_xids, evicts=options.evict))
         if options.health
         else None,
         resources=driver.HostResources(
             files=driver_files.DriverFiles(root, use_toolkit=options.toolkit),
             dev_root=options.dev_root if machine is None else None,
-            made=ownership_markers.MarkerStore(folder=options.home / _MADE if options.home else None),
-            # A mock machine's daemons serve nobody, and need no privilege.
+            made=ownership_markers.MarkerStore(folder=options.home / _MARKERS if options.home else None),
+            # A mock machine's daemons serve no CUDA program, and need no privilege.
             daemons=_daemons(options, root, own_shm=machine is None),
         ),
     )
@@ -58,7 +58,7 @@ def _daemons(options: settings.GpuSettings, root: driver_root.DriverRoot, *, own
     return child_daemons.ChildDaemons(home=home, root=root, own_shm=own_shm)
 
 
-def _made_up_root(machine: machines.Choice, mocked: mock_gpus.MockGpus) -> driver_root.DriverRoot:
+def _mock_root(machine: machines.Choice, mocked: mock_gpus.MockGpus) -> driver_root.DriverRoot:
     try:
         return mock_driver_root.create(machine.directory, mocked.versions().driver)
     except OSError as error:

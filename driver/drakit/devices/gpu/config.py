@@ -1,9 +1,9 @@
-"""Opaque parameters a claim or class may carry for GPUs, in the shape that NVIDIA's DRA driver gave them.
+"""Opaque parameters of claims and classes for GPUs, in the format of NVIDIA's DRA driver.
 
 ``gpu.drakit.dev/v1`` has kinds ``GpuConfig`` (whole GPUs) and ``MigConfig`` (partitions). Where claims were written for NVIDIA's driver, the same
-fields are understood under its name, ``resource.nvidia.com/v1beta1`` with kinds ``GpuConfig`` and ``MigDeviceConfig``.
+fields are accepted under its API name, ``resource.nvidia.com/v1beta1`` with kinds ``GpuConfig`` and ``MigDeviceConfig``.
 
-A claim's author is not trusted with what reaches other users of a GPU: ``class_only`` names the fields that only a DeviceClass may set.
+A claim may not change what affects other users of a GPU: ``class_only`` names the fields that only a DeviceClass may set.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class Strategy(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TimeSlicing:
-    """How long a process runs before another has its turn."""
+    """How long a process runs before the next one does."""
 
     interval: port.TimeSlice = port.TimeSlice.DEFAULT
 
@@ -62,7 +62,7 @@ class Mps:
             _check_limit(limit, field)
 
     def limit(self, uuid: str) -> quantity.Quantity | None:
-        """The memory limit of a device."""
+        """Return the memory limit of a device."""
         return self.default_per_device_pinned_memory_limit.get(uuid, self.default_pinned_device_memory_limit)
 
 
@@ -83,7 +83,7 @@ class Sharing:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MigSharing(Sharing):
-    """The same for a partition, whose time slice cannot be changed."""
+    """How the processes of a claim share its MIG device, whose time slice cannot be changed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,7 +131,7 @@ TYPES = (GpuConfig, MigConfig, NvidiaGpuConfig, NvidiaMigConfig)
 
 
 def class_only(sharing: Sharing, *, shared: bool) -> Iterator[str]:
-    """The fields set here that a claim may not set: what is of the whole GPU on a device that others share, and what mixes users."""
+    """Return the fields set here that a claim may not set: those that affect the whole GPU of a shared device, and those that mix users."""
     if sharing.mps_config is not None and sharing.mps_config.multi_user:
         yield "sharing.mpsConfig.multiUser"
     if shared and sharing.time_slicing_config is not None:
@@ -149,7 +149,7 @@ def check_author(source: claims.ConfigSource | None, sharing: Sharing | None, *,
 
 
 def rules() -> config.Rules:
-    """What can be said of a configuration without its device: on a GPU that is not shared, a claim may set more."""
+    """Return the checks that need no device. They assume a GPU that is not shared, where a claim may set more."""
 
     def check(source: claims.ConfigSource, _: records.Record, decoded: object) -> None:
         if isinstance(decoded, AnyConfig):

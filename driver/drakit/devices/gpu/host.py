@@ -27,7 +27,7 @@ _DRIVER_NAMES = ("nvidia", "nvidia-frontend")
 
 
 class Host:
-    """The kernel's side of a node; every method raises CallError under the name of the port's method."""
+    """The kernel's files about GPUs; every method raises CallError under the name of the port's method."""
 
     def __init__(self, root: pathlib.Path = pathlib.Path("/"), *, boot_id: pathlib.Path | None = None) -> None:
         self._proc = root / "proc"
@@ -68,7 +68,7 @@ class Host:
         return None
 
     def numa_node(self, pci_bus_id: str) -> int | None:
-        """The NUMA node of a PCI device; None when it has none or sysfs does not say."""
+        """Return the NUMA node of a PCI device; None where sysfs has none."""
         with contextlib.suppress(OSError, ValueError):
             node = int((self._pci / pci_bus_id / "numa_node").read_text("ascii"))
             return node if node >= 0 else None
@@ -79,7 +79,7 @@ class Host:
         return (self._pci / pci_bus_id).exists()
 
     def population(self) -> str:
-        """Which PCI devices the driver has, and which load of its kernel module this is: sysfs numbers its entries anew."""
+        """Return the PCI devices of the driver and the inode of its module, which changes at every load."""
         with contextlib.suppress(OSError):
             bound = sorted(entry.name for entry in self._bound.iterdir() if ":" in entry.name)
             return f"{self._module.stat().st_ino} {' '.join(bound)}"
@@ -104,7 +104,7 @@ class Host:
 
 
 def of_this_machine(root: pathlib.Path) -> Host:
-    """The kernel's side of this machine, whose GPU driver shows itself below ``root``."""
+    """Return the kernel's files of this machine, whose GPU driver has its own below ``root``."""
     return Host(root, boot_id=_BOOT_ID)
 
 
@@ -123,7 +123,7 @@ _FORBIDDEN = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
 
 
 def ensure_device_nodes(nodes: Iterable[edits.DeviceNode], root: pathlib.Path) -> None:
-    """Let character devices be there below ``root``, by their paths; raises HardwareError for what is in the way."""
+    """Create missing device nodes below ``root``; raises HardwareError for another file in the way."""
     for node in nodes:
         path = root / node.path.lstrip("/")
         try:
@@ -131,7 +131,7 @@ def ensure_device_nodes(nodes: Iterable[edits.DeviceNode], root: pathlib.Path) -
         except OSError as error:
             if error.errno not in _FORBIDDEN:
                 raise errors.HardwareError("mknod", f"{path}: {error.strerror}") from error
-            _log.debug("creating a device node is forbidden", extra={"path": str(path), "error": error.strerror})
+            _log.debug("device node creation forbidden", extra={"path": str(path), "error": error.strerror})
 
 
 def _ensure_node(path: pathlib.Path, number: int, mode: int) -> None:
@@ -149,7 +149,7 @@ def _ensure_node(path: pathlib.Path, number: int, mode: int) -> None:
 
 
 def _create_node(path: pathlib.Path, number: int, mode: int) -> None:
-    """Make the node beside and rename it, so that nobody finds it without its mode."""
+    """Create the node under a temporary name and rename it, so that it always has its mode."""
     beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     with contextlib.suppress(FileNotFoundError):
         beside.unlink()

@@ -1,8 +1,8 @@
-"""What the GPU driver needs of the hardware, in NVML's own terms, and the errors it gives.
+"""The hardware interface of the GPU driver, in NVML's terms, and its errors.
 
-Every method is one NVML call, or a fixed sequence of them that reads one thing; ``CALLS`` names the call that its errors carry. GPUs are named by
-UUID. Profile ids are hardware ids (``profileInfo.id``), never NVML's enum. Values that a GPU may not support are None. Methods raise
-``CallError`` and nothing else; they are safe to call from several threads.
+Every method is one NVML call, or a fixed sequence of them that reads one thing; ``CALLS`` has the call that its errors name. GPUs are named by UUID.
+Profile ids are hardware ids (``profileInfo.id``), never NVML's enum. A value that a GPU does not support is None. Methods raise only ``CallError``,
+and several threads may call them.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ CALLS: Mapping[str, str] = {
 
 
 class Code(enum.Enum):
-    """NVML return codes that mean something to the driver (nvml.h, nvmlReturn_t)."""
+    """NVML return codes that the driver handles (nvml.h, nvmlReturn_t)."""
 
     UNINITIALIZED = 1
     INVALID_ARGUMENT = 2
@@ -84,7 +84,7 @@ class ComputeMode(enum.Enum):
 
 
 class TimeSlice(enum.Enum):
-    """How long a process runs on a GPU before another has its turn (nvidia-smi compute-policy --set-timeslice)."""
+    """How long a process runs on a GPU before the next one does (nvidia-smi compute-policy --set-timeslice)."""
 
     DEFAULT = "Default"
     SHORT = "Short"
@@ -92,8 +92,8 @@ class TimeSlice(enum.Enum):
     LONG = "Long"
 
 
-# Errors of the session, the library or the kernel driver. While no GPU answers, they say nothing about any of the GPUs. A GPU that returns one while
-# another GPU answers gets a NoSchedule taint, and its pods stay.
+# Errors of the session, the library or the kernel driver. While no GPU answers, they do not tell which GPU is at fault. A GPU that returns one while
+# another GPU answers gets a NoSchedule taint, and its pods keep running.
 SESSION_ERRORS = frozenset(
     {
         Code.UNINITIALIZED,
@@ -110,7 +110,7 @@ SESSION_ERRORS = frozenset(
 
 
 class CallError(errors.HardwareError):
-    """An NVML call that failed, with its return code."""
+    """A failed NVML call, with its return code."""
 
     def __init__(self, call: str, code: Code, detail: str = "") -> None:
         super().__init__(call, f"{code.name} ({detail})" if detail else code.name)
@@ -119,7 +119,7 @@ class CallError(errors.HardwareError):
 
 @contextlib.contextmanager
 def ignoring(codes: Collection[Code]) -> Iterator[None]:
-    """Calls for which an error of one of these codes is as good as success; all others are raised."""
+    """Ignore errors of these codes in this context; raise all others."""
     try:
         yield
     except CallError as error:
@@ -131,7 +131,7 @@ def ignoring(codes: Collection[Code]) -> Iterator[None]:
 class Versions:
     """Versions of the GPU driver (``580.95.05``) and of the CUDA driver API (``13.0``), and the machine's confidential computing mode.
 
-    ``cc_mode`` is ``on``, ``off`` or ``devtools``, the words of NVIDIA's node labels; None where the driver does not tell.
+    ``cc_mode`` is ``on``, ``off`` or ``devtools``, the words of NVIDIA's node labels; None where the driver does not report it.
     """
 
     driver: str
@@ -141,7 +141,7 @@ class Versions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fabric:
-    """How a GPU stands to the NVLink fabric (nvmlGpuFabricInfo): ``state`` in words; the cluster's UUID and the clique, once registered.
+    """The NVLink fabric state of a GPU (nvmlGpuFabricInfo): ``state`` as a word; the cluster's UUID and the clique, once registered.
 
     ``fault`` is why the GPU cannot use the fabric although registration has ended, in one word.
     """
@@ -167,7 +167,7 @@ class Gpu:
     ``minor`` is N of /dev/nvidiaN. ``architecture`` and ``brand`` are NVML's enums as words, ``memory`` is in bytes, ``pci_bus_id`` as sysfs
     writes it (``0000:07:00.0``), ``pcie_root`` the root complex above it (``pci0000:00``). ``is_vgpu`` is set in a virtual machine that was
     given a vGPU, whose partitions are its hypervisor's. ``module_id`` is the number of its socket on the baseboard, ``ecc`` whether error
-    correction is on, ``addressing_mode`` ``HMM``, ``ATS`` or ``None`` in NVIDIA's words. What the GPU does not tell is None.
+    correction is on, ``addressing_mode`` ``HMM``, ``ATS`` or ``None`` in NVIDIA's words. A value that the GPU does not report is None.
     """
 
     uuid: GpuUuid
@@ -192,14 +192,14 @@ class Gpu:
     def switches_mig_at_once(self) -> bool:
         """Whether MIG mode can be changed without resetting the GPU: from Hopper (compute capability 9.0) on; not when that is unknown.
 
-        Such a mode is also forgotten when the driver is unloaded, so nobody can rely on finding it (MIG user guide, "Enable MIG Mode").
+        Such a mode is also cleared when the driver is unloaded, so nothing can rely on it (MIG user guide, "Enable MIG Mode").
         """
         return self.compute_capability is not None and self.compute_capability >= _SWITCHES_AT_ONCE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SilentGpu:
-    """A GPU that the library counts and that does not say who it is: its index in the library, and the error it gives."""
+    """A GPU that the library counts but cannot identify: its index in the library, and the error."""
 
     index: int
     error: str
@@ -324,11 +324,11 @@ class GpuPort(Protocol):
         return self.census().gpus
 
     def gpu(self, uuid: GpuUuid) -> Gpu | None:
-        """One GPU; None when it is not there or does not answer. An adapter that need not ask all the others does not."""
+        """One GPU; None when it is not in the machine or does not answer. Adapters that can do so read only this GPU."""
         return next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
 
     def ping(self, gpu: Gpu) -> None:
-        """Ask the GPU something that a lost one cannot answer. NOT_FOUND it is not in the machine; any other error: it does not answer."""
+        """Make a call that a lost GPU cannot answer. NOT_FOUND it is not in the machine; any other error: it does not answer."""
 
     def mig_mode(self, gpu: GpuUuid) -> MigMode | None:
         """The GPU's MIG mode; None when it has no MIG."""
@@ -340,13 +340,13 @@ class GpuPort(Protocol):
         """The profiles of the GPU, by enum; also while MIG is off."""
 
     def possible_placements(self, gpu: GpuUuid, profile_id: int) -> Sequence[Placement]:
-        """Where an instance of a profile may lie on an empty GPU; also while MIG is off."""
+        """The possible placements of a profile on an empty GPU; also while MIG is off."""
 
     def gpu_instances(self, gpu: GpuUuid) -> Sequence[GpuInstance]:
-        """All instances whoever made them, with or without compute instances, by placement; none while MIG is off."""
+        """All instances of all owners, with or without compute instances, by placement; none while MIG is off."""
 
     def create_gpu_instance(self, gpu: GpuUuid, profile_id: int, placement: Placement) -> GpuInstance:
-        """INVALID_ARGUMENT no such profile or placement; NOT_SUPPORTED MIG is off; INSUFFICIENT_RESOURCES something lies there."""
+        """INVALID_ARGUMENT no such profile or placement; NOT_SUPPORTED MIG is off; INSUFFICIENT_RESOURCES the placement is occupied."""
 
     def destroy_gpu_instance(self, gpu: GpuUuid, instance_id: int) -> None:
         """NOT_FOUND it is gone; IN_USE it still has compute instances or a client."""
@@ -373,19 +373,19 @@ class GpuPort(Protocol):
         """Minor numbers of a MIG device's capabilities; NOT_FOUND the device is gone."""
 
     def compute_mode(self, gpu: GpuUuid) -> ComputeMode | None:
-        """The GPU's compute mode; None when it does not tell."""
+        """The GPU's compute mode; None when it does not report one."""
 
     def set_compute_mode(self, gpu: GpuUuid, mode: ComputeMode) -> None:
-        """Change it, for all processes of the machine. NOT_SUPPORTED the GPU cannot; NO_PERMISSION this process may not."""
+        """Change it, for all processes of the machine. NOT_SUPPORTED the GPU cannot; NO_PERMISSION this process lacks the right."""
 
     def set_time_slice(self, gpu: GpuUuid, interval: TimeSlice) -> None:
         """Change the time slice of the whole GPU. NOT_SUPPORTED the GPU cannot, or nvidia-smi is not installed."""
 
     def recovery_action(self, gpu: GpuUuid) -> signals.RecoveryAction | None:
-        """What the GPU asks to be done to it; None when it does not tell. GPU_IS_LOST it answers nothing any more."""
+        """The recovery action that the GPU requests; None when it does not report one. GPU_IS_LOST the GPU no longer answers."""
 
     def fabric(self, gpu: GpuUuid) -> Fabric | None:
-        """How the GPU stands to the NVLink fabric now; None without one."""
+        """The GPU's NVLink fabric state now; None without a fabric."""
 
     def events(self) -> signals.Events:
         """The events of all GPUs that answer, from now on."""
@@ -394,7 +394,7 @@ class GpuPort(Protocol):
         """Whether the machine still has the GPU, whether or not it answers."""
 
     def population(self) -> str:
-        """A text that is another one after a GPU came or went, or the kernel driver was loaded anew."""
+        """A text that changes when a GPU is added or removed, or the kernel driver is reloaded."""
 
     def renew(self) -> None:
-        """See the GPUs that are there now; events have to be opened anew."""
+        """Detect the present GPUs again; afterwards events have to be reopened."""

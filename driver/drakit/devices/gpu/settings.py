@@ -1,4 +1,4 @@
-"""What an operator may choose for the GPU driver."""
+"""The operator's settings of the GPU driver."""
 
 import dataclasses
 import pathlib
@@ -14,16 +14,16 @@ class GpuSettings:
 
     ``kernel_root`` is the folder that holds the ``proc`` and ``sys`` of the kernel driver, ``driver_root`` the folder below which the driver is
     installed, as this process sees it, ``driver_root_on_host`` its path on the host where that is another, ``dev_root`` the folder that holds the
-    host's ``dev``. ``toolkit`` lets nvidia-ctk say which files a container needs, where it is installed. ``home`` is a folder for MPS daemons and for
-    notes of what was made; without one there are neither. ``daemon_pods`` are what MPS daemons run in; without them they are child processes.
+    host's ``dev``. With ``toolkit``, nvidia-ctk lists the files that a container needs, where it is installed. ``home`` is a folder for MPS daemons
+    and ownership markers; without one there are neither. ``daemon_pods`` runs MPS daemons in pods; without it they are child processes.
 
-    ``share_memory``, ``shares`` and ``share_mig`` are the terms of sharing; see ``shares.Terms``.
+    ``share_memory``, ``shares`` and ``share_mig`` say how GPUs are shared; see ``share_policy.SharePolicy``.
 
-    ``health`` watches the GPUs and taints those that have a fault; ``ignored_xids`` are no faults, and without ``evict`` no fault ends what runs.
+    ``health`` monitors the GPUs and taints those with a fault; ``ignored_xids`` are no faults, and without ``evict`` no fault evicts pods.
 
     ``whole_beside_partitions`` offers an Ampere GPU whose MIG mode is on also as a whole, as KEP-4815's example does. It is then a promise of
-    exclusive use only: CUDA sees no whole GPU while the mode is on, and changing the mode takes a reset that is the admin's to order. None leaves it
-    to the machine: mock machines may ask for it, real ones do not.
+    exclusive use only: CUDA sees no whole GPU while the mode is on, and a change of the mode needs a reset, which is up to the admin. None is the
+    machine's default: mock machines may turn it on, real ones do not.
     """
 
     library: pathlib.Path | None = None

@@ -168,7 +168,7 @@ def test_what_the_toolkit_prints_is_not_believed(root: driver_root.DriverRoot, c
 @pytest.mark.parametrize("printed", ["not JSON", "[]", '{"containerEdits": 1}'])
 def test_output_that_is_no_spec_is_an_error(root: driver_root.DriverRoot, printed: str) -> None:
     install_toolkit(root, printed)
-    with pytest.raises(errors.HardwareError, match="nvidia-ctk: printed what is not a CDI spec"):
+    with pytest.raises(errors.HardwareError, match="nvidia-ctk: printed an invalid CDI spec"):
         driver_files.DriverFiles(root).of(VERSION)
 
 

@@ -1,7 +1,7 @@
-"""What a container gets for a GPU: device nodes, environment, the driver's files and the way to an MPS daemon, as CDI edits.
+"""CDI edits of a GPU or MIG device: its device nodes and environment.
 
-Device nodes carry their numbers, so that a runtime can make them where the host has none. A MIG device needs its parent's node and the two
-capability nodes that open its GPU instance and its compute instance; without them CUDA does not see it.
+Device nodes carry their numbers, so that a runtime can create them where the host has none. A MIG device needs its parent's node and two capability
+nodes, for its GPU instance and its compute instance. CUDA does not see it without them.
 """
 
 from collections.abc import Mapping
@@ -12,18 +12,18 @@ from drakit.devices.gpu import port
 _CHARACTER = "c"
 _CONTROL_MINOR = 255
 _MODESET_MINOR = 254
-_READABLE = 0o444  # a capability is opened for reading; the kernel looks at nothing else
+_READABLE = 0o444  # a capability is opened for reading; the kernel checks nothing else
 
 
 def of_gpu(request: str, device: str, gpu: port.Gpu, majors: port.DeviceMajors) -> edits.Edits:
-    """The edits of a whole GPU."""
+    """Return the edits of a whole GPU."""
     return edits.Edits(env=_environment(request, device, gpu.uuid), device_nodes=_common(gpu, majors))
 
 
 def of_mig(
     request: str, device: str, gpu: port.Gpu, mig_uuid: str, majors: port.DeviceMajors, minors: port.CapabilityMinors
 ) -> edits.Edits:
-    """The edits of a MIG device; raises CallError where the kernel driver says nothing of capabilities, without which CUDA sees none."""
+    """Return the edits of a MIG device; raises CallError where the kernel driver has no capabilities, which CUDA needs."""
     if majors.caps is None:
         raise port.CallError(
             port.CALLS["device_majors"], port.Code.NOT_SUPPORTED, "nvidia-caps is not in /proc/devices; MIG devices need it"
@@ -36,7 +36,7 @@ def of_mig(
 
 
 def merged(*parts: edits.Edits) -> edits.Edits:
-    """Several edits as one; of two variables with one name the later holds."""
+    """Return several edits as one; of two variables with one name the later one wins."""
     return edits.Edits(
         env={name: value for part in parts for name, value in part.env.items()},
         device_nodes=tuple(node for part in parts for node in part.device_nodes),
@@ -46,10 +46,10 @@ def merged(*parts: edits.Edits) -> edits.Edits:
 
 
 def variable(request: str, device: str) -> str:
-    """The variable that tells a container its device's UUID, for example ``GPU_DEVICE_TRAINER_GPU_0``.
+    """Return the name of the variable with the device's UUID, for example ``GPU_DEVICE_TRAINER_GPU_0``.
 
-    It begins with the request, which the workload knows, and ends with the device, which no two claims of a node hold for different hardware: so
-    claims that meet in one container never overwrite each other's.
+    It has the request, which the workload knows, and the device, whose name is unique on the node. So two claims in one container never set the same
+    variable.
     """
     return f"GPU_DEVICE_{request}_{device}".upper().replace("-", "_").replace("/", "_")
 

@@ -40,7 +40,7 @@ _Signature = tuple[object, ...]
 
 
 class DriverFiles:
-    """The files of a driver root as edits; safe between threads. ``use_toolkit`` lets nvidia-ctk say what they are."""
+    """The files of a driver root as edits; thread-safe. With ``use_toolkit``, nvidia-ctk lists them where it is installed."""
 
     def __init__(self, root: driver_root.DriverRoot, *, use_toolkit: bool = True) -> None:
         self._root = root
@@ -49,7 +49,7 @@ class DriverFiles:
         self._known: tuple[_Signature, edits.Edits] | None = None
 
     def of(self, version: str) -> edits.Edits:
-        """What a container needs of a driver version; raises RetryError for one that is not completely there, HardwareError from nvidia-ctk."""
+        """Return the edits of a driver version; raises RetryError while files are missing, HardwareError where nvidia-ctk fails."""
         with self._lock:
             signature = self._signature(version)
             if self._known is None or self._known[0] != signature:
@@ -63,7 +63,7 @@ class DriverFiles:
         return enumerate_files(self._root, version) if program is None else from_toolkit(self._root, program)
 
     def _signature(self, version: str) -> _Signature:
-        """What changes when files come or go: the version, and the moments at which the folders and the tools changed."""
+        """Return a value that changes when files do: the version, and the modification times of the folders and tools."""
         tools = (self._root.program(name) for name in (TOOLKIT, HOOK))
         firmware = (self._root.path / place / version for place in FIRMWARE_FOLDERS)
         places = [*self._root.library_folders(), *(self._root.path / folder for folder in driver_root.PROGRAM_FOLDERS), *firmware]
@@ -71,7 +71,7 @@ class DriverFiles:
 
 
 def enumerate_files(root: driver_root.DriverRoot, version: str) -> edits.Edits:
-    """The files of a driver version below its root, as edits."""
+    """Return the files of a driver version below its root, as edits."""
     libraries = {file: tuple(_links(file)) for folder in root.library_folders() for file in _libraries(folder, version)}
     mounts = [_mount(root, file, root.inside(file)) for file in libraries]
     hook = root.program(HOOK)
@@ -91,7 +91,7 @@ def _libraries(folder: pathlib.Path, version: str) -> Iterator[pathlib.Path]:
 
 
 def _links(file: pathlib.Path) -> Iterator[pathlib.Path]:
-    """The links beside a library that lead to it, directly or over another: its soname, and the name that is linked against."""
+    """Return the links to a library in its folder, direct or not: its soname and its link name."""
     stem = file.name.partition(".so.")[0]
     for link in sorted(file.parent.glob(f"{stem}.so*")):
         if link.is_symlink() and link.resolve() == file.resolve():
@@ -152,50 +152,50 @@ _Object = Mapping[str, records.Json]
 
 
 def from_toolkit(root: driver_root.DriverRoot, program: pathlib.Path) -> edits.Edits:
-    """The edits common to all GPUs; raises HardwareError for a program that fails and for output that is not as it should be."""
+    """Return the toolkit's edits common to all GPUs; raises HardwareError where it fails or prints invalid output."""
     text = driver_root.run(
         program, "cdi", "generate", "--format=json", "--mode=nvml", f"--driver-root={root.path}", seconds=_TOOLKIT_SECONDS
     )
     try:
         return read_toolkit_spec(json.loads(text), root)
     except (ValueError, TypeError) as error:
-        raise errors.HardwareError(TOOLKIT, f"printed what is not a CDI spec: {error}") from error
+        raise errors.HardwareError(TOOLKIT, f"printed an invalid CDI spec: {error}") from error
 
 
 def read_toolkit_spec(spec: records.Json, root: driver_root.DriverRoot) -> edits.Edits:
-    """The common edits of a CDI spec; raises ValueError or TypeError that name the field."""
+    """Return the common edits of a CDI spec; raises ValueError or TypeError that name the field."""
     common = _object(_object(spec, "spec", _TOP).get("containerEdits"), "containerEdits", _EDITS)
-    env = dict(_variable(one) for one in _texts(common.get("env"), "env"))
-    mounts = (_toolkit_mount(_object(one, "mounts", _MOUNT), root) for one in _list(common.get("mounts"), "mounts"))
+    env = dict(_variable(text) for text in _texts(common.get("env"), "env"))
+    mounts = (_toolkit_mount(_object(item, "mounts", _MOUNT), root) for item in _list(common.get("mounts"), "mounts"))
     return edits.Edits(
         env={name: value for name, value in env.items() if name not in _OWN},
         mounts=tuple(mount for mount in mounts if mount.container_path not in _OWN_PLACES),
-        hooks=tuple(_toolkit_hook(_object(one, "hooks", _HOOK), root) for one in _list(common.get("hooks"), "hooks")),
+        hooks=tuple(_toolkit_hook(_object(item, "hooks", _HOOK), root) for item in _list(common.get("hooks"), "hooks")),
     )
 
 
-def _toolkit_mount(told: _Object, root: driver_root.DriverRoot) -> edits.Mount:
-    host = pathlib.Path(_text(told, "hostPath"))
-    container = pathlib.PurePosixPath(_text(told, "containerPath"))
+def _toolkit_mount(spec: _Object, root: driver_root.DriverRoot) -> edits.Mount:
+    host = pathlib.Path(_text(spec, "hostPath"))
+    container = pathlib.PurePosixPath(_text(spec, "containerPath"))
     if not host.is_absolute() or not container.is_absolute() or ".." in (*host.parts, *container.parts):
         raise ValueError(f"mounts: {host} and {container} must be absolute paths")
-    options = tuple(_texts(told.get("options"), "options")) or _DEFAULT_OPTIONS
+    options = tuple(_texts(spec.get("options"), "options")) or _DEFAULT_OPTIONS
     path = root.host(host) if host.is_relative_to(root.path) else str(host)
-    return edits.Mount(host_path=path, container_path=str(container), options=options, type=_text(told, "type", required=False))
+    return edits.Mount(host_path=path, container_path=str(container), options=options, type=_text(spec, "type", required=False))
 
 
-def _toolkit_hook(told: _Object, root: driver_root.DriverRoot) -> edits.Hook:
-    """A hook with the program's path on the host: the toolkit tells the path it would have if the driver root were the host's."""
-    name = pathlib.Path(_text(told, "path")).name
+def _toolkit_hook(spec: _Object, root: driver_root.DriverRoot) -> edits.Hook:
+    """Return a hook with its program's path on the host; the toolkit prints the path as if the driver root were the host's root."""
+    name = pathlib.Path(_text(spec, "path")).name
     program = root.program(name)
     if program is None:
         raise ValueError(f"hooks: {name} is not installed below {root.path}")
-    timeout = told.get("timeout")
+    timeout = spec.get("timeout")
     return edits.Hook(
-        name=edits.HookName(_text(told, "hookName")),
+        name=edits.HookName(_text(spec, "hookName")),
         path=root.host(program),
-        args=tuple(_texts(told.get("args"), "args")),
-        env=dict(_variable(one) for one in _texts(told.get("env"), "env")),
+        args=tuple(_texts(spec.get("args"), "args")),
+        env=dict(_variable(text) for text in _texts(spec.get("env"), "env")),
         timeout=timeout if isinstance(timeout, int) else None,
     )
 
@@ -222,14 +222,14 @@ def _list(value: records.Json, field: str) -> Iterator[records.Json]:
 
 
 def _texts(value: records.Json, field: str) -> Iterator[str]:
-    for one in _list(value, field):
-        if not isinstance(one, str):
+    for text in _list(value, field):
+        if not isinstance(text, str):
             raise TypeError(f"{field} must hold texts")
-        yield one
+        yield text
 
 
-def _text(told: _Object, field: str, *, required: bool = True) -> str:
-    value = told.get(field)
+def _text(spec: _Object, field: str, *, required: bool = True) -> str:
+    value = spec.get(field)
     if not isinstance(value, str | None) or (required and not value):
         raise TypeError(f"{field} must be a text")
     return value or ""

@@ -30,25 +30,25 @@ _ROOT = pathlib.Path("/")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DriverRoot:
-    """The folder below which the driver is installed; ``on_host`` is its path on the host, where that is another one."""
+    """The folder below which the driver is installed; ``on_host`` is its path on the host, where that differs."""
 
     path: pathlib.Path = _ROOT
     on_host: pathlib.Path | None = None
 
     def program(self, name: str) -> pathlib.Path | None:
-        """A program of the driver, as this process sees it; None where it is not installed."""
+        """Return the path of a program of the driver, as this process sees it; None where it is not installed."""
         return self.first(f"{folder}/{name}" for folder in PROGRAM_FOLDERS)
 
     def library(self, name: str) -> pathlib.Path | None:
-        """A library of the driver, as this process sees it."""
+        """Return the path of a library of the driver, as this process sees it; None where it is not installed."""
         return self.first(f"{folder}/{name}" for folder in LIBRARY_FOLDERS)
 
     def first(self, places: Iterable[str]) -> pathlib.Path | None:
-        """The first of these files that is there."""
+        """Return the first of these files that exists."""
         return next((file for place in places if (file := self.path / place).is_file()), None)
 
     def library_folders(self) -> Iterator[pathlib.Path]:
-        """The library folders there are, each once: ``lib64`` is often another name of ``usr/lib64``."""
+        """Return the existing library folders, each once: ``lib64`` is often a link to ``usr/lib64``."""
         seen: set[pathlib.Path] = set()
         for place in LIBRARY_FOLDERS:
             folder = self.path / place
@@ -57,21 +57,21 @@ class DriverRoot:
                 yield folder
 
     def host(self, file: pathlib.Path) -> str:
-        """The path of a file of the driver on the host."""
+        """Return the path of a file of the driver on the host."""
         return str((self.on_host or self.path) / file.relative_to(self.path))
 
     def inside(self, file: pathlib.Path) -> str:
-        """The path of a file of the driver in a container."""
+        """Return the path of a file of the driver in a container."""
         return str(_ROOT / file.relative_to(self.path))
 
 
 OUTPUT_MAX = 4 << 20
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-_TOLD_MAX = 300
+_MESSAGE_MAX = 300
 
 
 class ProgramError(errors.HardwareError):
-    """A program that failed, was too slow or said too much; ``status`` is its exit status, None where it has none."""
+    """A program that failed, was too slow or printed too much; ``status`` is its exit status, None where it has none."""
 
     def __init__(self, program: str, message: str, *, status: int | None = None) -> None:
         super().__init__(program, message)
@@ -86,9 +86,9 @@ def run(
     words: str = "",
     before: Sequence[str] = (),
 ) -> str:
-    """What a program prints; ``words`` is its input, ``before`` a command that becomes it.
+    """Run a program and return its output. ``words`` is its input, ``before`` a command line that starts it.
 
-    Raises ProgramError; a program that is too slow is killed with all it started.
+    Raises ProgramError; a program that is too slow is killed with all its children.
     """
     command = [*before, str(program), *arguments]
     try:
@@ -107,15 +107,15 @@ def run(
         raise ProgramError(program.name, f"cannot run {program}: {error.strerror}") from error
     with running:
         try:
-            told, complaint = running.communicate(words, timeout=seconds)
+            output, error_output = running.communicate(words, timeout=seconds)
         except subprocess.TimeoutExpired as error:
             _kill(running)
             raise ProgramError(program.name, f"did not end within {seconds:g} s") from error
     if running.returncode:
-        raise ProgramError(program.name, f"failed with {running.returncode}: {_short(complaint or told)}", status=running.returncode)
-    if len(told) > OUTPUT_MAX:
+        raise ProgramError(program.name, f"failed with {running.returncode}: {_short(error_output or output)}", status=running.returncode)
+    if len(output) > OUTPUT_MAX:
         raise ProgramError(program.name, f"printed over {OUTPUT_MAX} characters")
-    return told
+    return output
 
 
 def _kill(running: "subprocess.Popen[str]") -> None:
@@ -125,4 +125,4 @@ def _kill(running: "subprocess.Popen[str]") -> None:
 
 
 def _short(text: str) -> str:
-    return " ".join(text.split())[:_TOLD_MAX]
+    return " ".join(text.split())[:_MESSAGE_MAX]

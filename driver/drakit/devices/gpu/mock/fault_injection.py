@@ -1,8 +1,8 @@
-"""Faults on demand for mock hardware, from outside the process that meets them.
+"""Faults on demand for mock hardware, set from outside the process that they hit.
 
-A fault waits at a call, before its effect or between the effect and the answer. Met, it hangs until it is released or the process is killed, kills
-the process as SIGKILL does, or makes the call fail. Faults are kept in the machine's directory and used up under a lock before they act, so a
-process that starts anew does not meet the one that killed its predecessor.
+A fault waits at a call, before its effect or between the effect and the answer. It makes the call hang until it is released or the process is killed,
+kills the process with SIGKILL, or makes the call fail. Faults are kept in the machine's directory and consumed under a lock before they act, so a
+restarted process does not hit the fault that killed its predecessor.
 """
 
 import contextlib

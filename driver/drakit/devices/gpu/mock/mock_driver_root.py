@@ -1,8 +1,8 @@
-"""A made-up driver root for mock machines: real files of the names and links that an installed driver has, with nothing in them.
+"""The driver root of a mock machine: empty files with the names and links that an installed driver has.
 
-So the code that finds and mounts a driver's files is the same on a mock machine as on a real one. The root is in the machine's directory; it is made
-when it is missing, and a file at a time, so that several processes may make it at once. The MPS control program alone can be run (see
-``mock_mps``); it is written again where it differs from this version's.
+So the code that finds and mounts a driver's files is the same on a mock machine. The root is in the machine's directory. Files are created one by one
+where missing, so several processes may create it at once. Only the MPS control program can be run (see ``mps_control``); it is rewritten where it
+differs from this version's.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
-"""The events of a mock machine: the last of them in a file, numbered, so that any number of processes can wait for what comes after they began.
+"""The events of a mock machine: the last ones in a file, numbered, so that any number of processes can read those after their start.
 
-They are written and read under a lock of their own and never synced: like a real GPU's, an event that nobody waited for is gone with the machine.
+They are written and read under a lock of their own and never synced to disk: as with a real GPU, unread events are lost with the machine.
 """
 
 import json
@@ -27,12 +27,12 @@ class EventLog:
         self._kept = machines.Mirror(directory / _FILE)
 
     def append(self, event: signals.Event) -> None:
-        """Let an event happen."""
+        """Append an event."""
         with machines.locked(self._directory, _LOCK):
             known = self.since(0)
             number = known[-1][0] + 1 if known else 1
             kept = [*known, (number, event)][-_KEPT:]
-            machines.rewrite(self._directory / _FILE, json.dumps({"events": [_encode(*one) for one in kept]}))
+            machines.rewrite(self._directory / _FILE, json.dumps({"events": [_encode(*entry) for entry in kept]}))
 
     def since(self, number: int) -> list[Numbered]:
         """The events after the one of that number, oldest first."""
@@ -40,7 +40,7 @@ class EventLog:
         if text is None:
             return []
         found = [_decode(row) for row in tables.Table(json.loads(text), f"{self._directory / _FILE}: ").rows("events")]
-        return [one for one in found if one[0] > number]
+        return [entry for entry in found if entry[0] > number]
 
     def text(self) -> str | None:
         """The file with the last events, another text after every event; None before the first. To ask again costs one ``stat``."""
@@ -53,7 +53,7 @@ class EventLog:
 
 
 class MockEvents(signals.Events):
-    """Events after one of a number, looked for again and again."""
+    """The events after a number; polls the file."""
 
     def __init__(self, log: EventLog, number: int) -> None:
         self._log = log
@@ -63,7 +63,7 @@ class MockEvents(signals.Events):
 
     def wait(self, seconds: float) -> signals.Event | None:
         deadline = time.monotonic() + seconds
-        while not self._has_news():
+        while not self._has_events():
             left = deadline - time.monotonic()
             if left <= 0:
                 return None
@@ -71,7 +71,7 @@ class MockEvents(signals.Events):
         self._number, event = self._waiting.pop(0)
         return event
 
-    def _has_news(self) -> bool:
+    def _has_events(self) -> bool:
         if not self._waiting and (text := self._log.text()) != self._text:
             self._text, self._waiting = text, self._log.since(self._number)
         return bool(self._waiting)

@@ -1,7 +1,7 @@
-"""Mock GPUs that outlive the driver: the port on a machine made of data, with its state in a directory.
+"""Mock GPUs that outlive the driver: the hardware port on a machine made of data, with its state in a directory.
 
-Any number of processes may use one directory at the same time, as drivers, as admins or as onlookers; what one makes the others see, and a killed
-process leaves what it made. ``attach``, ``detach`` and ``reset`` play the machine's other users and its admin; the driver does not know them.
+Any number of processes may use one directory at the same time: drivers, admins and observers see each other's changes, and a killed process leaves
+what it created. ``attach``, ``detach`` and ``reset`` act as the machine's other users and its admin; the driver does not call them.
 """
 
 import contextlib
@@ -203,12 +203,12 @@ class MockGpus(port.GpuPort):
             self._state.read()
 
     def plugged(self) -> Sequence[port.Gpu]:
-        """The GPUs in the machine by minor number, for onlookers: also those that are lost."""
+        """The GPUs in the machine by minor number, for observers: also those that are lost."""
         now = self._state.read().gpus
         return tuple(board.gpu for uuid, board in self._machine.boards.items() if not now[uuid].unplugged)
 
     def time_slice(self, gpu: port.GpuUuid) -> port.TimeSlice:
-        """The time slice now, for onlookers: the driver has no way to read it."""
+        """The time slice now, for observers: the driver cannot read it."""
         return self._read(gpu, "set_time_slice").time_slice
 
     def attach(self, gpu: port.GpuUuid, pid: int, instance_id: int | None = None) -> None:
@@ -232,26 +232,26 @@ class MockGpus(port.GpuPort):
         instance_id: int | None = None,
         asks: signals.RecoveryAction = signals.RecoveryAction.NONE,
     ) -> None:
-        """Let the GPU report an Xid, in one of its instances or as a whole; what it asks for stands until it is reset."""
+        """Let the GPU report an Xid, in one of its instances or as a whole; it requests action ``asks`` until it is reset."""
         if asks is not signals.RecoveryAction.NONE:
             self._change(gpu, lambda now: (dataclasses.replace(now, recovery=asks), None))
         self._emit(gpu, signals.EventKind.XID, xid=xid, instance_id=instance_id)
 
     def lose(self, gpu: port.GpuUuid) -> None:
-        """Let the GPU answer nothing any more, until it is reset or the machine is booted anew."""
+        """Let the GPU stop answering until it is reset or the machine reboots."""
         self._change(gpu, lambda now: (dataclasses.replace(now, lost=True), None))
         self._emit(gpu, signals.EventKind.UNAVAILABLE)
 
     def unplug(self, gpu: port.GpuUuid) -> None:
-        """Take the GPU out of the machine."""
+        """Remove the GPU from the machine."""
         self._change(gpu, lambda now: (state.GpuState(mig_mode=now.mig_mode, unplugged=True), None))
 
     def plug(self, gpu: port.GpuUuid) -> None:
-        """Put a GPU back that was taken out."""
+        """Insert a removed GPU again."""
         self._change(gpu, lambda now: (dataclasses.replace(now, unplugged=False), None))
 
     def reload(self) -> None:
-        """Unload the GPU driver and load it again: as a reset of all GPUs, and MIG mode is forgotten where a reboot would forget it."""
+        """Unload the GPU driver and load it again: as a reset of all GPUs, and MIG mode is cleared where a reboot would clear it."""
         self._state.change(lambda now: (now.reloaded(self._forgetful), None))
 
     def _emit(self, gpu: port.GpuUuid, kind: signals.EventKind, *, xid: int | None = None, instance_id: int | None = None) -> None:

@@ -1,7 +1,7 @@
-"""The GPUs of this machine, as NVML shows them.
+"""The GPUs of this machine, read through NVML.
 
-One session lasts as long as the object. Handles are kept by UUID, because NVML can take seconds to find one, and fetched anew when NVML disowns
-them, as it does after a GPU was reset or the driver reloaded. Whatever NVML may not support is None. Errors are CallError under the name of the
+One session lasts as long as the object. Handles are cached by UUID, because NVML can take seconds to find one. A handle that NVML rejects, as after a
+reset of the GPU or a reload of the driver, is fetched again. A value that NVML does not support is None. Errors are CallError under the name of the
 port's method, with NVML's return code.
 """
 
@@ -71,7 +71,7 @@ class NvidiaSmi:
 class NvmlGpus(port.GpuPort):
     """The GPUs of this machine; raises HardwareError on construction when there is no working NVML.
 
-    ``library`` is the loaded C library (None: found by the loader's own search), ``system`` what the kernel tells, ``tools`` NVIDIA's programs.
+    ``library`` is the loaded C library (None: found by the loader), ``system`` reads the kernel's files, ``tools`` runs nvidia-smi.
     """
 
     def __init__(self, library: object | None = None, *, system: host.Host | None = None, tools: NvidiaSmi | None = None) -> None:
@@ -88,7 +88,7 @@ class NvmlGpus(port.GpuPort):
 
     @classmethod
     def open(cls, path: pathlib.Path | None = None, *, system: host.Host | None = None, tools: NvidiaSmi | None = None) -> "NvmlGpus":
-        """The GPUs as a library at a path shows them; raises SettingsError for a path that cannot be loaded, HardwareError as the class does."""
+        """Open the GPUs with the library at a path; raises SettingsError for a path that cannot be loaded, HardwareError as the class does."""
         if path is None:
             return cls(system=system, tools=tools)
         try:
@@ -123,12 +123,12 @@ class NvmlGpus(port.GpuPort):
         return port.Census(gpus=tuple(gpus), silent=silent)
 
     def ping(self, gpu: port.Gpu) -> None:
-        """Ask for name and memory, for which nvml.h documents GPU_IS_LOST."""
+        """Read name and memory, for which nvml.h documents GPU_IS_LOST."""
         self._addresses[gpu.uuid] = gpu.pci_bus_id
         self._on(gpu.uuid, "ping", _answer)
 
     def gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
-        """One GPU by its kept handle, without a question to any other: a GPU that hangs holds up nobody else's claims."""
+        """Return one GPU by its cached handle, without a call to any other: a GPU that hangs does not block claims on others."""
         try:
             return self._on(uuid, "gpus", self._gpu)
         except port.CallError as error:
@@ -234,14 +234,14 @@ class NvmlGpus(port.GpuPort):
         return self._on(gpu, "fabric", properties.fabric)
 
     def events(self) -> signals.Events:
-        """For the GPUs that answer; a GPU that fell silent in this session can still be named by its handle."""
+        """Open events for the GPUs that answer. A GPU that stopped answering in this session is still named by its handle."""
         number = self._sessions.number
         answering = [gpu.uuid for gpu in self.gpus()]
         handles = {uuid: handle for uuid in answering if (handle := self._handles.get(uuid)) is not None}
         return events.NvmlEvents(handles, self._sessions, number, self._uuids)
 
     def is_plugged(self, gpu: port.Gpu) -> bool:
-        """By sysfs; where that does not show the GPU, by whether NVML still knows its PCI address, although it may not answer."""
+        """Check sysfs; where it does not show the GPU, check whether NVML still knows its PCI address."""
         if self._host.has_device(gpu.pci_bus_id):
             return True
         try:
@@ -254,7 +254,7 @@ class NvmlGpus(port.GpuPort):
         return self._host.population()
 
     def renew(self) -> None:
-        """Begin a new session, because NVML looks for GPUs only when one begins."""
+        """Begin a new session, because NVML detects GPUs only at the begin of one."""
         self._replace_session(self._sessions.number)
 
     def _by_index(self, index: int) -> port.Gpu | port.SilentGpu:
@@ -293,7 +293,7 @@ class NvmlGpus(port.GpuPort):
         )
 
     def _on(self, gpu: port.GpuUuid, call: str, act: Callable[[pynvml.c_nvmlDevice_t], Result]) -> Result:
-        """``act`` on the GPU's handle; a kept handle that NVML disowns is fetched anew, once: a call it refuses so had no effect."""
+        """Run ``act`` on the GPU's handle. A cached handle that NVML rejects is fetched again once; a call rejected so had no effect."""
         number, kept = self._sessions.number, self._handles.get(gpu)
         if kept is not None:
             try:
@@ -311,7 +311,7 @@ class NvmlGpus(port.GpuPort):
             return act(fresh)
 
     def _handle(self, gpu: port.GpuUuid) -> pynvml.c_nvmlDevice_t:
-        """A new handle by UUID; by PCI address where that fails, because NVML finds no GPU by UUID while another GPU is lost."""
+        """Return a new handle by UUID; by PCI address where that fails, because NVML finds no GPU by UUID while another GPU is lost."""
         try:
             return pynvml.nvmlDeviceGetHandleByUUID(gpu)
         except pynvml.NVMLError:
@@ -323,11 +323,11 @@ class NvmlGpus(port.GpuPort):
         return handle
 
     def _in(self, gpu: port.GpuUuid, instance_id: int, call: str, act: Callable[[pynvml.c_nvmlGpuInstance_t], Result]) -> Result:
-        """``act`` on the handle of a GPU instance."""
+        """Run ``act`` on the handle of a GPU instance."""
         return self._on(gpu, call, lambda handle: act(pynvml.nvmlDeviceGetGpuInstanceById(handle, instance_id)))
 
     def _replace_session(self, number: int) -> None:
-        """End the session of that number and begin another, unless another thread did so meanwhile."""
+        """Replace the session of that number, unless another thread did so meanwhile."""
         with self._sessions.replacing(number) as is_ours:
             if is_ours:
                 self._handles.clear()
@@ -346,6 +346,6 @@ class NvmlGpus(port.GpuPort):
 
 
 def _answer(handle: pynvml.c_nvmlDevice_t) -> None:
-    """Ask for what every GPU that answers has; raises NVMLError where it does not answer."""
+    """Read what every GPU that answers has; raises NVMLError where it does not answer."""
     session.optional(lambda: pynvml.nvmlDeviceGetName(handle))
     session.optional(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))

@@ -1,4 +1,4 @@
-"""NVML's events, and what a GPU asks to be done to it."""
+"""NVML's events, and the recovery action that a GPU requests."""
 
 import contextlib
 import ctypes
@@ -43,14 +43,14 @@ class NvmlEvents(signals.Events):
         self._guard = threading.Lock()
         with sessions.using(number), session.calling("events"):
             self._set: pynvml.c_nvmlEventSet_t | None = pynvml.nvmlEventSetCreate()
-            self._unmonitored: frozenset[str] = frozenset(uuid for uuid, handle in handles.items() if not self._hears(uuid, handle))
+            self._unmonitored: frozenset[str] = frozenset(uuid for uuid, handle in handles.items() if not self._register(uuid, handle))
 
     @property
     def unmonitored(self) -> frozenset[str]:
         return self._unmonitored
 
-    def _hears(self, uuid: port.GpuUuid, handle: pynvml.c_nvmlDevice_t) -> bool:
-        """Register for a GPU's events; whether its Xids are among them."""
+    def _register(self, uuid: port.GpuUuid, handle: pynvml.c_nvmlDevice_t) -> bool:
+        """Register for a GPU's events; return whether it sends Xids."""
         try:
             with session.calling("events"):
                 known = _WANTED & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
@@ -97,7 +97,7 @@ class NvmlEvents(signals.Events):
         return signals.Event(gpu=gpu, kind=kind, xid=xid, instance_id=None if told.gpuInstanceId == _NO_INSTANCE else told.gpuInstanceId)
 
     def _gpu(self, told: pynvml.c_nvmlEventData_t, xid: int | None) -> port.GpuUuid | None:
-        """The GPU of an event; None, and logged, where it never said who it is. A lost GPU is not asked: it would not answer."""
+        """Return the GPU of an event; None, with a log line, where it was never identified. A lost GPU is not read: it would not answer."""
         known = self._known.get(address(told.device))
         if known is not None:
             return known
@@ -109,7 +109,7 @@ class NvmlEvents(signals.Events):
 
 
 def recovery_action(handle: pynvml.c_nvmlDevice_t) -> signals.RecoveryAction | None:
-    """What the GPU asks for; None where GPU or library do not tell, and for an action this driver does not know."""
+    """Return the requested action; None where GPU or library do not report it, and for an unknown action."""
     values = session.optional(lambda: pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]))
     if values is None:
         return None
@@ -124,5 +124,5 @@ def _refuse(code: int) -> None:
 
 
 def address(handle: pynvml.c_nvmlDevice_t) -> int:
-    """Where a handle points, which tells two of them apart."""
+    """Return the address of a handle, which identifies it."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0

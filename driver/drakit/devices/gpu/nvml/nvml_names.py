@@ -1,4 +1,4 @@
-"""NVML's enums as the words NVIDIA's own DRA driver publishes, and its numbers as text. An unknown value is None, never an error."""
+"""NVML's enums as the words that NVIDIA's own DRA driver publishes, and its numbers as text. An unknown value is None, never an error."""
 
 import uuid
 from collections.abc import Mapping

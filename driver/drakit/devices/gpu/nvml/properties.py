@@ -1,4 +1,4 @@
-"""What a GPU says of itself beside its name: every question may be one that this GPU or this library does not know."""
+"""Optional properties of a GPU read from NVML; a GPU or a library may not know any of them."""
 
 import contextlib
 import ctypes

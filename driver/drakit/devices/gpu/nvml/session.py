@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 
 # nvml.h: GPU_NOT_FOUND is what newer libraries say for an unknown UUID.
 CODES: Mapping[int, port.Code] = {**{code.value: code for code in port.Code}, 28: port.Code.NOT_FOUND}
-# What a GPU or a library says of a question it does not know.
+# The errors of a GPU or library that does not support a call.
 ABSENT = frozenset({port.Code.NOT_SUPPORTED, port.Code.FUNCTION_NOT_FOUND, port.Code.ARGUMENT_VERSION_MISMATCH})
-# What is not about a question but about the GPU or the session: every other question would be answered so too.
+# Errors of the GPU or the session, which every other call would return too.
 _GRAVE = frozenset({port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED, port.Code.UNINITIALIZED, port.Code.DRIVER_NOT_LOADED})
 _FIXES: Mapping[port.Code, str] = {
     port.Code.LIBRARY_NOT_FOUND: "install the NVIDIA driver, or give the path of libnvidia-ml.so.1, or choose a mock machine",
@@ -32,7 +32,7 @@ _FIXES: Mapping[port.Code, str] = {
 
 
 def use(library: object | None) -> None:
-    """Let the binding call this loaded library from now on (None: the one it finds itself).
+    """Make the binding use this loaded library (None: the one that it finds itself).
 
     The binding offers no other way to choose one, and keeps the functions of the one it first used.
     """
@@ -65,7 +65,7 @@ def calling(call: str) -> Iterator[None]:
 
 
 def optional(read: Callable[[], Result]) -> Result | None:
-    """What ``read`` gives; None where GPU or library do not know the question."""
+    """Return the result of ``read``; None where GPU or library do not support the call."""
     try:
         return read()
     except pynvml.NVMLError as error:
@@ -75,7 +75,7 @@ def optional(read: Callable[[], Result]) -> Result | None:
 
 
 def detail(read: Callable[[], Result]) -> Result | None:
-    """What ``read`` gives; None also where it fails, because no GPU is withdrawn for not telling its serial number. What is grave is raised."""
+    """Return the result of ``read``; None where it fails, because an optional property withdraws no GPU. Errors of GPU or session are raised."""
     try:
         return read()
     except pynvml.NVMLError as error:
@@ -83,7 +83,7 @@ def detail(read: Callable[[], Result]) -> Result | None:
         if code in _GRAVE:
             raise
         if code not in ABSENT:
-            _log.debug("reading an optional GPU property failed", extra={"error": str(error)})
+            _log.debug("GPU property unreadable", extra={"error": str(error)})
         return None
 
 

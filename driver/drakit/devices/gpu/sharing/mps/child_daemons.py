@@ -1,14 +1,11 @@
-"""NVIDIA's Multi-Process Service: one control daemon for each grant that wants one, whose life is the grant's and not this process's.
+"""NVIDIA's Multi-Process Service (MPS) as child processes: one control daemon for each grant that requests MPS.
 
-Everything of a daemon is in a folder below ``home``: its ``pipe`` (what clients connect to), its ``shm`` (what it has as /dev/shm, and its clients
-too: see ``shm``), its ``log``, and ``daemon.json``, which names the process. The folder's name is made of the grant, so that it can be found again
-knowing nothing else. ``home`` and the folder have mode 0700; what lies in them is open to users inside containers, who reach it by mounts alone.
-What containers may put into ``pipe`` is not trusted (see ``pipes``).
+The files of a daemon are in a folder below ``home`` (see ``daemon_folder``); ``daemon.json`` names its process. A daemon is started in a session of
+its own through ``launcher``, which runs it once ``daemon.json`` is on disk. So whenever the driver dies, no unknown daemon runs.
 
-A daemon is started in a session of its own behind a gate (see ``gate``), which opens once ``daemon.json`` is on disk: whenever this process dies,
-there is no daemon that nobody knows of. While its claim is prepared, a daemon that runs is never ended, however slow it is, because containers may
-use it; only a dead one is replaced. When the claim is unprepared it is stopped by its own command, then by signals, and stopping succeeds only
-when every process that has its folder in the environment is seen to be gone. Tried on a stand-in for the daemon, not on hardware.
+While its claim is prepared, a running daemon is never stopped, even if it does not answer, because containers may use it; only a dead one is
+replaced. Unprepare stops it by its own command, then by signals, and succeeds only when every process with its folder in the environment is gone.
+This was tested on a stand-in for the daemon, not on hardware.
 """
 
 import contextlib
@@ -40,10 +37,10 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChildDaemons:
-    """The control daemons of a node; ``home`` is None where this process has no folder of its own, and then there are none.
+    """The control daemons of a node; ``home`` is None where the driver has no folder of its own, and then there are none.
 
-    ``own_shm`` gives each a /dev/shm of its own, in memory, and guards it against what containers put into its folders (see ``gate``), which takes
-    CAP_SYS_ADMIN. ``answer_seconds`` is how long it may take to answer a command, ``stop_seconds`` to follow each of three requests to end.
+    ``own_shm`` gives each daemon a /dev/shm of its own, in memory, and protects it from files of containers in its folders (see ``launcher``). That
+    takes CAP_SYS_ADMIN. ``answer_seconds`` is the time limit for an answer, ``stop_seconds`` that for each of three requests to stop.
     """
 
     home: pathlib.Path | None = None
@@ -56,9 +53,9 @@ class ChildDaemons:
     def ensure(self, grant: str, device: str, wanted: gpu_settings.Mps, *, claim: str = "") -> None:
         """Start the MPS daemon of a grant with its limits, on the device with this UUID. Raises HardwareError.
 
-        A running daemon is left alone. Its limits are set if they were not, because an earlier driver may have died before it set them.
+        A running daemon is kept. Its limits are set where an earlier driver died before it set them.
         """
-        del claim  # nobody sees it of a process
+        del claim  # a process cannot show it
         folder = self._folder(grant)
         record = _running_daemon(folder)
         if record is not None and record.limited:
@@ -66,7 +63,7 @@ class ChildDaemons:
         try:
             if record is not None:
                 _write_record(folder, record)
-            # What a driver that died had started may also be a gate, which ends by itself.
+            # A driver that died may also have left a launcher, which ends by itself.
             if record is None or not self._answers_in_time(folder):
                 self._replace(folder, device, wanted)
                 if not self._answers_in_time(folder):
@@ -77,7 +74,7 @@ class ChildDaemons:
             raise errors.HardwareError(CONTROL, f"cannot be started: {error}") from error
 
     def check(self, grant: str) -> None:
-        """Raise HardwareError where a grant's daemon does not run or does not answer; it is left as it is."""
+        """Raise HardwareError where a grant's daemon does not run or does not answer; the daemon is left alone."""
         folder = self._folder(grant)
         record = _running_daemon(folder)
         if record is None:
@@ -92,7 +89,7 @@ class ChildDaemons:
             ) from error
 
     def stop(self, grant: str) -> None:
-        """End the daemon of a grant and remove its folder; nothing to stop is success. Raises HardwareError when something of it lives on."""
+        """Stop the daemon of a grant and remove its folder; a missing daemon is success. Raises HardwareError when a process does not end."""
         if self.home is None:
             return
         folder = self._folder(grant)
@@ -105,7 +102,7 @@ class ChildDaemons:
             raise errors.HardwareError(CONTROL, f"cannot remove {folder}: {error}") from error
 
     def sweep(self, known: Callable[[], Collection[str]]) -> None:
-        """Remove folders without a grant or a process: a power cut may take the last that the journal knew. ``known`` is asked after looking."""
+        """Remove folders without a grant and a process, which a power cut may leave. ``known`` is called after the folders are listed."""
         found = [] if self.home is None or not self.home.is_dir() else [folder for folder in self.home.iterdir() if folder.is_dir()]
         kept = {self._folder(grant) for grant in known()} if found else set()
         for folder in found:
@@ -114,7 +111,7 @@ class ChildDaemons:
                     daemon_folder.remove(folder)
 
     def is_alive(self, grant: str) -> bool:
-        """Whether a grant's daemon is there; it is not asked anything, so this is cheap. None is where there is no home."""
+        """Return whether a grant's daemon runs; cheap, because it sends nothing."""
         return self.home is not None and _running_daemon(self._folder(grant)) is not None
 
     def process(self, grant: str) -> processes.Process | None:
@@ -123,11 +120,11 @@ class ChildDaemons:
         return None if record is None else record.running
 
     def end(self, grant: str) -> None:
-        """End every process of a grant's daemon, and leave its folder. Raises HardwareError when something of it lives on."""
+        """Stop every process of a grant's daemon and keep its folder. Raises HardwareError when a process does not end."""
         self._end(self._folder(grant))
 
     def access(self, grant: str) -> edits.Edits:
-        """What a container gets to use the daemon of a grant."""
+        """Return the edits with which a container reaches the daemon of a grant."""
         return daemon_folder.access(self._folder(grant))
 
     def _folder(self, grant: str) -> pathlib.Path:
@@ -136,7 +133,7 @@ class ChildDaemons:
         return daemon_folder.path_of(self.home, grant)
 
     def _replace(self, folder: pathlib.Path, device: str, wanted: gpu_settings.Mps) -> None:
-        """Start a daemon where none runs; what a dead one left is ended first. Raises OSError and HardwareError."""
+        """Start a daemon where none runs; the remaining processes of a dead one are stopped first. Raises OSError and HardwareError."""
         self._end(folder)
         program = self.root.program(CONTROL)
         if program is None:
@@ -144,7 +141,7 @@ class ChildDaemons:
             raise errors.HardwareError(CONTROL, f"is not installed below {self.root.path}; MPS needs it: {fix}")
         daemon_folder.create(folder)
         daemon_folder.clear_pipe(folder / _PIPE)
-        # Containers that run have the folder as it was when its first daemon started, so from then on it is left as it is.
+        # Running containers have mounted the folder as its first daemon found it, so a tmpfs is mounted only before that daemon.
         if self.own_shm and not (folder / _RECORD).exists():
             daemon_folder.mount_shared_memory(folder)
         self._start(folder, program, device, wanted)
@@ -172,7 +169,7 @@ class ChildDaemons:
                     os.close(descriptor)
 
     def _launcher_command(self, when: str, folder: pathlib.Path, shm_folder: pathlib.Path | None = None) -> list[str]:
-        """The words before those of a program that sees the folders guarded."""
+        """Return the command line that starts a program with protected folders."""
         own = [str(folder / _PIPE), str(shm_folder or "-")] if self.own_shm else ["-", "-"]
         return [sys.executable, "-I", launcher.__file__, when, *own]
 
@@ -183,7 +180,7 @@ class ChildDaemons:
         return {"PATH": path, PIPE_VARIABLE: str(folder / _PIPE), "CUDA_MPS_LOG_DIRECTORY": str(folder / "log"), **below}
 
     def _answers_in_time(self, folder: pathlib.Path) -> bool:
-        """Wait until the daemon that is remembered answers; False where it has ended. Raises HardwareError where it does neither; it is left."""
+        """Wait until the recorded daemon answers; return False where it has ended. Raises HardwareError on a timeout; the daemon keeps running."""
         end = time.monotonic() + _READY_SECONDS
         while not self._answers(folder):
             if _has_ended(folder):
@@ -194,7 +191,7 @@ class ChildDaemons:
         return True
 
     def _limit(self, folder: pathlib.Path, wanted: gpu_settings.Mps) -> None:
-        """The daemon sees one device, so its number is 0; a limit is told in whole mebibytes, rounded down."""
+        """Set the limits. The daemon sees one device, so its number is 0; the memory limit is in whole mebibytes, rounded down."""
         if wanted.percentage is not None:
             self._send_command(folder, f"set_default_active_thread_percentage {wanted.percentage}")
         if wanted.memory is not None:
@@ -211,7 +208,7 @@ class ChildDaemons:
         self._send_command(folder, "get_default_active_thread_percentage")
 
     def _send_command(self, folder: pathlib.Path, words: str) -> str:
-        """A command to the daemon by NVIDIA's own program, which runs as root and so talks to nobody else. Raises ProgramError."""
+        """Send a command with NVIDIA's own program, where the daemon itself listens: the program runs as root. Raises ProgramError."""
         program = self.root.program(CONTROL)
         if program is None:
             raise driver_root.ProgramError(CONTROL, f"is not installed below {self.root.path}")
@@ -232,16 +229,16 @@ class ChildDaemons:
             _write_record(folder, dataclasses.replace(record, limited=True))
 
     def _end(self, folder: pathlib.Path) -> None:
-        """End every process of the daemon, politely first."""
+        """Stop every process of the daemon: by its own command, then by SIGTERM, then by SIGKILL."""
         if not _live_processes(folder):
             return
         with contextlib.suppress(driver_root.ProgramError):
             self._send_command(folder, "quit")
         for number in (signal.SIGTERM, signal.SIGKILL):
-            for one in self._wait_for_end(folder):
-                one.send(number)
+            for process in self._wait_for_end(folder):
+                process.send(number)
         if living := self._wait_for_end(folder):
-            raise errors.HardwareError(CONTROL, f"processes {', '.join(str(one.pid) for one in living)} do not end")
+            raise errors.HardwareError(CONTROL, f"processes {', '.join(str(process.pid) for process in living)} do not end")
 
     def _wait_for_end(self, folder: pathlib.Path) -> list[processes.Process]:
         end = time.monotonic() + self.stop_seconds
@@ -252,14 +249,14 @@ class ChildDaemons:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _DaemonRecord:
-    """A daemon's process, and whether it was told its limits: one without them is not what was granted."""
+    """A daemon's process, and whether its limits are set: without them it is not what the claim requested."""
 
     running: processes.Process
     limited: bool = False
 
 
 def _write_record(folder: pathlib.Path, record: _DaemonRecord) -> None:
-    """Write down the process, durably, before the gate opens, and again once it was told its limits."""
+    """Write the record durably: before the launcher runs the daemon, and again once its limits are set."""
     file, beside = folder / _RECORD, folder / "daemon.new"
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="ascii") as stream:
         json.dump({"pid": record.running.pid, "start": record.running.start, "limited": record.limited}, stream)
@@ -269,7 +266,7 @@ def _write_record(folder: pathlib.Path, record: _DaemonRecord) -> None:
 
 
 def _read_record(folder: pathlib.Path) -> _DaemonRecord | None:
-    """The process that was written down; None for a file that cannot be read."""
+    """Return the recorded process; None for a file that cannot be read."""
     try:
         told = json.loads((folder / _RECORD).read_text("ascii"))
         running = processes.Process(pid=int(told["pid"]), start=int(told["start"]))
@@ -283,9 +280,9 @@ def _variable(folder: pathlib.Path) -> str:
 
 
 def _running_daemon(folder: pathlib.Path) -> _DaemonRecord | None:
-    """The daemon that runs. A process of another boot that happens to have its pid and start does not have its environment.
+    """Return the running daemon. A process of another boot with the same pid and start time does not have its environment.
 
-    Without a record that can be read it is the process that has the environment and is the control program as a daemon.
+    Without a readable record it is the process that has the environment and runs the control program as a daemon.
     """
     record = _read_record(folder)
     if record is not None:
@@ -301,7 +298,7 @@ def _is_daemon(running: processes.Process) -> bool:
 
 
 def _has_ended(folder: pathlib.Path) -> bool:
-    """Whether the daemon that was just started is gone. Its environment is not asked for: while the gate becomes the program, it reads as empty."""
+    """Return whether the daemon that was just started has ended. The environment is not checked: it reads as empty during the launcher's exec."""
     record = _read_record(folder)
     return record is None or not _is_alive(record.running)
 
@@ -312,7 +309,7 @@ def _is_alive(known: processes.Process) -> bool:
 
 
 def _live_processes(folder: pathlib.Path) -> list[processes.Process]:
-    """The daemon, and all it started."""
+    """Return the daemon and all processes that it started."""
     if (record := _read_record(folder)) is not None:
         processes.reap(record.running.pid)
     return sorted(processes.with_environment(_variable(folder)))

@@ -1,16 +1,16 @@
-"""A process that becomes a program of MPS in a mount namespace of its own: run as a program of its own, with nothing imported but Python.
+"""The program that starts MPS programs in a mount namespace of their own. It runs as a script and imports only the standard library.
 
-``python -I gate.py WHEN PIPE SHM PROGRAM ARGUMENT...``, where WHEN is ``open`` or ``shut``. A shut gate first waits for one byte on its standard
-input. At the end of input, which a parent's death brings about, it ends, so no daemon runs that nobody knows of. Then it becomes PROGRAM, with the
-same pid and start time.
+``python -I launcher.py WHEN PIPE SHM PROGRAM ARGUMENT...``, where WHEN is ``open`` or ``shut``. With ``shut`` it first waits for one byte on its
+standard input. At the end of input, which the parent's death causes, it exits, so no unknown daemon runs. Then it execs PROGRAM, with the same pid
+and start time.
 
-Containers can write to the folders PIPE and SHM. In the mount namespace neither has symbolic links (from Linux 5.10 on) nor device nodes that can be
-opened, so a program that runs as root cannot be led elsewhere by what a container puts there. SHM is also what the program has as /dev/shm. ``-`` in
-place of a folder leaves it out; without both there is no mount namespace.
+Containers can write to the folders PIPE and SHM. In the mount namespace, neither has symbolic links (from Linux 5.10 on) or usable device nodes, so
+a program that runs as root cannot be redirected by files of a container. SHM is also the program's /dev/shm. ``-`` omits a folder; without both
+there is no mount namespace.
 
-A daemon starts its servers under the user id of its clients. They have to reach PIPE, and the folder ``log`` beside it, through folders that are
-closed to all users but root. So in the mount namespace of a shut gate, the outermost closed folder is an empty one that shows these two and nothing
-else. The host's folders stay closed. Where PROGRAM is below the closed folder, nothing is hidden, and only root can use the daemon.
+A daemon starts its servers under the user id of its clients. They need PIPE, and the folder ``log`` beside it, below folders that are closed to all
+users but root. So in the mount namespace of a daemon (``shut``), the outermost closed folder is replaced by an empty one that contains only these
+two. The host's folders stay closed. Where PROGRAM is below the closed folder, the folder is not replaced, and only root can use the daemon.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ _FAILED = 125
 
 
 def main(when: str, pipe: str, shm: str, command: list[str]) -> int:
-    """Wait, then become the command; return an exit status where that fails or is not wanted."""
+    """Wait, then exec the command; return an exit status where the exec fails, or where the parent died first."""
     if when == "shut" and not os.read(0, 1):
         return 0
     try:
@@ -37,7 +37,7 @@ def main(when: str, pipe: str, shm: str, command: list[str]) -> int:
         if mounts:
             _mount(mounts)
         if mounts and when == "shut":
-            _open_the_way(pathlib.Path(pipe), pathlib.Path(command[0]))
+            _expose_folders(pathlib.Path(pipe), pathlib.Path(command[0]))
         os.execv(command[0], command)  # noqa: S606 - becoming a program without a shell is the point
     except OSError as error:
         os.write(2, f"{error}\n".encode())
@@ -55,8 +55,8 @@ def _mount(mounts: list[tuple[str, str]]) -> None:
         _check(libc.mount(b"none", os.fsencode(place), None, _GUARDED, None), "mount")
 
 
-def _open_the_way(pipe: pathlib.Path, program: pathlib.Path) -> None:
-    """Let all users of this mount namespace reach the pipe folder and the log folder, and nothing else of the closed folder above them."""
+def _expose_folders(pipe: pathlib.Path, program: pathlib.Path) -> None:
+    """Let all users of this mount namespace reach the pipe and log folders, and nothing else in the closed folder above them."""
     closed = next((folder for folder in reversed(pipe.parents) if not folder.stat().st_mode & stat.S_IXOTH), None)
     if closed is None or program.is_relative_to(closed):
         return

@@ -1,12 +1,11 @@
-"""MPS daemons in pods of their own: they live on when the driver's container ends, and the next driver finds them by their folder.
+"""MPS daemons in pods of their own: they keep running when the driver's container ends, and the next driver finds them by their folder.
 
-A pod's name is made of the node and the folder's path. The pod runs ``supervisor``, which starts the daemon, sets its limits, and answers on a socket
-in the folder.
-The driver itself sends the daemon nothing: the pipe folder is writable for containers, and who listens there can only be checked from within
-the daemon's own PID namespace. While the socket answers, no API server is needed, neither by a repeated prepare, nor by a start, nor by an unprepare.
+A pod's name is derived from the node and the folder's path. The pod runs ``supervisor``, which starts the daemon, sets its limits, and answers on a
+socket in the folder. The driver itself sends the daemon nothing: the pipe folder is writable for containers, and who listens there can only be
+checked within the daemon's own PID namespace. While the socket answers, prepare, start and unprepare need no API server.
 
-A pod that is left although its claim is gone (the API server was away, or the driver's folder was removed) is deleted by ``sweep``. A daemon that
-serves is never ended by it: a driver that lost its journal knows of no claim.
+``sweep`` deletes a pod whose claim is gone (the API server was away, or the driver's folder was removed). It never stops a daemon that serves,
+because a driver that lost its journal knows no claims.
 """
 
 import contextlib
@@ -33,10 +32,10 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PodDaemons:
-    """``daemons.port.Daemons`` by pods. ``start_seconds`` is how long a pod may take to start, ``end_seconds`` to end where it does not answer.
+    """``port.Daemons`` in pods. ``start_seconds`` is how long a pod may take to start, ``end_seconds`` to end where it does not answer.
 
-    ``own_shm`` and ``stop_seconds`` are as in ``mps.Daemons``. The kubelet gives up a prepare after 45 s and calls again, and then finds what the
-    first call finished.
+    ``own_shm`` and ``stop_seconds`` are as in ``child_daemons.ChildDaemons``. The kubelet gives up a prepare after 45 s and retries; the retry finds
+    what the first call finished.
     """
 
     pods: ports.PodStore

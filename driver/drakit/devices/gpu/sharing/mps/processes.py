@@ -1,6 +1,6 @@
-"""Processes of the machine, told apart for ever: a pid with the moment it began, because pids are given out again (proc(5), stat field 22).
+"""Processes of the machine, identified by pid and start time, because pids are reused (proc(5), stat field 22).
 
-A process that has ended and is not yet reaped (a zombie) is gone.
+A process that has ended and is not yet reaped (a zombie) counts as gone.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ _ENDED = frozenset("ZX")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
 class Process:
-    """A pid and when it began, in ticks since boot."""
+    """A pid and its start time in ticks since boot."""
 
     pid: int
     start: int
 
     @classmethod
     def find(cls, pid: int) -> "Process | None":
-        """The living process of a pid."""
+        """Return the living process of a pid, or None."""
         try:
             text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
         except OSError:
@@ -34,11 +34,11 @@ class Process:
         return None if fields[_STATE] in _ENDED else cls(pid=pid, start=int(fields[_START]))
 
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Return whether the process still runs."""
         return Process.find(self.pid) == self
 
     def has_environment(self, variable: str) -> bool:
-        """Whether it was started with this ``NAME=value`` in its environment; not when that cannot be read.
+        """Return whether the process started with this ``NAME=value`` in its environment; False where that cannot be read.
 
         A process in another PID namespace, a container's for example, is not counted: it can be started with any environment.
         """
@@ -49,13 +49,13 @@ class Process:
         return False
 
     def command_line(self) -> tuple[str, ...]:
-        """Its command line; empty when that cannot be read."""
+        """Return the command line; empty where it cannot be read."""
         with contextlib.suppress(OSError):
             return tuple((_PROC / str(self.pid) / "cmdline").read_text("utf-8", "replace").split("\0"))
         return ()
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, unless it is gone."""
+        """Send a signal, unless the process is gone."""
         with contextlib.suppress(ProcessLookupError):
             descriptor = os.pidfd_open(self.pid)
             try:
@@ -66,13 +66,13 @@ class Process:
 
 
 def with_environment(variable: str) -> Iterator[Process]:
-    """All living processes that were started with this ``NAME=value`` in their environment."""
+    """Return all living processes that started with this ``NAME=value`` in their environment."""
     for folder in _PROC.iterdir():
         if folder.name.isdigit() and (found := Process.find(int(folder.name))) is not None and found.has_environment(variable):
             yield found
 
 
 def reap(pid: int) -> None:
-    """Let go of an ended child of this process; nothing happens for any other."""
+    """Reap an ended child of this process; do nothing for any other."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

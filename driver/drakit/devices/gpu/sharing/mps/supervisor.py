@@ -1,12 +1,12 @@
 """The program of an MPS daemon's pod: ``python -I -m drakit.devices.gpu.sharing.mps.supervisor FOLDER``.
 
 It starts the daemon that the driver described in ``FOLDER/daemon-wanted.json``, sets its limits, and then answers the driver on the socket
-``FOLDER/supervisor``: ``check`` asks the daemon, ``stop`` ends it. It ends with an error when the daemon dies, so the kubelet starts both again.
+``FOLDER/supervisor``: ``check`` pings the daemon, ``stop`` stops it. It exits with an error when the daemon dies, so the kubelet restarts both.
 
-Asked to end by a signal, it serves on: a drain asks all pods of a node at once, and the clients need their daemon until they have ended. Then the
-driver sends ``stop``; the kubelet kills a pod that nobody stopped. Once stopped, or where the folder is gone, it only waits to be ended, because
-the kubelet would start it again. A pod that could not be deleted may be wanted by the same claim later: when the driver describes a daemon anew,
-the program ends, and the kubelet starts it for that daemon.
+It keeps serving after SIGTERM: a drain ends all pods of a node at once, and the clients need their daemon until they have ended. Then the driver
+sends ``stop``; the kubelet kills a pod that nobody stopped. Once stopped, or where the folder is gone, the program only waits for its end, because
+the kubelet would restart it. The same claim may need a pod again that could not be deleted: when the driver writes a new description, the program
+exits, and the kubelet restarts it for that daemon.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _MESSAGE_MAX = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DaemonSpec:
-    """The daemon that a pod runs: for which grant, on which device, below which driver root, as the driver and the pod both see it."""
+    """The daemon that a pod runs: its grant, device, limits and driver root; driver and pod see the same paths."""
 
     grant: str
     device: str
@@ -51,9 +51,9 @@ class DaemonSpec:
     def write(self, folder: pathlib.Path) -> None:
         """Write it for the pod. Raises OSError."""
         beside = folder / f"{_WANTED}.new"
-        told = {**dataclasses.asdict(self), "root": str(self.root)}
+        document = {**dataclasses.asdict(self), "root": str(self.root)}
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="utf-8") as stream:
-            json.dump(told, stream)
+            json.dump(document, stream)
             stream.flush()
             os.fsync(stream.fileno())
         beside.replace(folder / _WANTED)
@@ -61,8 +61,8 @@ class DaemonSpec:
     @classmethod
     def read(cls, folder: pathlib.Path) -> "DaemonSpec":
         """Return what the driver wrote. Raises OSError, ValueError, KeyError, TypeError."""
-        told = json.loads((folder / _WANTED).read_text("utf-8"))
-        return cls(**{**told, "limits": gpu_settings.Mps(**told["limits"]), "root": pathlib.Path(told["root"])})
+        document = json.loads((folder / _WANTED).read_text("utf-8"))
+        return cls(**{**document, "limits": gpu_settings.Mps(**document["limits"]), "root": pathlib.Path(document["root"])})
 
 
 def is_running(folder: pathlib.Path) -> bool:
@@ -165,11 +165,11 @@ def _is_there(folder: pathlib.Path, inode: int) -> bool:
 
 def main(folder: pathlib.Path) -> int:
     """Run the program; the error of a daemon that cannot run is the last line that the container writes."""
-    told_to_end = threading.Event()
+    is_ending = threading.Event()
 
     def end(number: int, frame: types.FrameType | None) -> None:
         del number, frame
-        told_to_end.set()
+        is_ending.set()
 
     signal.signal(signal.SIGTERM, end)
     try:
@@ -179,7 +179,7 @@ def main(folder: pathlib.Path) -> int:
     except (errors.DrakitError, OSError, ValueError, KeyError, TypeError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    while not (told_to_end.wait(_IDLE_SECONDS) or (folder / _WANTED).exists()):
+    while not (is_ending.wait(_IDLE_SECONDS) or (folder / _WANTED).exists()):
         pass
     return 0
 
