@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from drakit.devices.gpu.mig import partitioning
 from drakit.devices.gpu.mock import machine
 
-PAGE = pathlib.Path(__file__).parents[4] / "docs" / "reference" / "gpu-tables.md"
+PAGE = pathlib.Path(__file__).parents[5] / "docs" / "reference" / "gpu-tables.md"
 INTRODUCTION = """# GPU tables
 
 What mock GPUs can be, from `driver/drakit/devices/gpu/mock/models/`. On real GPUs drakit asks NVML and uses none of this. A figure is **measured**

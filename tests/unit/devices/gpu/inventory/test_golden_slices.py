@@ -19,7 +19,7 @@ from drakit.devices.gpu.inventory import discovery
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.kube import slice_codec
 
-GOLDEN = pathlib.Path(__file__).parents[3] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[4] / "golden"
 ONE = """
 name: {name}
 description: one GPU
