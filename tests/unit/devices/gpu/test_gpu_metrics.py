@@ -54,7 +54,7 @@ def test_an_empty_gpu_has_slices_and_no_instances(node: gpu_node.GpuNode) -> Non
     assert numbers(node.driver, "gpu-1") == told
 
 
-def test_instances_are_told_apart_by_who_made_them(node: gpu_node.GpuNode) -> None:
+def test_instances_are_counted_by_owner(node: gpu_node.GpuNode) -> None:
     gpu = node.hardware.gpus()[0].uuid
     node.hardware.create_gpu_instance(gpu, 14, port.Placement(start=0, size=2))
     node.prepare("gpu-0-mig-1g5gb-19-6")

@@ -137,7 +137,7 @@ def test_a_kill_at_any_step_of_unprepare_is_made_good_by_the_next_process(gpus: 
         assert gpus.is_clean
 
 
-def test_a_claim_of_an_earlier_boot_is_prepared_anew(gpus: GpuWorld) -> None:
+def test_a_claim_of_an_earlier_boot_is_prepared_again(gpus: GpuWorld) -> None:
     answer = gpus.prepare(gpus.boot())
     machines.reboot(gpus.choice.directory)
     gpus.cdi.files.clear()
@@ -146,7 +146,7 @@ def test_a_claim_of_an_earlier_boot_is_prepared_anew(gpus: GpuWorld) -> None:
     assert gpus.instances() == [19, 9]
 
 
-def test_a_claim_whose_instance_an_admin_destroyed_is_prepared_anew(gpus: GpuWorld) -> None:
+def test_a_claim_whose_instance_an_admin_deleted_is_prepared_again(gpus: GpuWorld) -> None:
     answer = gpus.prepare(gpus.boot())
     hardware = mock_gpus.MockGpus(gpus.choice)
     gpu = hardware.gpus()[0].uuid
@@ -216,7 +216,7 @@ def test_a_driver_loaded_in_another_version_refreshes_a_whole_gpu_and_leaves_it_
     assert not {step.split()[-1] for step in names} & CHANGES
 
 
-def test_a_driver_loaded_in_another_version_took_the_instances_so_they_are_made_anew(gpus: GpuWorld, tmp_path: pathlib.Path) -> None:
+def test_instances_are_created_again_after_a_driver_update(gpus: GpuWorld, tmp_path: pathlib.Path) -> None:
     with_files(gpus, tmp_path / "root")
     answer = gpus.prepare(gpus.boot())
     gpus.hardware = Upgraded
@@ -229,7 +229,7 @@ def test_a_driver_loaded_in_another_version_took_the_instances_so_they_are_made_
     assert '"major":498' in told(gpus).replace(" ", "")
 
 
-def test_a_reboot_that_numbers_capabilities_anew_is_in_the_files_of_the_claim(gpus: GpuWorld) -> None:
+def test_new_capability_numbers_after_a_reboot_reach_the_cdi_files(gpus: GpuWorld) -> None:
     gpus.prepare(gpus.boot())
     machines.reboot(gpus.choice.directory)
     gpus.hardware = Upgraded

@@ -110,7 +110,7 @@ def told_by_the_toolkit(root: driver_root.DriverRoot, **common: object) -> dict[
     return {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [], "containerEdits": {**edited, **common}}
 
 
-def test_the_toolkit_is_asked_once_and_told_paths_become_the_hosts(root: driver_root.DriverRoot) -> None:
+def test_the_toolkit_runs_once_and_its_paths_become_host_paths(root: driver_root.DriverRoot) -> None:
     install(root, "nvidia-cdi-hook")
     log = install_toolkit(root, told_by_the_toolkit(root))
     files = driver_files.DriverFiles(root)

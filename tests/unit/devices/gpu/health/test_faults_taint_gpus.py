@@ -231,7 +231,7 @@ def test_faults_stand_until_the_reset_and_pass_after_it_in_every_order_of_what_i
     assert not ward.kinds()
 
 
-def test_an_xid_told_after_the_gpu_was_found_lost_passes_also_where_the_gpu_cannot_tell_what_it_asks_for(ward: Ward) -> None:
+def test_an_xid_of_a_lost_gpu_clears_even_without_recovery_actions(ward: Ward) -> None:
     ward.watch._hardware = Mute(ward.node.hardware)  # type: ignore[assignment]
     ward.node.hardware.lose(ward.gpus[0])
     ward.after(1)
@@ -242,7 +242,7 @@ def test_an_xid_told_after_the_gpu_was_found_lost_passes_also_where_the_gpu_cann
     assert not ward.tainted()
 
 
-def test_an_xid_told_after_a_reset_was_seen_stands_for_itself(ward: Ward) -> None:
+def test_an_xid_after_a_reset_is_a_new_fault(ward: Ward) -> None:
     ward.node.hardware.report_xid(ward.gpus[0], 154, asks=RESET)
     ward.after(1)
     ward.node.hardware.reset(ward.gpus[0])
@@ -256,7 +256,7 @@ def test_an_xid_told_after_a_reset_was_seen_stands_for_itself(ward: Ward) -> Non
     assert not ward.tainted()
 
 
-def test_faults_outlive_the_process_and_are_judged_anew_by_what_the_hardware_says(ward: Ward) -> None:
+def test_faults_survive_a_restart_and_are_compared_with_the_hardware(ward: Ward) -> None:
     ward.report_xid(0, 79, asks=RESET)
     ward.report_xid(1, 48, asks=RESET)
     ward.after(5)
@@ -366,7 +366,7 @@ def test_partitions_that_are_offered_later_are_tainted_from_the_beginning(tmp_pa
         assert kept.rediscoveries > before, "a mode that an admin changed is news"
 
 
-def test_the_kubelet_is_told_of_the_devices_in_use_and_their_users_by_events(ward: Ward) -> None:
+def test_devices_in_use_are_reported_to_the_kubelet_and_in_events(ward: Ward) -> None:
     name = "gpu-0-mig-2g10gb-14-4"
     ward.node.prepare(name)
     ward.context.put(ward.node.journal["a"].grant)  # type: ignore[arg-type]  # a grant of this driver's is one
@@ -388,7 +388,7 @@ def test_the_kubelet_is_told_of_the_devices_in_use_and_their_users_by_events(war
     assert len(ward.context.events) == 2
 
 
-def test_a_gpu_that_comes_or_goes_and_a_driver_that_is_loaded_anew_are_news(ward: Ward) -> None:
+def test_added_and_removed_gpus_and_a_driver_reload_are_published(ward: Ward) -> None:
     second = ward.gpus[1]
     mishaps: list[Callable[[], None]] = [
         lambda: ward.node.hardware.unplug(second),

@@ -191,7 +191,7 @@ def test_one_error_keeps_new_pods_away_and_ends_none(watched: Watched) -> None:
     assert not any(watched.offered().values())
 
 
-def test_the_kubelet_and_the_pods_are_told_why_and_told_when_it_is_over(tmp_path: pathlib.Path) -> None:
+def test_kubelet_and_pods_get_the_reason_and_the_recovery(tmp_path: pathlib.Path) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine")
     kept = fake_context.FakeContext(tmp_path / "home")
     now = [1000.0]

@@ -230,7 +230,7 @@ def test_partitions_that_claims_hold_stay_offered(tmp_path: pathlib.Path) -> Non
     assert node.driver.discover() == before
 
 
-def test_the_inventory_is_made_anew_only_where_a_gpu_is_another(tmp_path: pathlib.Path) -> None:
+def test_the_inventory_is_rebuilt_only_when_a_gpu_changed(tmp_path: pathlib.Path) -> None:
     hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=tmp_path))
     driver = author_of(hardware)
     first = driver.discover()

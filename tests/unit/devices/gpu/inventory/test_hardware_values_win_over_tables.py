@@ -25,7 +25,7 @@ class OtherFigures(mock_gpus.MockGpus):
         ]
 
 
-def test_a_size_that_differs_from_the_table_is_published_counted_and_prepared_as_told(tmp_path: pathlib.Path) -> None:
+def test_a_reported_size_that_differs_from_the_table_is_used_everywhere(tmp_path: pathlib.Path) -> None:
     hardware = OtherFigures(machines.Choice(name="hgx-b200", directory=tmp_path / "machine", owner="node-a"))
     (table,) = [profile for profile, _ in machine.load_model("b200-sxm6-180gb").profiles.values() if profile.name == "1g.23gb"]
     assert table.memory_mib != TOLD_MIB

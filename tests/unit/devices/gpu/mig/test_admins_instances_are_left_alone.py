@@ -89,7 +89,7 @@ def test_an_instance_that_replaced_a_claims_own_is_not_destroyed_with_the_claim(
     assert node.instances() == [(0, PROFILE_1G, 0), (0, PROFILE_1G, 6)]
 
 
-def test_a_claim_whose_instance_was_taken_away_answers_differently_so_that_it_is_prepared_anew(node: gpu_node.GpuNode) -> None:
+def test_a_claim_whose_instance_is_gone_is_prepared_again(node: gpu_node.GpuNode) -> None:
     gpu = node.hardware.gpus()[0].uuid
     prepared = node.prepare("gpu-0-mig-1g5gb-19-6")
     grant = node.journal["a"].grant

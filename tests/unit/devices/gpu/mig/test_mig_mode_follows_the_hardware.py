@@ -58,7 +58,7 @@ def test_a_partition_turns_the_mode_on_and_a_whole_gpu_turns_it_off(hopper: gpu_
     assert not hopper.instances()
 
 
-def test_a_whole_gpu_whose_mode_an_admin_turned_on_since_is_made_ready_anew(hopper: gpu_node.GpuNode) -> None:
+def test_mig_mode_that_an_admin_turned_on_is_turned_off_for_a_whole_gpu(hopper: gpu_node.GpuNode) -> None:
     prepared = hopper.prepare(WHOLE, uid="a")
     grant = hopper.journal["a"].grant
     assert hopper.driver.prepare(grant) == prepared

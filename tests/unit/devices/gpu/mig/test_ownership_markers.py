@@ -102,7 +102,7 @@ def test_a_mark_that_is_cut_off_or_of_another_instance_notes_nothing(node: gpu_n
     assert not mark.matches(instance)
 
 
-def test_an_instance_whose_mark_cannot_be_written_is_removed_at_once(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
+def test_an_instance_whose_marker_cannot_be_written_is_deleted_at_once(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
     made.write_text("in the way")
     with pytest.raises(port.CallError, match="marker cannot be written"):
         node.prepare(NAME)

@@ -39,7 +39,7 @@ def gpus(library: nvml_library.NvmlLibrary, system: host.Host) -> nvml.NvmlGpus:
     return nvml.NvmlGpus(library, system=system)
 
 
-def test_gpus_are_told_as_the_mock_has_them(gpus: nvml.NvmlGpus, hardware: mock_gpus.MockGpus) -> None:
+def test_gpus_are_reported_as_the_mock_has_them(gpus: nvml.NvmlGpus, hardware: mock_gpus.MockGpus) -> None:
     assert gpus.gpus() == hardware.gpus()
     assert gpus.versions() == hardware.versions()
     assert gpus.boot_id() == hardware.boot_id()
@@ -198,7 +198,7 @@ def test_a_gpu_that_does_not_answer_is_left_out_and_logged(
     assert errors_of[1].startswith("nvmlDeviceGetHandleByIndex: GPU_IS_LOST")
 
 
-def test_handles_are_kept_and_fetched_anew_once_nvml_disowns_them(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
+def test_handles_are_cached_and_fetched_again_once_nvml_rejects_them(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
     uuid = gpus.gpus()[0].uuid
     library.calls.clear()
     for _ in range(3):
@@ -226,7 +226,7 @@ def test_one_gpu_is_looked_at_without_asking_any_other(
     assert line["error"].startswith("nvmlDeviceGetHandleByIndex: GPU_IS_LOST")
 
 
-def test_a_lost_session_is_begun_anew(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
+def test_a_lost_session_is_replaced(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
     uuid = gpus.gpus()[0].uuid
     library.calls.clear()
     library.returns["nvmlDeviceGetMigMode"] = DRIVER_NOT_LOADED
@@ -250,7 +250,7 @@ def test_a_mode_that_is_only_pending_is_an_error_with_the_activation_status(gpus
     assert gpus.mig_mode(uuid) == port.MigMode(current=False, pending=False)
 
 
-def test_processes_are_told_by_gpu_and_by_instance(gpus: nvml.NvmlGpus, hardware: mock_gpus.MockGpus) -> None:
+def test_processes_are_listed_by_gpu_and_by_instance(gpus: nvml.NvmlGpus, hardware: mock_gpus.MockGpus) -> None:
     uuid = gpus.gpus()[0].uuid
     one, two = (gpus.create_gpu_instance(uuid, 19, port.Placement(start=start, size=1)).id for start in (6, 5))
     for pid, instance in ((30, one), (10, one), (20, two)):
@@ -325,7 +325,7 @@ def test_cuda_versions_are_major_and_minor() -> None:
     assert (nvml_names.cuda_version(13000), nvml_names.cuda_version(12080)) == ("13.0", "12.8")
 
 
-def test_a_fabric_is_told_by_older_calls_where_the_library_is_older(tmp_path: pathlib.Path) -> None:
+def test_an_older_library_reports_the_fabric_by_older_calls(tmp_path: pathlib.Path) -> None:
     made = mock_gpus.MockGpus(machines.Choice(name="dgx-h100", directory=tmp_path / "machine", owner="node-a"))
     system = host.Host(nvml_library.host_root(tmp_path / "root", made))
     older = nvml_library.NvmlLibrary(made, missing=frozenset({"nvmlDeviceGetGpuFabricInfoV"}))

@@ -143,7 +143,7 @@ def test_a_gate_that_a_dead_driver_left_is_not_taken_for_a_daemon_that_ended_at_
     daemons.check(GRANT)
 
 
-def test_a_daemon_whose_driver_died_before_it_was_told_its_limits_is_told_them_and_goes_on(daemons: child_daemons.ChildDaemons) -> None:
+def test_a_daemon_without_limits_gets_them_and_keeps_running(daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     assert daemons.home is not None
     first = living(daemons)

@@ -153,9 +153,7 @@ def test_a_server_with_another_user_id_reaches_the_pipe_through_closed_folders_a
     daemons.stop(f"{GRANT}other")
 
 
-def test_a_driver_that_starts_anew_finds_the_memory_and_one_for_a_new_daemon_keeps_it(
-    place: pathlib.Path, daemons: child_daemons.ChildDaemons
-) -> None:
+def test_a_restarted_driver_and_a_new_daemon_keep_the_shared_memory(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     client = memory_of(daemons) / "of-a-container"
     client.write_text("still in use")
@@ -169,9 +167,7 @@ def test_a_driver_that_starts_anew_finds_the_memory_and_one_for_a_new_daemon_kee
     assert mounts(place) == []
 
 
-def test_memory_that_a_boot_took_is_made_anew_once_the_claim_is_prepared_anew(
-    place: pathlib.Path, daemons: child_daemons.ChildDaemons
-) -> None:
+def test_shared_memory_is_created_again_after_a_reboot(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
     daemons.ensure(GRANT, GPU, WANTED)
     kill_all(place)
     daemon_folder.unmount_shm(memory_of(daemons))

@@ -147,7 +147,7 @@ def event(gpu: port.GpuUuid, kind: signals.EventKind) -> signals.Event:
 
 
 @pytest.mark.parametrize("kind", [signals.EventKind.MIG, signals.EventKind.RECOVERY, signals.EventKind.UNAVAILABLE])
-def test_an_event_that_may_have_cost_settings_is_told_once_and_of_its_gpu_alone(
+def test_an_event_that_may_clear_settings_is_reported_once_for_its_gpu(
     node: gpu_node.GpuNode, context: fake_context.FakeContext, kind: signals.EventKind
 ) -> None:
     watch, told = looked_at(node, context)
@@ -169,7 +169,7 @@ def test_instances_that_come_and_go_while_mig_mode_is_on_are_no_loss(node: gpu_n
     assert told == [{uuid(node, FREE)}], "a change of the mode may be one"
 
 
-def test_a_gpu_that_comes_back_is_told_when_it_answers_and_not_before(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+def test_a_recovered_gpu_is_reported_once_it_answers(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     watch, told = looked_at(node, context)
     gpu = uuid(node)
     node.hardware.lose(gpu)
@@ -191,7 +191,7 @@ def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuN
     assert told == [{uuid(node)}]
 
 
-def test_quiet_hardware_is_told_of_nobody(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+def test_healthy_hardware_reports_no_lost_settings(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     watch, told = looked_at(node, context)
     for _ in range(30):
         watch.poll()
@@ -369,7 +369,7 @@ def mps_claim(short: pathlib.Path) -> Iterator[MpsNode]:
     assert not alive(short)
 
 
-def test_an_mps_daemon_and_its_compute_mode_come_back_and_one_that_runs_is_left(mps_claim: MpsNode) -> None:
+def test_a_dead_mps_daemon_is_restarted_and_a_running_one_is_kept(mps_claim: MpsNode) -> None:
     node, folder = mps_claim.node, mps_claim.folder
     with running(node, mps_claim.context, mps_claim.around):
         listening(node, mps_claim.context)

@@ -47,7 +47,7 @@ def test_one_error_does_not_say_that_a_gpu_with_a_time_slice_is_gone(node: gpu_n
     assert node.hardware.time_slice(uuid(node)) is port.TimeSlice.DEFAULT
 
 
-def test_a_lost_gpu_needs_nothing_put_back(node: gpu_node.GpuNode) -> None:
+def test_a_lost_gpu_needs_no_undo(node: gpu_node.GpuNode) -> None:
     node.prepare(f"gpu-{GPU}", config=LONG, config_source=claim.ConfigSource.CLAIM)
     node.hardware.lose(uuid(node))
     node.unprepare()

@@ -62,7 +62,7 @@ def test_a_time_slice_lasts_from_prepare_to_unprepare(node: gpu_node.GpuNode) ->
     assert state(node) == PLAIN
 
 
-def test_the_compute_mode_an_admin_chose_is_put_back(node: gpu_node.GpuNode) -> None:
+def test_the_admins_compute_mode_is_restored(node: gpu_node.GpuNode) -> None:
     gpu = node.hardware.gpus()[1].uuid
     node.hardware.set_compute_mode(gpu, port.ComputeMode.PROHIBITED)
     node.prepare("gpu-1", config=LONG)
