@@ -1,12 +1,13 @@
 """Run the author's ``prepare`` for the devices of a claim: for the first time, for those that are left, and again to verify what is prepared.
 
-Invariants: 1. A device that is finished is never undone because its caller has gone, nor because a later device raises RetryError. The call
-writes what the    finished devices returned into the claim's journal entry, and the next call goes on from there. So slow hardware
-converges. 2. The journal alone says that a device of a *preparing* claim is finished. If another process undoes the claim and begins it
-again, the new entry has    no finished devices. 3. The results of a call are kept in memory until a call for the claim ends while its
-caller still waits, and at most ``KEPT_SECONDS`` after the last    device was finished. They count only while the journal holds the entry
-that they belong to; otherwise the driver is asked again. 4. A prepared claim is repaired where it lies. Nothing here removes a CDI file,
-calls ``unprepare`` or withdraws an entry.
+Invariants:
+1. A device that is finished is never undone because its caller has gone, nor because a later device raises RetryError. The call writes what the
+   finished devices returned into the claim's journal entry, and the next call goes on from there. So slow hardware converges.
+2. The journal alone says that a device of a *preparing* claim is finished. If another process undoes the claim and begins it again, the new entry has
+   no finished devices.
+3. The results of a call are kept in memory until a call for the claim ends while its caller still waits, and at most ``KEPT_SECONDS`` after the last
+   device was finished. They count only while the journal holds the entry that they belong to; otherwise the driver is asked again.
+4. A prepared claim is repaired in place. Nothing here removes a CDI file, calls ``unprepare`` or begins to unprepare an entry.
 
 The caller holds the locks of the claim and of its devices in every call.
 """

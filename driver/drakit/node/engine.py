@@ -1,21 +1,21 @@
 """Prepare and unprepare claims so that no crash, retry or race leaves anything behind.
 
-Invariants: 1. Hardware is touched only between ``journal.begin`` and ``journal.finish_unprepare``: whatever exists, the journal knows of. 2. A claim
-is answered as prepared only if its hardware, its CDI files and its entry agree. A half state that a crash left is undone before anything
-else. A claim that is prepared in this boot, and allocated as it was, is never undone by a prepare: it is repaired where it lies, or the
-call fails    and the claim stays prepared (``device_preparer``). 3. Calls for one claim never overlap, nor do calls for one physical
-device, also not between processes. The order is always claim lock, then    device locks, so nobody waits in a circle; and nobody waits once
-the caller has gone. An entry is read under its claim's lock, so it is true    until that is released. No lock is held while the API server
-is asked. 4. Nothing commits after an Unprepare has begun: both hold the claim's lock, and whoever gets the lock asks whether its caller
-still waits. What was    begun before the caller left is finished and committed. Between two devices a call whose caller has gone ends, and
-so does one whose driver raises    RetryError; the journal then holds what the finished devices returned, and the next call goes on from
-there. Any other error undoes the claim. 5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's. 6.
-While memory is lost (``memory_lost``, after a journal was set aside) a claim that the journal does not know may still have hardware: it is
-remembered first, from the API server and from its CDI files (``recall``), and only then prepared or unprepared. What those files name is
-given    to nobody else, and one that is remembered by half, because its process died over it, is gone on with and not undone. 7. A claim
-with binding conditions is begun when it is bound, and gone on with when it is prepared: its half state is undone only once the claim is
-not allocated as it was (``abandon``). What ``bind`` made ready is made sure of again by every prepare, and a RetryError of one leaves it
-begun.
+Invariants:
+1. Hardware is touched only between ``journal.begin`` and ``journal.finish_unprepare``: the journal knows of whatever exists.
+2. A claim is answered as prepared only if its hardware, its CDI files and its entry agree. A half state that a crash left is undone before
+   anything else. A claim that is prepared in this boot, and allocated as it was, is never undone by a prepare: it is repaired in place, or the
+   call fails and the claim stays prepared (``device_preparer``).
+3. Calls for one claim never overlap, nor do calls for one physical device, also not between processes. The order is always claim lock, then
+   device locks, so nobody waits in a circle; and nobody waits once the caller has gone. An entry is read under its claim's lock, so it is true
+   until the lock is released. No lock is held while the API server is asked.
+4. Nothing commits after an Unprepare has begun: both hold the claim's lock, and whoever gets the lock asks whether its caller still waits. What
+   was begun before the caller left is finished and committed. Between two devices a call whose caller has gone ends, and so does one whose
+   driver raises RetryError; the journal holds what the finished devices returned for the next call. Any other error undoes the claim.
+5. Every claim asked for gets exactly one outcome, and one claim's failure is not another's.
+6. While the journal is lost (``memory_lost``) a claim that it does not hold is restored from the API server and its CDI files before anything
+   else (``restore``). Nobody else gets what those files name, and a partially restored claim is not undone.
+7. A claim with binding conditions is begun when it is bound, and continued when it is prepared: its half state is undone only once the claim is
+   not allocated as it was (``abandon``). Every prepare binds again what ``bind`` made ready, and a RetryError of one leaves the claim begun.
 """
 
 import dataclasses
