@@ -32,7 +32,7 @@ class ApiClaims:
         self._seen = seen
 
     def fetch(self, ref: claims.ClaimRef) -> claims.Claim:
-        """The claim as it is now; raises ClaimError or ApiError."""
+        """Return the claim as it is now; raises ClaimError or ApiError."""
         try:
             found = self._api.request("GET", path(ref), timeout=TIMEOUT)
         except errors.ApiError as error:
@@ -46,7 +46,7 @@ class ApiClaims:
 
 
 class ApiClaimList:
-    """``core.ports.ClaimList``: all claims of the cluster, looked through page by page. For rare questions: it is as dear as there are claims."""
+    """``core.ports.ClaimList``: all claims of the cluster, read page by page. The cost grows with the number of claims."""
 
     def __init__(self, api: transport.Transport, *, page: int = PAGE) -> None:
         self._api = api
@@ -93,7 +93,7 @@ class ApiBindings:
         self._clock = clock
 
     def follow(self, stop: threading.Event) -> Iterator[claims.BindingState | None]:
-        """Yield the standing of claims as they change, and None when all are about to be told anew, until ``stop`` is set."""
+        """Yield the standing of claims as they change, and None before each complete list, until ``stop`` is set."""
         for seen in watch.objects(self._api, LIST_PATH, clock=self._clock, stop=stop):
             if seen is None:
                 yield None

@@ -1,4 +1,4 @@
-"""What the adapters here need of a connection to the API server; ``client.Client`` is the real one."""
+"""The interface of a client of the API server, which the adapters here use; ``client.Client`` implements it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -37,7 +37,7 @@ class Transport(Protocol):
         content_type: str = JSON_TYPE,
         timeout: float | None = None,
     ) -> Object:
-        """Send one request, give back the JSON object of the answer; raises ApiError for any answer but 2xx, and for none (status 0)."""
+        """Send one request and return the JSON object in the answer; raises ApiError for any status but 2xx, and for no answer (status 0)."""
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout: float) -> Stream:
-        """Start a watch; raises ApiError. ``timeout`` is the longest silence in seconds."""
+        """Start a watch that ends after ``timeout`` seconds at the latest; raises ApiError."""

@@ -1,8 +1,8 @@
-"""Notice of every change in a collection, through everything that happens to a watch.
+"""Watch a collection and report every change, across restarts of the watch.
 
-A watch ends for many reasons: the server's time limit, a restart, a proxy, a history that is gone (410). After each end the collection's version
-is read anew and the watch goes on from there. Ends in quick succession are answered with growing pauses, each a little random so that the nodes
-of a cluster do not come back all at once.
+A watch ends for many reasons: the server's time limit, a restart, a proxy, an expired version (410). After each end the collection's version is
+read again and a new watch starts there. Watches that end in quick succession are restarted after growing pauses with jitter, so that the nodes of a
+cluster do not reconnect at the same moment.
 """
 
 import contextlib
@@ -37,29 +37,29 @@ def changes(
 ) -> Iterator[None]:
     """Yield once after every connection and once for every change after it, until ``stop`` is set.
 
-    Never raises for what the server does or fails to do. While it runs a thread waits beside it, to end a silent watch when ``stop`` is set.
+    Never raises for an error of the server. A thread ends a silent watch when ``stop`` is set.
     """
     yield from _repeated(lambda connection: _once(api, path, selector, connection), path, clock, stop, meter)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seen:
-    """An object of the collection as it is now; as it was last where it is ``gone``."""
+    """An object of the collection; its last state where it was deleted (``gone``)."""
 
     object: transport.Object
     gone: bool = False
 
 
 def objects(api: transport.Transport, path: str, *, clock: ports.Clock, stop: threading.Event) -> Iterator[Seen | None]:
-    """Yield every object of a collection, then every change of one, until ``stop`` is set; None each time before all of them are listed anew.
+    """Yield every object of a collection, then every change of one, until ``stop`` is set; yield None before each complete list.
 
-    What was deleted while there was no connection is not told: after None, ask for what you know. A watch that merely ended goes on where it was.
+    Deletions that happen without a connection are not reported: after None, check the objects you know.
     """
     yield from _repeated(_Follower(api, path).once, path, clock, stop)
 
 
 class _Follower:
-    """``version`` is where the next watch goes on; empty: everything is to be listed."""
+    """Lists and watches; without a ``version`` the next round lists everything first."""
 
     def __init__(self, api: transport.Transport, path: str) -> None:
         self._api = api
@@ -67,7 +67,7 @@ class _Follower:
         self._version = ""
 
     def once(self, connection: "_Connection") -> Iterator[Seen | None]:
-        """One list, where it is due, and one watch; raises ApiError or ConfigError when either fails."""
+        """Run a list, where one is due, and one watch; raises ApiError or ConfigError when either fails."""
         if not self._version:
             yield None
             yield from self._listed()
@@ -138,7 +138,7 @@ def _repeated(
 
 
 def _once(api: transport.Transport, path: str, selector: str, connection: "_Connection") -> Iterator[None]:
-    """One list and one watch; raises ApiError or ConfigError when either fails."""
+    """Run one list and one watch; raises ApiError or ConfigError when either fails."""
     query = {"fieldSelector": selector}
     version = fields.Field(api.request("GET", path, query={**query, "limit": "1"}))["metadata"]["resourceVersion"].text_or_empty()
     query |= {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": str(SERVER_SECONDS)}
@@ -151,7 +151,7 @@ def _once(api: transport.Transport, path: str, selector: str, connection: "_Conn
 
 
 def _is_change(event: Mapping[str, object]) -> bool:
-    """Whether an event says that an object changed; raises ApiError for an error event."""
+    """Return whether an event reports a change of an object; raises ApiError for an error event."""
     if event.get("type") == "ERROR":
         status = event.get("object")
         told = status if isinstance(status, Mapping) else {}
@@ -169,7 +169,7 @@ def _text(value: object) -> str:
 
 
 class _Connection:
-    """Closes the stream of the moment when ``stop`` is set; a thread waits for that, because the reader cannot."""
+    """Closes the current stream when ``stop`` is set; a thread waits for that, because the reader is blocked."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -186,7 +186,7 @@ class _Connection:
 
     @contextlib.contextmanager
     def of(self, stream: transport.Stream) -> Iterator[None]:
-        """Make this the stream of the moment."""
+        """Make this the current stream."""
         with self._lock:
             self._stream = stream
         if self._stop.is_set():

@@ -1,6 +1,6 @@
-"""The kubelet's own books of claims, read where they can be: ``dra_manager_state`` in its root folder.
+"""The kubelet's checkpoint of claims: ``dra_manager_state`` in its root directory.
 
-The file is the kubelet's and its form no API: whatever is not as expected means that nothing is known. Its form since Kubernetes 1.34 is
+The format is not an API: a file that is not as expected counts as unknown. Since Kubernetes 1.34 it is
 ``{"Data": text, "Checksum": CRC-32 of the text}``, the text a DRACheckpoint with ``ClaimInfoStateList[].ClaimUID``.
 """
 

@@ -1,6 +1,6 @@
-"""Named reasons why something is not well, asked for at every request. A check says nothing when all is well, else what is wrong.
+"""Named health checks, run at every request. A check returns an empty text when it passes, else what is wrong.
 
-Invariant: a check that raises is a failed check with the error as its reason, so a bug in one cannot make a sick driver look healthy.
+Invariant: a check that raises is a failed check with the error as its reason, so a bug in one cannot make an unhealthy driver look healthy.
 """
 
 import threading
@@ -17,18 +17,18 @@ class Checks:
         self._guard = threading.Lock()
 
     def add(self, name: str, check: Check) -> None:
-        """Ask this check too; the same name replaces."""
+        """Add a check; one of the same name is replaced."""
         with self._guard:
             self._checks[name] = check
 
     def failures(self) -> Mapping[str, str]:
-        """What is wrong, by name; empty when all is well."""
+        """Return what is wrong, by the name of the check; empty when all pass."""
         with self._guard:
             checks = dict(self._checks)
         return {name: why for name, check in sorted(checks.items()) if (why := _ask(check))}
 
     def names(self) -> tuple[str, ...]:
-        """The names of all checks, sorted."""
+        """Return the names of all checks, sorted."""
         with self._guard:
             return tuple(sorted(self._checks))
 
@@ -36,5 +36,5 @@ class Checks:
 def _ask(check: Check) -> str:
     try:
         return check()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the answer is "not well"
+    except Exception as error:  # noqa: BLE001 - whatever it is, the check has failed
         return f"{type(error).__name__}: {error}"
