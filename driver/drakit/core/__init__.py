@@ -1,5 +1,6 @@
 """Values and decisions of a DRA node driver.
 
-What belongs here: the vocabulary (device, claim, grant, slice), the author's contract, and every decision that can be made from values
-alone. What does not: input or output of any kind, clocks, threads, third-party libraries. Imports only the standard library.
+``driver`` is page one of the author's contract, ``advanced`` page two, ``context`` the calls for background work. ``device``, ``inventory``, ``claim`` and
+``edits`` are the vocabulary; ``config``, ``lifecycle`` and ``slices`` decide; ``ports`` are the protocols that adapters implement. Nothing here does
+input or output, reads a clock, starts a thread or imports more than the standard library.
 """

@@ -1,9 +1,9 @@
 """Which opaque parameters configure a grant, decoded strictly.
 
 Precedence (resource.k8s.io/v1, status.allocation.devices.config): class before claim, earlier before later; the last that applies wins whole,
-nothing is merged, unless the driver's ``settle`` says otherwise. All that apply are decoded, so a mistake is told even where a stronger
-configuration hides it. One that names the request must fit the device; one that names no request is for all devices it fits. Errors say whose
-configuration it is, because an admin writes the class and a user the claim.
+unless the driver is a ``ConfigMerger``. All that apply are decoded, so a mistake is reported even where a stronger configuration hides it. One that
+names the request must fit the device; one that names no request applies to all devices it fits. Errors name whose configuration it is, because an
+admin writes the class and a user the claim.
 """
 
 import dataclasses

@@ -26,7 +26,7 @@ def check(kind: type[author.FakeDriver] = author.FakeDriver, **options: Any) -> 
 TUNING = {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 3}
 
 
-LOST = "a lost journal is made good, and what it knew can be undone"
+LOST = "claims are restored after a lost journal, and can be undone"
 
 
 class Recalling(author.FakeDriver):
@@ -45,7 +45,7 @@ class Confused(author.FakeDriver):
 
 def test_a_good_driver_passes_every_check() -> None:
     report = check(Recalling, every=4, parameters=[TUNING], refused_parameters=[{**TUNING, "speed": 0}])
-    assert {item.name for item in report.checks if not item.passed} == {"what was bound and is not prepared after all is undone"}
+    assert {item.name for item in report.checks if not item.passed} == {"a bound claim that is never prepared is undone"}
     assert report.crash_points > 50, "every fourth line of driver and engine, for a half, a whole and a share"
     assert "crash points" in str(report)
 
@@ -54,9 +54,9 @@ def test_what_does_not_apply_is_said_and_not_passed() -> None:
     report = check(device_names=["chip-0-left"], every=7)
     assert {item.name: item.message for item in report.checks if item.passed is None} == {
         "two shares of one device do not touch each other": "no device allows multiple allocations",
-        "two shares in one container give no variable two values": "no device allows multiple allocations",
+        "two shares in one container give each variable one value": "no device allows multiple allocations",
         "parameters are accepted": "no parameters were given to try",
-        "what was bound and is not prepared after all is undone": "no device has binding conditions that bind() makes true",
+        "a bound claim that is never prepared is undone": "no device has binding conditions that bind() makes true",
         LOST: "plan() chooses and no recall() finds it again, so nothing knows what claims had once the journal is lost",
     }
 
@@ -139,7 +139,7 @@ def test_a_variable_that_two_shares_set_differently_is_found() -> None:
     with pytest.raises(testing.CheckError, match="breaks 1 of") as raised:
         check(Ambiguous, device_names=["pipe"], every=9)
     assert re.search(
-        r"FAIL  two shares in one container give no variable two values: pipe: FAKE is '[0-9a-f-]{36}' for one share and "
+        r"FAIL  two shares in one container give each variable one value: pipe: FAKE is '[0-9a-f-]{36}' for one share and "
         r"'[0-9a-f-]{36}' for the other, and a container that has both sees one; name the variable by grant.share_id",
         str(raised.value),
     )
