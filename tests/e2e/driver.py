@@ -62,16 +62,20 @@ class Driver:
         return len(pods) == len(daemonsets) > 0 and {_revision_of(pod) for pod in pods} == newest and all(_is_ready(pod) for pod in pods)
 
     def _revision(self, daemonset: Object) -> str:
-        """Return the hash of the newest revision of a DaemonSet; empty while its controller has not seen its last change."""
+        """Return the hash of the revision that has a DaemonSet's template; empty while its controller has not seen its last change.
+
+        By the template and not by number: a controller whose watch is behind, as after an API server that was away, gives two revisions one number.
+        """
         if json_types.number(daemonset, "status", "observedGeneration") != json_types.number(daemonset, "metadata", "generation"):
             return ""
-        uid = json_types.text(daemonset, "metadata", "uid")
+        uid, template = json_types.text(daemonset, "metadata", "uid"), _bare(json_types.at(daemonset, "spec", "template"))
         found = [
             one
             for one in self.api.list("ControllerRevision", NAMESPACE)
             if uid in {json_types.text(owner, "uid") for owner in json_types.objects(one, "metadata", "ownerReferences")}
+            and _bare(json_types.at(one, "data", "spec", "template")) == template
         ]
-        return _revision_of(max(found, key=lambda one: json_types.number(one, "revision"), default={}))
+        return _revision_of(found[0]) if found else ""
 
     def offers(self, *drivers: str) -> None:
         """Wait until the node has devices of these drivers."""
@@ -125,6 +129,13 @@ class Driver:
             subprocess.run([sys.executable, *told], check=True, timeout=_GRACE_SECONDS)
             return
         self.execute("gpu.drakit.dev", "python3", *told)
+
+
+def _bare(item: object) -> object:
+    """Return a template without what a revision and a DaemonSet write differently: nulls, and how a patch is to be applied."""
+    if isinstance(item, dict):
+        return {key: _bare(value) for key, value in item.items() if value is not None and key != "$patch"}
+    return [_bare(one) for one in item] if isinstance(item, list | tuple) else item
 
 
 def _revision_of(item: Object) -> str:
