@@ -83,7 +83,7 @@ class SteppingSite:
     def __getattr__(self, name: str) -> object:
         return getattr(self._context, name)
 
-    def note(self, grant: drivers.Grant[object], key: str, record: records.Record | None) -> None:
+    def set_state(self, grant: drivers.Grant[object], key: str, record: records.Record | None) -> None:
         self._context.set_state(grant, key, record)
         self._step()
 

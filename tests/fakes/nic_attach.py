@@ -225,7 +225,8 @@ def untouched_world() -> Iterator[World]:
     with world() as made:
         before = made.node.state()
         yield made
-        assert made.node.state() == before
+        after = made.node.state()
+        assert after == before, {key: (before[key], after[key]) for key in before if before[key] != after[key]}
 
 
 @contextlib.contextmanager

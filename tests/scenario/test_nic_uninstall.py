@@ -58,7 +58,7 @@ def test_after_force_deleted_pods_one_command_leaves_nothing(world: nic_attach.W
         assert set(alive.space.links()) > {"lo"}
         ran = uninstall(world, "--yes", "--force")
         assert ran.returncode == 0, ran.stderr
-        assert set(alive.space.links()) == {"lo"}
+        assert set(alive.space.links()) == {"lo"}, (refused.stderr, ran.stdout, ran.stderr)
     assert left(world.home.parent) == []
     again = uninstall(world, "--yes")
     assert (again.returncode, again.stdout) == (0, "nothing of drakit is left on this node\n"), again.stderr
@@ -79,5 +79,5 @@ def test_without_a_journal_what_pods_use_is_found_and_removed_by_force(world: ni
         assert ran.returncode == 0, ran.stderr
         kernel = [item["name"] for item in json.loads(ran.stdout)["items"] if item["kind"] == "kernel"]
         assert [name for name in kernel if name.startswith("traffic control")] == ["traffic control on nic0"]
-        assert set(alive.space.links()) == {"lo"}
+        assert set(alive.space.links()) == {"lo"}, (refused.stderr, ran.stdout, ran.stderr)
     assert left(world.home.parent) == []

@@ -113,7 +113,7 @@ def test_only_the_file_that_has_the_name_of_what_it_says_counts(tmp_path: pathli
     (tmp_path / spec.file_name(NAME)).symlink_to(elsewhere)
     os.mkfifo(tmp_path / f"{spec.file_prefix(DRIVER)}{NAME.claim_uid}-pipe.json")
     assert cdi.of(NAME.claim_uid) == {}
-    assert capsys.readouterr().err.count("does not say what its name says") == 3
+    assert capsys.readouterr().err.count("content does not match its name") == 3
 
 
 @pytest.mark.parametrize("request_", ["a/../b", "..", "a b", "-"])

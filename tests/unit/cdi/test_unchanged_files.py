@@ -107,10 +107,10 @@ def test_a_cdi_directory_looks_into_a_file_that_does_not_change_once(tmp_path: p
     cdi.write(NAMES[0], FIRST)
     (tmp_path / spec.file_name(NAMES[1])).write_bytes(b"{}")
     assert [cdi.of_all() for _ in range(3)] == [{NAMES[0]: FIRST}] * 3
-    assert capsys.readouterr().err.count("does not say what its name says") == 1
+    assert capsys.readouterr().err.count("content does not match its name") == 1
     cdi.forget_readings()
     assert cdi.of_all() == {NAMES[0]: FIRST}
-    assert capsys.readouterr().err.count("does not say what its name says") == 1
+    assert capsys.readouterr().err.count("content does not match its name") == 1
 
 
 def test_a_cdi_directory_tells_of_every_change_at_once(tmp_path: pathlib.Path) -> None:

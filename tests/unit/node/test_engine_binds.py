@@ -217,7 +217,7 @@ def test_a_driver_without_bind_has_its_half_states_undone(node: world.World) -> 
     node.boot().bind(ref, node.caller)
 
     class ByHand(fpga.FpgaDriver):
-        binds = False  # as if it had none
+        bind = None  # type: ignore[assignment] # as if it had none
 
     node.driver_type = ByHand
     node.boot()

@@ -22,7 +22,7 @@ class Told:
     def __init__(self) -> None:
         self.statuses: list[tuple[claims.ClaimRef, claim_status.DeviceStatus]] = []
 
-    def status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
+    def set_status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
         self.statuses.append((claim, status))
 
 
