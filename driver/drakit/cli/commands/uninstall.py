@@ -257,6 +257,7 @@ def _undone(opened: local_node.LocalNode) -> Iterator[tuple[str, str]]:
     yield from ((str(ref), answers[ref.uid]) for ref in refs if answers[ref.uid])
     if not any(answers.values()) and isinstance(opened.made, advanced.Removable):
         opened.made.remove_leftovers()
+        yield from ((name, "it is still there; run the command again") for name in opened.made.leftovers())
 
 
 def _delete_slices(driver: str, cluster: Cluster) -> None:

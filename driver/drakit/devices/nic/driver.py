@@ -168,9 +168,12 @@ class NicDriver(driver.Driver[config.NicConfig]):
         return (*self._counters.readings(self._machine), *attachments)
 
     def stop(self) -> None:
-        """Stop both; what is attached and installed stays."""
+        """Stop all; what is attached and installed stays."""
         if self._attachment is not None:
             self._attachment.stop()
+        self._stop_checks()
+
+    def _stop_checks(self) -> None:
         if self._link_monitor is not None:
             self._link_monitor.stop()
             self._link_monitor = None
@@ -185,6 +188,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def remove_leftovers(self) -> None:
         """Remove queues, filters and ifbs from every interface, and what is in pods. Raises HardwareError."""
+        self._stop_checks()  # The reconciler would install a share again that a pod uses.
         for interface in self._own():
             self._machine.repair(self.uplink(interface, 0), ())
         if self._attachment is not None:

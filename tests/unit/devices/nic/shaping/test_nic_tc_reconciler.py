@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import pytest
@@ -246,3 +246,34 @@ def test_what_the_admin_allows_is_changed_in_place_and_is_no_damage(node: Node) 
         assert not any(reconciler.reconcile().values())
         assert node.machine.shares() == (dataclasses.replace(wide, ceil=ceil),)
     assert not node.context.reports
+
+
+class HeldUp(mock_port.MockPort):
+    """A mock machine on which whoever restores shares waits before the first request."""
+
+    def __init__(self, choice: machines.Choice) -> None:
+        super().__init__(choice)
+        self.reached, self.released = threading.Event(), threading.Event()
+
+    def repair(self, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:
+        if shares:
+            self.reached.set()
+            assert self.released.wait(PATIENCE)
+        return super().repair(uplink, shares)
+
+
+def test_leftovers_are_removed_after_the_last_check_so_that_none_returns(tmp_path: pathlib.Path) -> None:
+    machine = HeldUp(machines.Choice(name="dgx-a100-40gb", directory=tmp_path))
+    node = Node(
+        machine=machine, driver=nic_driver.NicDriver(machine, node="node-1"), context=fake_context.FakeContext(tmp_path), intents=[]
+    )
+    node.prepared(1)
+    node.driver.start(node.context)
+    try:
+        assert machine.reached.wait(PATIENCE)
+        threading.Timer(0.3, machine.released.set).start()
+        node.driver.remove_leftovers()
+    finally:
+        machine.released.set()
+        node.driver.stop()
+    assert machine.shares() == ()
