@@ -45,7 +45,7 @@ fuzz:  ## five minutes of libFuzzer on the hook client, with ASan and UBSan
 crash: setup  ## the full crash and fault matrices
 	$(VENV)/pytest -q -n 2 -m full tests/crash
 	$(VENV)/pytest -q -m full --ignore=tests/crash
-	DRAKIT_TEST_EXAMPLES=full $(VENV)/pytest -q -n 2 tests/property
+	DRAKIT_TEST_EXAMPLES=full $(VENV)/pytest -q -n 2 $$(grep -rl hypothesis.given tests --include='test_*.py')
 
 # The image: `make image`, or with an architecture, an engine, or a base that cannot change:
 #   make image IMAGE=registry.example.com/drakit PLATFORM=linux/arm64 ENGINE=podman BASE_DIGEST=sha256:... BUILD_FLAGS="--network host"

@@ -220,7 +220,7 @@ class Engine:
                 self._given_back.add(ref.uid)
             if entry is None:
                 if self.memory_lost:
-                    _log.warning("nothing is known of a claim, so only its CDI files are removed", claim=str(ref), claim_uid=ref.uid)
+                    _log.warning("removing the CDI files of an unknown claim", claim=str(ref), claim_uid=ref.uid)
                 self._cdi.remove(ref.uid)
                 return
             with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):

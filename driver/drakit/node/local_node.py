@@ -104,7 +104,7 @@ class LocalNode:
         """Undo half states, rewrite lost CDI files, remove orphans; see ``recovery``."""
         lost = self.journal.quarantine
         if lost is not None:
-            _log.error("what the journal knew is lost; CDI files it may have known are kept", quarantine=str(lost))
+            _log.error("journal lost: keeping CDI files", quarantine=str(lost))
         self.report = recovery.recover(self.engine, self.journal, self.cdi, sweep_orphans=lost is None)
 
     def missing(self) -> Sequence[names.ClaimUid]:

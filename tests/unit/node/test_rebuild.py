@@ -196,7 +196,7 @@ def test_a_claim_nobody_ever_prepared_is_success_and_told_in_the_log(capsys: pyt
     stranger = lost.world.claim("chip-0-right")
     lost.world.claims.remove(stranger)
     assert lost.unprepare(stranger) == ""
-    assert "nothing is known of a claim" in capsys.readouterr().err
+    assert "removing the CDI files of an unknown claim" in capsys.readouterr().err
 
 
 def test_a_claim_that_cannot_be_prepared_now_keeps_its_hardware_and_is_tried_again() -> None:

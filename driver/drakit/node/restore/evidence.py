@@ -36,9 +36,7 @@ def earlier(grants: Sequence[Grant], files: recall.Files, forgotten: recall.Forg
     with_files = [grant for grant in grants if recall.file_of(grant, driver) in files]
     left = left_of(forgotten.beside(uid, grants, files), {}, driver, check) if len(with_files) < len(grants) else ()
     if left:
-        _log.warning(
-            "a forgotten claim was allocated anew; what it had before is undone", claim_uid=uid, devices=[one.device.name for one in left]
-        )
+        _log.warning("undoing the former allocation of an unknown claim", claim_uid=uid, devices=[one.device.name for one in left])
     return (*left, *with_files) if left else ()
 
 

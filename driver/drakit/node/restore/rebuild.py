@@ -83,14 +83,10 @@ def rebuild(claim_engine: engine.Engine, lost: Lost, journal: ports.Journal, cdi
             elif claim_engine.adopt_gone(uid, recovery.Deadline()):
                 left.append(uid)
             elif lost.is_nobodys(uid):
-                _log.warning(
-                    "a claim is gone, its devices are too and the kubelet has forgotten it; its CDI files are removed", claim_uid=uid
-                )
+                _log.warning("removing the CDI files of a claim whose devices are gone", claim_uid=uid)
                 claim_engine.recover(uid, recovery.Deadline())
             else:
-                _log.warning(
-                    "a claim is gone and its devices are too; where they stay gone, run drakit unprepare with its UID", claim_uid=uid
-                )
+                _log.warning("deleted claim waits for its devices", claim_uid=uid, advice=f"if they stay gone: drakit unprepare {uid}")
                 failed.append(uid)
         except Exception:  # noqa: BLE001 - one claim's trouble must not keep the others forgotten
             _log.exception("a forgotten claim cannot be remembered", claim_uid=uid)
