@@ -403,7 +403,7 @@ def test_what_cannot_begin_says_why_in_one_line_and_changes_nothing(
 ) -> None:
     if made:
         host.space.run(*made)
-    before = host.space.state()
+    before = host.space.settled_state() if made else host.space.state()
     ran = demo.finished(host.folder, "demo", *given, prefix=host.prefix)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.startswith(told)
