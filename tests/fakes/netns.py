@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import Iterator
 
-_CARRIER_SECONDS = 1.2
+_REPORT_SECONDS = 1.2
 _NUMBERS = itertools.count()
 _CARRIER_SECONDS = 30.0
 
@@ -79,7 +79,7 @@ class Namespace:
     def settled_state(self) -> dict[str, object]:
         """The state once it is the same for longer than a second: the kernel reports a change of carrier up to a second later."""
         deadline, since, state = time.monotonic() + 30, time.monotonic(), self.state()
-        while time.monotonic() < since + _CARRIER_SECONDS:
+        while time.monotonic() < since + _REPORT_SECONDS:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the links of {self.name} change all the time")
             time.sleep(0.1)

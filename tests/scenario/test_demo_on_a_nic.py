@@ -404,7 +404,8 @@ def test_what_cannot_begin_says_why_in_one_line_and_changes_nothing(
     if made:
         host.space.run(*made)
     before = host.space.settled_state() if made else host.space.state()
-    ran = demo.finished(host.folder, "demo", *given, prefix=host.prefix)
+    folder = () if "--folder" in given or "--nic" not in given else ("--folder", str(host.place))
+    ran = demo.finished(host.folder, "demo", *given, *folder, prefix=host.prefix)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.startswith(told)
     assert ran.stderr.count("\n") == 1
