@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import socket
 import threading
 import time
@@ -33,6 +34,7 @@ _ERROR_BODY_MAX = 1 << 16
 _PIECE = 1 << 14
 _USER_AGENT = "drakit"
 _OK, _MULTIPLE_CHOICES = 200, 300
+_HEADER_VALUE = re.compile(r"[ -~]*")
 
 
 def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", seconds: float = REQUEST_SECONDS) -> "Client":
@@ -165,8 +167,12 @@ class Client:
             raise _refusal(answer.status, answer.reason or "", _read(answer, _ERROR_BODY_MAX, is_cut=True))
 
     def _identification(self) -> dict[str, str]:
+        """Return the headers of the client and its credentials; raises ValueError for credentials that no header can carry."""
         identity = self._access.identity()
         for value in identity.values():
+            if not _HEADER_VALUE.fullmatch(value):
+                # The library would refuse the value too, and quote it in its error.
+                raise ValueError("the credentials have a character that HTTP cannot carry")
             secrets.hide(value.rpartition(" ")[2])
         return {"User-Agent": _USER_AGENT, "Accept": transport.JSON_TYPE, **identity}
 

@@ -227,6 +227,17 @@ def test_what_http_cannot_carry_is_not_sent(token: str) -> None:
         assert server.requests == []
 
 
+@pytest.mark.parametrize("token", ["opaque-first-line\nopaque-second-line", "opaque-first-line\ropaque-second-line", "opaque-first-line€"])
+def test_a_token_that_http_cannot_carry_is_not_in_the_error(token: str) -> None:
+    connection = client.Client(access.by_token("http://127.0.0.1:1", lambda: token))
+    with pytest.raises(errors.ApiError, match="credentials have a character that HTTP cannot carry") as refused:
+        get(connection)
+    with pytest.raises(errors.ApiError, match="credentials have a character that HTTP cannot carry") as refused_watch:
+        connection.stream("/api", query={}, timeout=1)
+    for error in (refused.value, refused_watch.value):
+        assert "opaque" not in f"{error} {error.__cause__!r}"
+
+
 def test_a_space_in_a_path_is_escaped() -> None:
     with scripted(OK) as (server, connection):
         connection.request("GET", "/a b")
