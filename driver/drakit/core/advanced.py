@@ -135,8 +135,8 @@ class Removable(Protocol):
 
 
 def author_of(driver: drivers.Driver[Any]) -> drivers.Driver[Any]:
-    """Return the author's driver, which may be behind a wrapper of the framework that keeps it as ``wrapped``."""
-    return cast("drivers.Driver[Any]", getattr(driver, "wrapped", driver))
+    """Return the author's driver, which may be behind a wrapper of the framework that keeps it as ``drakit_author``."""
+    return cast("drivers.Driver[Any]", getattr(driver, "drakit_author", driver))
 
 
 def binds(driver: drivers.Driver[Any]) -> bool:

@@ -57,12 +57,12 @@ class MetadataDriver(drivers.Driver[Any]):
     def __init__(self, author: inventory_cache.Author, files: metadata.MetadataFiles, named: PodClaimNames) -> None:
         self.name = author.name
         self.config_types = author.config_types  # type: ignore[misc] # a class attribute of every driver but this one
-        self.wrapped = author
+        self.drakit_author = author
         self._files = files
         self._named = named
 
     def prepare(self, grant: Grant) -> drivers.Prepared:
-        prepared = self.wrapped.prepare(grant)
+        prepared = self.drakit_author.prepare(grant)
         known = self._named.name(grant.claim.uid)
         name = self._files.pod_claim_name(grant.claim.uid, grant.request) if known is None else known
         subject = metadata.Subject(claim=grant.claim, request=grant.request, pod_claim_name=name)
@@ -72,31 +72,31 @@ class MetadataDriver(drivers.Driver[Any]):
 
     def unprepare(self, grant: Grant) -> None:
         self._files.remove(grant.claim.uid)
-        self.wrapped.unprepare(grant)
+        self.drakit_author.unprepare(grant)
 
     def discover(self) -> inventory.Inventory:
-        return self.wrapped.discover()
+        return self.drakit_author.discover()
 
     def plan(self, grant: Grant) -> records.Record:
-        return self.wrapped.plan(grant)
+        return self.drakit_author.plan(grant)
 
     def planned(self, device: devices.Device) -> Sequence[records.Record]:
-        return self.wrapped.planned(device)
+        return self.drakit_author.planned(device)
 
     def recall(self, grant: Grant) -> records.Record:
-        if not isinstance(self.wrapped, advanced.IntentRecovery):
+        if not isinstance(self.drakit_author, advanced.IntentRecovery):
             return records.empty()
         if grant.found is None:
-            return self.wrapped.recall(grant)
+            return self.drakit_author.recall(grant)
         # The mount that was added here is none that the author gave.
         own = tuple(mount for mount in grant.found.mounts if not self._files.shows(mount))
-        return self.wrapped.recall(dataclasses.replace(grant, found=dataclasses.replace(grant.found, mounts=own)))
+        return self.drakit_author.recall(dataclasses.replace(grant, found=dataclasses.replace(grant.found, mounts=own)))
 
     def start(self, context: contexts.DriverContext) -> None:
-        self.wrapped.start(context)
+        self.drakit_author.start(context)
 
     def stop(self) -> None:
-        self.wrapped.stop()
+        self.drakit_author.stop()
 
 
 def updating_metadata(files: metadata.MetadataFiles, pool: str, status: WriteStatus) -> WriteStatus:

@@ -50,7 +50,7 @@ def crash_points(
     """Run ``work`` once for each line it passes through, dying at that line; ends with the first run that reaches its end.
 
     The caller's loop body is what comes after the crash: restart, retry, look. ``work`` must start from the same world each time it is called, so
-    clean up in the loop body. ``every`` takes only each so manieth line.
+    clean up in the loop body. ``every`` takes only each N-th line.
     """
     folders = traced_folders(driver)
     for number in range(0, MOST_POINTS, every):

@@ -224,6 +224,16 @@ def test_a_driver_without_bind_has_its_half_states_undone(node: world.World) -> 
     assert node.is_clean
 
 
+def test_an_attribute_of_the_author_s_hides_no_verb(node: world.World) -> None:
+    class Wrapping(fpga.FpgaDriver):
+        wrapped = object()
+
+    node.driver_type = Wrapping
+    ref = node.claim("chip-0")
+    node.boot().bind(ref, node.caller)
+    assert node.hardware.made == {"chip-0": 1}
+
+
 def test_an_unknown_claim_is_nothing_to_bind(node: world.World) -> None:
     ref = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000000"), namespace="x", name="y")
     with pytest.raises(errors.ClaimError):

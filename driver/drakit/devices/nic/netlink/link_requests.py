@@ -121,7 +121,8 @@ def delete(sock: rtnetlink.Socket, ifindex: int, number: int | None = None) -> N
     try:
         sock.ask(_DELLINK, _IFINFO.pack(0, 0, ifindex, 0, 0) + (b"" if number is None else netns_ids.target(number)))
     except OSError as error:
-        if error.errno not in {errno.ENODEV, errno.EINVAL}:
+        gone = {errno.ENODEV} if number is None else {errno.ENODEV, errno.EINVAL}  # EINVAL: the namespace has gone with its number.
+        if error.errno not in gone:
             raise
 
 
