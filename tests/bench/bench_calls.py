@@ -23,7 +23,7 @@ import urllib3
 from bench import bench_driver, table, town
 
 FLIGHT = 16
-LATENCY_AIM = 1.5
+LATENCY_AIM = 2.0
 RATE_AIM, SHARE_AIM = 300.0, 0.6
 MEMORY = pathlib.Path("/dev/shm")
 PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim-{}"
