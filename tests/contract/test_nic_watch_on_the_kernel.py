@@ -67,8 +67,16 @@ def test_pods_of_others_that_come_and_go_are_not_heard_of(node: netns.Namespace,
 def test_what_happens_to_a_nic_is_heard_of(node: netns.Namespace, watch: port.Watch, words: tuple[str, ...]) -> None:
     node.run(*words)
     assert watch.wait(SOON)
-    watch.drain()
-    assert not watch.wait(NOT)
+    assert is_quiet_soon(watch)
+
+
+def is_quiet_soon(watch: port.Watch) -> bool:
+    """Whether events end. The kernel reports a change of the carrier up to a second after the change that caused it."""
+    for _ in range(4):
+        watch.drain()
+        if not watch.wait(NOT):
+            return True
+    return False
 
 
 def test_hardware_needs_no_name_to_be_heard_of(node: netns.Namespace) -> None:

@@ -150,7 +150,7 @@ def test_two_processes_serve_at_once_and_either_finishes_what_the_other_began(wo
     assert old.node.registrar.socket != new.node.registrar.socket
     assert {path.name for path in old.home.glob("dra-*.sock")} == {f"dra-{ONE}.sock", f"dra-{TWO}.sock"}
     world.run("between")
-    uids = {json_types.text(one, "metadata", "uid") for one in world.town.slices()}
+    uids = {json_types.text(one, "metadata", "uid") for one in served.offers(world.town)}
     old.stop()
     world.town.until(lambda: len(list(old.home.glob("dra-*.sock"))) == 1, "the end of the old sockets")
     for pod in ("early", "between"):
@@ -158,7 +158,7 @@ def test_two_processes_serve_at_once_and_either_finishes_what_the_other_began(wo
         world.town.gone(POD, pod)
     assert world.made() == []
     world.run("late")
-    assert {json_types.text(one, "metadata", "uid") for one in world.town.slices()} == uids
+    assert {json_types.text(one, "metadata", "uid") for one in served.offers(world.town)} == uids
 
 
 def test_of_two_processes_the_one_that_is_left_keeps_the_slices(world: served.World) -> None:
