@@ -20,7 +20,7 @@ from drakit.core.advanced import (
 from drakit.core.capacity import Capacity, RequestPolicy, ValidRange
 from drakit.core.claim import ClaimRef, ConfigSource, OpaqueConfig
 from drakit.core.claim_status import Condition, DeviceStatus, NetworkStatus
-from drakit.core.context import DriverContext, Event, EventType, Health, HealthReport
+from drakit.core.context import DriverContext, Event, EventType, Health, HealthReport, StopSignal
 from drakit.core.device import AttributeValue, CounterConsumption, CounterSet, Device, Taint, TaintEffect, Version
 from drakit.core.driver import Driver, Grant, NoConfig, Prepared
 from drakit.core.edits import DeviceNode, Edits, Hook, HookName, Mount, NetDevice
@@ -115,6 +115,7 @@ __all__ = [
     "Requirement",
     "RetryError",
     "ShareId",
+    "StopSignal",
     "Taint",
     "TaintEffect",
     "ValidRange",

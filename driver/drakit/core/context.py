@@ -54,8 +54,22 @@ class Event:
     type: EventType = EventType.WARNING
 
 
+class StopSignal(Protocol):
+    """Whether the driver has to stop; a ``threading.Event`` is one."""
+
+    def is_set(self) -> bool:
+        """Return whether the driver has to stop."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for ``timeout`` seconds at most; return whether the driver has to stop."""
+
+
 class DriverContext(Protocol):
     """What one driver may ask of its node."""
+
+    @property
+    def stopping(self) -> StopSignal:
+        """Set when the driver has to stop, before ``Driver.stop`` is called; for waits in ``Driver.watch``."""
 
     @property
     def data_dir(self) -> pathlib.Path:
@@ -83,8 +97,11 @@ class DriverContext(Protocol):
     def rediscover(self) -> None:
         """Call ``discover`` soon and publish the result; for hardware that changed."""
 
-    def taint(self, device: str, taint: devices.Taint) -> None:
-        """Add a taint to the published device; it replaces one of the same key and effect. Kept until ``untaint`` or a reboot."""
+    def taint(self, device: str, taint: devices.Taint, *, after: float = 0.0) -> None:
+        """Add a taint to the published device; it replaces one of the same key and effect. Kept until ``untaint`` or a reboot.
+
+        With ``after`` the call adds it only where equal calls began that many seconds ago, with no ``untaint`` of its key since.
+        """
 
     def untaint(self, device: str, key: str) -> None:
         """Remove the taints of a key that ``taint`` added; a missing taint is success."""
@@ -92,8 +109,11 @@ class DriverContext(Protocol):
     def taints(self) -> Mapping[str, Sequence[devices.Taint]]:
         """Return the taints that ``taint`` added and nothing removed, by device."""
 
-    def report_health(self, report: HealthReport) -> None:
-        """Report a device's health to the kubelet; a device without a report is healthy while it is discovered."""
+    def report_health(self, report: HealthReport, *, after: float = 0.0) -> None:
+        """Report a device's health to the kubelet; a device without a report is healthy while it is discovered.
+
+        With ``after`` a report other than HEALTHY counts only where such reports began that many seconds ago, with no HEALTHY one since.
+        """
 
     def set_status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
         """Write the device's status into the claim: conditions (also binding conditions), values and network data; replaces the previous one."""

@@ -6,7 +6,8 @@ A driver is one class:
 ``prepare(grant)``   make one granted device usable for one claim; return what the container needs.
 ``unprepare(grant)`` undo it.
 ``plan(grant)``      optional: choose identities (a class id, a name) before hardware is touched; ``planned`` returns those in use.
-``start(context)``   optional: start what runs in the background (a health watch, a socket); ``context`` reports health, taints and events.
+``watch(context)``   optional: check the hardware once; the framework calls it at intervals. ``context`` reports health, taints and events.
+``start(context)``   optional: start what runs in the background (a socket, a daemon).
 ``stop()``           optional: stop it.
 
 Page two, ``drakit.core.advanced``, has protocols for the rest: binding conditions, merged configuration, devices of several nodes, metrics.
@@ -118,13 +119,14 @@ class Driver(abc.ABC, Generic[Config]):
     attributes ``api_version`` and ``kind`` tell apart. The first one's defaults apply where nothing is configured. With ``device_metadata`` programs
     in containers find the attributes of their devices in files (KEP-5304). ``volatile`` declares that nothing the driver makes outlives the node's
     kernel, however that ends (reboot, crash, power cut): then no claim waits for the disk. Leave it False where a file, a flash or a switch keeps
-    anything; no test can check it.
+    anything; no test can check it. ``watch_interval`` is the number of seconds between two calls of ``watch``.
     """
 
     name: str
     config_types: ClassVar[tuple[type[object], ...]] = (NoConfig,)
     device_metadata: ClassVar[bool] = False
     volatile: ClassVar[bool] = False
+    watch_interval: ClassVar[float] = 10.0
     _planned: Callable[[devices.Device], Sequence[records.Record]] | None = None
 
     @abc.abstractmethod
@@ -153,11 +155,25 @@ class Driver(abc.ABC, Generic[Config]):
         """
         return () if self._planned is None else self._planned(device)
 
+    def watch(self, context: "contexts.DriverContext") -> None:
+        """Check the hardware once, and report by ``context`` what is wrong and what is right again. Default: nothing is watched.
+
+        The framework calls it in a thread of its own, after ``start``, and again ``watch_interval`` seconds after each return. ``stop`` is called once
+        the thread has ended. An error is logged, and the pause before the next call doubles, up to five minutes, until a call returns. A call may
+        wait for events of the hardware instead, if it returns soon after ``context.stopping`` is set. Repeat reports freely: an equal one costs
+        nothing.
+        """
+
     def start(self, context: "contexts.DriverContext") -> None:
         """Start background work; called once, after recovery and before the kubelet can call. An error keeps the node from starting."""
 
     def stop(self) -> None:
         """Stop what ``start`` started, within seconds; called once, after the last verb has returned."""
+
+
+def watches(author: Driver[Any]) -> bool:
+    """Return whether a driver has a ``watch`` of its own."""
+    return type(author).watch is not Driver.watch
 
 
 def open_driver(author: Driver[Any], planned: Callable[[devices.Device], Sequence[records.Record]]) -> None:

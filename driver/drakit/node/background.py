@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from drakit.core import advanced, errors, inventory, names, ports
 from drakit.core import context as contexts
 from drakit.core import device as devices
+from drakit.core import driver as drivers
 from drakit.kubelet import checkpoint
-from drakit.node import binding, device_status, driver_context, local_node, metadata, orphans
+from drakit.node import binding, device_status, driver_context, local_node, metadata, orphans, watching
 from drakit.node.restore import rebuild
 from drakit.telemetry import logs
 
@@ -94,6 +95,9 @@ class BackgroundServices:
         self._local.context.sinks = sinks
         self._start_author()
         self._working = [self._spawn("vanished-claims", self._vanished().run, self._stop)]
+        if drivers.watches(self._local.made):
+            loop = watching.WatchLoop(self._local.made, self._local.context, self._clock)
+            self._working.append(self._spawn("watch", loop.run, self._stop))
         if self._api is not None and self._local.engine.memory_lost:
             self._working.append(self._spawn("rebuild", self._rebuilding(self._api.claim_list).run, self._stop))
 
@@ -103,6 +107,7 @@ class BackgroundServices:
         Safe to call twice and after a failed start.
         """
         self._stop.set()
+        self._local.context.stopping.set()
         self.wake()
         _join(self._working)
         if idle and (self._binding is None or self._binding.is_idle):

@@ -6,10 +6,11 @@ A serving node gives sinks of its own; without them, as in one-off commands, wha
 import contextlib
 import dataclasses
 import pathlib
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, errors, lifecycle, names, ports, records
+from drakit.core import claim_status, context, debounce, errors, lifecycle, names, ports, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.node import inventory_cache, resolution
@@ -63,6 +64,8 @@ class NodeDriverContext:
         self.boot_id = boot_id
         self.sinks = ReportSinks()
         self.revision = 0
+        self.stopping = threading.Event()
+        self._debounce = debounce.Debounce(clock.monotonic)
         self._author = author
         self._journal = journal
         self._notebook = notebook
@@ -99,9 +102,11 @@ class NodeDriverContext:
         """Discover and publish again soon."""
         self.sinks.rediscover()
 
-    def taint(self, device: str, taint: devices.Taint) -> None:
+    def taint(self, device: str, taint: devices.Taint, *, after: float = 0.0) -> None:
         """Publish the device with this taint too. One that says what a standing one says costs no write and keeps its time."""
         names.check_label(device, "device")
+        if not self._debounce.has_lasted((device, taint.key), after):
+            return
         if not any(_says_the_same(one, taint) for one in self._notebook.taints().get(device, ())):
             self._notebook.taint(device, taint, since=self._clock.now().replace(microsecond=0))
             _log.info("taint put", device=device, key=taint.key, effect=taint.effect.value)
@@ -109,6 +114,7 @@ class NodeDriverContext:
 
     def untaint(self, device: str, key: str) -> None:
         """Publish the device without this key's taints again."""
+        self._debounce.clear((device, key))
         if any(one.key == key for one in self._notebook.taints().get(device, ())):
             self._notebook.untaint(device, key)
             _log.info("taint removed", device=device, key=key)
@@ -118,8 +124,12 @@ class NodeDriverContext:
         """The taints put in this boot and not removed, by device."""
         return self._notebook.taints()
 
-    def report_health(self, report: context.HealthReport) -> None:
-        """Tell the kubelet how a device is."""
+    def report_health(self, report: context.HealthReport, *, after: float = 0.0) -> None:
+        """Report a device's health to the kubelet."""
+        if report.health is context.Health.HEALTHY:
+            self._debounce.clear(report.device)
+        elif not self._debounce.has_lasted(report.device, after):
+            return
         self.sinks.health(report)
 
     def set_status(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:

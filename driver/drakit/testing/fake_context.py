@@ -9,10 +9,11 @@ import contextlib
 import dataclasses
 import pathlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, errors, names, records
+from drakit.core import claim_status, context, debounce, errors, names, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 
@@ -26,9 +27,19 @@ def key_of(grant: "drivers.Grant[object]") -> GrantKey:
 
 
 class FakeContext:
-    """``rediscoveries`` counts calls of ``rediscover``; ``reports``, ``statuses`` and ``events`` are the driver's calls, in order."""
+    """``rediscoveries`` counts calls of ``rediscover``; ``reports``, ``statuses`` and ``events`` are the driver's calls, in order.
 
-    def __init__(self, data_dir: pathlib.Path, *, boot_id: str = "boot-1", grants: Iterable[Grant] = ()) -> None:
+    ``monotonic`` is the clock by which a fault has lasted. Set ``stopping`` to end a ``watch`` that waits.
+    """
+
+    def __init__(
+        self,
+        data_dir: pathlib.Path,
+        *,
+        boot_id: str = "boot-1",
+        grants: Iterable[Grant] = (),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.data_dir = data_dir
         self.boot_id = boot_id
         self.rediscoveries = 0
@@ -37,6 +48,8 @@ class FakeContext:
         self.events: list[tuple[claims.ClaimRef, context.Event]] = []
         self.held: list[frozenset[str]] = []
         self.updated = threading.Condition()
+        self.stopping = threading.Event()
+        self._debounce = debounce.Debounce(monotonic)
         self._grants = {key_of(grant): grant for grant in grants}
         self._state: dict[GrantKey, dict[str, records.Record]] = {}
         self._taints: dict[str, dict[tuple[str, devices.TaintEffect], devices.Taint]] = {}
@@ -107,12 +120,15 @@ class FakeContext:
             self.rediscoveries += 1
             self.updated.notify_all()
 
-    def taint(self, device: str, taint: devices.Taint) -> None:
+    def taint(self, device: str, taint: devices.Taint, *, after: float = 0.0) -> None:
+        if not self._debounce.has_lasted((device, taint.key), after):
+            return
         with self.updated:
             self._taints.setdefault(device, {})[taint.key, taint.effect] = taint
             self.updated.notify_all()
 
     def untaint(self, device: str, key: str) -> None:
+        self._debounce.clear((device, key))
         with self.updated:
             kept = {of: taint for of, taint in self._taints.pop(device, {}).items() if taint.key != key}
             if kept:
@@ -123,7 +139,11 @@ class FakeContext:
         with self.updated:
             return {device: tuple(kept.values()) for device, kept in self._taints.items()}
 
-    def report_health(self, report: context.HealthReport) -> None:
+    def report_health(self, report: context.HealthReport, *, after: float = 0.0) -> None:
+        if report.health is context.Health.HEALTHY:
+            self._debounce.clear(report.device)
+        elif not self._debounce.has_lasted(report.device, after):
+            return
         with self.updated:
             self.reports.append(report)
             self.updated.notify_all()

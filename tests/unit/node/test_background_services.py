@@ -212,3 +212,22 @@ def test_a_lost_journal_is_rebuilt_in_the_background_and_said_to_be(town: Runnin
     assert entry is not None
     assert [grant.device.name for grant in entry.grants] == ["chip-0"]
     assert not town.node.local.engine.memory_lost
+
+
+class Watching(Busy):
+    """A busy driver whose ``watch`` waits for the stop, as one does that waits for events."""
+
+    def watch(self, context: contexts.DriverContext) -> None:
+        self.calls.append("watch")
+        context.taint("chip-0", HOT)
+        context.stopping.wait(30)
+        self.calls.append("watch ends")
+
+
+def test_a_watch_runs_from_start_to_stop_and_ends_first(town: Running) -> None:
+    town.driver = Watching(author.Hardware())
+    town.node = town.new_node()
+    town.node.start()
+    assert eventually(lambda: town.taints().get("chip-0", ()) != ())
+    town.node.stop()
+    assert town.driver.calls == ["start", "watch", "watch ends", "stop"]

@@ -24,10 +24,10 @@ HOT = device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_EXECUTE)
 class Desk:
     """A context on a world of fakes, and what was carried away from it."""
 
-    def __init__(self, home: pathlib.Path) -> None:
+    def __init__(self, home: pathlib.Path, clock: ticking.Ticking | None = None) -> None:
         self.world = world.World()
         self.engine = self.world.boot()
-        self.clock = ticking.Ticking()
+        self.clock = clock or ticking.Ticking()
         self.changes = 0
         self.context = self.new_site(home)
 
@@ -164,18 +164,53 @@ def test_too_many_taints_cost_the_discovered_ones_their_place() -> None:
     assert tainted.by_name()["a"].taints == (HOT, *many[:-1])
 
 
-def real_site(folder: pathlib.Path) -> contexts.DriverContext:
-    desk = Desk(folder)
+def real_site(folder: pathlib.Path, clock: ticking.Ticking | None = None) -> contexts.DriverContext:
+    desk = Desk(folder, clock)
     desk.prepare("chip-0")
     return desk.context
 
 
-def faked_site(folder: pathlib.Path) -> contexts.DriverContext:
+def faked_site(folder: pathlib.Path, clock: ticking.Ticking | None = None) -> contexts.DriverContext:
     ref = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000001"), namespace="default", name="c")
     grant: drivers.Grant[object] = drivers.Grant(
         claim=ref, request="r0", pool=world.POOL, device=device.Device(name="chip-0"), config=drivers.NoConfig()
     )
-    return fake_context.FakeContext(folder, grants=[grant])
+    return fake_context.FakeContext(folder, grants=[grant], monotonic=(clock or ticking.Ticking()).monotonic)
+
+
+@pytest.mark.parametrize("build", [real_site, faked_site])
+def test_a_taint_with_a_time_is_added_once_its_fault_has_lasted(
+    build: Callable[[pathlib.Path, ticking.Ticking], contexts.DriverContext], tmp_path: pathlib.Path
+) -> None:
+    clock = ticking.Ticking()
+    context = build(tmp_path, clock)
+    context.taint("chip-0", HOT, after=15.0)
+    clock.moment = 14.0
+    context.taint("chip-0", HOT, after=15.0)
+    context.untaint("chip-0", HOT.key)
+    clock.moment = 20.0
+    context.taint("chip-0", HOT, after=15.0)
+    assert context.taints() == {}
+    clock.moment = 35.0
+    context.taint("chip-0", HOT, after=15.0)
+    assert [taint.key for taint in context.taints()["chip-0"]] == [HOT.key]
+
+
+def sick(health: contexts.Health) -> contexts.HealthReport:
+    return contexts.HealthReport(device="chip-0", health=health)
+
+
+def test_a_bad_report_with_a_time_counts_once_it_has_lasted(tmp_path: pathlib.Path) -> None:
+    clock = ticking.Ticking()
+    real, fake = Desk(tmp_path, clock), fake_context.FakeContext(tmp_path, monotonic=clock.monotonic)
+    reports: list[contexts.HealthReport] = []
+    real.context.sinks = driver_context.ReportSinks(health=reports.append)
+    steps = [(0.0, contexts.Health.UNHEALTHY), (9.0, contexts.Health.UNKNOWN), (9.5, contexts.Health.HEALTHY)]
+    for moment, health in [*steps, (10.0, contexts.Health.UNHEALTHY), (20.0, contexts.Health.UNHEALTHY)]:
+        clock.moment = moment
+        real.context.report_health(sick(health), after=10.0)
+        fake.report_health(sick(health), after=10.0)
+    assert reports == fake.reports == [sick(contexts.Health.HEALTHY), sick(contexts.Health.UNHEALTHY)]
 
 
 @pytest.mark.parametrize("build", [real_site, faked_site])
