@@ -158,10 +158,10 @@ class Driver(abc.ABC, Generic[Config]):
     def watch(self, context: "contexts.DriverContext") -> None:
         """Check the hardware once, and report by ``context`` what is wrong and what is right again. Default: nothing is watched.
 
-        The framework calls it in a thread of its own, after ``start``, and again ``watch_interval`` seconds after each return. ``stop`` is called
-        once the thread has ended. An error is logged, and the pause before the next call doubles, up to five minutes, until a call returns. A call may
-        wait for events of the hardware instead, if it returns soon after ``context.stopping`` is set. Repeat reports freely: an equal one costs
-        nothing.
+        The framework calls it in a thread of its own, after ``start``, and again ``watch_interval`` seconds after each return. ``stop`` is
+        called once the thread has ended. An error is logged, and the pause before the next call doubles, up to five minutes, until a call
+        returns. A call may wait for events of the hardware instead, if it returns soon after ``context.stopping`` is set. Repeat reports freely: an
+        equal one costs nothing.
         """
 
     def start(self, context: "contexts.DriverContext") -> None:
