@@ -7,6 +7,7 @@ import resource
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -38,11 +39,16 @@ def log() -> io.StringIO:
     return stream
 
 
-@pytest.fixture(scope="module")
-def program() -> Iterator[pathlib.Path]:
+@pytest.fixture(scope="module", params=["C", "Python"])
+def program(request: pytest.FixtureRequest) -> Iterator[pathlib.Path]:
+    """The probe of drakit's image, and the one that the wheel installs."""
     with tempfile.TemporaryDirectory(prefix="dk") as made:
         path = pathlib.Path(made) / "drakit-probe"
-        subprocess.run([BUILD, path, "probe"], check=True)
+        if request.param == "C":
+            subprocess.run([BUILD, path, "probe"], check=True)
+        else:
+            path.write_text(BUILD.with_name("probe.py").read_text().replace("#!python", f"#!{sys.executable}", 1))
+            path.chmod(0o755)
         yield path
 
 
@@ -98,8 +104,9 @@ def processor_time(call: Callable[[], object]) -> float:
     return min(spent)
 
 
-def test_a_probe_costs_little_more_processor_time_than_starting_any_program(program: pathlib.Path, folder: pathlib.Path) -> None:
-    floor = processor_time(lambda: subprocess.run(["true"], capture_output=True, check=True))
+def test_a_probe_costs_little_more_processor_time_than_starting_its_interpreter(program: pathlib.Path, folder: pathlib.Path) -> None:
+    interpreter = [sys.executable, "-c", ""] if program.read_bytes().startswith(b"#!") else ["true"]
+    floor = processor_time(lambda: subprocess.run(interpreter, capture_output=True, check=True))
     with answering(folder / "s", checks.Checks()):
         assert processor_time(lambda: probe(program, folder / "s")) < 4 * floor + 0.001
 
