@@ -1,7 +1,7 @@
 # The commands a person needs. Each sets up what it needs by itself.
 # Tests start hundreds of processes, each of which would compile drakit anew without its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: demo test test-fast coverage e2e check fmt protos bench crash fuzz setup clean image image-check help
+.PHONY: demo test test-fast coverage e2e check fmt protos bench crash fuzz setup clean dist image image-check help
 
 VENV := .venv/bin
 
@@ -46,6 +46,12 @@ crash: setup  ## the full crash and fault matrices
 	$(VENV)/pytest -q -n 2 -m full tests/crash
 	$(VENV)/pytest -q -m full --ignore=tests/crash
 	DRAKIT_TEST_EXAMPLES=full $(VENV)/pytest -q -n 2 $$(grep -rl hypothesis.given tests --include='test_*.py')
+
+dist: setup  ## wheels and source distributions of drakit and drakit-cluster in dist/, and the wheels in each example
+	rm -rf dist examples/*/wheels
+	$(VENV)/python -m hatchling build -d dist
+	cd cluster && ../$(VENV)/python -m hatchling build -d ../dist
+	for example in examples/*/; do mkdir -p "$$example/wheels" && cp dist/*.whl "$$example/wheels"; done
 
 # The image: `make image`, or with an architecture, an engine, or a base that cannot change:
 #   make image IMAGE=registry.example.com/drakit PLATFORM=linux/arm64 ENGINE=podman BASE_DIGEST=sha256:... BUILD_FLAGS="--network host"

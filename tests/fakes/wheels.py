@@ -1,0 +1,76 @@
+"""The wheels of drakit as ``make dist`` builds them, and virtual environments in which nothing but third-party packages is installed."""
+
+import functools
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import venv
+
+from drakit.cli.commands import new_wheels
+
+ROOT = pathlib.Path(__file__).parents[2]
+_OURS = ("drakit", "_editable_impl_drakit", "__pycache__")
+
+
+def build(folder: pathlib.Path, source: pathlib.Path = ROOT) -> None:
+    """Build wheels and source distributions as the Makefile's target does."""
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    for project in (source, source / "cluster"):
+        ran = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, env=environment())
+        assert ran.returncode == 0, ran.stderr
+
+
+@functools.cache
+def built() -> new_wheels.Wheels:
+    """Return the wheels of this checkout; built once for each process."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="drakit-wheels-"))
+    build(folder)
+    (drakit,), (cluster,) = folder.glob("drakit-*.whl"), folder.glob("drakit_cluster-*.whl")
+    return new_wheels.Wheels(drakit=drakit, cluster=cluster)
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment without what would show the checkout to a Python."""
+    return {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}}
+
+
+class CleanEnvironment:
+    """A virtual environment with the third-party packages of this one, and without drakit."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        venv.create(folder / "venv", symlinks=True, with_pip=False)
+        self.python = folder / "venv" / "bin" / "python"
+        packages = folder / "third-party"
+        packages.mkdir()
+        for entry in pathlib.Path(sysconfig.get_path("purelib")).iterdir():
+            if not entry.name.startswith(_OURS):
+                (packages / entry.name).symlink_to(entry)
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        (folder / "venv" / "lib" / version / "site-packages" / "third-party.pth").write_text(f"{packages}\n")
+
+    def run(self, folder: pathlib.Path, *arguments: str) -> str:
+        """Run Python there; return what it wrote. Raises AssertionError where it fails."""
+        ran = subprocess.run([self.python, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    def install(self, folder: pathlib.Path) -> None:
+        """Run ``pip install -e '.[dev]'``, with no index: whatever is neither in the project nor a third-party package is not found."""
+        options = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-build-isolation"]
+        self.run(folder, "-m", "pip", "install", *options, "-e", ".[dev]")
+
+
+def give(folder: pathlib.Path) -> None:
+    """Put the wheels into a project."""
+    new_wheels.copy(built(), folder / "wheels")
+
+
+def copied(source: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
+    """Return a copy of an example with its wheels, as ``make dist`` leaves it."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", ".venv", "wheels"))
+    give(target)
+    return target
